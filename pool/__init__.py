@@ -1,0 +1,39 @@
+"""A process-per-GPU worker pool for TensorFlow inference: the client's side of it.
+
+    from pool import Client
+
+    with Client() as client:
+        future = client.submit("digits", {"pixels": image})
+        print(future.result()["label"])
+
+Importing this package imports neither TensorFlow nor numpy; numpy comes with the first tensor.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pool import errors
+    from pool.client.async_client import AsyncClient
+    from pool.client.client import Client
+    from pool.client.default import submit
+    from pool.client.embedded import EmbeddedPool, start
+
+__all__ = ["AsyncClient", "Client", "EmbeddedPool", "errors", "start", "submit"]
+
+_HOMES = {
+    "AsyncClient": "pool.client.async_client",
+    "Client": "pool.client.client",
+    "EmbeddedPool": "pool.client.embedded",
+    "start": "pool.client.embedded",
+    "submit": "pool.client.default",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Lazily, because the workers import `pool.wire` and must not load a client's sockets and threads with it.
+    if name == "errors":
+        return import_module("pool.errors")
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'pool' has no attribute {name!r}")

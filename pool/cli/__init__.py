@@ -1,0 +1,54 @@
+"""The command `pool`. Each file of this package is one command or a few that belong together."""
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from pool.errors import InvalidConfig, PoolError
+
+__all__ = ["main"]
+
+# Loaded when they are called: `pool submit` must not wait for what `pool start` needs.
+_COMMANDS = {
+    "start": "start",
+    "stop": "stop",
+    "status": "status",
+    "models": "models",
+    "devices": "devices",
+    "submit": "submit",
+    "check": "check",
+    "bench": "bench",
+    "demo": "demo",
+}
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in _COMMANDS:
+            return None
+        command = getattr(importlib.import_module(f"pool.cli.{_COMMANDS[cmd_name]}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="tf-worker-pool", prog_name="pool")
+def pool() -> None:
+    """A pool of TensorFlow inference workers, one process per GPU."""
+
+
+def main(argv: list[str] | None = None) -> Any:
+    """Exit status: 0 on success, 2 on a usage error or a refused configuration, 1 on failure with one line why."""
+    try:
+        return pool.main(argv, prog_name="pool")
+    except InvalidConfig as error:
+        click.echo(f"pool: {error}", err=True)
+        sys.exit(2)
+    except (PoolError, OSError) as error:
+        click.echo(f"pool: {error}", err=True)
+        sys.exit(1)

@@ -1,0 +1,21 @@
+"""Options that several commands share."""
+
+from pathlib import Path
+
+import click
+
+__all__ = ["as_json", "config_option", "endpoint_option"]
+
+endpoint_option = click.option(
+    "--endpoint", metavar="URL", help="ipc://… or tcp://host:port; the local pool's default otherwise."
+)
+
+config_option = click.option(
+    "--config",
+    "config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="A config.toml; the built-in demo model otherwise.",
+)
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")

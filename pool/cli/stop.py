@@ -1,0 +1,34 @@
+"""`pool stop`"""
+
+import os
+import time
+
+import click
+
+from pool.cli.options import endpoint_option
+from pool.client.client import Client
+from pool.endpoint import default_endpoint, holder, ipc_path
+from pool.errors import PoolError
+
+__all__ = ["stop"]
+
+LOOK_S = 0.05
+
+
+@click.command()
+@endpoint_option
+@click.option("--timeout", type=float, default=120.0, show_default=True, help="Seconds to wait for its end.")
+def stop(endpoint: str | None, timeout: float) -> None:
+    """Let the pool finish what it holds and end; returns when it is gone."""
+    path = ipc_path(endpoint or default_endpoint(os.environ, os.getuid()))
+    pid = holder(path)
+    if pid is None:
+        raise PoolError(f"no pool runs at ipc://{path}")
+    with Client(f"ipc://{path}") as client:
+        client.stop()
+    deadline = time.monotonic() + timeout
+    while holder(path) == pid:
+        if time.monotonic() >= deadline:
+            raise PoolError(f"the pool (pid {pid}) is still stopping after {timeout:g} s; `pool status` shows at what")
+        time.sleep(LOOK_S)
+    click.echo(f"stopped (pid {pid})")

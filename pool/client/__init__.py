@@ -1,0 +1,1 @@
+"""The library in the caller's process."""

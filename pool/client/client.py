@@ -1,0 +1,173 @@
+"""The client: one object a process, used by all its threads."""
+
+import atexit
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    import numpy as np
+
+from pool.client.connection import Connection
+from pool.client.futures import JobFuture
+from pool.endpoint import default_endpoint
+from pool.errors import PoolError
+
+__all__ = ["Client"]
+
+ASK_TIMEOUT_S = 10.0
+
+_live: "weakref.WeakSet[Client]" = weakref.WeakSet()
+_before_fork: list[Connection] = []  # never freed: their sockets are the parent's
+
+
+class Client:
+    """Submits jobs to a pool. Connects at the first use, and again after the pool was gone. Safe for many threads.
+
+    Used after `fork`, it makes a connection of its own; jobs submitted before are the parent's and fail in the child.
+    """
+
+    def __init__(self, endpoint: str | None = None, *, connect_timeout: float = 5.0) -> None:
+        """`endpoint`: "ipc://…" or "tcp://host:port"; None is the local pool's default. `connect_timeout`: seconds."""
+        self.endpoint = default_endpoint(os.environ, os.getuid()) if endpoint is None else endpoint
+        self._connect_timeout_s = connect_timeout
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+        self._closed = False
+        _live.add(self)
+
+    # --- jobs ---------------------------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        model: str,
+        inputs: object,
+        *,
+        signature: str | None = None,
+        outputs: Sequence[str] | None = None,
+        timeout: float | None = None,
+    ) -> JobFuture:
+        """One job; never blocks, and never raises what the future can say.
+
+        `inputs` maps the signature's input names to arrays, Python numbers, strings or nested lists of them; with one
+        input it may be that input alone. The arrays are copied before this returns. `signature` is
+        `serving_default` by default, or the only one. `outputs` are the names to return, all by default. `timeout` is
+        in seconds, the pool's `default_timeout` by default. Errors, all from `pool.errors`, are the future's.
+        """
+        from pool.client.payload import encode_call  # numpy comes with the first tensor
+
+        try:
+            payload = encode_call(model, inputs, signature, outputs)
+        except PoolError as error:
+            refused = JobFuture()
+            refused.finish(error)
+            return refused
+        return self._connected().submit(model, timeout, payload)
+
+    def run(
+        self,
+        model: str,
+        inputs: object,
+        *,
+        signature: str | None = None,
+        outputs: Sequence[str] | None = None,
+        timeout: float | None = None,
+    ) -> "dict[str, np.ndarray[Any, Any]]":
+        """`submit(…).result()`"""
+        return self.submit(model, inputs, signature=signature, outputs=outputs, timeout=timeout).result()
+
+    def map(
+        self,
+        model: str,
+        inputs: Iterable[object],
+        *,
+        in_flight: int = 64,
+        signature: str | None = None,
+        outputs: Sequence[str] | None = None,
+        timeout: float | None = None,
+    ) -> "Iterator[dict[str, np.ndarray[Any, Any]]]":
+        """The results in the order of the inputs, of which at most `in_flight` are read ahead.
+
+        Raises the first failed job's error in its turn. What is in flight when the iterator is closed is cancelled.
+        """
+        if in_flight < 1:
+            raise ValueError(f"in_flight is {in_flight}, give a positive number")
+        waiting: deque[JobFuture] = deque()
+        try:
+            for item in inputs:
+                waiting.append(self.submit(model, item, signature=signature, outputs=outputs, timeout=timeout))
+                if len(waiting) >= in_flight:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+    # --- questions ----------------------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any]:
+        """What `pool status --json` prints."""
+        return self._ask("status")  # type: ignore[no-any-return]
+
+    def models(self) -> list[dict[str, Any]]:
+        """What `pool models --json` prints: each model with its signatures."""
+        return self._ask("models")  # type: ignore[no-any-return]
+
+    def stop(self) -> None:
+        """Asks the pool to finish what it holds and stop; returns when it has begun to. From the local machine only."""
+        self._ask("stop")
+
+    def _ask(self, what: str) -> Any:
+        return self._connected().ask(what).result(ASK_TIMEOUT_S + self._connect_timeout_s)
+
+    # --- life ---------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Cancels what is outstanding. The client cannot be used afterwards."""
+        with self._lock:
+            self._closed = True
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _connected(self) -> Connection:
+        with self._lock:
+            if self._closed:
+                raise PoolError("this client is closed")
+            if self._connection is None or self._connection.lost:
+                self._connection = Connection(self.endpoint, self._connect_timeout_s)
+            return self._connection
+
+    def _after_fork(self) -> None:
+        self._lock = threading.Lock()  # another thread of the parent may have held it
+        if self._connection is not None:
+            _before_fork.append(self._connection)
+            self._connection.abandon_after_fork()
+            self._connection = None
+
+
+def _after_fork_in_child() -> None:
+    for client in list(_live):
+        client._after_fork()
+
+
+def _close_all() -> None:
+    for client in list(_live):
+        client.close()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+atexit.register(_close_all)

@@ -1,0 +1,337 @@
+"""A client's connection to one instance of the pool: a thread with the socket, and the jobs that wait for answers.
+
+    caller's threads ── submit ──► outbox ──► I/O thread ── SUBMIT ──► pool
+                                                 │  ◄──── RESULT, FAILURE
+    future.result() ◄────────── finish ──────────┘  a timer a job, pings while jobs are out
+
+It is used until it is lost, and then replaced by a new one: each job of a lost connection ends in `PoolUnreachable`.
+"""
+
+import heapq
+import itertools
+import os
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from pool.client.futures import JobFuture
+from pool.errors import DeadlineExceeded, Incompatible, Overloaded, PoolError, PoolUnreachable, from_fault
+from pool.wire import messages as wire
+from pool.wire.frames import NO_INSTANCE, BadFrame, OtherVersion, decode, encode
+
+__all__ = ["Connection"]
+
+PING_S = 1.0  # how long the pool may be silent before it is asked for a sign of life
+SILENCE_S = 10.0  # how long before it counts as gone; the pool's loop never pauses for a second
+LATE_S = 2.0  # the pool answers at the deadline; after this much more the client does it itself
+JOIN_S = 2.0
+
+
+@dataclass(eq=False, slots=True)
+class Outstanding:
+    future: JobFuture
+    message: wire.Submit
+    payload: Sequence[bytes]
+    size_bytes: int
+    submitted: float
+
+
+class Connection:
+    """`submit`, `ask` and `close` may be called from any thread."""
+
+    def __init__(self, endpoint: str, connect_timeout_s: float) -> None:
+        self.pid = os.getpid()
+        self._endpoint = endpoint
+        self._connect_timeout_s = connect_timeout_s
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._lost: PoolError | None = None
+        self._outbox: deque[Outstanding | wire.Message] = deque()
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._wake_reader.setblocking(False)
+        self._wake_writer.setblocking(False)
+        # The rest is the I/O thread's own.
+        self._jobs: dict[int, Outstanding] = {}
+        self._requests: dict[int, Future[Any]] = {}
+        self._timers: list[tuple[float, int]] = []
+        self._size_bytes = 0
+        self._instance = NO_INSTANCE
+        self._opened: wire.Opened | None = None
+        self._held: deque[Outstanding | wire.Message] = deque()
+        self._closing = False
+        self._thread = threading.Thread(target=self._main, name="pool-client", daemon=True)
+        self._thread.start()
+
+    # --- the callers' side --------------------------------------------------------------------------------------
+
+    @property
+    def lost(self) -> bool:
+        return self._lost is not None
+
+    def submit(self, model: str, timeout_s: float | None, payload: Sequence[bytes]) -> JobFuture:
+        number = next(self._numbers)
+        future = JobFuture(lambda: self._post(wire.Cancel(number)))
+        size = sum(map(len, payload))
+        job = Outstanding(future, wire.Submit(number, model, timeout_s), payload, size, time.monotonic())
+        if not self._post(job):
+            future.finish(self._lost or PoolUnreachable("the client is closed"))
+        return future
+
+    def ask(self, what: str) -> "Future[Any]":
+        future: Future[Any] = Future()
+        request = next(self._numbers)
+        self._requests[request] = future
+        if not self._post(wire.Ask(request, what)):
+            self._requests.pop(request, None)
+            future.set_exception(self._lost or PoolUnreachable("the client is closed"))
+        return future
+
+    def close(self) -> None:
+        """Ends what is outstanding; takes two seconds at most."""
+        self._post(wire.Close())
+        if threading.current_thread() is not self._thread:
+            self._thread.join(JOIN_S)
+
+    def _post(self, item: "Outstanding | wire.Message") -> bool:
+        with self._lock:
+            if self._lost is not None:
+                return False
+            self._outbox.append(item)
+        try:
+            self._wake_writer.send(b"\0")
+        except BlockingIOError:
+            pass  # the pipe is full of wake-ups already
+        except OSError:
+            return True  # lost since: the I/O thread ends what is in the outbox as its last act
+        return True
+
+    def abandon_after_fork(self) -> None:
+        """In a forked child: the thread and the socket stayed with the parent."""
+        error = PoolUnreachable("this job was submitted before the fork; its answer goes to the parent process")
+        self._lost = error
+        for item in (*self._jobs.values(), *self._outbox, *self._held):
+            if isinstance(item, Outstanding):
+                item.future.abandon_after_fork(error)
+
+    # --- the I/O thread -----------------------------------------------------------------------------------------
+
+    def _main(self) -> None:
+        error: PoolError = PoolUnreachable("the client was closed before the answer came")
+        try:
+            with zmq.Context() as context:
+                dealer = context.socket(zmq.DEALER)
+                monitor = dealer.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+                try:
+                    self._talk(dealer, monitor)
+                finally:
+                    dealer.disable_monitor()
+                    monitor.close(linger=0)
+                    dealer.close()
+        except PoolError as caught:
+            error = caught
+        except Exception as caught:  # whatever it is, no future may hang on it
+            error = PoolUnreachable(f"the client's I/O thread failed: {type(caught).__name__}: {caught}")
+        finally:
+            self._end(error)
+
+    def _talk(self, dealer: "zmq.Socket[bytes]", monitor: "zmq.Socket[bytes]") -> None:
+        dealer.immediate = True
+        dealer.linger = 200
+        dealer.sndhwm = dealer.rcvhwm = 0  # bounded by the pool's credit in bytes, and by its queue
+        if not self._endpoint.startswith("ipc:"):
+            dealer.heartbeat_ivl, dealer.heartbeat_timeout = 2_000, 8_000
+        try:
+            dealer.connect(self._endpoint)
+        except zmq.ZMQError as error:
+            raise PoolUnreachable(f"cannot connect to {self._endpoint!r}: {error.strerror}") from None
+        poller = zmq.Poller()
+        for source in (dealer, monitor, self._wake_reader):
+            poller.register(source, zmq.POLLIN)
+        self._dealer = dealer
+        self._heard = self._pinged = began = time.monotonic()
+        dealer.setsockopt(zmq.SNDTIMEO, int(self._connect_timeout_s * 1000))
+        self._open()
+        dealer.setsockopt(zmq.SNDTIMEO, 0)
+        while not self._closing:
+            ready = dict(poller.poll(self._poll_ms(time.monotonic(), began)))
+            if self._wake_reader.fileno() in ready:
+                self._drain_wakeups()
+            # Answers that came before the connection broke are answers.
+            self._receive()
+            if monitor in ready:
+                recv_monitor_message(monitor)
+                self._receive()
+                raise PoolUnreachable(f"the pool at {self._endpoint} went away before it answered")
+            self._send_outbox()
+            self._keep_time(time.monotonic(), began)
+
+    def _open(self) -> None:
+        """The first message; it leaves when the connection stands, so this waits for it, within its time-out."""
+        name = f"pid {self.pid}"
+        try:
+            self._dealer.send_multipart(encode(wire.Open(name), NO_INSTANCE))
+        except zmq.Again:
+            raise self._nobody() from None
+
+    def _nobody(self) -> PoolUnreachable:
+        return PoolUnreachable(
+            f"no pool answers at {self._endpoint} (waited {self._connect_timeout_s:g} s); start one with `pool start`"
+        )
+
+    def _poll_ms(self, now: float, began: float) -> int:
+        if self._opened is None:
+            return int(max(0.0, began + self._connect_timeout_s - now) * 1000) + 1
+        wait = 3600.0
+        if self._timers:
+            wait = self._timers[0][0] - now
+        if self._jobs or self._requests:
+            wait = min(wait, max(self._heard, self._pinged) + PING_S - now)
+        return int(max(0.0, wait) * 1000) + 1
+
+    def _drain_wakeups(self) -> None:
+        try:
+            while self._wake_reader.recv(4096):
+                pass
+        except BlockingIOError:
+            pass
+
+    def _keep_time(self, now: float, began: float) -> None:
+        if self._opened is None:
+            if now - began >= self._connect_timeout_s:
+                raise self._nobody()
+            return
+        while self._timers and self._timers[0][0] <= now:
+            job = self._take(heapq.heappop(self._timers)[1])
+            if job is not None:
+                late = now - job.submitted
+                job.future.finish(DeadlineExceeded(f"the pool did not answer within {late:.1f} s"))
+        if self._jobs or self._requests:
+            if now - self._heard >= SILENCE_S:
+                raise PoolUnreachable(f"the pool at {self._endpoint} gave no sign of life for {SILENCE_S:g} s")
+            if now - max(self._heard, self._pinged) >= PING_S:
+                self._pinged = now
+                self._send(wire.Ping())
+
+    # --- out ----------------------------------------------------------------------------------------------------
+
+    def _send_outbox(self) -> None:
+        while self._outbox:
+            item = self._outbox.popleft()
+            if isinstance(item, wire.Close):
+                self._closing = True
+                if self._opened is not None:
+                    self._send(item)
+                return
+            if self._opened is None:
+                self._held.append(item)
+            elif isinstance(item, Outstanding):
+                self._send_job(item, self._opened)
+            else:
+                self._send(item)
+
+    def _send_job(self, job: Outstanding, opened: wire.Opened) -> None:
+        if job.future.cancelled():
+            job.future.finish(PoolUnreachable("cancelled"))
+            return
+        if self._size_bytes + job.size_bytes > opened.credit_bytes:
+            text = f"{self._size_bytes} bytes of this client are in the pool, which lends it {opened.credit_bytes}"
+            job.future.finish(Overloaded(text))
+            return
+        timeout_s = opened.default_timeout_s if job.message.timeout_s is None else job.message.timeout_s
+        # The wait for the connection is the job's too.
+        left = max(0.0, job.submitted + timeout_s - time.monotonic())
+        self._jobs[job.message.job] = job
+        self._size_bytes += job.size_bytes
+        heapq.heappush(self._timers, (time.monotonic() + left + LATE_S, job.message.job))
+        self._send(wire.Submit(job.message.job, job.message.model, left), job.payload)
+        job.payload = ()
+
+    def _send(self, message: wire.Message, payload: Sequence[bytes] = ()) -> None:
+        try:
+            self._dealer.send_multipart([*encode(message, self._instance), *payload], zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            raise PoolUnreachable(f"the pool at {self._endpoint} went away") from None
+
+    # --- in -----------------------------------------------------------------------------------------------------
+
+    def _receive(self) -> None:
+        while True:
+            try:
+                frames = self._dealer.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return
+            self._heard = time.monotonic()
+            self._understand(frames)
+
+    def _understand(self, frames: Sequence[zmq.Frame]) -> None:
+        try:
+            if len(frames) < 2:
+                raise BadFrame(f"{len(frames)} frames")
+            envelope = decode(frames[0].bytes, frames[1].buffer, frames[2:])
+        except OtherVersion as error:
+            raise Incompatible(str(error)) from None
+        except BadFrame as error:
+            raise Incompatible(f"what answers at {self._endpoint} is not this release's pool: {error}") from None
+        match envelope.message:
+            case wire.Opened() as opened:
+                self._instance, self._opened = envelope.instance, opened
+                self._outbox.extendleft(reversed(self._held))
+                self._held.clear()
+            case wire.Result(number):
+                if (job := self._take(number)) is not None:
+                    self._finish(job, envelope.payload)
+            case wire.Failure(number, fault, text):
+                if (job := self._take(number)) is not None:
+                    job.future.finish(from_fault(fault, text))
+            case wire.Answer(request, refusal):
+                self._answered(request, refusal, envelope.payload)
+            case wire.Refusal(text):
+                raise Incompatible(f"the pool refused a message of this client: {text}")
+
+    def _finish(self, job: Outstanding, payload: Sequence[zmq.Frame]) -> None:
+        from pool.client.payload import decode_answer  # numpy comes with the first tensor
+
+        try:
+            arrays = decode_answer(payload)
+        except BadFrame as error:
+            job.future.finish(Incompatible(f"the answer cannot be read: {error}"))
+        else:
+            job.future.finish(arrays)
+
+    def _take(self, number: int) -> Outstanding | None:
+        job = self._jobs.pop(number, None)
+        if job is not None:
+            self._size_bytes -= job.size_bytes
+        return job
+
+    def _answered(self, request: int, error: str | None, payload: Sequence[zmq.Frame]) -> None:
+        future = self._requests.pop(request, None)
+        if future is None:
+            return
+        if error is not None:
+            future.set_exception(PoolError(error))
+        else:
+            future.set_result(msgpack.unpackb(payload[0].buffer))
+
+    # --- the end ------------------------------------------------------------------------------------------------
+
+    def _end(self, error: PoolError) -> None:
+        """Every future of this connection ends; a later `submit` finds it lost and makes another."""
+        with self._lock:
+            self._lost = error
+        for item in (*self._jobs.values(), *self._held, *self._outbox):
+            if isinstance(item, Outstanding):
+                item.future.finish(error)
+        for future in list(self._requests.values()):
+            future.set_exception(error)
+        self._wake_reader.close()
+        self._wake_writer.close()

@@ -1,0 +1,147 @@
+"""A pool of one's own: a child process that lives as long as a `with` block."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+import msgpack
+
+from pool.client.client import Client
+from pool.errors import InvalidConfig, PoolError
+
+__all__ = ["EmbeddedPool", "start"]
+
+STOP_MARGIN_S = 10.0  # on top of what the pool says that its end takes at most
+KILL_WAIT_S = 10.0
+
+
+def start(
+    config: "str | os.PathLike[str] | Mapping[str, object] | None" = None,
+    *,
+    ready_timeout: float = 900.0,
+    quiet: bool = True,
+) -> "EmbeddedPool":
+    """Starts a pool and returns its client once it serves; use it in a `with` block.
+
+    `config`: the path of a `config.toml`, a mapping with its keys, or None for the built-in demo model. It listens in
+    a temporary folder unless the configuration names an endpoint. It ends with the block, and with this process,
+    whatever ends that. `ready_timeout`: seconds. `quiet`: its log is shown only when it fails. Raises `PoolError`
+    with what the pool said when it does not come up.
+    """
+    return EmbeddedPool(config, ready_timeout=ready_timeout, quiet=quiet)
+
+
+class EmbeddedPool(Client):
+    """A `Client` of a pool that belongs to this process."""
+
+    def __init__(
+        self,
+        config: "str | os.PathLike[str] | Mapping[str, object] | None",
+        *,
+        ready_timeout: float,
+        quiet: bool,
+    ) -> None:
+        self._stop_within_s = 0.0
+        self._folder = tempfile.mkdtemp(prefix="pool-")
+        self._log = Path(self._folder, "log")
+        self._link, theirs = socket.socketpair()
+        try:
+            argv = [sys.executable, "-P", "-m", "pool", "start", "--embedded", str(theirs.fileno())]
+            with self._log.open("wb") as log:
+                self._process = subprocess.Popen(
+                    argv,
+                    pass_fds=(theirs.fileno(),),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log if quiet else None,
+                    stderr=log if quiet else None,
+                    process_group=0,  # Ctrl-C interrupts this program, whose block then ends the pool
+                )
+            theirs.close()
+            endpoint = self._await_ready(config, ready_timeout)
+        except BaseException:
+            theirs.close()
+            self._end()
+            raise
+        super().__init__(endpoint)
+
+    @property
+    def pid(self) -> int:
+        """The pool's process."""
+        return self._process.pid
+
+    def _await_ready(self, config: object, timeout_s: float) -> str:
+        """Sends the configuration down the link and waits for the endpoint to come back."""
+        if isinstance(config, str | os.PathLike):
+            config = os.fspath(Path(config).absolute())
+        elif isinstance(config, Mapping):
+            config = _plain(config)
+        deadline = time.monotonic() + timeout_s
+        request = {
+            "pid": os.getpid(),
+            "config": config,
+            "base": os.getcwd(),
+            "endpoint": f"ipc://{self._folder}/pool.sock",
+        }
+        try:
+            self._link.sendall(msgpack.packb(request))
+            unpacker = msgpack.Unpacker()
+            while True:
+                self._link.settimeout(max(0.001, deadline - time.monotonic()))
+                chunk = self._link.recv(65536)
+                if not chunk:
+                    break
+                unpacker.feed(chunk)
+                for ready in unpacker:
+                    self._stop_within_s = float(ready["stop_within_s"])
+                    return str(ready["endpoint"])
+        except TimeoutError:
+            raise PoolError(f"the pool was not ready within {timeout_s:g} s{self._last_words()}") from None
+        except OSError:
+            pass  # it died before it read the configuration
+        status = self._wait(KILL_WAIT_S)
+        error = InvalidConfig if status == 2 else PoolError
+        raise error(f"the pool did not start (exit status {status}){self._last_words()}")
+
+    def _last_words(self) -> str:
+        text = self._log.read_text(errors="replace").strip()
+        return f":\n{text[-4000:]}" if text else ""
+
+    def close(self) -> None:
+        """Stops the pool: it finishes what it holds, within its `drain_timeout`. Returns when it is gone."""
+        super().close()
+        self._end()
+
+    def _end(self) -> None:
+        self._link.close()  # its death pipe
+        process = getattr(self, "_process", None)
+        if process is not None and self._wait(self._stop_within_s + STOP_MARGIN_S) is None:
+            process.kill()  # its workers follow: their death pipes close
+            process.wait(KILL_WAIT_S)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _wait(self, timeout_s: float) -> int | None:
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _plain(value: object) -> object:
+    """Paths as strings, so that a mapping travels."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(element) for key, element in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(element) for element in value]
+    return os.fspath(value) if isinstance(value, os.PathLike) else value

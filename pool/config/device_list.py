@@ -1,0 +1,92 @@
+"""The `devices` keys of `config.toml`, checked as far as can be without looking at the machine.
+
+A list has one entry a worker: a number, a "GPU-…" or "MIG-…" uuid, "cpu", or a list of numbers and uuids,
+which is a group that one worker sees together. A single uuid or "cpu" may stand without its list.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import PlainValidator
+from pydantic_core import PydanticCustomError
+
+from pool.devices import Entry, WantedDevices
+
+__all__ = ["ModelDevices", "PoolDevices", "parse_model_devices", "parse_pool_devices"]
+
+_RIGHT = (
+    '"auto", numbers such as [0, 1], uuids such as ["GPU-…"], ["cpu"], or a group within the list: [[0, 1]]'
+)
+_MODEL_RIGHT = (
+    '"auto", "all", or some of the pool\'s devices: [0, 1], ["GPU-…"], ["cpu"] or a group: [[0, 1]]'
+)
+
+
+def _refuse(what: str, right: str) -> PydanticCustomError:
+    return PydanticCustomError("devices", "{what}; write {right}", {"what": what, "right": right})
+
+
+def _one(value: object, right: str) -> int | str:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise _refuse(f"{value!r} is not a device", right)
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        raise _refuse(f'"{value}" is a text, not the number of a device', f"{value} without the quotes")
+    if isinstance(value, int) and value < 0:
+        raise _refuse(
+            f"{value} is not the number of a device", "numbers from 0 on, as `pool devices` shows them"
+        )
+    if isinstance(value, str) and value != "cpu" and not (value.startswith(("GPU-", "MIG-")) and value[4:]):
+        raise _refuse(f"{value!r} is not a device", right)
+    if isinstance(value, str) and "," in value:
+        raise _refuse(f"{value!r} is more than one device", "each one as an entry of a list")
+    return value
+
+
+def _group(value: Sequence[object], right: str) -> tuple[int | str, ...]:
+    if not value:
+        raise _refuse("a group of devices is empty", "its numbers or uuids, such as [[0, 1]]")
+    group = tuple(_one(one, right) for one in value)
+    if "cpu" in group:
+        raise _refuse("a group cannot hold the CPU", '"cpu" as an entry of its own')
+    return group
+
+
+def _entries(value: object, right: str) -> tuple[Entry, ...]:
+    if isinstance(value, str):
+        return (_one(value, right),)
+    if not isinstance(value, list | tuple):
+        raise _refuse(f"{value!r} is not a list of devices", right)
+    if not value:
+        raise _refuse("the list of devices is empty", right)
+    return tuple(_group(one, right) if isinstance(one, list | tuple) else _one(one, right) for one in value)
+
+
+def _refuse_repeats(entries: tuple[Entry, ...], *, cpu_too: bool) -> None:
+    flat = [one for entry in entries for one in (entry if isinstance(entry, tuple) else (entry,))]
+    for one in flat:
+        if flat.count(one) > 1 and (cpu_too or one != "cpu"):
+            raise _refuse(f"{one!r} is in the list twice", "each device once")
+
+
+def parse_pool_devices(value: object) -> WantedDevices:
+    """ "auto", or a tuple of entries; ["cpu", "cpu"] is two CPU workers."""
+    if value == "auto":
+        return "auto"
+    entries = _entries(value, _RIGHT)
+    _refuse_repeats(entries, cpu_too=False)
+    return entries
+
+
+def parse_model_devices(value: object) -> Literal["all"] | WantedDevices:
+    """ "auto", "all", or a tuple of entries; "cpu" names all CPU workers, so once is enough."""
+    if value == "auto":
+        return "auto"
+    if value == "all":
+        return "all"
+    entries = _entries(value, _MODEL_RIGHT)
+    _refuse_repeats(entries, cpu_too=True)
+    return entries
+
+
+PoolDevices = Annotated[WantedDevices, PlainValidator(parse_pool_devices)]
+ModelDevices = Annotated[Literal["all"] | WantedDevices, PlainValidator(parse_model_devices)]

@@ -1,0 +1,84 @@
+"""From a file, a mapping or nothing to `Settings`.
+
+All three raise `InvalidConfig` and nothing else; its message has every mistake, one a line:
+`FILE:LINE: [section] key: what is wrong; what would be right`.
+"""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from pool.config.mistakes import Mistake, find_mistakes
+from pool.config.settings import ModelSection, Settings
+from pool.config.source import TomlSource
+from pool.errors import InvalidConfig
+
+__all__ = ["builtin_settings", "load_settings", "parse_settings"]
+
+STUB = "stub:"
+
+
+def load_settings(path: Path) -> Settings:
+    """The settings in a TOML file. Model paths become absolute, relative to the file's folder."""
+    try:
+        text = path.read_bytes().decode("utf-8").replace("\r\n", "\n")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InvalidConfig(f"{path}: cannot be read: {reason}; write the path of a readable file") from None
+    except UnicodeDecodeError as error:
+        raise InvalidConfig(
+            f"{path}: is not text in UTF-8 (at byte {error.start}); save it as UTF-8"
+        ) from None
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidConfig(_not_toml(path, error)) from None
+    return _settings(data, str(path), path.absolute().parent, TomlSource(text))
+
+
+def parse_settings(data: Mapping[str, object], where: str, base: Path) -> Settings:
+    """The settings in a mapping with the keys of `config.toml`; `where` begins each line of an error.
+
+    Model paths become absolute, relative to `base`; they may be `Path`s.
+    """
+    return _settings(data, where, base, None)
+
+
+def builtin_settings(demo_path: Path) -> Settings:
+    """What a pool without a configuration serves: the demo model `digits`, on every device."""
+    return Settings(model=(ModelSection(name="digits", path=str(demo_path.absolute()), devices="all"),))
+
+
+def _settings(data: Mapping[str, object], where: str, base: Path, source: TomlSource | None) -> Settings:
+    try:
+        settings = Settings.model_validate(dict(data))
+    except ValidationError as error:
+        mistakes = find_mistakes(error, data)
+        lines = {mistake: source.line_of(mistake.path) if source else None for mistake in mistakes}
+        ordered = sorted(mistakes, key=lambda mistake: lines[mistake] or 0)
+        raise InvalidConfig("\n".join(_line(where, lines[mistake], mistake) for mistake in ordered)) from None
+    models = tuple(model.model_copy(update={"path": _absolute(model.path, base)}) for model in settings.model)
+    return settings.model_copy(update={"model": models})
+
+
+def _line(where: str, line: int | None, mistake: Mistake) -> str:
+    place = where if line is None else f"{where}:{line}"
+    return f"{place}: {mistake.key()}: {mistake.text}"
+
+
+def _absolute(path: str, base: Path) -> str:
+    if path.startswith(STUB):
+        return path
+    # `abspath`, not `resolve`: a link such as models/current must stay one; a restart follows it anew.
+    return os.path.abspath(base / os.path.expanduser(path))
+
+
+def _not_toml(path: Path, error: tomllib.TOMLDecodeError) -> str:
+    text = str(error)
+    if at := re.search(r" \(at line (\d+), column (\d+)\)$", text):
+        return f"{path}:{at[1]}: is not TOML: {text[: at.start()]} in column {at[2]}; correct the line"
+    return f"{path}: is not TOML: {text}; correct the end of the file"

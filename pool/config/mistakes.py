@@ -1,0 +1,139 @@
+"""The mistakes of a configuration, a line each: where it is, what is wrong, what would be right.
+
+config.toml:12: model[1].memory: '6 gigs' is not a size; write a number with its unit, such as "2GiB", …
+"""
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from pool.config.settings import ModelSection, Settings, repeated_names
+from pool.config.source import KeyPath
+
+__all__ = ["Mistake", "find_mistakes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """`text`: what is wrong; what would be right."""
+
+    path: KeyPath
+    text: str
+
+    def key(self) -> str:
+        """`[pool] lanes` in a section that is there once, `model[1].memory` in one of many."""
+        head, *rest = self.path
+        if head in Settings.model_fields and head != "model":
+            return f"[{head}] {_dotted(rest)}".rstrip()
+        return _dotted(self.path)
+
+
+def find_mistakes(error: ValidationError, data: Mapping[str, object]) -> list[Mistake]:
+    """All mistakes of `data`, in the order of the schema. `data` is what the error was raised for."""
+    mistakes = [
+        Mistake(_path(details), _text(details))
+        for details in error.errors(include_url=False)
+        if details["type"] != "repeated_name"
+    ]
+    # Read from the data, because the schema compares names only when every model is right in itself.
+    models = data.get("model", ())
+    names = [model.get("name") if isinstance(model, Mapping) else None for model in _sequence(models)]
+    mistakes += [
+        Mistake(
+            ("model", index, "name"), f"model[{first}] has the name {names[index]!r} too; write another name"
+        )
+        for index, first in repeated_names(names).items()
+        if isinstance(names[index], str)
+    ]
+    return mistakes
+
+
+def _sequence(value: object) -> Sequence[object]:
+    return value if isinstance(value, list | tuple) else ()
+
+
+def _dotted(path: Iterable[str | int]) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{_bare(part)}" for part in path).removeprefix(
+        "."
+    )
+
+
+def _bare(key: str) -> str:
+    # TOML lets a quoted key be anything, a line break too, and a mistake is one line.
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)
+
+
+def _path(details: ErrorDetails) -> KeyPath:
+    return tuple(part for part in details["loc"] if part != "[key]")
+
+
+def _text(details: ErrorDetails) -> str:
+    kind, value, context = details["type"], details["input"], details.get("ctx", {})
+    path = _path(details)
+    match kind:
+        case "extra_forbidden":
+            return _unknown(path)
+        case "missing":
+            example = {
+                "name": 'a name, such as name = "digits"',
+                "path": 'a path, such as path = "models/digits"',
+            }
+            return f"is missing; write {example.get(str(path[-1]), 'it')}"
+        case "int_type" | "int_from_float":
+            return f"{value!r} is not a whole number; write digits only, such as 2"
+        case "float_type" | "finite_number":
+            return f"{value!r} is not a number; write one such as 0.5"
+        case "bool_type":
+            return f"{value!r} is neither true nor false; write true or false, without quotes"
+        case "string_type":
+            return f"{value!r} is not a text; write a text in quotes"
+        case "string_too_short" | "too_short":
+            return "is empty; write a text of at least one character"
+        case "greater_than_equal":
+            return f"{value!r} is too small; write {context['ge']} or more"
+        case "less_than_equal":
+            return f"{value!r} is too large; write {context['le']} or less"
+        case "literal_error":
+            return f"{value!r} is not a choice; write {context['expected']}"
+        case "dict_type":
+            return f"{value!r} is not a table; write one such as {{ CPU = 1 }}"
+        case "model_type" | "model_attributes_type":
+            return _not_a_section(path)
+        case "tuple_type" if path == ("model",):
+            return "is not a list of models; write [[model]] with two brackets above each model"
+        case "tuple_type":
+            return f"{value!r} is not a list; write a list such as []"
+    return details["msg"]
+
+
+def _not_a_section(path: KeyPath) -> str:
+    if path[0] == "model":
+        return "is not a model; write [[model]] above its keys"
+    return f"is not a section; write [{path[0]}], with one bracket, above its keys"
+
+
+def _keys(section: str | int) -> Sequence[str]:
+    annotation = Settings.model_fields[str(section)].annotation
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return list(annotation.model_fields)
+    return list(ModelSection.model_fields)
+
+
+def _unknown(path: KeyPath) -> str:
+    sections = list(Settings.model_fields)
+    key = str(path[-1])
+    if key == "visible_device_list":
+        return "a worker sees the GPUs of its slot and no other; write `[pool] devices` instead"
+    known = sections if len(path) == 1 else _keys(path[0])
+    what = "unknown section" if len(path) == 1 else "unknown key"
+    if near := difflib.get_close_matches(key, known, n=1):
+        return f"{what}; did you mean {near[0]!r}?"
+    if homes := [section for section in sections if key in _keys(section)]:
+        home = f"[[{homes[0]}]]" if homes[0] == "model" else f"[{homes[0]}]"
+        return f"{what}; {key!r} is a key of {home}"
+    return f"{what}; write one of {', '.join(known)}"

@@ -1,0 +1,197 @@
+"""Every key of `config.toml`: its type, its bounds, its default.
+
+The models are frozen and strict: an unknown key, a text where a number belongs, or a number out of its bounds
+is refused, never bent. Durations are seconds and sizes are bytes once they are read. A key that is not here
+is not read by anything.
+"""
+
+import os
+import re
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from pool.config.device_list import ModelDevices, PoolDevices
+from pool.config.quantities import Bytes, PositiveSeconds, Seconds, SecondsOrAuto
+from pool.wire.messages import SessionSettings
+
+__all__ = [
+    "HealthSection",
+    "ModelSection",
+    "PoolSection",
+    "QueueSection",
+    "RestartSection",
+    "SessionSection",
+    "Settings",
+    "repeated_names",
+]
+
+# sun_path of a Unix socket has 108 bytes, the last one a NUL.
+_PATH_BYTES = 107
+_TCP = re.compile(r"tcp://(?:\*|\[[0-9A-Fa-f:.%\w]+\]|[^\s:/\[\]]+):(\*|\d{1,5})", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def _tcp_endpoint(value: str) -> str:
+    match = _TCP.fullmatch(value)
+    if match is None or (match[1] != "*" and not 1 <= int(match[1]) <= 65535):
+        raise PydanticCustomError(
+            "endpoint",
+            '{value} is not a tcp endpoint; write "tcp://ADDRESS:PORT", such as "tcp://127.0.0.1:5555"',
+            {"value": repr(value)},
+        )
+    return value
+
+
+class PoolSection(_Section):
+    """What the pool listens on, and what it has a worker for."""
+
+    endpoint: str = ""
+    # `strict=False` lets a TOML array be a tuple; its items stay strict.
+    listen: Annotated[tuple[Annotated[str, AfterValidator(_tcp_endpoint)], ...], Field(strict=False)] = ()
+    devices: PoolDevices = "auto"
+    lanes: Annotated[int, Field(ge=1, le=16)] = 2
+    ready: Literal["all", "any"] = "all"
+    drain_timeout: Seconds = 30.0
+
+    @field_validator("endpoint")
+    @classmethod
+    def _is_a_local_socket(cls, value: str) -> str:
+        if not value:
+            return value
+        path = value.removeprefix("ipc://")
+        if path == value or not path.startswith("/") or "\0" in path:
+            raise PydanticCustomError(
+                "endpoint",
+                '{value} is not a local socket; write "ipc://" and an absolute path, such as "ipc:///run/pool/pool.sock"'
+                ' ("tcp://…" goes into `listen`)',
+                {"value": repr(value)},
+            )
+        if len(os.fsencode(path)) > _PATH_BYTES:
+            raise PydanticCustomError(
+                "endpoint",
+                "the path has {size} bytes; write one of at most {limit}, all that a Unix socket can have",
+                {"size": len(os.fsencode(path)), "limit": _PATH_BYTES},
+            )
+        return value
+
+
+class SessionSection(_Section):
+    """The one `ConfigProto` of each worker; the names are TensorFlow's, and those of `SessionSettings`."""
+
+    allow_growth: bool = True
+    per_process_gpu_memory_fraction: Annotated[float, Field(ge=0, le=1)] = 0.0
+    allow_soft_placement: bool = True
+    log_device_placement: bool = False
+    intra_op_parallelism_threads: Annotated[int, Field(ge=0)] = 0
+    inter_op_parallelism_threads: Annotated[int, Field(ge=0)] = 0
+    device_count: dict[Literal["CPU", "GPU"], Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
+    jit: bool = False
+
+    def message(self) -> SessionSettings:
+        """The same, as it travels to a worker."""
+        return SessionSettings(**self.model_dump())
+
+
+class QueueSection(_Section):
+    """The bounds of what may wait, and for how long."""
+
+    max_jobs: Annotated[int, Field(ge=1)] = 10_000
+    max_bytes: Bytes = 2 * 2**30
+    default_timeout: PositiveSeconds = 60.0
+    max_attempts: Annotated[int, Field(ge=1)] = 2
+
+
+class RestartSection(_Section):
+    """A slot that needs more than `intensity` restarts in `period` is given up; 0 allows none."""
+
+    intensity: Annotated[int, Field(ge=0)] = 5
+    period: PositiveSeconds = 60.0
+    backoff_max: PositiveSeconds = 30.0
+
+
+class HealthSection(_Section):
+    """How long each phase of a worker may take before it is held to be hung."""
+
+    heartbeat: PositiveSeconds = 1.0
+    hung_after: SecondsOrAuto = "auto"
+    import_timeout: PositiveSeconds = 120.0
+    load_timeout: PositiveSeconds = 600.0
+    warmup_timeout: PositiveSeconds = 900.0
+
+
+def _as_text(value: object) -> object:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+class ModelSection(_Section):
+    """One model, and where it is served. Once loaded, `path` is absolute or starts with `stub:`."""
+
+    name: str
+    path: Annotated[str, BeforeValidator(_as_text), Field(min_length=1)]
+    devices: ModelDevices = "auto"
+    replicas: Annotated[int, Field(ge=1)] = 1
+    memory: Bytes | None = None
+    warmup: bool = True
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_plain_name(cls, value: str) -> str:
+        if _NAME.fullmatch(value) is None:
+            raise PydanticCustomError(
+                "name",
+                "{value} is not a name; write letters, digits, '_', '.' and '-', at least one",
+                {"value": repr(value)},
+            )
+        return value
+
+    @field_validator("replicas")
+    @classmethod
+    def _only_for_auto(cls, value: int, info: ValidationInfo) -> int:
+        if value != 1 and info.data.get("devices", "auto") != "auto":
+            raise PydanticCustomError(
+                "replicas",
+                '`devices` already says where it is served; leave `replicas` out or write devices = "auto"',
+            )
+        return value
+
+
+def repeated_names(names: Sequence[object]) -> dict[int, int]:
+    """For each name that was there before: its position, and that of the first."""
+    return {index: names.index(name) for index, name in enumerate(names) if names.index(name) < index}
+
+
+class Settings(_Section):
+    """A whole `config.toml`. `Settings()` is what an empty one means."""
+
+    pool: PoolSection = PoolSection()
+    session: SessionSection = SessionSection()
+    queue: QueueSection = QueueSection()
+    restart: RestartSection = RestartSection()
+    health: HealthSection = HealthSection()
+    model: Annotated[tuple[ModelSection, ...], Field(strict=False)] = ()
+
+    @field_validator("model")
+    @classmethod
+    def _names_are_unique(cls, value: tuple[ModelSection, ...]) -> tuple[ModelSection, ...]:
+        for index in repeated_names([model.name for model in value]):
+            raise PydanticCustomError(
+                "repeated_name",
+                "two models have the name {name}; write another name for one of them",
+                {"name": repr(value[index].name)},
+            )
+        return value

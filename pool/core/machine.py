@@ -1,0 +1,297 @@
+"""The pool's brain: `actions = machine.handle(event, now)`.
+
+It knows no process, socket, clock or tensor. The same machine runs in `pool start` and under the property tests.
+
+    JobArrived ──► backlog ──lease──► batch on (slot, incarnation, lane) ──BatchDone──► AnswerJob
+                      ▲                        │
+                      └──── put back ◄──── WorkerExited (attempts left, not stateful)
+
+What it guarantees: a job is answered exactly once, at its deadline at the latest; it is leased to one incarnation at
+a time, and to the next only after the exit of the former was seen; a lane gets one batch at a time.
+"""
+
+import difflib
+import math
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+from pool.core import actions as do
+from pool.core import events as told
+from pool.core.backlog import Backlog
+from pool.core.jobs import Batch, Job, JobState
+from pool.core.policy import Policy, SlotPlan
+from pool.core.slots import SlotState
+from pool.core.supervision import Supervision
+from pool.core.timers import Timers
+from pool.wire.faults import Fault
+
+__all__ = ["Machine"]
+
+
+class Machine:
+    """`handle` never blocks and never raises for an event that the outside can cause; it is not thread-safe."""
+
+    def __init__(self, policy: Policy, plans: Sequence[SlotPlan], rng: random.Random) -> None:
+        self.policy = policy
+        self.timers = Timers()
+        self.backlog = Backlog({model for plan in plans for model in plan.models})
+        self.supervision = Supervision(policy, plans, rng, self.timers)
+        self.answered: Counter[str] = Counter()
+        self._holders = {
+            model: [slot for slot in self.supervision.slots if model in slot.models]
+            for plan in plans
+            for model in plan.models
+        }
+        self._batches = 0
+        self._actions: list[do.Action] = []
+        self._over = False
+
+    def next_deadline(self) -> float | None:
+        """When to call `handle(Tick(), now)` at the latest, if nothing else happens."""
+        return self.timers.next()
+
+    def handle(self, event: told.Event, now: float) -> list[do.Action]:
+        """What is to be done about an event. `now` is monotonic seconds and never goes back."""
+        self._actions = self.supervision.actions = []
+        match event:
+            case told.Tick():
+                pass
+            case told.JobArrived():
+                self._arrive(event, now)
+            case told.JobCancelled():
+                self._cancel(self.backlog.jobs.get((event.client, event.job)))
+            case told.ClientGone():
+                for job in self.backlog.of_client(event.client):
+                    self._cancel(job)
+            case told.BatchDone():
+                self._batch_done(event, now)
+            case told.WorkerExited():
+                self._worker_exited(event, now)
+            case told.StopAsked():
+                self._stop_asked(event, now)
+            case told.Start() | told.WorkerSpawned() | told.WorkerHello() | told.WorkerBeat() | told.WorkerReady():
+                self.supervision.handle(event, now)
+        self._fire_timers(now)
+        self._refuse_hopeless()
+        self._dispatch(now)
+        self._wind_down(now)
+        return self._actions
+
+    # --- jobs ---------------------------------------------------------------------------------------------------
+
+    def _arrive(self, event: told.JobArrived, now: float) -> None:
+        refusal = self._refusal(event)
+        if refusal is not None:
+            self._answer(event.client, event.job, refusal)
+            return
+        timeout_s = self.policy.default_timeout_s if event.timeout_s is None else event.timeout_s
+        job = Job(event.client, event.job, event.model, timeout_s, event.size_bytes, event.payload, now)
+        self.backlog.admit(job)
+        self.timers.set(job.key, job.deadline)
+
+    def _refusal(self, event: told.JobArrived) -> told.Failed | None:
+        """Why a job is not taken in, or None."""
+        if event.model not in self._holders:
+            near = difflib.get_close_matches(event.model, self._holders, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(self._holders))}"
+            return told.Failed(Fault.MODEL_NOT_FOUND, f"no model {event.model!r:.100}; {hint}")
+        if (event.client, event.job) in self.backlog.jobs:
+            return told.Failed(Fault.INVALID_INPUT, f"job {event.job} is already in the pool")
+        if event.timeout_s is not None and not 0 <= event.timeout_s < math.inf:
+            return told.Failed(Fault.INVALID_INPUT, f"timeout is {event.timeout_s} s, give a positive number")
+        if self.supervision.stopping:
+            return told.Failed(Fault.POOL_STOPPING, "the pool is stopping and takes no new job")
+        if len(self.backlog.jobs) >= self.policy.max_jobs:
+            return told.Failed(
+                Fault.OVERLOADED,
+                f"{len(self.backlog.jobs)} jobs are in the pool, [queue] max_jobs allows no more",
+            )
+        if self.backlog.size_bytes + event.size_bytes > self.policy.max_bytes:
+            return told.Failed(
+                Fault.OVERLOADED,
+                f"{self.backlog.size_bytes} bytes are in the pool, [queue] max_bytes = {self.policy.max_bytes}"
+                f" has no room for {event.size_bytes} more",
+            )
+        return None
+
+    def _cancel(self, job: Job | None) -> None:
+        """Nobody waits for the answer: a queued job is forgotten, the answer of a leased one will be dropped."""
+        if job is not None:
+            self._forget(job, JobState.CANCELLED)
+
+    def _batch_done(self, event: told.BatchDone, now: float) -> None:
+        slot = self.supervision.current(event.slot, event.incarnation)
+        batch = None if slot is None else slot.batches.get(event.batch)
+        if slot is None or batch is None:
+            return  # an answer from a dead incarnation: its jobs have been given to another
+        if len(event.outcomes) != len(batch.jobs):
+            self.supervision.kill(
+                slot,
+                f"answered {len(event.outcomes)} parts of {len(batch.jobs)} in batch {batch.number}",
+                now,
+            )
+            return
+        del slot.batches[batch.number]
+        self.timers.clear(("batch", slot.number, batch.number))
+        slot.idle_lanes.append(batch.lane)
+        slot.jobs_done += len(batch.jobs)
+        for job, outcome in zip(batch.jobs, event.outcomes, strict=True):
+            if job.state is JobState.LEASED:
+                self._finish(job, outcome)
+
+    def _worker_exited(self, event: told.WorkerExited, now: float) -> None:
+        slot = self.supervision.current(event.slot, event.incarnation)
+        if slot is None:
+            return
+        batches = list(slot.batches.values())
+        for batch in batches:
+            self.timers.clear(("batch", slot.number, batch.number))
+        stateful = {name for name, model in slot.loaded.items() if model.stateful}
+        death = self.supervision.exited(slot, event.death, now)
+        for batch in batches:
+            for job in batch.jobs:
+                if job.state is JobState.LEASED:
+                    self._lost(job, death, job.model in stateful, now)
+
+    def _lost(self, job: Job, death: str, stateful: bool, now: float) -> None:
+        job.note(now, f"lost: {death}")
+        if stateful:
+            text = "the model keeps state and the job may have started, so it is not run again"
+            self._finish(job, told.Failed(Fault.STATEFUL_WORKER_LOST, f"{death}; {text}; {_story(job)}"))
+        elif job.attempts >= self.policy.max_attempts:
+            text = f"{job.attempts} of {self.policy.max_attempts} attempts ended with their worker"
+            self._finish(job, told.Failed(Fault.WORKER_LOST, f"{text}; {_story(job)}"))
+        else:
+            self.backlog.put_back(job)
+
+    def _finish(self, job: Job, outcome: told.Outcome) -> None:
+        self._forget(job, JobState.DONE if isinstance(outcome, told.Succeeded) else JobState.FAILED)
+        self._answer(job.client, job.number, outcome)
+
+    def _forget(self, job: Job, state: JobState) -> None:
+        self.backlog.finish(job, state)
+        self.timers.clear(job.key)
+        job.payload = None
+        if state is JobState.CANCELLED:
+            self.answered["cancelled"] += 1
+
+    def _answer(self, client: bytes, number: int, outcome: told.Outcome) -> None:
+        self.answered["done" if isinstance(outcome, told.Succeeded) else outcome.fault.value] += 1
+        self._actions.append(do.AnswerJob(client, number, outcome))
+
+    # --- time ---------------------------------------------------------------------------------------------------
+
+    def _fire_timers(self, now: float) -> None:
+        while (key := self.timers.pop_due(now)) is not None:
+            match key:
+                case ("slot", int(number)):
+                    self.supervision.slot_timer(number, now)
+                case ("batch", int(number), int(batch)):
+                    self.supervision.batch_overran(number, batch, now)
+                case ("drain",):
+                    self._abandon(now, f"the drain took longer than {self.policy.drain_timeout_s:g} s")
+                case (bytes(client), int(number)):
+                    self._expire(self.backlog.jobs[(client, number)])
+
+    def _expire(self, job: Job) -> None:
+        """QUEUED or LEASED → EXPIRED; a run under way goes on and its answer is dropped."""
+        where = "in the queue" if job.state is JobState.QUEUED else "while it ran"
+        self._forget(job, JobState.EXPIRED)
+        text = f"the timeout of {job.timeout_s:.3g} s ended {where}; {_story(job)}".removesuffix("; ")
+        self._answer(job.client, job.number, told.Failed(Fault.DEADLINE_EXCEEDED, text))
+
+    # --- dispatch -----------------------------------------------------------------------------------------------
+
+    def _dispatch(self, now: float) -> None:
+        """Gives idle lanes the job that came first among those that they can run."""
+        while True:
+            heads = [
+                (job.arrived, job.model, job)
+                for model in self.supervision.models_with_credit()
+                if (job := self.backlog.head(model)) is not None
+            ]
+            if not heads:
+                return
+            self._lease(min(heads)[2], now)
+
+    def _lease(self, job: Job, now: float) -> None:
+        """QUEUED → LEASED, to the READY slot with most idle lanes; among equals to the one used longest ago."""
+        slot = min(
+            (slot for slot in self._holders[job.model] if slot.state is SlotState.READY and slot.idle_lanes),
+            key=lambda slot: (-len(slot.idle_lanes), slot.last_used),
+        )
+        self.backlog.lease(job)
+        self._batches += 1
+        lane = slot.idle_lanes.pop()
+        batch = Batch(self._batches, job.model, slot.number, slot.incarnation, lane, now, (job,))
+        slot.batches[batch.number] = batch
+        slot.last_used = batch.number
+        job.note(now, f"leased to slot {slot.number} incarnation {slot.incarnation}")
+        self.timers.set(("batch", slot.number, batch.number), now + self.policy.batch_budget_s([job.timeout_s]))
+        self._actions.append(do.RunBatch(slot.number, slot.incarnation, lane, batch.number, job.model, (job.payload,)))
+
+    def _refuse_hopeless(self) -> None:
+        """Answers at once the jobs that no slot will ever run."""
+        for model, holders in self._holders.items():
+            if not self.backlog.queued(model) or any(self.supervision.hopeful(slot) for slot in holders):
+                continue
+            if self.supervision.stopping:
+                failed = told.Failed(Fault.POOL_STOPPING, "the pool is stopping")
+            else:
+                why = "; ".join(f"slot {slot.number} is {slot.state.name}: {slot.reason}" for slot in holders)
+                failed = told.Failed(Fault.WORKER_LOST, f"no worker is left for model {model!r}: {why}")
+            while (job := self.backlog.head(model)) is not None:
+                self._finish(job, failed)
+
+    # --- the end ------------------------------------------------------------------------------------------------
+
+    def _stop_asked(self, event: told.StopAsked, now: float) -> None:
+        if self.supervision.stopping:
+            self._abandon(now, f"the pool was told twice to stop ({event.reason})")
+            return
+        self.supervision.stop(event.reason, now)
+        self.timers.set(("drain",), now + self.policy.drain_timeout_s)
+
+    def _abandon(self, now: float, reason: str) -> None:
+        """Ends the drain: answers what is left and kills what still runs."""
+        for job in list(self.backlog.jobs.values()):
+            self._finish(job, told.Failed(Fault.POOL_STOPPING, f"the pool stopped before the job was done: {reason}"))
+        for slot in self.supervision.alive():
+            self.supervision.kill(slot, f"was still running when {reason}", now)
+
+    def _wind_down(self, now: float) -> None:
+        """Stops each slot as soon as nothing is left for it, and says when all is over."""
+        if self._over:
+            return
+        if self.supervision.stopping:
+            for slot in self.supervision.alive():
+                if not any(self.backlog.queued(model) for model in slot.models):
+                    self.supervision.retire(slot, now)
+        if self.supervision.all_down() and not self.backlog.jobs:
+            self._over = True
+            self.timers.clear(("drain",))
+            self._actions.append(self.supervision.verdict())
+
+    def validate(self) -> None:
+        """Raises AssertionError where an invariant does not hold; called by the tests after every step."""
+        self.backlog.validate()
+        self.supervision.validate()
+        leased: Counter[int] = Counter()
+        for slot in self.supervision.slots:
+            for batch in slot.batches.values():
+                assert ("batch", slot.number, batch.number) in self.timers or slot.killed_for, batch
+                leased.update(id(job) for job in batch.jobs if job.state is JobState.LEASED)
+        for job in self.backlog.jobs.values():
+            assert job.key in self.timers, job
+            assert leased[id(job)] == (job.state is JobState.LEASED), job
+            assert job.attempts <= self.policy.max_attempts
+            assert job.state is JobState.QUEUED or job.attempts > 0
+        assert len(self.backlog.jobs) <= self.policy.max_jobs
+        assert self.backlog.size_bytes <= self.policy.max_bytes
+        for model in self.supervision.models_with_credit():
+            assert not self.backlog.queued(model), f"{model}: a job waits beside an idle lane"
+
+
+def _story(job: Job) -> str:
+    return "; ".join(job.story)

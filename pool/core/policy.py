@@ -1,0 +1,67 @@
+"""What the core decides by: values with their units, and where each comes from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pool.wire.messages import Phase
+
+__all__ = ["Policy", "SlotPlan"]
+
+
+@dataclass(frozen=True, slots=True)
+class SlotPlan:
+    """A slot as the placement made it: which models its workers load. One without models is never started."""
+
+    models: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The part of the configuration that the core reads; defaults are the configuration's."""
+
+    max_jobs: int = 10_000
+    max_bytes: int = 2 << 30
+    default_timeout_s: float = 60.0
+    max_attempts: int = 2
+    restart_intensity: int = 5
+    restart_period_s: float = 60.0
+    backoff_max_s: float = 30.0
+    backoff_first_s: float = 0.1  # a worker that died once is wanted back at once
+    import_timeout_s: float = 120.0
+    load_timeout_s: float = 600.0
+    warmup_timeout_s: float = 900.0
+    hung_after_s: float | None = None  # None: the longest timeout in the batch, at least `hung_floor_s`
+    hung_floor_s: float = 60.0
+    drain_timeout_s: float = 30.0
+    stop_timeout_s: float = 5.0  # an idle worker exits in milliseconds; after this it is killed
+    kill_timeout_s: float = 10.0  # SIGKILL is immediate unless the process is stuck in the kernel (D state)
+    ready_needs_all: bool = True
+
+    @property
+    def longest_stop_s(self) -> float:
+        """How long the pool's end takes at most, from the asking to the last exit."""
+        return self.drain_timeout_s + self.stop_timeout_s + self.kill_timeout_s
+
+    def phase_budget_s(self, phase: Phase) -> float | None:
+        """How long a worker may stay in a phase; None where each batch has its own budget."""
+        return {
+            Phase.IMPORTING: self.import_timeout_s,
+            Phase.LOADING: self.load_timeout_s,
+            Phase.WARMING_UP: self.warmup_timeout_s,
+            Phase.SERVING: None,
+        }[phase]
+
+    def phase_setting(self, phase: Phase) -> str:
+        """The configuration key that sets the phase's budget."""
+        return {
+            Phase.IMPORTING: "[health] import_timeout",
+            Phase.LOADING: "[health] load_timeout",
+            Phase.WARMING_UP: "[health] warmup_timeout",
+            Phase.SERVING: "[health] hung_after",
+        }[phase]
+
+    def batch_budget_s(self, timeouts_s: Sequence[float]) -> float:
+        """How long a batch may run before its worker counts as hung."""
+        if self.hung_after_s is not None:
+            return self.hung_after_s
+        return max(self.hung_floor_s, *timeouts_s)

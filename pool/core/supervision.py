@@ -1,0 +1,253 @@
+"""The slots: which worker sits where, how long it may take, what follows when it dies."""
+
+import random
+from collections.abc import Iterator, Sequence
+
+from pool.core import actions as do
+from pool.core import events as told
+from pool.core.policy import Policy, SlotPlan
+from pool.core.restart import RestartHistory
+from pool.core.slots import ALIVE, Slot, SlotState
+from pool.core.timers import Timers
+
+__all__ = ["Supervision"]
+
+
+class Supervision:
+    """The half of the machine that moves slots through their states. It appends to `actions` and sets slot timers."""
+
+    def __init__(self, policy: Policy, plans: Sequence[SlotPlan], rng: random.Random, timers: Timers) -> None:
+        self.slots = [Slot(number, plan.models) for number, plan in enumerate(plans)]
+        self.actions: list[do.Action] = []
+        self.stopping = False
+        self.stop_reason = ""
+        self._policy = policy
+        self._timers = timers
+        self._history = [RestartHistory(policy, rng) for _ in plans]
+        self._announced = False
+
+    def handle(self, event: told.Event, now: float) -> None:
+        match event:
+            case told.Start():
+                for slot in self.slots:
+                    if slot.models:
+                        self._spawn(slot, now)
+                    else:
+                        slot.reason = "no model is placed here"
+            case told.WorkerSpawned():
+                if (spawned := self.current(event.slot, event.incarnation)) is not None:
+                    spawned.pid = event.pid
+            case told.WorkerHello():
+                self._hello(event, now)
+            case told.WorkerBeat():
+                self._beat(event, now)
+            case told.WorkerReady():
+                self._ready(event, now)
+
+    # --- what others ask ----------------------------------------------------------------------------------------
+
+    def current(self, number: int, incarnation: int) -> Slot | None:
+        """The slot, if this incarnation still sits in it: everything that a former one says is dropped."""
+        if not 0 <= number < len(self.slots):
+            return None
+        slot = self.slots[number]
+        return slot if slot.incarnation == incarnation and slot.state in ALIVE else None
+
+    def alive(self) -> Iterator[Slot]:
+        return (slot for slot in self.slots if slot.state in ALIVE)
+
+    def all_down(self) -> bool:
+        """No process is left and none will be spawned."""
+        seated = [slot for slot in self.slots if slot.models]
+        if self.stopping:
+            return all(slot.state in (SlotState.STOPPED, SlotState.FATAL) for slot in seated)
+        return all(slot.state is SlotState.FATAL for slot in seated)
+
+    def hopeful(self, slot: Slot) -> bool:
+        """Whether a job that waits for this slot may still be run by it."""
+        if self.stopping:
+            return slot.state is SlotState.READY
+        return slot.state not in (SlotState.FATAL, SlotState.STOPPED)
+
+    def models_with_credit(self) -> set[str]:
+        """The models that a lane could run now."""
+        return {
+            model for slot in self.slots if slot.state is SlotState.READY and slot.idle_lanes for model in slot.models
+        }
+
+    def verdict(self) -> do.PoolStopped:
+        fatal = [slot for slot in self.slots if slot.state is SlotState.FATAL]
+        if self.stopping:
+            return do.PoolStopped(failed=False, reason=self.stop_reason)
+        why = "; ".join(f"slot {slot.number}: {slot.reason}" for slot in fatal)
+        return do.PoolStopped(failed=True, reason=f"no slot is left that could serve: {why}")
+
+    # --- a worker's way up --------------------------------------------------------------------------------------
+
+    def _spawn(self, slot: Slot, now: float) -> None:
+        # STOPPED, BACKOFF → STARTING
+        slot.seat(slot.incarnation + 1)
+        self._change(slot, SlotState.STARTING, now)
+        slot.phase_since = now
+        self._timers.set(("slot", slot.number), now + self._policy.import_timeout_s)
+        self.actions.append(do.SpawnWorker(slot.number, slot.incarnation))
+
+    def _hello(self, event: told.WorkerHello, now: float) -> None:
+        slot = self.current(event.slot, event.incarnation)
+        if slot is not None and slot.state is SlotState.STARTING:
+            # STARTING → LOADING
+            self._change(slot, SlotState.LOADING, now)
+            self.actions.append(do.WelcomeWorker(slot.number, slot.incarnation))
+
+    def _beat(self, event: told.WorkerBeat, now: float) -> None:
+        slot = self.current(event.slot, event.incarnation)
+        if slot is None:
+            return
+        slot.detail = event.detail
+        if event.phase is not slot.phase:
+            slot.phase, slot.phase_since = event.phase, now
+            budget = self._policy.phase_budget_s(event.phase)
+            if slot.state is SlotState.LOADING and budget is not None:
+                self._timers.set(("slot", slot.number), now + budget)
+
+    def _ready(self, event: told.WorkerReady, now: float) -> None:
+        slot = self.current(event.slot, event.incarnation)
+        if slot is None or slot.state is not SlotState.LOADING:
+            return
+        slot.loaded = {model.name: model for model in event.models}
+        missing = set(slot.models) - slot.loaded.keys()
+        if missing or event.lanes < 1:
+            self.kill(slot, f"said READY with {event.lanes} lanes and without {sorted(missing)}", now)
+            return
+        # LOADING → READY
+        self._timers.clear(("slot", slot.number))
+        slot.lanes = event.lanes
+        slot.idle_lanes = list(range(event.lanes))
+        self._change(slot, SlotState.READY, now)
+        self._announce()
+
+    def _announce(self) -> None:
+        """PoolReady, once: at the first READY slot, or when every slot has come to READY or FATAL."""
+        if self._announced or self.stopping:
+            return
+        seated = [slot for slot in self.slots if slot.models]
+        serving = sum(slot.state is SlotState.READY for slot in seated)
+        settled = serving + sum(slot.state is SlotState.FATAL for slot in seated)
+        if serving and (settled == len(seated) or not self._policy.ready_needs_all):
+            self._announced = True
+            self.actions.append(do.PoolReady(serving, len(seated)))
+
+    # --- a worker's way down ------------------------------------------------------------------------------------
+
+    def kill(self, slot: Slot, reason: str, now: float) -> None:
+        """STARTING, LOADING, READY, DRAINING, STOPPING → STOPPING, by SIGKILL."""
+        if slot.killed_for is not None:
+            return
+        slot.killed_for = reason
+        if slot.state is not SlotState.STOPPING:
+            self._change(slot, SlotState.STOPPING, now, reason)
+        self._timers.set(("slot", slot.number), now + self._policy.kill_timeout_s)
+        self.actions.append(do.KillWorker(slot.number, slot.incarnation, reason))
+
+    def stop(self, reason: str, now: float) -> None:
+        """The pool takes no new work; workers that are not up yet will not be needed."""
+        self.stopping, self.stop_reason = True, reason
+        for slot in self.slots:
+            if slot.state is SlotState.BACKOFF:
+                self._timers.clear(("slot", slot.number))
+                self._change(slot, SlotState.STOPPED, now, reason)
+            elif slot.state in (SlotState.STARTING, SlotState.LOADING):
+                self._tell_to_stop(slot, now)
+
+    def retire(self, slot: Slot, now: float) -> None:
+        """READY → DRAINING; DRAINING → STOPPING once the slot holds no batch."""
+        if slot.state is SlotState.READY:
+            self._change(slot, SlotState.DRAINING, now, self.stop_reason)
+        if slot.state is SlotState.DRAINING and not slot.batches:
+            self._tell_to_stop(slot, now)
+
+    def _tell_to_stop(self, slot: Slot, now: float) -> None:
+        self._change(slot, SlotState.STOPPING, now, self.stop_reason)
+        self._timers.set(("slot", slot.number), now + self._policy.stop_timeout_s)
+        self.actions.append(do.StopWorker(slot.number, slot.incarnation))
+
+    def exited(self, slot: Slot, death: told.Death, now: float) -> str:
+        """The slot after its worker's exit was seen. Returns the death in words, for the stories of its jobs."""
+        reason = death.text if slot.killed_for is None else f"killed by the pool, because it {slot.killed_for}"
+        slot.pid = None
+        slot.batches, slot.idle_lanes = {}, []
+        self._timers.clear(("slot", slot.number))
+        if self.stopping:
+            # STARTING, LOADING, READY, DRAINING, STOPPING → STOPPED
+            self._change(slot, SlotState.STOPPED, now, reason)
+        elif not death.restartable:
+            self._fatal(slot, now, reason, death.last_output)
+        elif (pause := self._history[slot.number].pause_after_failure(now)) is None:
+            policy = self._policy
+            tries = f"{policy.restart_intensity + 1} deaths within {policy.restart_period_s:g} s ([restart] intensity)"
+            self._fatal(slot, now, f"{tries}, the last: {reason}", death.last_output)
+        else:
+            # → BACKOFF
+            self._change(slot, SlotState.BACKOFF, now, reason, death.last_output)
+            self._timers.set(("slot", slot.number), now + pause)
+        return f"slot {slot.number} incarnation {slot.incarnation} died: {reason}"
+
+    def _fatal(self, slot: Slot, now: float, reason: str, last_output: tuple[str, ...] = ()) -> None:
+        self._change(slot, SlotState.FATAL, now, reason, last_output)
+        self._announce()
+
+    # --- time ---------------------------------------------------------------------------------------------------
+
+    def slot_timer(self, number: int, now: float) -> None:
+        """The slot's current state has lasted as long as it may."""
+        slot = self.slots[number]
+        match slot.state:
+            case SlotState.BACKOFF:
+                self._spawn(slot, now)
+            case SlotState.STARTING:
+                self.kill(slot, self._overrun("did not say HELLO", self._policy.import_timeout_s, slot), now)
+            case SlotState.LOADING:
+                budget = self._policy.phase_budget_s(slot.phase) or 0.0
+                doing = f"was still {slot.phase.value} {slot.detail}".rstrip()
+                self.kill(slot, self._overrun(doing, budget, slot), now)
+            case SlotState.STOPPING if slot.killed_for is None:
+                self.kill(slot, f"did not exit within {self._policy.stop_timeout_s:g} s of being told to", now)
+            case SlotState.STOPPING:
+                # It cannot be seen to be gone, so nothing may follow it on its device.
+                pause_s = self._policy.kill_timeout_s
+                reason = f"pid {slot.pid} did not die within {pause_s:g} s of SIGKILL (stuck in the kernel?)"
+                self._fatal(slot, now, reason)
+
+    def _overrun(self, what: str, budget_s: float, slot: Slot) -> str:
+        return f"{what} within {budget_s:g} s ({self._policy.phase_setting(slot.phase)} may be too short)"
+
+    def batch_overran(self, number: int, batch: int, now: float) -> None:
+        slot = self.slots[number]
+        age = now - slot.batches[batch].started
+        model = slot.batches[batch].model
+        self.kill(slot, f"has run batch {batch} of {model} for {age:.1f} s ([health] hung_after)", now)
+
+    def _change(
+        self, slot: Slot, state: SlotState, now: float, reason: str = "", last_output: tuple[str, ...] = ()
+    ) -> None:
+        slot.become(state, now, reason)
+        self.actions.append(do.SlotChanged(slot.number, slot.incarnation, state, reason, last_output))
+
+    def validate(self) -> None:
+        """Raises AssertionError where an invariant of the slots does not hold."""
+        for slot in self.slots:
+            lanes = sorted(slot.idle_lanes + [batch.lane for batch in slot.batches.values()])
+            assert len(set(lanes)) == len(lanes), slot
+            if slot.state in (SlotState.READY, SlotState.DRAINING):
+                assert lanes == list(range(slot.lanes)), slot
+            else:
+                assert slot.state is SlotState.STOPPING or slot.killed_for or not lanes, slot
+            for batch in slot.batches.values():
+                assert (batch.slot, batch.incarnation) == (slot.number, slot.incarnation), batch
+            bounded = slot.state in (
+                SlotState.STARTING,
+                SlotState.LOADING,
+                SlotState.STOPPING,
+                SlotState.BACKOFF,
+            )
+            assert (("slot", slot.number) in self._timers) == bounded, slot

@@ -1,0 +1,18 @@
+"""The devices of this machine, and those that the pool has a slot for. Never imports TensorFlow or CUDA."""
+
+from pool.devices.discovery import Discovery, Gpu, discover_gpus
+from pool.devices.resolve import Device, Entry, WantedDevices, pinned_slots, resolve_devices
+from pool.devices.visible import VisibleGpus, visible_gpus
+
+__all__ = [
+    "Device",
+    "Discovery",
+    "Entry",
+    "Gpu",
+    "VisibleGpus",
+    "WantedDevices",
+    "discover_gpus",
+    "pinned_slots",
+    "resolve_devices",
+    "visible_gpus",
+]

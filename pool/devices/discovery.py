@@ -1,0 +1,105 @@
+"""Which GPUs the driver lists, in PCI order, asked of NVML.
+
+NVML needs no CUDA context, so asking takes no memory on any device. It is not bound by CUDA_VISIBLE_DEVICES
+(see `pool.devices.visible`).
+"""
+
+import importlib
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+__all__ = ["Discovery", "Gpu", "discover_gpus"]
+
+_INSTALL = "pip install 'tf-worker-pool[gpu]'"
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """`index`: its place in PCI order, from 0; -1 for a MIG instance, which is known by its uuid alone.
+
+    `memory_bytes` and `memory_used_bytes` are None where the driver does not tell (MIG, unified memory).
+    """
+
+    index: int
+    uuid: str
+    name: str
+    pci_bus_id: str
+    memory_bytes: int | None
+    memory_used_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """`reason`: why the list is empty or not complete; None if nothing went wrong."""
+
+    gpus: tuple[Gpu, ...]
+    reason: str | None
+
+
+def discover_gpus(nvml: ModuleType | None = None) -> Discovery:
+    """The GPUs that the driver lists, each uuid once. Never raises for a missing library, driver or device.
+
+    `nvml`: a module with nvidia-ml-py's functions; by default `pynvml`, if it is installed.
+    """
+    if nvml is None:
+        try:
+            nvml = importlib.import_module("pynvml")
+        except ImportError:
+            return Discovery((), f"NVML's Python module is not installed ({_INSTALL})")
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        return Discovery((), f"NVML does not start: {error}")
+    try:
+        return _ask(nvml)
+    except nvml.NVMLError as error:
+        return Discovery((), f"NVML does not list the GPUs: {error}")
+    finally:
+        # Nothing that was learned is wrong because the library cannot be closed.
+        with suppress(nvml.NVMLError):
+            nvml.nvmlShutdown()
+
+
+def _ask(nvml: ModuleType) -> Discovery:
+    found: dict[str, Gpu] = {}
+    failures = []
+    for number in range(nvml.nvmlDeviceGetCount()):
+        # A GPU that fell off its bus must not hide the others.
+        try:
+            gpu = _gpu(nvml, nvml.nvmlDeviceGetHandleByIndex(number))
+        except nvml.NVMLError as error:
+            failures.append(f"the driver's GPU {number} does not answer: {error}")
+            continue
+        found.setdefault(gpu.uuid, gpu)
+    ordered = sorted(found.values(), key=lambda gpu: _bus_order(gpu.pci_bus_id))
+    gpus = tuple(
+        Gpu(index, gpu.uuid, gpu.name, gpu.pci_bus_id, gpu.memory_bytes, gpu.memory_used_bytes)
+        for index, gpu in enumerate(ordered)
+    )
+    if not gpus and not failures:
+        failures.append("the driver lists no GPU")
+    return Discovery(gpus, "; ".join(failures) or None)
+
+
+def _gpu(nvml: ModuleType, handle: Any) -> Gpu:
+    uuid = _text(nvml.nvmlDeviceGetUUID(handle))
+    name = _text(nvml.nvmlDeviceGetName(handle))
+    bus = _text(nvml.nvmlDeviceGetPciInfo(handle).busId)
+    try:
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+    except nvml.NVMLError:
+        return Gpu(-1, uuid, name, bus, None, None)
+    return Gpu(-1, uuid, name, bus, int(memory.total), int(memory.used))
+
+
+def _text(value: str | bytes) -> str:
+    # Releases of nvidia-ml-py before 12 answer in bytes.
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _bus_order(bus_id: str) -> tuple[int, ...]:
+    # The domain has four digits or eight, so the text itself does not sort.
+    return tuple(int(part, 16) for part in re.split(r"[:.]", bus_id))

@@ -1,0 +1,174 @@
+"""From what the configuration wants to the devices that get a slot each.
+
+Numbers count the GPUs that the pool may use: PCI order, or the order of CUDA_VISIBLE_DEVICES where that is
+set for the pool. Labels use the same numbers, so what a table shows can be written into the configuration.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pool.devices.discovery import Discovery, Gpu
+from pool.devices.visible import VisibleGpus, visible_gpus
+from pool.errors import InvalidConfig
+
+__all__ = ["Device", "Entry", "WantedDevices", "pinned_slots", "resolve_devices"]
+
+# One entry is one slot: a GPU's number or uuid, "cpu", or a group of numbers and uuids.
+Entry = int | str | tuple[int | str, ...]
+WantedDevices = Literal["auto"] | tuple[Entry, ...]
+
+# Two, so that a machine without a GPU still shows a pool: one worker may die and the other one serves.
+CPU_SLOTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What one slot is bound to: the CPU, a GPU, or a group of GPUs that one worker sees together.
+
+    `uuids`: for CUDA_VISIBLE_DEVICES, in order; empty for the CPU. `label`: "gpu:0", "gpu:0+1", "cpu:1".
+    `memory_bytes`: of all its GPUs together; None if unknown, and for the CPU.
+    `numbers`: of its GPUs, as the configuration counts them; None for one that has only a uuid (MIG).
+    """
+
+    kind: Literal["gpu", "cpu"]
+    uuids: tuple[str, ...]
+    label: str
+    name: str
+    memory_bytes: int | None
+    numbers: tuple[int | None, ...] = ()
+
+
+def resolve_devices(
+    wanted: WantedDevices, discovery: Discovery, env: Mapping[str, str]
+) -> tuple[list[Device], list[str]]:
+    """The devices in the order of their slots, and warnings to show.
+
+    "auto" is each GPU that the pool may use, or else two CPU devices with a warning that says why.
+    Raises `InvalidConfig` for an entry that is not there or that is there twice; it names what exists.
+    """
+    visible = visible_gpus(discovery.gpus, env.get("CUDA_VISIBLE_DEVICES"), env.get("CUDA_DEVICE_ORDER"))
+    warnings = [visible.warning] if visible.warning else []
+    # A list that is not complete is worth a word even when the rest is used.
+    if discovery.gpus and discovery.reason:
+        warnings.append(discovery.reason)
+    if wanted == "auto":
+        if visible.gpus:
+            return [_gpu_device((gpu,), (number,)) for number, gpu in enumerate(visible.gpus)], warnings
+        warnings.append(f"no GPU is used: {_why_none(discovery, env)}; serving with {CPU_SLOTS} CPU workers")
+        return [_cpu_device(number) for number in range(CPU_SLOTS)], warnings
+    return _listed(wanted, visible, discovery, env), warnings
+
+
+def pinned_slots(wanted: Sequence[Entry], devices: Sequence[Device]) -> tuple[int, ...]:
+    """The slots that a model's `devices` list names, in ascending order; "cpu" names every CPU slot.
+
+    Raises `InvalidConfig` for an entry that no slot is bound to (one GPU of a group is not a slot).
+    """
+    uuids = {
+        number: uuid for device in devices for number, uuid in zip(device.numbers, device.uuids, strict=True)
+    }
+    slots: set[int] = set()
+    for entry in wanted:
+        members = entry if isinstance(entry, tuple) else (entry,)
+        named = {uuids.get(one) if isinstance(one, int) else one for one in members}
+        matches = {
+            slot
+            for slot, device in enumerate(devices)
+            if (device.kind == "cpu" if entry == "cpu" else set(device.uuids) == named)
+        }
+        if not matches:
+            have = ", ".join(device.label for device in devices)
+            raise InvalidConfig(f"devices: the pool has no slot for {_shown(entry)}; its slots are {have}")
+        slots |= matches
+    return tuple(sorted(slots))
+
+
+def _listed(
+    wanted: tuple[Entry, ...], visible: VisibleGpus, discovery: Discovery, env: Mapping[str, str]
+) -> list[Device]:
+    devices: list[Device] = []
+    mistakes: list[str] = []
+    taken: set[str] = set()
+    for entry in wanted:
+        if entry == "cpu":
+            devices.append(_cpu_device(sum(device.kind == "cpu" for device in devices)))
+            continue
+        gpus: list[Gpu] = []
+        for one in entry if isinstance(entry, tuple) else (entry,):
+            gpu = _find(one, visible, env)
+            if gpu is None:
+                mistakes.append(f"[pool] devices: {_absent(one, visible, discovery, env)}")
+            elif gpu.uuid in taken:
+                mistakes.append(
+                    f"[pool] devices: {_shown(one)} is {gpu.uuid}, which is there twice; write it once"
+                )
+            else:
+                taken.add(gpu.uuid)
+                gpus.append(gpu)
+        if gpus:
+            numbers = tuple(visible.gpus.index(gpu) if gpu in visible.gpus else None for gpu in gpus)
+            devices.append(_gpu_device(tuple(gpus), numbers))
+    if mistakes:
+        raise InvalidConfig("\n".join(mistakes))
+    return devices
+
+
+def _find(one: int | str, visible: VisibleGpus, env: Mapping[str, str]) -> Gpu | None:
+    if isinstance(one, int):
+        return visible.gpus[one] if 0 <= one < len(visible.gpus) else None
+    for gpu in visible.gpus:
+        if gpu.uuid == one:
+            return gpu
+    # NVML lists whole GPUs only, so a MIG instance is believed; the worker checks that it sees it.
+    if one.startswith("MIG-") and "CUDA_VISIBLE_DEVICES" not in env:
+        return Gpu(-1, one, "MIG instance", "", None, None)
+    return None
+
+
+def _absent(one: int | str, visible: VisibleGpus, discovery: Discovery, env: Mapping[str, str]) -> str:
+    """Why there is no such device, and what there is."""
+    if not discovery.gpus:
+        return f'{_shown(one)} cannot be found: {discovery.reason}; write "cpu" to do without a GPU'
+    hidden = not isinstance(one, int) and any(gpu.uuid == one for gpu in discovery.gpus)
+    limit = env.get("CUDA_VISIBLE_DEVICES")
+    if limit is not None and not visible.gpus:
+        return f"{_shown(one)} is not there: CUDA_VISIBLE_DEVICES={limit!r} leaves the pool no GPU; change it"
+    exists = "; ".join(f"{number}: {gpu.uuid} ({gpu.name})" for number, gpu in enumerate(visible.gpus))
+    if limit is None:
+        return f"{_shown(one)} is not there; write one of {exists}"
+    how = "is hidden" if hidden else "is not there"
+    return f"{_shown(one)} {how}: CUDA_VISIBLE_DEVICES={limit!r} leaves {exists}; write one of those"
+
+
+def _why_none(discovery: Discovery, env: Mapping[str, str]) -> str:
+    if discovery.gpus:
+        return f"CUDA_VISIBLE_DEVICES={env.get('CUDA_VISIBLE_DEVICES')!r} hides all {len(discovery.gpus)}"
+    return discovery.reason or "the driver lists none"
+
+
+def _gpu_device(gpus: tuple[Gpu, ...], numbers: tuple[int | None, ...]) -> Device:
+    parts = [
+        gpu.uuid[: len("MIG-") + 8] if number is None else str(number)
+        for gpu, number in zip(gpus, numbers, strict=True)
+    ]
+    sizes = [gpu.memory_bytes for gpu in gpus]
+    known = [size for size in sizes if size is not None]
+    return Device(
+        kind="gpu",
+        uuids=tuple(gpu.uuid for gpu in gpus),
+        label="gpu:" + "+".join(parts),
+        name=" + ".join(gpu.name for gpu in gpus),
+        memory_bytes=sum(known) if len(known) == len(sizes) else None,
+        numbers=numbers,
+    )
+
+
+def _cpu_device(number: int) -> Device:
+    return Device("cpu", (), f"cpu:{number}", "CPU", None)
+
+
+def _shown(entry: Entry) -> str:
+    if isinstance(entry, tuple):
+        return "[" + ", ".join(map(_shown, entry)) + "]"
+    return str(entry) if isinstance(entry, int) else f'"{entry}"'

@@ -1,0 +1,130 @@
+"""Where a pool listens, and the lock that says whether one does.
+
+libzmq's `ipc` bind never refuses: it takes a live pool's path from under it. So who is alive is decided by a lock
+file beside the socket, held with `flock` for life, with the pid inside. The kernel drops the lock with the process,
+whatever killed it, so a socket without a held lock is stale and is taken over.
+"""
+
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from pool.errors import InvalidConfig, PoolError
+
+__all__ = ["EndpointInUse", "EndpointLock", "default_endpoint", "holder", "ipc_path", "prepare_folder"]
+
+# sun_path is 108 bytes with its final NUL; the workers' socket adds this to the clients' path.
+WORKERS_SUFFIX = ".workers"
+MAX_PATH_BYTES = 107
+
+
+class EndpointInUse(PoolError):
+    """A live pool holds the endpoint; the message names its pid."""
+
+
+def default_endpoint(environ: Mapping[str, str], uid: int) -> str:
+    """`pool.sock` in the first of: $XDG_RUNTIME_DIR/pool, $RUNTIME_DIRECTORY, /run/user/UID/pool, /tmp/pool-UID."""
+    if environ.get("XDG_RUNTIME_DIR"):
+        folder = Path(environ["XDG_RUNTIME_DIR"], "pool")
+    elif environ.get("RUNTIME_DIRECTORY"):
+        folder = Path(environ["RUNTIME_DIRECTORY"].split(":")[0])
+    elif Path(f"/run/user/{uid}").is_dir():
+        folder = Path(f"/run/user/{uid}/pool")
+    else:
+        folder = Path(f"/tmp/pool-{uid}")
+    return f"ipc://{folder}/pool.sock"
+
+
+def ipc_path(endpoint: str) -> Path:
+    """The socket's path. Raises `InvalidConfig` where the endpoint is not a usable `ipc://` address."""
+    if not endpoint.startswith("ipc:///"):
+        raise InvalidConfig(
+            f"endpoint {endpoint!r}: expected ipc:// and an absolute path, as in ipc:///run/pool/pool.sock"
+        )
+    path = endpoint.removeprefix("ipc://")
+    length = len(os.fsencode(path)) + len(WORKERS_SUFFIX)
+    if length > MAX_PATH_BYTES:
+        excess = length - MAX_PATH_BYTES
+        raise InvalidConfig(f"endpoint {endpoint!r}: the path is {excess} bytes longer than a Unix socket's may be")
+    return Path(path)
+
+
+def prepare_folder(path: Path) -> None:
+    """Makes the socket's folder, 0700; refuses one that another user could have prepared for us."""
+    folder = path.parent
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat(follow_symlinks=False)
+    except OSError as error:
+        raise InvalidConfig(f"endpoint folder {folder}: {error.strerror}") from None
+    if not stat.S_ISDIR(status.st_mode):
+        raise InvalidConfig(f"endpoint folder {folder}: not a folder (a link is refused too)")
+    if status.st_uid not in (os.getuid(), 0):
+        raise InvalidConfig(f"endpoint folder {folder}: belongs to uid {status.st_uid}, not to uid {os.getuid()}")
+    if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
+        raise InvalidConfig(f"endpoint folder {folder}: others may write into it; chmod 0700 {folder}")
+
+
+class EndpointLock:
+    """Held from before the socket is bound until after it is closed."""
+
+    def __init__(self, socket_path: Path) -> None:
+        """Takes the lock, or raises `EndpointInUse` within a quarter of a second."""
+        self._path = _lock_path(socket_path)
+        tries = 5  # `holder` borrows the lock for microseconds; who still has it after 0.2 s is a pool
+        while True:
+            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                pid = os.pread(self._fd, 32, 0).decode(errors="replace").strip()
+                os.close(self._fd)
+                tries -= 1
+                if tries:
+                    time.sleep(0.05)
+                    continue
+                raise EndpointInUse(
+                    f"a pool is already running at ipc://{socket_path} (pid {pid or 'unknown'}); `pool stop` ends it,"
+                    " another endpoint in [pool] runs beside it"
+                ) from None
+            if self._is_current():
+                break
+            os.close(self._fd)  # the former holder removed the file between our open and our lock
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Removes the file while it is still held, so that no two pools hold two files of one name."""
+        self._path.unlink(missing_ok=True)
+        os.close(self._fd)
+
+    def _is_current(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._fd), os.stat(self._path))
+        except FileNotFoundError:
+            return False
+
+
+def holder(socket_path: Path) -> int | None:
+    """The pid of the pool that holds the endpoint now, or None when none does."""
+    try:
+        fd = os.open(_lock_path(socket_path), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        # There is no asking without taking; `EndpointLock` tries again because of this instant.
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        text = os.pread(fd, 32, 0).decode(errors="replace").strip()
+        return int(text) if text.isdigit() else None
+    else:
+        return None
+    finally:
+        os.close(fd)
+
+
+def _lock_path(socket_path: Path) -> Path:
+    return socket_path.with_name(socket_path.name + ".lock")

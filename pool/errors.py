@@ -1,0 +1,127 @@
+"""Everything that a call of this package can raise.
+
+    PoolError
+    ├── InvalidInput         the caller: an input, a signature or a fetch that the model does not have or take
+    ├── ModelNotFound        the caller: no such model is served here
+    ├── ModelFailed          the model: an operation of it raised
+    │   └── OutOfMemory      the device: the run did not fit into its memory
+    ├── DeadlineExceeded     nobody: the job's time was over before its answer came
+    ├── Overloaded           the load: a bound of the pool's queue was reached          (retry helps)
+    ├── WorkerLost           the worker: its process died while it held the job         (retry helps, unless stateful)
+    ├── PoolUnreachable      the pool: not there, or gone                               (retry helps)
+    └── Incompatible         the installation: another protocol version
+        └── InvalidConfig    the configuration file
+
+Each class says who is to blame (`blame`) and each instance whether the same call may succeed later (`retryable`).
+"""
+
+from pool.wire.faults import Fault
+
+__all__ = [
+    "DeadlineExceeded",
+    "Incompatible",
+    "InvalidConfig",
+    "InvalidInput",
+    "ModelFailed",
+    "ModelNotFound",
+    "OutOfMemory",
+    "Overloaded",
+    "PoolError",
+    "PoolUnreachable",
+    "WorkerLost",
+    "from_fault",
+]
+
+
+class PoolError(Exception):
+    """Base of all errors of this package."""
+
+    blame = "the pool"
+    retryable = False
+
+
+class InvalidInput(PoolError):
+    """An input, signature or output that the model does not have, or a dtype or shape that it does not take."""
+
+    blame = "the caller"
+
+
+class ModelNotFound(PoolError):
+    """No model of this name is served; the message gives the nearest names."""
+
+    blame = "the caller"
+
+
+class ModelFailed(PoolError):
+    """An operation of the model raised; the message is TensorFlow's. Never re-run by the pool."""
+
+    blame = "the model"
+
+
+class OutOfMemory(ModelFailed):
+    """The run did not fit into the device's memory."""
+
+    blame = "the device"
+
+
+class DeadlineExceeded(PoolError):
+    """The job's timeout ended before its answer came. The job may still have run."""
+
+    blame = "nobody"
+
+
+class Overloaded(PoolError):
+    """The queue is at its bound in jobs or bytes; nothing was queued."""
+
+    blame = "the load"
+    retryable = True
+
+
+class WorkerLost(PoolError):
+    """The workers that ran the job died, or none is left to run it.
+
+    `retryable` is False for a job of a stateful model that may have started.
+    """
+
+    blame = "the worker"
+    retryable = True
+
+
+class PoolUnreachable(PoolError):
+    """No pool answers at the endpoint, or it went away before it answered."""
+
+    blame = "the pool"
+    retryable = True
+
+
+class Incompatible(PoolError):
+    """The other side speaks another version of the protocol."""
+
+    blame = "the installation"
+
+
+class InvalidConfig(Incompatible):
+    """The configuration is refused; the message has a line for each mistake."""
+
+    blame = "the configuration"
+
+
+_BY_FAULT: dict[Fault, type[PoolError]] = {
+    Fault.INVALID_INPUT: InvalidInput,
+    Fault.MODEL_NOT_FOUND: ModelNotFound,
+    Fault.MODEL_FAILED: ModelFailed,
+    Fault.OUT_OF_MEMORY: OutOfMemory,
+    Fault.DEADLINE_EXCEEDED: DeadlineExceeded,
+    Fault.OVERLOADED: Overloaded,
+    Fault.WORKER_LOST: WorkerLost,
+    Fault.STATEFUL_WORKER_LOST: WorkerLost,
+    Fault.POOL_STOPPING: PoolUnreachable,
+}
+
+
+def from_fault(fault: Fault, text: str) -> PoolError:
+    """The exception for a fault that came over the wire."""
+    error = _BY_FAULT[fault](text)
+    if fault is Fault.STATEFUL_WORKER_LOST:
+        error.retryable = False
+    return error

@@ -1,0 +1,81 @@
+"""From a slot to what `Popen` needs. Pure: it starts nothing, and neither reads nor changes `os.environ`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pool.devices import Device
+
+__all__ = ["Launch", "cpu_share", "worker_launch"]
+
+# The pool's own, given to it by systemd: a worker that used them would answer for the pool.
+_NOT_INHERITED = frozenset({"NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"})
+_NOT_INHERITED_PREFIX = "WATCHDOG_"
+
+# Each of these libraries starts a thread a core unless it is told, so four CPU workers would fight over the
+# machine. They read them when they are loaded, which is before any message of the pool arrives.
+_THREAD_BUDGETS = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+    "TF_NUM_INTEROP_THREADS",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """The command line and the whole environment of one worker process."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+
+
+def worker_launch(
+    *,
+    slot: int,
+    incarnation: int,
+    device: Device,
+    endpoint: str,
+    link_fd: int,
+    parent_pid: int,
+    cpu_share: int,
+    environ: Mapping[str, str],
+    python: str,
+) -> Launch:
+    """How to start the worker of `slot`.
+
+    The environment is a copy of `environ` in which CUDA shows exactly the GPUs of `device`, by uuid, and none
+    for the CPU. A CPU worker has a budget of `cpu_share` threads, unless the user's own environment sets one;
+    a GPU worker, which mostly waits for its device, has none. `link_fd` is its end of the socketpair,
+    which the caller passes on with `pass_fds`. The worker compares `--visible-devices` with what it finds.
+    """
+    visible = ",".join(device.uuids)
+    env = {
+        key: value
+        for key, value in environ.items()
+        if key not in _NOT_INHERITED and not key.startswith(_NOT_INHERITED_PREFIX)
+    }
+    env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    env["CUDA_VISIBLE_DEVICES"] = visible
+    env["PYTHONUNBUFFERED"] = "1"
+    env.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if device.kind == "cpu":
+        for key in _THREAD_BUDGETS:
+            env.setdefault(key, str(cpu_share))
+    argv = (
+        python,
+        # `-P`: the working directory must not be able to stand in for `workers` or `tensorflow`.
+        *("-P", "-m", "workers"),
+        *("--endpoint", endpoint),
+        *("--slot", str(slot)),
+        *("--incarnation", str(incarnation)),
+        *("--link-fd", str(link_fd)),
+        *("--parent", str(parent_pid)),
+        *("--visible-devices", visible),
+    )
+    return Launch(argv, env)
+
+
+def cpu_share(cores: int, cpu_slots: int) -> int:
+    """How many threads each of the CPU workers may have; at least one."""
+    return max(1, cores // max(1, cpu_slots))

@@ -1,0 +1,153 @@
+"""Which models each slot serves: a pure function of demands and devices, the same answer every time.
+
+Models that say where come first; the others follow by decreasing size, each onto the devices with the least
+bytes placed so far. Where spreading leaves a model without room, packing as tightly as possible is tried
+before the configuration is refused. It is greedy: a set that fits only just may be refused, and pins are the
+way out.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pool.devices import Device
+from pool.errors import InvalidConfig
+
+__all__ = ["ModelDemand", "model_bytes", "place"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDemand:
+    """`devices`: slot numbers (see `pool.devices.pinned_slots`), "all", or "auto": any `replicas` of them.
+
+    `memory_bytes` is None where nobody knows: such a model fits everywhere.
+    """
+
+    name: str
+    devices: Literal["auto", "all"] | tuple[int, ...]
+    replicas: int
+    memory_bytes: int | None
+
+
+def place(models: Sequence[ModelDemand], devices: Sequence[Device]) -> tuple[tuple[str, ...], ...]:
+    """The names of the models of each slot, in the order of `models`.
+
+    Guarantees: a pinned model is on its slots and no others, "all" is on every slot, "auto" on `replicas`
+    different ones; no device is given more bytes than it has, as far as both are known.
+    REQUIRES unique names and slot numbers that exist.
+    Raises `InvalidConfig` with a line for each model and device if something does not fit.
+    """
+    attempts = [_Plan(models, devices, tight=tight) for tight in (False, True)]
+    plan = next((attempt for attempt in attempts if attempt.fits()), None)
+    if plan is None:
+        raise InvalidConfig(attempts[0].explanation())
+    return plan.names()
+
+
+def model_bytes(path: str) -> int:
+    """How much of a model is weights: what it takes on a device at least, where `memory` does not say.
+
+    A folder counts what is under `variables/`, or without any the graph itself, which then holds the weights
+    as constants; a file counts whole. 0 for what is not there or is a stub: loading it is what tells.
+    """
+    model = Path(path)
+    if path.startswith("stub:"):
+        return 0
+    if model.is_dir():
+        return _sizes((model / "variables").rglob("*")) or _sizes([model / "saved_model.pb"])
+    return _sizes([model])
+
+
+class _Plan:
+    """One attempt at placing; `tight` prefers the device that has the least room left."""
+
+    def __init__(self, models: Sequence[ModelDemand], devices: Sequence[Device], *, tight: bool) -> None:
+        self._models = models
+        self._devices = devices
+        self._tight = tight
+        self._placed = [0] * len(devices)
+        self._slots: dict[str, tuple[int, ...]] = {}
+        self._refused: dict[str, str] = {}
+        for model in models:
+            if model.devices != "auto":
+                self._pin(model)
+        auto = [model for model in models if model.devices == "auto"]
+        for model in sorted(auto, key=lambda model: -(model.memory_bytes or 0)):
+            self._choose(model)
+
+    def fits(self) -> bool:
+        return not self._refused
+
+    def names(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(
+            tuple(model.name for model in self._models if slot in self._slots[model.name])
+            for slot in range(len(self._devices))
+        )
+
+    def explanation(self) -> str:
+        width = max(len(name) for name in ["model", *(model.name for model in self._models)])
+        lines = ["the models do not fit the devices:", f"  {'model':<{width}}  {'needs':>10}  where"]
+        for model in self._models:
+            where = self._refused.get(model.name) or ", ".join(
+                self._devices[slot].label for slot in self._slots[model.name]
+            )
+            lines.append(f"  {model.name:<{width}}  {_readable(model.memory_bytes):>10}  {where}")
+        lines.append(f"  {'device':<{width}}  {'has':>10}  left")
+        for slot, device in enumerate(self._devices):
+            left = _readable(self._left(slot))
+            lines.append(f"  {device.label:<{width}}  {_readable(device.memory_bytes):>10}  {left}")
+        return "\n".join(lines)
+
+    def _left(self, slot: int) -> int | None:
+        memory = self._devices[slot].memory_bytes
+        return None if memory is None else memory - self._placed[slot]
+
+    def _has_room(self, slot: int, model: ModelDemand) -> bool:
+        left = self._left(slot)
+        return left is None or model.memory_bytes is None or model.memory_bytes <= left
+
+    def _pin(self, model: ModelDemand) -> None:
+        slots = range(len(self._devices)) if isinstance(model.devices, str) else model.devices
+        full = [self._devices[slot].label for slot in slots if not self._has_room(slot, model)]
+        if full:
+            self._refused[model.name] = f"does not fit on {', '.join(full)}"
+        else:
+            self._put(model, slots)
+
+    def _choose(self, model: ModelDemand) -> None:
+        if model.replicas > len(self._devices):
+            self._refused[model.name] = f"wants {model.replicas} devices, there are {len(self._devices)}"
+            return
+        room = [slot for slot in range(len(self._devices)) if self._has_room(slot, model)]
+        if len(room) < model.replicas:
+            self._refused[model.name] = f"wants {model.replicas} with room for it, there are {len(room)}"
+            return
+        self._put(model, sorted(room, key=self._preference)[: model.replicas])
+
+    def _preference(self, slot: int) -> tuple[float, int, int]:
+        # Models of unknown size weigh nothing: their number breaks the tie, or all would meet on slot 0.
+        number = sum(slot in slots for slots in self._slots.values())
+        if self._tight:
+            left = self._left(slot)
+            return (float("inf") if left is None else left, number, slot)
+        return (self._placed[slot], number, slot)
+
+    def _put(self, model: ModelDemand, slots: Iterable[int]) -> None:
+        self._slots[model.name] = tuple(sorted(slots))
+        for slot in self._slots[model.name]:
+            self._placed[slot] += model.memory_bytes or 0
+
+
+def _sizes(files: Iterable[Path]) -> int:
+    return sum(os.path.getsize(file) for file in files if file.is_file())
+
+
+def _readable(size: int | None) -> str:
+    if size is None:
+        return "unknown"
+    for unit, step in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size >= step:
+            return f"{size / step:.1f} {unit}"
+    return f"{size} B"

@@ -1,0 +1,103 @@
+"""All that a pool is started with: decided, checked and printable before anything runs."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pool.core.policy import Policy
+from pool.devices import Device, Discovery, discover_gpus, pinned_slots, resolve_devices
+from pool.endpoint import default_endpoint, ipc_path
+from pool.errors import InvalidConfig
+from pool.launch import cpu_share
+from pool.placement import ModelDemand, model_bytes, place
+from pool.wire.messages import ModelSettings, SessionSettings, Welcome
+
+if TYPE_CHECKING:
+    from pool.config import (
+        Settings,
+    )  # pydantic comes with the extra `worker`; reading a plan does not need it
+
+__all__ = ["Plan", "make_plan"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """`placement` has the model names of each slot; `notes` are lines for the person who starts the pool."""
+
+    endpoint: str
+    listen: tuple[str, ...]
+    devices: tuple[Device, ...]
+    placement: tuple[tuple[str, ...], ...]
+    models: tuple[ModelSettings, ...]
+    model_bytes: Mapping[str, int]
+    session: SessionSettings
+    lanes: int
+    heartbeat_s: float
+    cpu_share: int
+    policy: Policy
+    notes: tuple[str, ...]
+
+    def welcome(self, slot: int) -> Welcome:
+        """What the worker of a slot is told."""
+        device = self.devices[slot]
+        session = self.session
+        if device.kind == "cpu" and session.intra_op_parallelism_threads == 0:
+            # TensorFlow would start a thread a core in each of the CPU workers.
+            session = replace(session, intra_op_parallelism_threads=self.cpu_share)
+        models = tuple(model for model in self.models if model.name in self.placement[slot])
+        return Welcome(self.lanes, len(device.uuids), self.heartbeat_s, session, models)
+
+
+def make_plan(settings: "Settings", environ: Mapping[str, str], discovery: Discovery | None = None) -> Plan:
+    """Looks at the machine and decides. Starts nothing. Raises `InvalidConfig` for what cannot be met."""
+    if not settings.model:
+        raise InvalidConfig('no model is configured: write a [[model]] with name = "…" and path = "…"')
+    endpoint = settings.pool.endpoint or default_endpoint(environ, os.getuid())
+    ipc_path(endpoint)
+    devices, notes = resolve_devices(settings.pool.devices, discovery or discover_gpus(), environ)
+    sizes = {model.name: model_bytes(model.path) if model.memory is None else model.memory for model in settings.model}
+    demands = [
+        ModelDemand(
+            model.name,
+            model.devices if model.devices in ("auto", "all") else pinned_slots(model.devices, devices),
+            model.replicas,
+            sizes[model.name],
+        )
+        for model in settings.model
+    ]
+    for model in settings.model:
+        if not model.path.startswith("stub:") and not Path(model.path).exists():
+            raise InvalidConfig(f"model {model.name}: there is nothing at {model.path}; give the path of a SavedModel")
+    cores = len(os.sched_getaffinity(0))
+    cpu_slots = sum(device.kind == "cpu" for device in devices)
+    health, queue, restart = settings.health, settings.queue, settings.restart
+    return Plan(
+        endpoint=endpoint,
+        listen=settings.pool.listen,
+        devices=tuple(devices),
+        placement=place(demands, devices),
+        models=tuple(ModelSettings(model.name, model.path, model.warmup) for model in settings.model),
+        model_bytes=sizes,
+        session=settings.session.message(),
+        lanes=settings.pool.lanes,
+        heartbeat_s=health.heartbeat,
+        cpu_share=cpu_share(cores, cpu_slots),
+        policy=Policy(
+            max_jobs=queue.max_jobs,
+            max_bytes=queue.max_bytes,
+            default_timeout_s=queue.default_timeout,
+            max_attempts=queue.max_attempts,
+            restart_intensity=restart.intensity,
+            restart_period_s=restart.period,
+            backoff_max_s=restart.backoff_max,
+            import_timeout_s=health.import_timeout,
+            load_timeout_s=health.load_timeout,
+            warmup_timeout_s=health.warmup_timeout,
+            hung_after_s=None if health.hung_after == "auto" else health.hung_after,
+            drain_timeout_s=settings.pool.drain_timeout,
+            ready_needs_all=settings.pool.ready == "all",
+        ),
+        notes=tuple(notes),
+    )

@@ -1,0 +1,171 @@
+"""The workers' side: one ROUTER, a peer a lane and one for each control thread.
+
+A peer is nobody until its HELLO shows the secret that only that incarnation inherited; what it says before, and what
+a former incarnation says, is dropped and counted.
+"""
+
+import hmac
+import logging
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import zmq
+
+from pool.core.actions import RunBatch
+from pool.core.events import (
+    BatchDone,
+    Event,
+    Failed,
+    Outcome,
+    Succeeded,
+    WorkerBeat,
+    WorkerHello,
+    WorkerReady,
+)
+from pool.wire import messages as wire
+from pool.wire.frames import BadFrame, Envelope, decode, encode
+
+__all__ = ["Back"]
+
+log = logging.getLogger("pool.back")
+
+RECEIVE_BURST = 64
+
+Seat = tuple[int, int]  # slot, incarnation
+Peer = tuple[int, int, int | None]  # and the lane; None is the control thread
+
+
+class Back:
+    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", path: Path, instance: bytes) -> None:
+        """Binds at once. The caller holds the endpoint's lock, so a file there is stale."""
+        self.dropped: Counter[str] = Counter()
+        self.endpoint = f"ipc://{path}"
+        self._instance = instance
+        self._secrets: dict[Seat, bytes] = {}
+        self._peers: dict[bytes, Peer] = {}
+        self._routes: dict[Peer, bytes] = {}
+        path.unlink(missing_ok=True)
+        self.socket = context.socket(zmq.ROUTER)
+        self.socket.router_mandatory = True
+        self.socket.linger = 0
+        before = os.umask(0o177)
+        try:
+            self.socket.bind(self.endpoint)
+        finally:
+            os.umask(before)
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def expect(self, slot: int, incarnation: int, secret: bytes) -> None:
+        """Lets in who shows this secret."""
+        self._secrets[(slot, incarnation)] = secret
+
+    def forget(self, slot: int, incarnation: int) -> None:
+        """The incarnation's exit was seen; its frames still on the way are nobody's."""
+        self._secrets.pop((slot, incarnation), None)
+        for peer in [peer for peer in self._routes if peer[:2] == (slot, incarnation)]:
+            self._peers.pop(self._routes.pop(peer), None)
+
+    # --- in -----------------------------------------------------------------------------------------------------
+
+    def receive(self) -> Iterator[Event]:
+        """At most a burst of messages; there may be more."""
+        for _ in range(RECEIVE_BURST):
+            try:
+                frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return
+            route = frames[0].bytes
+            try:
+                if len(frames) < 3:
+                    raise BadFrame(f"{len(frames)} frames")
+                event = self._event(route, decode(frames[1].bytes, frames[2].buffer, frames[3:]))
+            except BadFrame as error:
+                self.dropped[str(error)[:100]] += 1
+                log.warning("dropped a message from %s: %s", self._who(route), error)
+                continue
+            if event is not None:
+                yield event
+
+    def _event(self, route: bytes, envelope: Envelope[zmq.Frame]) -> Event | None:
+        message = envelope.message
+        if isinstance(message, wire.Hello):
+            return self._hello(route, message)
+        peer = self._peers.get(route)
+        if peer is None:
+            raise BadFrame(f"{type(message).__name__} before HELLO")
+        slot, incarnation, _ = peer
+        match message:
+            case wire.Beat(phase, detail, running):
+                return WorkerBeat(slot, incarnation, phase, detail, running)
+            case wire.Ready(lanes, models):
+                return WorkerReady(slot, incarnation, lanes, models)
+            case wire.Done(batch, outcomes):
+                return BatchDone(slot, incarnation, batch, tuple(_outcomes(outcomes, envelope.payload)))
+        raise BadFrame(f"{type(message).__name__} is not a worker's message")
+
+    def _hello(self, route: bytes, hello: wire.Hello) -> Event | None:
+        secret = self._secrets.get((hello.slot, hello.incarnation))
+        if secret is None or not hmac.compare_digest(secret, hello.secret):
+            raise BadFrame(f"HELLO of slot {hello.slot} incarnation {hello.incarnation} without its secret")
+        peer = (hello.slot, hello.incarnation, hello.lane)
+        if peer in self._routes:
+            raise BadFrame(f"a second HELLO of lane {hello.lane}")
+        self._peers[route] = peer
+        self._routes[peer] = route
+        if hello.lane is None:
+            return WorkerHello(hello.slot, hello.incarnation)
+        self._send(peer, encode(wire.WelcomeLane(), self._instance))
+        return None
+
+    def _who(self, route: bytes) -> str:
+        peer = self._peers.get(route)
+        return "an unknown peer" if peer is None else f"slot {peer[0]} incarnation {peer[1]}"
+
+    # --- out ----------------------------------------------------------------------------------------------------
+
+    def welcome(self, slot: int, incarnation: int, welcome: wire.Welcome) -> bool:
+        return self._send((slot, incarnation, None), encode(welcome, self._instance))
+
+    def stop(self, slot: int, incarnation: int) -> bool:
+        return self._send((slot, incarnation, None), encode(wire.Stop(), self._instance))
+
+    def run(self, action: RunBatch) -> bool:
+        """False: the lane cannot be reached, which only a dying worker's lane cannot."""
+        payloads: tuple[Sequence[zmq.Frame], ...] = action.payloads  # type: ignore[assignment]  # as `Front` gave them
+        run = wire.Run(action.batch, action.model, tuple(len(payload) for payload in payloads))
+        frames: list[bytes | zmq.Frame] = [*encode(run, self._instance)]
+        for payload in payloads:
+            frames += payload
+        return self._send((action.slot, action.incarnation, action.lane), frames)
+
+    def _send(self, peer: Peer, frames: "Sequence[bytes | zmq.Frame]") -> bool:
+        """Never blocks: a lane's credit is one batch, so a pipe that is full belongs to a worker that does not read."""
+        route = self._routes.get(peer)
+        if route is None:
+            return False
+        try:
+            self.socket.send_multipart([route, *frames], zmq.NOBLOCK, copy=False)
+        except zmq.ZMQError as error:
+            if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                raise
+            return False
+        return True
+
+
+def _outcomes(outcomes: Sequence[wire.PartDone | wire.PartFailed], payload: Sequence[zmq.Frame]) -> Iterator[Outcome]:
+    position = 0
+    for outcome in outcomes:
+        if isinstance(outcome, wire.PartFailed):
+            yield Failed(outcome.fault, outcome.text)
+            continue
+        end = position + outcome.frames
+        if outcome.frames < 1 or end > len(payload):
+            raise BadFrame(f"a part's answer has {outcome.frames} frames of {len(payload) - position}")
+        yield Succeeded(payload[position:end])
+        position = end
+    if position != len(payload):
+        raise BadFrame(f"{len(payload) - position} frames belong to no part")

@@ -1,0 +1,247 @@
+"""The pool's process: one loop that waits for everything at once.
+
+sockets ─┐
+deaths  ─┼─► poll ─► events ─► Machine.handle ─► actions ─► sockets, processes, log
+signals ─┤             ▲                            │
+timers  ─┘             └────── spawned, died ◄──────┘
+"""
+
+import logging
+import os
+import random
+import secrets
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from types import FrameType
+
+import zmq
+
+from pool.core import actions as do
+from pool.core.events import Event, Start, StopAsked, Tick
+from pool.core.machine import Machine
+from pool.core.policy import SlotPlan
+from pool.core.slots import SlotState
+from pool.endpoint import WORKERS_SUFFIX, EndpointLock, ipc_path, prepare_folder
+from pool.plan import Plan
+from pool.router.back import Back
+from pool.router.front import Front, Question
+from pool.status import models_status, pool_status
+from pool.supervisor import Supervisor
+from pool.wire import messages as wire
+
+__all__ = ["Service"]
+
+log = logging.getLogger("pool")
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+LONGEST_POLL_S = 3600.0
+
+
+class Service:
+    """One start of the pool. `run` returns when it is over."""
+
+    def __init__(self, plan: Plan, environ: Mapping[str, str], on_ready: Callable[[int, int], None]) -> None:
+        """`on_ready(serving, slots)` is called once, when the pool serves."""
+        self._plan = plan
+        self._environ = environ
+        self._on_ready = on_ready
+        self._instance = secrets.token_bytes(8)
+        self._started = time.monotonic()
+        self._signals: deque[str] = deque()
+        self._parent: int | None = None
+        self._stopped: do.PoolStopped | None = None
+        plans = [SlotPlan(models) for models in plan.placement]
+        self._machine = Machine(plan.policy, plans, random.Random(self._instance))
+
+    def run(self, parent_fd: int | None = None) -> do.PoolStopped:
+        """Serves until it is told to stop or no slot is left. Leaves no process and no file behind.
+
+        `parent_fd`: a descriptor whose end of file means that the program the pool belongs to is gone.
+        Raises `EndpointInUse`, `InvalidConfig`, or `OSError` for an endpoint that cannot be opened.
+        """
+        path = ipc_path(self._plan.endpoint)
+        workers_path = path.with_name(path.name + WORKERS_SUFFIX)
+        prepare_folder(path)
+        lock = EndpointLock(path)
+        try:
+            self._serve(path, workers_path, parent_fd)
+        finally:
+            path.unlink(missing_ok=True)
+            workers_path.unlink(missing_ok=True)
+            lock.release()
+        assert self._stopped is not None
+        return self._stopped
+
+    def _serve(self, path: Path, workers_path: Path, parent_fd: int | None) -> None:
+        policy = self._plan.policy
+        opened = wire.Opened(version("tf-worker-pool"), policy.max_bytes, policy.default_timeout_s)
+        with zmq.Context() as context:
+            self._back = Back(context, workers_path, self._instance)
+            self._front = Front(context, opened, self._instance, policy.max_jobs)
+            self._supervisor = Supervisor(
+                self._plan.devices,
+                self._back.endpoint,
+                self._plan.cpu_share,
+                self._environ,
+                self._back.expect,
+            )
+            try:
+                self._front.bind_local(path)
+                for endpoint in self._plan.listen:
+                    self._front.bind_remote(endpoint)
+                with _SignalPipe(self._signals) as pipe:
+                    self._loop(pipe, parent_fd)
+            finally:
+                self._front.close()
+                self._back.close()
+
+    # --- the loop -----------------------------------------------------------------------------------------------
+
+    def _loop(self, pipe: "_SignalPipe", parent_fd: int | None) -> None:
+        self._feed(Start())
+        while self._stopped is None:
+            poller = zmq.Poller()
+            for sock in (*self._front.sockets, self._back.socket):
+                poller.register(sock, zmq.POLLIN)
+            for fd in (*self._supervisor.fds(), pipe.fd):
+                poller.register(fd, zmq.POLLIN)
+            if parent_fd is not None:
+                poller.register(parent_fd, zmq.POLLIN)
+            for source, _ in poller.poll(self._poll_ms()):
+                if source == parent_fd:
+                    self._feed(StopAsked("the program that started this pool is gone"))
+                    parent_fd = None
+                elif source == pipe.fd:
+                    pipe.drain()
+                elif source is self._back.socket:
+                    self._feed_all(self._back.receive())
+                elif isinstance(source, int):
+                    self._feed_all(self._supervisor.on_readable(source))
+                else:
+                    for heard in self._front.receive(source, time.monotonic()):
+                        self._question(heard) if isinstance(heard, Question) else self._feed(heard)
+            while self._signals:
+                self._feed(StopAsked(self._signals.popleft()))
+            self._feed_all(self._supervisor.tend())
+            self._feed_all(self._front.tend(time.monotonic()))
+            self._feed(Tick())
+
+    def _poll_ms(self) -> int:
+        """Until the earliest deadline, rounded up so that it has passed when the poll returns."""
+        now = time.monotonic()
+        deadlines = (
+            self._machine.next_deadline(),
+            self._supervisor.next_deadline(now),
+            self._front.next_deadline(now),
+        )
+        earliest = min((instant for instant in deadlines if instant is not None), default=now + LONGEST_POLL_S)
+        return int(max(0.0, min(earliest - now, LONGEST_POLL_S)) * 1000) + 1
+
+    def _feed_all(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self._feed(event)
+
+    def _feed(self, event: Event) -> None:
+        for action in self._machine.handle(event, time.monotonic()):
+            self._do(action)
+
+    # --- actions ------------------------------------------------------------------------------------------------
+
+    def _do(self, action: do.Action) -> None:
+        match action:
+            case do.AnswerJob():
+                self._front.answer(action)
+            case do.RunBatch():
+                if not self._back.run(action):
+                    log.warning("slot %d: lane %d does not read, killing it", action.slot, action.lane)
+                    self._supervisor.kill(action.slot, action.incarnation)
+            case do.SpawnWorker():
+                self._feed(self._supervisor.spawn(action))
+            case do.WelcomeWorker():
+                self._back.welcome(action.slot, action.incarnation, self._plan.welcome(action.slot))
+            case do.StopWorker():
+                if not self._back.stop(action.slot, action.incarnation):
+                    self._supervisor.hang_up(action.slot, action.incarnation)
+            case do.KillWorker():
+                self._supervisor.kill(action.slot, action.incarnation)
+            case do.SlotChanged():
+                self._slot_changed(action)
+            case do.PoolReady(serving, slots):
+                self._on_ready(serving, slots)
+            case do.PoolStopped():
+                self._stopped = action
+
+    def _slot_changed(self, change: do.SlotChanged) -> None:
+        if change.state in (SlotState.BACKOFF, SlotState.STOPPED, SlotState.FATAL):
+            self._back.forget(change.slot, change.incarnation)
+        device = self._plan.devices[change.slot].label
+        line = f"slot {change.slot} {device} {change.state.name}"
+        if change.state is SlotState.READY:
+            line += f": {', '.join(self._plan.placement[change.slot])}, pid {self._supervisor.pid(change.slot)}"
+        elif change.reason:
+            line += f": {change.reason}"
+        level = {SlotState.FATAL: logging.ERROR, SlotState.BACKOFF: logging.WARNING}.get(change.state, logging.INFO)
+        log.log(level, "%s", line)
+
+    def _question(self, question: Question) -> None:
+        match question.what:
+            case "status":
+                about = {
+                    "version": version("tf-worker-pool"),
+                    "instance": self._instance.hex(),
+                    "pid": os.getpid(),
+                    "endpoint": self._plan.endpoint,
+                    "uptime_s": time.monotonic() - self._started,
+                    "refused": dict(self._front.refused),
+                    "dropped": dict(self._back.dropped),
+                }
+                status = pool_status(self._machine, self._plan.devices, time.monotonic(), about)
+                self._front.reply(question, status)
+            case "models":
+                self._front.reply(question, models_status(self._machine))
+            case "stop" if question.local:
+                self._front.reply(question)
+                self._feed(StopAsked("asked by a client"))
+            case "stop":
+                self._front.reply(question, error="stop is taken from the local endpoint only")
+            case other:
+                self._front.reply(question, error=f"this pool does not know how to answer {other!r:.40}")
+
+
+class _SignalPipe:
+    """Signals as a readable descriptor. The handlers only queue; what was there before comes back at the end."""
+
+    def __init__(self, queue: deque[str]) -> None:
+        self._queue = queue
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+        self.fd = self._reader.fileno()
+
+    def __enter__(self) -> "_SignalPipe":
+        self._before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
+        self._wakeup = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.set_wakeup_fd(self._wakeup)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._reader.close()
+        self._writer.close()
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self._queue.append(signal.Signals(number).name)
+
+    def drain(self) -> None:
+        while True:
+            try:
+                if not self._reader.recv(4096):
+                    return
+            except BlockingIOError:
+                return

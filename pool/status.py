@@ -1,0 +1,99 @@
+"""What `pool status` and `pool models` show, as plain values."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from pool.core.machine import Machine
+from pool.core.slots import Slot, SlotState
+from pool.devices import Device
+from pool.wire.signatures import Signature
+
+__all__ = ["models_status", "pool_status"]
+
+
+def pool_status(machine: Machine, devices: Sequence[Device], now: float, about: dict[str, Any]) -> dict[str, Any]:
+    """Every value is one of msgpack's and JSON's; times are seconds, memory is bytes."""
+    slots = [_slot(slot, devices[slot.number], now) for slot in machine.supervision.slots]
+    return {
+        **about,
+        "state": "STOPPING" if machine.supervision.stopping else "SERVING" if _serving(machine) else "STARTING",
+        "slots": slots,
+        "queue": {
+            "jobs": len(machine.backlog.jobs),
+            "queued": sum(1 for _ in machine.backlog.waiting()),
+            "bytes": machine.backlog.size_bytes,
+        },
+        "answered": dict(machine.answered),
+    }
+
+
+def _serving(machine: Machine) -> bool:
+    return any(slot.state is SlotState.READY for slot in machine.supervision.slots)
+
+
+def _slot(slot: Slot, device: Device, now: float) -> dict[str, Any]:
+    return {
+        "slot": slot.number,
+        "device": device.label,
+        "device_name": device.name,
+        "uuids": list(device.uuids),
+        "pid": slot.pid,
+        "incarnation": slot.incarnation,
+        "state": slot.state.name,
+        "state_s": now - slot.since,
+        "reason": slot.reason,
+        "models": list(slot.models),
+        "doing": _doing(slot, now),
+        "lanes": slot.lanes,
+        "busy_lanes": len(slot.batches),
+        "jobs_done": slot.jobs_done,
+        "memory_bytes": None if slot.pid is None else _resident_bytes(slot.pid),
+    }
+
+
+def _doing(slot: Slot, now: float) -> str:
+    """One phrase for a person."""
+    if slot.state in (SlotState.STARTING, SlotState.LOADING):
+        return f"{slot.phase.value} {slot.detail}".rstrip() + f" for {now - slot.phase_since:.0f} s"
+    if slot.batches:
+        oldest = min(slot.batches.values(), key=lambda batch: batch.started)
+        return f"running {oldest.model} for {now - oldest.started:.1f} s"
+    return "idle" if slot.state is SlotState.READY else ""
+
+
+def _resident_bytes(pid: int) -> int | None:
+    try:
+        with open(f"/proc/{pid}/statm") as statm:
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def models_status(machine: Machine) -> list[dict[str, Any]]:
+    """A model that no worker has loaded yet is listed without signatures."""
+    names = dict.fromkeys(model for slot in machine.supervision.slots for model in slot.models)
+    return [_model(name, machine.supervision.slots) for name in names]
+
+
+def _model(name: str, slots: Sequence[Slot]) -> dict[str, Any]:
+    holders = [slot for slot in slots if name in slot.models]
+    loaded = next((slot.loaded[name] for slot in holders if name in slot.loaded), None)
+    return {
+        "name": name,
+        "slots": [slot.number for slot in holders],
+        "ready_slots": [slot.number for slot in holders if slot.state is SlotState.READY],
+        "path": None if loaded is None else loaded.path,
+        "stateful": None if loaded is None else loaded.stateful,
+        "signatures": {} if loaded is None else {key: _signature(value) for key, value in loaded.signatures.items()},
+    }
+
+
+def _signature(signature: Signature) -> dict[str, Any]:
+    return {
+        side: {
+            name: {"dtype": spec.dtype, "shape": None if spec.shape is None else list(spec.shape)}
+            for name, spec in specs.items()
+        }
+        for side, specs in (("inputs", signature.inputs), ("outputs", signature.outputs))
+    }

@@ -1,0 +1,22 @@
+"""The exit statuses of a worker: what it wants the pool to do next."""
+
+from enum import IntEnum
+
+__all__ = ["Exit"]
+
+
+class Exit(IntEnum):
+    """A status that is not listed, or a signal, is a crash: the slot is restarted within the limits of `[restart]`."""
+
+    STOPPED = 0  # it was told to stop
+    CRASHED = 1  # an error of its own, Python's status for an uncaught exception
+    POOL_GONE = 70  # the pool died or never answered; nobody is there to read this
+    WRONG_ENVIRONMENT = 71  # started by hand, or with another environment than the pool meant
+    WRONG_DEVICES = 72  # TensorFlow sees other devices than the slot was promised
+    BACKEND_MISSING = 73  # TensorFlow is not installed, or does not import
+    MODEL_CANNOT_LOAD = 74  # the files are not a model, or not one for these settings
+
+    @property
+    def restartable(self) -> bool:
+        """False: the same worker would fail in the same way, so the slot goes FATAL at once."""
+        return self in (Exit.STOPPED, Exit.CRASHED, Exit.POOL_GONE)

@@ -1,0 +1,15 @@
+"""Why a job failed, as it travels; `pool.errors` has the exception for each."""
+
+from enum import Enum
+
+
+class Fault(Enum):
+    INVALID_INPUT = "invalid-input"
+    MODEL_NOT_FOUND = "model-not-found"
+    MODEL_FAILED = "model-failed"
+    OUT_OF_MEMORY = "out-of-memory"
+    DEADLINE_EXCEEDED = "deadline-exceeded"
+    OVERLOADED = "overloaded"
+    WORKER_LOST = "worker-lost"
+    STATEFUL_WORKER_LOST = "stateful-worker-lost"
+    POOL_STOPPING = "pool-stopping"

@@ -1,0 +1,138 @@
+"""Arrays to buffers and back, exactly, for every dtype that numpy or ml_dtypes can hold.
+
+Numbers travel as their little-endian bytes in C order. A tensor of strings travels as the length of each element
+(8 bytes, little-endian) and then all the bytes, so trailing NULs survive and nothing is ever pickled.
+"""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from pool.wire.codec import BadFrame
+from pool.wire.messages import TensorHeader
+
+__all__ = ["DTYPES", "Array", "decode_tensor", "dtype_name", "encode_tensor", "to_array"]
+
+Array = NDArray[Any]
+
+if sys.byteorder != "little":
+    raise ImportError("tensors travel as little-endian bytes and this machine is big-endian")
+
+_PLAIN = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "complex64", "complex128"),
+)
+_EXTENDED = (
+    *("bfloat16", "int2", "uint2", "int4", "uint4", "float4_e2m1fn", "float8_e5m2", "float8_e4m3fn"),
+    *("float8_e4m3fnuz", "float8_e4m3b11fnuz", "float8_e5m2fnuz"),
+)
+_STRING = np.dtype(object)
+
+DTYPES: Mapping[str, np.dtype[Any]] = {
+    **{name: np.dtype(name) for name in _PLAIN},
+    **{name: np.dtype(getattr(ml_dtypes, name)) for name in _EXTENDED if hasattr(ml_dtypes, name)},
+    "string": _STRING,
+}
+"""TensorFlow's name of a dtype → numpy's dtype. Strings are arrays of `bytes` objects."""
+
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_MAX_RANK = 254  # TensorFlow's own bound
+
+
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """TensorFlow's name for a numpy dtype of any byte order. Raises `KeyError` for one that it does not have."""
+    return _NAMES[dtype.newbyteorder("=")]
+
+
+def to_array(value: object) -> tuple[Array, bool]:
+    """An array that can travel, and whether it is weak (made from Python values, which have no dtype of their own).
+
+    Takes arrays of any byte order and layout, Python scalars, `str`, `bytes`, and nested lists of these. `str` and
+    numpy's unicode become UTF-8. Raises `TypeError` or `ValueError`, saying what is wrong, for anything else.
+    Copies only where the layout asks for it.
+    """
+    weak = not isinstance(value, np.ndarray | np.generic)
+    array = np.asarray(value)
+    if weak and array.dtype.kind in "SUO":
+        array = np.array(value, dtype=object)  # numpy's own string dtypes drop trailing NULs
+    if array.dtype.kind in "SUO":
+        return _strings(array), False
+    if array.dtype.newbyteorder("=") not in _NAMES:
+        raise TypeError(f"dtype {array.dtype} is not one of TensorFlow's")
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    return np.asarray(array, order="C"), weak
+
+
+def encode_tensor(name: str, array: Array, weak: bool = False) -> tuple[TensorHeader, bytes | memoryview]:
+    """The header and the buffer of an array from `to_array` or from TensorFlow; the buffer is a view if possible."""
+    header = TensorHeader(name, dtype_name(array.dtype), array.shape, weak)
+    if array.dtype == _STRING:
+        return header, _join(array.reshape(-1).tolist())
+    flat = np.asarray(array, order="C").reshape(-1)
+    return header, flat.view(np.uint8).data if flat.size else b""
+
+
+def decode_tensor(header: TensorHeader, buffer: bytes | memoryview) -> Array:
+    """The array that a header and a buffer describe, over the buffer if possible. Raises `BadFrame` otherwise."""
+    dtype = DTYPES.get(header.dtype)
+    if dtype is None:
+        raise BadFrame(f"no dtype {header.dtype!r:.40}")
+    if len(header.shape) > _MAX_RANK or any(axis < 0 for axis in header.shape):
+        raise BadFrame(f"no shape {header.shape!r:.80}")
+    size = 1
+    for axis in header.shape:
+        size *= axis
+    if dtype == _STRING:
+        return _reshape(_split(memoryview(buffer), size), header)
+    if size * dtype.itemsize != len(buffer):
+        raise BadFrame(f"{len(buffer)} bytes for {header.dtype} {list(header.shape)!s:.80}")
+    flat = np.frombuffer(buffer, np.uint8).view(dtype) if size else np.empty(0, dtype)
+    return _reshape(flat, header)
+
+
+def _reshape(flat: Array, header: TensorHeader) -> Array:
+    try:
+        return flat.reshape(header.shape)
+    except (ValueError, OverflowError):  # numpy holds 64 axes at most, and no axis beyond its index type
+        raise BadFrame(f"no shape {header.shape!r:.80}") from None
+
+
+def _strings(array: Array) -> Array:
+    flat = np.empty(array.size, dtype=object)
+    flat[:] = [_to_bytes(element) for element in array.reshape(-1).tolist()]
+    return flat.reshape(array.shape)
+
+
+def _to_bytes(element: object) -> bytes:
+    if isinstance(element, bytes):
+        return element
+    if isinstance(element, str):
+        return element.encode()
+    raise TypeError(f"an element is neither a number nor a string: {type(element).__name__}")
+
+
+def _join(elements: Sequence[object]) -> bytes:
+    # TensorFlow gives `bytes`; some of its string outputs come as `str` objects.
+    blobs = [_to_bytes(element) for element in elements]
+    return np.array([len(blob) for blob in blobs], "<u8").tobytes() + b"".join(blobs)
+
+
+def _split(buffer: memoryview, count: int) -> Array:
+    if count * 8 > len(buffer):
+        raise BadFrame(f"{len(buffer)} bytes for {count} strings")
+    lengths: Iterable[int] = np.frombuffer(buffer[: count * 8], "<u8").tolist()
+    strings = np.empty(count, dtype=object)
+    position = count * 8
+    for index, length in enumerate(lengths):
+        if length > len(buffer) - position:
+            raise BadFrame(f"string {index} reaches past the end of its tensor")
+        strings[index] = bytes(buffer[position : position + length])
+        position += length
+    if position != len(buffer):
+        raise BadFrame(f"{len(buffer) - position} bytes after the last string")
+    return strings

@@ -1,0 +1,303 @@
+"""What `config.toml` may say, and how its mistakes are told."""
+
+import dataclasses
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from pool.config import Settings, builtin_settings, load_settings, parse_settings
+from pool.config.settings import ModelSection, SessionSection
+from pool.errors import InvalidConfig
+from pool.wire.messages import SessionSettings
+
+EXAMPLE = Path(__file__).parents[2] / "config.toml"
+
+
+def mistakes(data: dict[str, object]) -> list[str]:
+    with pytest.raises(InvalidConfig) as caught:
+        parse_settings(data, "config", Path("/base"))
+    return str(caught.value).splitlines()
+
+
+def file_mistakes(tmp_path: Path, text: str) -> list[str]:
+    file = tmp_path / "pool.toml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(InvalidConfig) as caught:
+        load_settings(file)
+    return [line.removeprefix(str(file)) for line in str(caught.value).splitlines()]
+
+
+# --- the schema
+
+
+def test_the_session_section_is_the_session_of_the_protocol() -> None:
+    assert list(SessionSection.model_fields) == [field.name for field in dataclasses.fields(SessionSettings)]
+    message = parse_settings(
+        {"session": {"device_count": {"CPU": 1}, "jit": True}}, "x", Path("/")
+    ).session.message()
+    assert message == SessionSettings(True, 0.0, True, False, 0, 0, {"CPU": 1}, True)
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        Settings().pool.lanes = 3
+
+
+def test_the_example_says_the_defaults() -> None:
+    assert load_settings(EXAMPLE) == Settings()
+
+
+def _keys(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
+    for section, field in model.model_fields.items():
+        annotation = ModelSection if section == "model" else field.annotation
+        assert isinstance(annotation, type)
+        assert issubclass(annotation, BaseModel)
+        for key in annotation.model_fields:
+            yield section, key
+
+
+def test_the_example_has_every_key_and_its_model_loads(tmp_path: Path) -> None:
+    text = EXAMPLE.read_text(encoding="utf-8")
+    head, model = text.split("# [[model]]")
+    shown = tmp_path / "config.toml"
+    shown.write_text(head + "[[model]]" + re.sub(r"(?m)^# ", "", model), encoding="utf-8")
+    data = tomllib.loads(shown.read_text(encoding="utf-8"))
+    present = {
+        (section, key) for section, keys in data.items() for key in (keys[0] if section == "model" else keys)
+    }
+    assert present == set(_keys(Settings))
+    (loaded,) = load_settings(shown).model
+    assert loaded == ModelSection(name="digits", path=str(tmp_path / "models/digits"), memory=2**30)
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("auto", "auto"),
+        ("cpu", ("cpu",)),
+        ("GPU-1", ("GPU-1",)),
+        ([0, 1], (0, 1)),
+        (["cpu", "cpu"], ("cpu", "cpu")),
+        ([[0, "GPU-1"], "MIG-2"], ((0, "GPU-1"), "MIG-2")),
+    ],
+)
+def test_devices_of_the_pool(written: object, read: object) -> None:
+    assert parse_settings({"pool": {"devices": written}}, "config", Path("/")).pool.devices == read
+
+
+@pytest.mark.parametrize(
+    ("devices", "told"),
+    [
+        ([], "the list of devices is empty; write"),
+        ([[]], "a group of devices is empty; write"),
+        ([[0, "cpu"]], "a group cannot hold the CPU; write"),
+        ([0, [1, 0]], "0 is in the list twice; write each device once"),
+        (["0"], '"0" is a text, not the number of a device; write 0 without the quotes'),
+        ([-1], "-1 is not the number of a device; write"),
+        ([True], "True is not a device; write"),
+        (["GPU-"], "'GPU-' is not a device; write"),
+        ("GPU-1,GPU-2", "'GPU-1,GPU-2' is more than one device; write"),
+        ("all", "'all' is not a device; write"),
+        (1.5, "1.5 is not a list of devices; write"),
+    ],
+)
+def test_devices_that_are_refused(devices: object, told: str) -> None:
+    (line,) = mistakes({"pool": {"devices": devices}})
+    assert line.startswith(f"config: [pool] devices: {told}")
+
+
+def test_devices_of_a_model() -> None:
+    def loaded(devices: object) -> object:
+        return parse_settings(
+            {"model": [{"name": "m", "path": "/m", "devices": devices}]}, "c", Path("/")
+        ).model[0].devices  # fmt: skip
+
+    assert [loaded(devices) for devices in ("auto", "all", [1], "cpu")] == ["auto", "all", (1,), ("cpu",)]
+    (line,) = mistakes({"model": [{"name": "m", "path": "/m", "devices": ["cpu", "cpu"]}]})
+    assert line == "config: model[0].devices: 'cpu' is in the list twice; write each device once"
+
+
+@pytest.mark.parametrize("good", ["tcp://127.0.0.1:5555", "tcp://*:5555", "tcp://host:*", "tcp://[::1]:1"])
+def test_tcp_endpoints(good: str) -> None:
+    assert parse_settings({"pool": {"listen": [good]}}, "c", Path("/")).pool.listen == (good,)
+
+
+@pytest.mark.parametrize(
+    "bad", ["ipc:///x", "tcp://host", "tcp://host:0", "tcp://host:70000", "tcp://:1", "tcp://a b:1"]
+)
+def test_other_endpoints_are_not_listened_on(bad: str) -> None:
+    assert mistakes({"pool": {"listen": ["tcp://a:1", bad]}}) == [
+        f"config: [pool] listen[1]: {bad!r} is not a tcp endpoint;"
+        ' write "tcp://ADDRESS:PORT", such as "tcp://127.0.0.1:5555"'
+    ]
+
+
+def test_the_endpoint_is_a_local_socket_with_a_path_that_fits() -> None:
+    good = "ipc:///run/pool/pool.sock"
+    assert parse_settings({"pool": {"endpoint": good}}, "c", Path("/")).pool.endpoint == good
+    for bad in ("tcp://127.0.0.1:1", "ipc://relative", "ipc://@abstract", "/run/x"):
+        (line,) = mistakes({"pool": {"endpoint": bad}})
+        assert f"[pool] endpoint: {bad!r} is not a local socket; write" in line
+    (line,) = mistakes({"pool": {"endpoint": "ipc:///" + "ä" * 54}})
+    assert "the path has 109 bytes; write one of at most 107" in line
+
+
+# --- mistakes
+
+
+def test_all_mistakes_are_told_at_once_each_with_its_line(tmp_path: Path) -> None:
+    text = """\
+lanes = 3
+[pool]
+lane = 3
+ready = "al"
+[session]
+visible_device_list = "0"
+allow_growth = 1
+device_count = { TPU = 1, CPU = -1 }
+[queu]
+[queue]
+max_jobs = "2"
+max_bytes = "2Gb"
+[[model]]
+name = "a"
+[[model]]
+name = "a"
+path = ""
+devices = "all"
+replicas = 2
+memory = "6 gigs"
+max_batch = 2
+batch_wait = "1ms"
+"""
+    size = 'write a number with its unit, such as "2GiB", "512MiB" or "1GB", or whole bytes'
+    keys = "name, path, devices, replicas, memory, warmup"
+    assert file_mistakes(tmp_path, text) == [
+        ":1: lanes: unknown section; 'lanes' is a key of [pool]",
+        ":3: [pool] lane: unknown key; did you mean 'lanes'?",
+        ":4: [pool] ready: 'al' is not a choice; write 'all' or 'any'",
+        ":6: [session] visible_device_list: a worker sees the GPUs of its slot and no other;"
+        " write `[pool] devices` instead",
+        ":7: [session] allow_growth: 1 is neither true nor false; write true or false, without quotes",
+        ":8: [session] device_count.TPU: 'TPU' is not a choice; write 'CPU' or 'GPU'",
+        ":8: [session] device_count.CPU: -1 is too small; write 0 or more",
+        ":9: queu: unknown section; did you mean 'queue'?",
+        ":11: [queue] max_jobs: '2' is not a whole number; write digits only, such as 2",
+        f":12: [queue] max_bytes: '2Gb' is not a size; {size}",
+        ':13: model[0].path: is missing; write a path, such as path = "models/digits"',
+        ":16: model[1].name: model[0] has the name 'a' too; write another name",
+        ":17: model[1].path: is empty; write a text of at least one character",
+        ":19: model[1].replicas: `devices` already says where it is served;"
+        ' leave `replicas` out or write devices = "auto"',
+        f":20: model[1].memory: '6 gigs' is not a size; {size}",
+        f":21: model[1].max_batch: unknown key; write one of {keys}",
+        f":22: model[1].batch_wait: unknown key; write one of {keys}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[[pool]]", ":1: [pool]: is not a section; write [pool], with one bracket, above its keys"),
+        ("[model]", ":1: model: is not a list of models; write [[model]] with two brackets above each model"),
+        ("model = [1]", ":1: model[0]: is not a model; write [[model]] above its keys"),
+        ("pool.listen = 3", ":1: [pool] listen: 3 is not a list; write a list such as []"),
+        (
+            "[session]\ndevice_count = 1",
+            ":2: [session] device_count: 1 is not a table; write one such as { CPU = 1 }",
+        ),
+        ("[pool]\nlanes = 17", ":2: [pool] lanes: 17 is too large; write 16 or less"),
+        ("[pool]\nlanes = 2.0", ":2: [pool] lanes: 2.0 is not a whole number; write digits only, such as 2"),
+        ("[pool]\nendpoint = 1", ":2: [pool] endpoint: 1 is not a text; write a text in quotes"),
+        (
+            "[session]\nper_process_gpu_memory_fraction = nan",
+            ":2: [session] per_process_gpu_memory_fraction: nan is not a number; write one such as 0.5",
+        ),
+        (
+            "[restart]\nperiod = 0",
+            ':2: [restart] period: the duration is zero; write more than that, such as "1s"',
+        ),
+        ("[pool]\nx = = 2", ":2: is not TOML: Invalid value in column 5; correct the line"),
+        ("x = [", ": is not TOML: Invalid value (at end of document); correct the end of the file"),
+    ],
+)
+def test_one_mistake(tmp_path: Path, text: str, told: str) -> None:
+    assert file_mistakes(tmp_path, text) == [told]
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "ä", "a\n"])
+def test_a_name_is_plain(name: str) -> None:
+    (line,) = mistakes({"model": [{"name": name, "path": "x"}]})
+    assert line.startswith(f"config: model[0].name: {name!r} is not a name; write letters, digits")
+
+
+def test_every_repeated_name_is_told() -> None:
+    models = [{"name": name, "path": "x"} for name in "abab"]
+    assert [line.split(": ")[1] for line in mistakes({"model": models})] == ["model[2].name", "model[3].name"]
+    with pytest.raises(ValidationError, match="two models have the name 'a'"):
+        Settings(model=(ModelSection(name="a", path="x"), ModelSection(name="a", path="y")))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"model": None},
+        {"model": [None, {}]},
+        {"pool": None},
+        {1: 2},
+        {"model": [{"name": []}]},
+        {"": {}},
+        {"pool": {"a\nb": 1}},
+    ],
+)
+def test_a_mapping_of_any_wrong_shape_is_an_invalid_config(data: dict[str, object]) -> None:
+    assert all(re.match(r"config: .+: .+", line) for line in mistakes(data))
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(
+        InvalidConfig, match=r"missing\.toml: cannot be read: No such file or directory; write"
+    ):
+        load_settings(tmp_path / "missing.toml")
+    (tmp_path / "latin.toml").write_bytes(b'x = "\xe4"')
+    with pytest.raises(InvalidConfig, match=r"latin\.toml: is not text in UTF-8 \(at byte 5\)"):
+        load_settings(tmp_path / "latin.toml")
+
+
+# --- paths
+
+
+def test_model_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "pool.toml"
+    paths = ["models/a", "../b", "/c", "stub:echo"]
+    file.write_text("".join(f'[[model]]\nname = "m{i}"\npath = "{path}"\n' for i, path in enumerate(paths)))
+    assert [model.path for model in load_settings(file).model] == [
+        str(tmp_path / "models/a"),
+        str(tmp_path.parent / "b"),
+        "/c",
+        "stub:echo",
+    ]
+
+
+def test_a_mapping_takes_paths_and_tuples() -> None:
+    data = {"model": ({"name": "m", "path": Path("models/m")},), "pool": {"devices": (0, (1, 2))}}
+    settings = parse_settings(data, "config", Path("/base"))
+    assert settings.model[0].path == "/base/models/m"
+    assert settings.pool.devices == (0, (1, 2))
+
+
+def test_the_builtin_settings_serve_the_demo_everywhere() -> None:
+    assert builtin_settings(Path("/demo")) == Settings(
+        model=(ModelSection(name="digits", path="/demo", devices="all"),)
+    )
+
+
+def test_pydantic_is_the_business_of_this_package_alone() -> None:
+    code = "import pool.devices, pool.placement, pool.launch, sys; sys.exit('pydantic' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=EXAMPLE.parent, timeout=60)

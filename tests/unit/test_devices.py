@@ -1,0 +1,273 @@
+"""Which GPUs there are, which of them the pool may use, and which slots they make."""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from pool.devices import (
+    Device,
+    Discovery,
+    Gpu,
+    WantedDevices,
+    discover_gpus,
+    pinned_slots,
+    resolve_devices,
+    visible_gpus,
+)
+from pool.errors import InvalidConfig
+
+FAKES = Path(__file__).parents[1] / "fakes"
+ROOT = FAKES.parents[1]
+PCI_ORDER = ["1A", "1B", "3D", "3E", "88", "89", "B1", "B2"]
+GIB = 2**30
+
+
+def uuid(bus: str) -> str:
+    return f"GPU-{bus.lower()}000000-0000-4000-8000-000000000000"
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    for key in ("FAKE_NVML_FAILS", "FAKE_NVML_BYTES"):
+        monkeypatch.delenv(key, raising=False)
+    module = importlib.import_module("fakes.pynvml")
+    assert module.open_sessions == 0
+    return module
+
+
+@pytest.fixture
+def eight(nvml: ModuleType) -> Discovery:
+    return discover_gpus(nvml)
+
+
+def alike(count: int) -> Discovery:
+    gpus = tuple(Gpu(i, f"GPU-{i}{i}", "H200", f"0000:{i:02X}:00.0", 140 * GIB, 0) for i in range(count))
+    return Discovery(gpus, None)
+
+
+NOTHING = Discovery((), "NVML's Python module is not installed (pip install 'tf-worker-pool[gpu]')")
+
+
+# --- discovery
+
+
+def test_gpus_are_in_pci_order_whatever_the_driver_says(nvml: ModuleType) -> None:
+    found = discover_gpus(nvml)
+    assert [gpu.pci_bus_id for gpu in found.gpus] == [f"00000000:{bus}:00.0" for bus in PCI_ORDER]
+    assert [gpu.index for gpu in found.gpus] == list(range(8))
+    assert found.reason is None
+    assert found.gpus[4] == Gpu(4, uuid("88"), "NVIDIA A100-SXM4-40GB", "00000000:88:00.0", 40 * GIB, GIB)
+    assert nvml.open_sessions == 0
+
+
+def test_bytes_are_read_as_texts(nvml: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = discover_gpus(nvml)
+    monkeypatch.setenv("FAKE_NVML_BYTES", "1")
+    assert isinstance(nvml._text("x"), bytes)
+    assert discover_gpus(nvml) == texts
+
+
+@pytest.mark.parametrize(
+    ("fails", "reason"),
+    [
+        ("init", "NVML does not start: Driver Not Loaded"),
+        ("count", "NVML does not list the GPUs: Unknown Error"),
+    ],
+)
+def test_nvml_that_fails_is_a_reason_and_is_shut_down(
+    nvml: ModuleType, monkeypatch: pytest.MonkeyPatch, fails: str, reason: str
+) -> None:
+    monkeypatch.setenv("FAKE_NVML_FAILS", fails)
+    assert discover_gpus(nvml) == Discovery((), reason)
+    assert nvml.open_sessions == 0
+
+
+def test_a_lost_gpu_does_not_hide_the_others(nvml: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_NVML_FAILS", "handle:2")
+    found = discover_gpus(nvml)
+    assert [gpu.uuid for gpu in found.gpus] == [uuid(bus) for bus in PCI_ORDER[1:]]
+    assert found.reason == "the driver's GPU 2 does not answer: GPU is lost"
+    _, warnings = resolve_devices("auto", found, {})
+    assert warnings == [found.reason]
+
+
+def test_memory_that_the_driver_does_not_tell_is_unknown(
+    nvml: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_NVML_FAILS", "memory")
+    assert {(gpu.memory_bytes, gpu.memory_used_bytes) for gpu in discover_gpus(nvml).gpus} == {(None, None)}
+
+
+def _child(code: str, python_path: str) -> list[object]:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([python_path, str(ROOT)])}
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=env, check=True, capture_output=True, timeout=60
+    )
+    answer: list[object] = json.loads(result.stdout)
+    return answer
+
+
+def test_the_fake_stands_in_for_the_module_in_a_child() -> None:
+    code = (
+        "import json; from pool.devices import *; print(json.dumps([g.uuid for g in discover_gpus().gpus]))"
+    )
+    assert _child(code, str(FAKES)) == [uuid(bus) for bus in PCI_ORDER]
+
+
+def test_without_the_module_the_reason_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "pynvml.py").write_text("raise ImportError('not here')")
+    code = (
+        "import json; from pool.devices import *; d = discover_gpus(); print(json.dumps([d.gpus, d.reason]))"
+    )
+    assert _child(code, str(tmp_path)) == [[], NOTHING.reason]
+
+
+# --- visible
+
+
+@pytest.mark.parametrize(
+    ("variable", "buses"),
+    [
+        (None, PCI_ORDER),
+        ("", []),
+        ("-1", []),
+        ("3,0", ["3E", "1A"]),
+        (" 3 , 0 ", ["3E", "1A"]),
+        ("0,9,1", ["1A"]),
+        ("0,-1,1", ["1A"]),
+        ("0,,1", ["1A"]),
+        ("0,0", []),
+        ("GPU-88,4", []),
+        ("GPU-88,GPU-1a", ["88", "1A"]),
+        ("GPU-8,0", []),
+        ("0,GPU-ff,1", ["1A"]),
+        (uuid("b2"), ["B2"]),
+    ],
+)
+def test_the_variable_means_what_it_means_to_cuda(
+    eight: Discovery, variable: str | None, buses: list[str]
+) -> None:
+    visible = visible_gpus(eight.gpus, variable, "PCI_BUS_ID").gpus
+    assert [gpu.uuid for gpu in visible] == [uuid(bus) for bus in buses]
+
+
+def test_numbers_are_doubtful_only_where_the_order_can_differ(eight: Discovery) -> None:
+    warning = visible_gpus(eight.gpus, "4", None).warning
+    assert warning is not None
+    assert "NVIDIA A100-SXM4-40GB at 00000000:88:00.0" in warning
+    assert visible_gpus(eight.gpus, "4", "FASTEST_FIRST").warning == warning
+    assert visible_gpus(eight.gpus, "4", "PCI_BUS_ID").warning is None
+    assert visible_gpus(eight.gpus, uuid("88"), None).warning is None
+    assert visible_gpus(alike(8).gpus, "4", None).warning is None
+
+
+def test_a_gpu_that_is_there_twice_is_a_warning(eight: Discovery) -> None:
+    warning = visible_gpus(eight.gpus, "1,1", "PCI_BUS_ID").warning
+    assert warning == "CUDA_VISIBLE_DEVICES=1,1 names a GPU twice, which CUDA takes as none"
+
+
+# --- resolve
+
+
+def labels(wanted: WantedDevices, discovery: Discovery, env: dict[str, str] | None = None) -> list[str]:
+    devices, warnings = resolve_devices(wanted, discovery, env or {})
+    assert warnings == []
+    return [device.label for device in devices]
+
+
+def test_auto_is_each_visible_gpu() -> None:
+    assert labels("auto", alike(3)) == ["gpu:0", "gpu:1", "gpu:2"]
+    devices, _ = resolve_devices("auto", alike(3), {"CUDA_VISIBLE_DEVICES": "2,0"})
+    assert devices[0] == Device("gpu", ("GPU-22",), "gpu:0", "H200", 140 * GIB, (0,))
+    assert [device.uuids for device in devices] == [("GPU-22",), ("GPU-00",)]
+
+
+@pytest.mark.parametrize(
+    ("discovery", "env", "why"),
+    [
+        (NOTHING, {}, "is not installed (pip install 'tf-worker-pool[gpu]')"),
+        (alike(2), {"CUDA_VISIBLE_DEVICES": ""}, "CUDA_VISIBLE_DEVICES='' hides all 2"),
+    ],
+)
+def test_auto_without_a_gpu_is_two_cpus_and_says_why(
+    discovery: Discovery, env: dict[str, str], why: str
+) -> None:
+    devices, warnings = resolve_devices("auto", discovery, env)
+    assert devices == [Device("cpu", (), "cpu:0", "CPU", None), Device("cpu", (), "cpu:1", "CPU", None)]
+    assert len(warnings) == 1
+    assert why in warnings[0]
+
+
+def test_lists_of_numbers_uuids_groups_and_cpus() -> None:
+    devices, _ = resolve_devices(("cpu", (2, "GPU-00"), 1, "cpu"), alike(3), {})
+    assert [device.label for device in devices] == ["cpu:0", "gpu:2+0", "gpu:1", "cpu:1"]
+    assert devices[1] == Device("gpu", ("GPU-22", "GPU-00"), "gpu:2+0", "H200 + H200", 280 * GIB, (2, 0))
+
+
+def test_numbers_count_what_is_visible() -> None:
+    devices, _ = resolve_devices((0,), alike(4), {"CUDA_VISIBLE_DEVICES": "3,1"})
+    assert (devices[0].label, devices[0].uuids) == ("gpu:0", ("GPU-33",))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "env", "told"),
+    [
+        ((2,), {}, "2 is not there; write one of 0: GPU-00 (H200); 1: GPU-11 (H200)"),
+        (("GPU-9",), {}, '"GPU-9" is not there; write one of 0: GPU-00 (H200); 1: GPU-11 (H200)'),
+        ((0, "GPU-00"), {}, '"GPU-00" is GPU-00, which is there twice; write it once'),
+        (
+            ("GPU-11",),
+            {"CUDA_VISIBLE_DEVICES": "0"},
+            "\"GPU-11\" is hidden: CUDA_VISIBLE_DEVICES='0' leaves 0: GPU-00 (H200); write one of those",
+        ),
+        (
+            (0,),
+            {"CUDA_VISIBLE_DEVICES": "-1"},
+            "0 is not there: CUDA_VISIBLE_DEVICES='-1' leaves the pool no GPU; change it",
+        ),
+    ],
+)
+def test_what_is_not_there_is_refused_with_what_is(
+    wanted: WantedDevices, env: dict[str, str], told: str
+) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        resolve_devices(wanted, alike(2), env)
+    assert str(caught.value) == f"[pool] devices: {told}"
+
+
+def test_all_that_is_not_there_is_told_at_once() -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        resolve_devices((5, (0, 6)), alike(2), {})
+    assert len(str(caught.value).splitlines()) == 2
+
+
+@pytest.mark.parametrize("wanted", [(0,), ("GPU-00",)])
+def test_a_gpu_without_nvml_is_refused_with_what_to_install(wanted: WantedDevices) -> None:
+    with pytest.raises(InvalidConfig, match=r"pip install 'tf-worker-pool\[gpu\]'"):
+        resolve_devices(wanted, NOTHING, {})
+
+
+def test_a_mig_instance_is_taken_by_its_uuid() -> None:
+    mig = "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f"
+    (device,), _ = resolve_devices((mig,), NOTHING, {})
+    assert device == Device("gpu", (mig,), "gpu:MIG-c6d4f1ef", "MIG instance", None, (None,))
+    (device,), warnings = resolve_devices("auto", alike(1), {"CUDA_VISIBLE_DEVICES": mig})
+    assert (device.uuids, device.label, warnings) == ((mig,), "gpu:0", [])
+    with pytest.raises(InvalidConfig, match="CUDA_VISIBLE_DEVICES='0' leaves"):
+        resolve_devices((mig,), alike(1), {"CUDA_VISIBLE_DEVICES": "0"})
+
+
+def test_slots_that_a_model_names() -> None:
+    devices, _ = resolve_devices((2, "cpu", (0, 1), "cpu"), alike(4), {})
+    assert pinned_slots((2,), devices) == (0,)
+    assert pinned_slots(("GPU-22", "cpu"), devices) == (0, 1, 3)
+    assert pinned_slots(((1, "GPU-00"),), devices) == (2,)
+    for absent in (0, 3, "GPU-00", (0, 2), "MIG-1"):
+        with pytest.raises(InvalidConfig, match=r"its slots are gpu:2, cpu:0, gpu:0\+1, cpu:1"):
+            pinned_slots((absent,), devices)

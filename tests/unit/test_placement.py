@@ -1,0 +1,171 @@
+"""Which models each slot serves."""
+
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pool.devices import Device
+from pool.errors import InvalidConfig
+from pool.placement import ModelDemand, model_bytes, place
+
+GIB = 2**30
+
+
+def gpus(*gib: int | None) -> list[Device]:
+    return [
+        Device("gpu", (f"GPU-{i}",), f"gpu:{i}", "H200", None if size is None else size * GIB, (i,))
+        for i, size in enumerate(gib)
+    ]
+
+
+def auto(name: str, gib: int | None, replicas: int = 1) -> ModelDemand:
+    return ModelDemand(name, "auto", replicas, None if gib is None else gib * GIB)
+
+
+def pinned(name: str, gib: int | None, *slots: int) -> ModelDemand:
+    return ModelDemand(name, slots, 1, None if gib is None else gib * GIB)
+
+
+def everywhere(name: str, gib: int | None) -> ModelDemand:
+    return ModelDemand(name, "all", 1, None if gib is None else gib * GIB)
+
+
+def test_four_models_of_six_on_four_cards_of_eight_have_one_each() -> None:
+    models = [auto(name, 6) for name in "abcd"]
+    assert place(models, gpus(8, 8, 8, 8)) == (("a",), ("b",), ("c",), ("d",))
+
+
+def test_large_models_choose_first_and_slots_keep_the_order_of_the_configuration() -> None:
+    assert place([auto("small", 1), auto("large", 5), auto("middle", 3)], gpus(8, 8)) == (
+        ("large",),
+        ("small", "middle"),
+    )
+
+
+def test_pins_and_all_come_before_auto() -> None:
+    models = [auto("auto", 7), everywhere("all", 1), pinned("pin", 5, 0)]
+    assert place(models, gpus(8, 8)) == (("all", "pin"), ("auto", "all"))
+
+
+def test_replicas_are_on_different_devices() -> None:
+    assert place([auto("a", 2, replicas=2), auto("b", 1)], gpus(8, 8, 8)) == (("a",), ("a",), ("b",))
+
+
+def test_a_model_goes_where_it_fits() -> None:
+    assert place([auto("a", 12)], gpus(8, 16)) == ((), ("a",))
+
+
+def test_packing_is_tried_where_spreading_leaves_no_room() -> None:
+    models = [auto("a", 6), auto("b", 4), auto("c", 4), auto("d", 3), auto("e", 3)]
+    assert place(models, gpus(10, 10)) == (("a", "b"), ("c", "d", "e"))
+
+
+def test_models_of_unknown_size_do_not_meet_on_one_device() -> None:
+    assert place([auto(name, None) for name in "abc"], gpus(None, None)) == (("a", "c"), ("b",))
+
+
+def test_no_models_and_no_devices() -> None:
+    assert place([], gpus(8, 8)) == ((), ())
+    assert place([everywhere("a", 1)], []) == ()
+
+
+def test_what_does_not_fit_is_refused_with_a_line_for_each() -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        place(
+            [auto("first", 6), auto("second", 5), everywhere("third", None), pinned("fourth", 9, 1)],
+            gpus(8, 4),
+        )
+    assert str(caught.value).splitlines() == [
+        "the models do not fit the devices:",
+        "  model        needs  where",
+        "  first      6.0 GiB  gpu:0",
+        "  second     5.0 GiB  wants 1 with room for it, there are 0",
+        "  third      unknown  gpu:0, gpu:1",
+        "  fourth     9.0 GiB  does not fit on gpu:1",
+        "  device         has  left",
+        "  gpu:0      8.0 GiB  2.0 GiB",
+        "  gpu:1      4.0 GiB  4.0 GiB",
+    ]
+
+
+def test_more_replicas_than_devices_are_refused() -> None:
+    with pytest.raises(InvalidConfig, match="wants 3 devices, there are 2"):
+        place([auto("a", 1, replicas=3)], gpus(8, 8))
+
+
+# --- properties
+
+_SIZES = st.none() | st.integers(min_value=0, max_value=12)
+
+
+@st.composite
+def _problems(draw: st.DrawFn) -> tuple[list[ModelDemand], list[Device]]:
+    devices = gpus(*draw(st.lists(st.none() | st.integers(1, 24), min_size=1, max_size=5)))
+    slots = st.lists(st.sampled_from(range(len(devices))), min_size=1, unique=True).map(tuple)
+    anywhere: st.SearchStrategy[Literal["auto", "all"]] = st.sampled_from(("auto", "all"))
+    where = anywhere | slots
+    models = [
+        ModelDemand(f"m{i}", draw(where), draw(st.integers(1, 3)), None if size is None else size * GIB)
+        for i, size in enumerate(draw(st.lists(_SIZES, max_size=8)))
+    ]
+    return models, devices
+
+
+def _outcome(models: list[ModelDemand], devices: list[Device]) -> tuple[tuple[str, ...], ...] | str:
+    try:
+        return place(models, devices)
+    except InvalidConfig as error:
+        return str(error)
+
+
+@given(_problems())
+def test_every_answer_keeps_the_promises(problem: tuple[list[ModelDemand], list[Device]]) -> None:
+    models, devices = problem
+    answer = _outcome(models, devices)
+    assert answer == _outcome(models, devices)
+    if isinstance(answer, str):
+        assert all(f"  {model.name} " in answer for model in models)
+        return
+    by_name = {model.name: model for model in models}
+    for device, names in zip(devices, answer, strict=True):
+        assert list(names) == [model.name for model in models if model.name in names]
+        if device.memory_bytes is not None:
+            assert sum(by_name[name].memory_bytes or 0 for name in names) <= device.memory_bytes
+    for model in models:
+        slots = tuple(slot for slot, names in enumerate(answer) if model.name in names)
+        if model.devices == "auto":
+            assert len(slots) == model.replicas
+        elif model.devices == "all":
+            assert slots == tuple(range(len(devices)))
+        else:
+            assert slots == tuple(sorted(model.devices))
+
+
+@given(_problems())
+def test_unknown_memory_is_never_a_reason_to_refuse(problem: tuple[list[ModelDemand], list[Device]]) -> None:
+    models, devices = problem
+    models = [model for model in models if model.devices != "auto" or model.replicas <= len(devices)]
+    assert isinstance(_outcome(models, gpus(*[None] * len(devices))), tuple)
+
+
+# --- sizes
+
+
+def test_the_size_of_a_saved_model_is_that_of_its_variables(tmp_path: Path) -> None:
+    (tmp_path / "variables").mkdir()
+    (tmp_path / "saved_model.pb").write_bytes(b"x" * 7)
+    assert model_bytes(str(tmp_path)) == 7
+    (tmp_path / "variables/variables.index").write_bytes(b"x" * 10)
+    (tmp_path / "variables/variables.data-00000-of-00001").write_bytes(b"x" * 100)
+    assert model_bytes(str(tmp_path)) == 110
+
+
+def test_the_size_of_a_file_and_of_nothing(tmp_path: Path) -> None:
+    (tmp_path / "graph.pb").write_bytes(b"x" * 5)
+    assert model_bytes(str(tmp_path / "graph.pb")) == 5
+    assert model_bytes(str(tmp_path / "missing")) == 0
+    assert model_bytes(str(tmp_path)) == 0
+    assert model_bytes("stub:echo") == 0

@@ -1,0 +1,36 @@
+"""`python -m workers …`: one worker process. Its first acts are to tie its life to the pool's and to look around."""
+
+import os
+import signal
+import sys
+from typing import NoReturn
+
+from pool.wire.exits import Exit
+from workers import environment
+
+
+def main() -> NoReturn:
+    # The pool decides when a worker stops; a terminal's Ctrl-C or systemd's SIGTERM to the group would cut a drain.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    seat = environment.parse(sys.argv[1:])
+    try:
+        environment.die_with_parent(seat.parent)
+        environment.check(seat, os.environ)
+    except environment.WrongEnvironment as error:
+        print(f"worker of slot {seat.slot}: {error}", file=sys.stderr)  # noqa: T201  # the pool reads this
+        leave(Exit.WRONG_ENVIRONMENT)
+    from workers.worker import run
+
+    leave(run(seat))
+
+
+def leave(status: Exit) -> NoReturn:
+    """Without Python's and TensorFlow's teardown, which can hang or crash and has nothing left to save."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    main()

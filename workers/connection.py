@@ -1,0 +1,55 @@
+"""A thread's own connection to the pool. ZeroMQ sockets are not shared between threads, so each thread has one."""
+
+import time
+from collections.abc import Sequence
+
+import zmq
+
+from pool.wire.frames import NO_INSTANCE, BadFrame, Envelope, decode, encode
+from pool.wire.messages import Hello, Message
+from workers.environment import Seat
+
+__all__ = ["Connection", "PoolGone"]
+
+FIRST_ANSWER_S = 30.0  # the pool answers HELLO at once; it may be busy, but not for this long
+
+
+class PoolGone(Exception):
+    """The pool does not answer."""
+
+
+class Connection:
+    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", seat: Seat, lane: int | None, secret: bytes) -> None:
+        """Connects and says HELLO; `lane` is None for the control thread."""
+        self._instance = NO_INSTANCE
+        self.socket = context.socket(zmq.DEALER)
+        self.socket.linger = 0  # the pool says STOP only when it has every answer
+        self.socket.connect(seat.endpoint)
+        self.send(Hello(seat.slot, seat.incarnation, lane, secret))
+
+    def send(self, message: Message, payload: "Sequence[bytes | memoryview]" = ()) -> None:
+        """Does not wait: the pool reads all the time, and what it does not read yet is queued here."""
+        self.socket.send_multipart([*encode(message, self._instance), *payload], copy=False)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether a message is there within the timeout."""
+        return bool(self.socket.poll(int(timeout_s * 1000), zmq.POLLIN))
+
+    def receive(self) -> Envelope[zmq.Frame]:
+        """The message that `wait` saw. Raises `BadFrame`."""
+        frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+        if len(frames) < 2:
+            raise BadFrame(f"{len(frames)} frames")
+        envelope = decode(frames[0].bytes, frames[1].buffer, frames[2:])
+        self._instance = envelope.instance
+        return envelope
+
+    def receive_first(self) -> Envelope[zmq.Frame]:
+        """The pool's answer to HELLO. Raises `PoolGone`."""
+        deadline = time.monotonic() + FIRST_ANSWER_S
+        if not self.wait(deadline - time.monotonic()):
+            raise PoolGone(f"the pool did not answer HELLO within {FIRST_ANSWER_S:g} s")
+        return self.receive()
+
+    def close(self) -> None:
+        self.socket.close()

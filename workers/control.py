@@ -1,0 +1,89 @@
+"""The control thread: tells the pool what the worker does, takes its orders, and ends the process if the pool is gone.
+
+It works while a lane is inside TensorFlow. What stops it for a moment (an import holds the GIL for a second) is
+covered by the phase's time budget in the pool.
+"""
+
+import os
+import socket
+import sys
+import threading
+import time
+import traceback
+
+import zmq
+
+from pool.wire.exits import Exit
+from pool.wire.frames import BadFrame
+from pool.wire.messages import Message, Phase, Stop
+from workers.connection import Connection
+from workers.progress import Progress
+
+__all__ = ["Control"]
+
+
+class Control:
+    def __init__(self, connection: Connection, link: socket.socket, progress: Progress, heartbeat_s: float) -> None:
+        """The connection and the link are this thread's from `start` on."""
+        self.stop_asked = threading.Event()
+        self._connection = connection
+        self._link = link
+        self._progress = progress
+        self._heartbeat_s = heartbeat_s
+        self._outbox: list[Message] = []
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        # A daemon: whatever the main thread comes to, the process ends with it.
+        self._thread = threading.Thread(target=self._main, name="control", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def send(self, message: Message) -> None:
+        """From any thread."""
+        self._outbox.append(message)
+        self._wake_writer.send(b"\0")
+
+    def enter(self, phase: Phase, detail: str = "") -> None:
+        """A new phase is told at once: its budget begins now."""
+        self._progress.enter(phase, detail)
+        self.send(self._progress.beat(time.monotonic()))
+
+    def _main(self) -> None:
+        try:
+            self._loop()
+        except BaseException:
+            traceback.print_exc()
+            _leave(Exit.CRASHED)
+
+    def _loop(self) -> None:
+        poller = zmq.Poller()
+        for source in (self._connection.socket, self._link, self._wake_reader):
+            poller.register(source, zmq.POLLIN)
+        next_beat = time.monotonic()
+        while True:
+            now = time.monotonic()
+            if now >= next_beat:
+                self._connection.send(self._progress.beat(now))
+                next_beat = now + self._heartbeat_s
+            ready = dict(poller.poll(int(max(0.0, next_beat - now) * 1000) + 1))
+            if self._link.fileno() in ready and not self._link.recv(4096):
+                _leave(Exit.POOL_GONE)
+            if self._wake_reader.fileno() in ready:
+                self._wake_reader.recv(4096)
+            while self._outbox:
+                self._connection.send(self._outbox.pop(0))
+            if self._connection.socket in ready:
+                self._order()
+
+    def _order(self) -> None:
+        message = self._connection.receive().message
+        if not isinstance(message, Stop):
+            raise BadFrame(f"the control thread got {type(message).__name__}")
+        if self._progress.phase is not Phase.SERVING:
+            _leave(Exit.STOPPED)  # the main thread is inside a load that nothing can interrupt; no job is lost
+        self.stop_asked.set()
+
+
+def _leave(status: Exit) -> None:
+    sys.stderr.flush()
+    os._exit(status)

@@ -1,0 +1,59 @@
+"""What a worker makes sure of before anything else is imported: that it is the process the pool meant it to be."""
+
+import argparse
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+__all__ = ["Seat", "WrongEnvironment", "check", "die_with_parent", "parse"]
+
+PR_SET_PDEATHSIG = 1
+
+
+class WrongEnvironment(Exception):
+    """The process is not what the pool started; one line says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """The command line: where the pool is, and who this process is to it."""
+
+    endpoint: str
+    slot: int
+    incarnation: int
+    link_fd: int
+    parent: int
+    visible_devices: str
+
+
+def parse(argv: Sequence[str]) -> Seat:
+    parser = argparse.ArgumentParser(prog="workers", description="A worker; started by `pool start`, never by hand.")
+    parser.add_argument("--endpoint", required=True)
+    parser.add_argument("--slot", type=int, required=True)
+    parser.add_argument("--incarnation", type=int, required=True)
+    parser.add_argument("--link-fd", type=int, required=True)
+    parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--visible-devices", required=True)
+    return Seat(**vars(parser.parse_args(argv)))
+
+
+def die_with_parent(parent: int) -> None:
+    """SIGKILL for this process when the pool dies, by the kernel, even while a lane is inside TensorFlow."""
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise WrongEnvironment(f"prctl(PR_SET_PDEATHSIG) failed: {os.strerror(ctypes.get_errno())}")
+    if os.getppid() != parent:  # it died before the call above
+        raise WrongEnvironment(f"the parent is {os.getppid()}, not the pool {parent}")
+
+
+def check(seat: Seat, environ: Mapping[str, str]) -> None:
+    """Raises `WrongEnvironment` unless this process may import TensorFlow and will see its own device alone."""
+    if "tensorflow" in sys.modules:
+        raise WrongEnvironment("tensorflow was imported before the worker chose its device")
+    found = environ.get("CUDA_VISIBLE_DEVICES")
+    if found != seat.visible_devices:
+        raise WrongEnvironment(f"CUDA_VISIBLE_DEVICES is {found!r}, the pool said {seat.visible_devices!r}")
+    if environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
+        raise WrongEnvironment("CUDA_DEVICE_ORDER is not PCI_BUS_ID")

@@ -1,0 +1,130 @@
+"""The main thread of a worker: from HELLO to the last answer.
+
+HELLO ─► WELCOME ─► import ─► load ─► warm up ─► lanes say HELLO ─► READY ─► serve ─► STOP ─► exit
+"""
+
+import logging
+import socket
+import sys
+from collections.abc import Mapping
+from functools import cache
+
+import zmq
+
+from pool.wire.exits import Exit
+from pool.wire.messages import Phase, Ready, Welcome
+from workers.backend import Backend, CannotLoad, Model, WrongDevices
+from workers.connection import Connection, PoolGone
+from workers.control import Control
+from workers.environment import Seat
+from workers.lane import Lane
+from workers.progress import Progress
+
+__all__ = ["run"]
+
+log = logging.getLogger("workers")
+
+SECRET_BYTES = 32
+LANE_POLL_S = 0.5
+
+
+def run(seat: Seat) -> Exit:
+    """Everything between the first look around and the exit status."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
+    link = socket.socket(fileno=seat.link_fd)
+    link.settimeout(10.0)  # the pool writes the secret before it does anything else
+    try:
+        secret = link.recv(SECRET_BYTES, socket.MSG_WAITALL)
+    except TimeoutError:
+        secret = b""
+    if len(secret) != SECRET_BYTES:
+        return Exit.POOL_GONE
+    context = zmq.Context()
+    connection = Connection(context, seat, None, secret)
+    try:
+        welcome = connection.receive_first().message
+    except PoolGone:
+        return Exit.POOL_GONE
+    if not isinstance(welcome, Welcome):
+        log.error("the pool answered HELLO with %s", type(welcome).__name__)
+        return Exit.WRONG_ENVIRONMENT
+    progress = Progress()
+    control = Control(connection, link, progress, welcome.heartbeat_s)
+    control.start()
+    try:
+        models = _load(welcome, control)
+    except CannotLoad as error:
+        log.error("%s", error)
+        return Exit.MODEL_CANNOT_LOAD
+    except WrongDevices as error:
+        log.error("%s", error)
+        return Exit.WRONG_DEVICES
+    except BackendMissing as error:
+        log.error("%s", error)
+        return Exit.BACKEND_MISSING
+    lanes = [Lane(number, context, seat, secret, models, progress) for number in range(welcome.lanes)]
+    return _serve(lanes, models, control)
+
+
+class BackendMissing(Exception):
+    """The library that runs the models does not import; one line says why and what to install."""
+
+
+def _load(welcome: Welcome, control: Control) -> Mapping[str, Model]:
+    backends = _Backends(welcome)
+    models: dict[str, Model] = {}
+    for settings in welcome.models:
+        control.enter(Phase.IMPORTING, settings.name)
+        backend = backends.serving(settings.path)
+        control.enter(Phase.LOADING, settings.name)
+        models[settings.name] = backend.load(settings)
+    for settings in welcome.models:
+        if settings.warmup:
+            control.enter(Phase.WARMING_UP, settings.name)
+            models[settings.name].warm_up()
+    return models
+
+
+class _Backends:
+    """One of each kind a process, imported when the first model asks for it."""
+
+    def __init__(self, welcome: Welcome) -> None:
+        self._welcome = welcome
+
+    def serving(self, path: str) -> Backend:
+        return self._stub() if path.startswith("stub:") else self._tensorflow()
+
+    @cache  # noqa: B019  # one instance a process
+    def _stub(self) -> Backend:
+        from workers.stub_backend import StubBackend
+
+        return StubBackend()
+
+    @cache  # noqa: B019
+    def _tensorflow(self) -> Backend:
+        try:
+            from workers.tf.backend import TensorFlowBackend
+        except ImportError as error:
+            raise BackendMissing(
+                f"TensorFlow cannot be imported ({error}); `pip install 'tf-worker-pool[worker]'`, or [gpu] for a GPU"
+            ) from error
+        return TensorFlowBackend(self._welcome.session, self._welcome.gpus)
+
+
+def _serve(lanes: list[Lane], models: Mapping[str, Model], control: Control) -> Exit:
+    for lane in lanes:
+        lane.start()
+    for lane in lanes:
+        while not lane.welcomed.wait(LANE_POLL_S):
+            if lane.failure is not None:
+                return Exit.CRASHED
+    control.enter(Phase.SERVING)
+    control.send(Ready(len(lanes), tuple(model.info for model in models.values())))
+    while not control.stop_asked.wait(LANE_POLL_S):
+        if any(not lane.alive() for lane in lanes):
+            return Exit.CRASHED
+    for lane in lanes:
+        lane.stop()
+    for lane in lanes:
+        lane.join()
+    return Exit.STOPPED
