@@ -30,7 +30,8 @@ LANE_POLL_S = 0.5
 
 def run(seat: Seat) -> Exit:
     """Everything between the first look around and the exit status."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
+    log.setLevel(logging.INFO)
     link = socket.socket(fileno=seat.link_fd)
     link.settimeout(10.0)  # the pool writes the secret before it does anything else
     try:

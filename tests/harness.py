@@ -1,0 +1,155 @@
+"""A real `pool start` for a test: started, awaited, stopped, and seen to leave nothing behind."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from pool import Client
+
+READY_S = 90.0
+STOP_S = 45.0
+
+STUBS = """
+[[model]]
+name = "echo"
+path = "stub:echo"
+devices = "all"
+[[model]]
+name = "faults"
+path = "stub:faults"
+devices = "all"
+[[model]]
+name = "counter"
+path = "stub:counter"
+"""
+
+
+def eventually(what: Callable[[], bool], timeout_s: float = 20.0) -> None:
+    """Waits for a condition that another process brings about; there is no event of it to wait for."""
+    deadline = time.monotonic() + timeout_s
+    while not what():
+        assert time.monotonic() < deadline, f"not within {timeout_s} s"
+        time.sleep(0.02)
+
+
+def children(pid: int) -> list[int]:
+    """The processes whose parent is `pid`, zombies too."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                # The name in parentheses may hold spaces; the parent is the second field after it.
+                if int((entry / "stat").read_text().rpartition(")")[2].split()[1]) == pid:
+                    found.append(int(entry.name))
+    return sorted(found)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class PoolProcess:
+    """`pool start --config` in a folder of its own."""
+
+    def __init__(self, config: str, environ: Mapping[str, str] | None = None) -> None:
+        """`config`: TOML; the endpoint goes where `[pool]` is left out or says `@endpoint@`."""
+        self.folder = Path(tempfile.mkdtemp(prefix="pt-"))
+        self.socket = self.folder / "p.sock"
+        self.endpoint = f"ipc://{self.socket}"
+        self.config = self.folder / "config.toml"
+        self.config.write_text(config.replace("@endpoint@", self.endpoint))
+        self.log = self.folder / "log"
+        self._environ = {**os.environ, **(environ or {})}
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> "PoolProcess":
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "pool", "start", "--config", str(self.config)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environ,
+            )
+        return self
+
+    def await_ready(self) -> "PoolProcess":
+        self.await_log("ready:", READY_S)
+        return self
+
+    def await_log(self, text: str, timeout_s: float = 20.0) -> None:
+        def said() -> bool:
+            if text in self.text():
+                return True
+            assert self.running.poll() is None, f"the pool ended with {self.running.returncode}:\n{self.text()}"
+            return False
+
+        eventually(said, timeout_s)
+
+    @property
+    def running(self) -> "subprocess.Popen[bytes]":
+        assert self.process is not None
+        return self.process
+
+    @property
+    def pid(self) -> int:
+        return self.running.pid
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def client(self) -> Client:
+        return Client(self.endpoint)
+
+    def workers(self) -> list[int]:
+        return children(self.pid)
+
+    def wait(self, timeout_s: float = STOP_S) -> int:
+        return self.running.wait(timeout_s)
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Ends the pool and asserts that no process and no file is left."""
+        workers = self.workers()
+        if self.running.poll() is None:
+            self.running.send_signal(number)
+        status = self.wait()
+        self.assert_clean(workers)
+        return status
+
+    def assert_clean(self, workers: list[int]) -> None:
+        assert not [pid for pid in workers if alive(pid)], self.text()
+        left = {path.name for path in self.folder.iterdir()} - {"config.toml", "log"}
+        assert not left, left
+
+    def kill(self) -> None:
+        """The last resort of a fixture; the death pipe takes the workers along."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(10)
+
+
+@contextlib.contextmanager
+def pool_process(config: str, environ: Mapping[str, str] | None = None) -> Iterator[PoolProcess]:
+    """A pool that serves; stopped with SIGTERM at the end, which must end it with status 0 and leave nothing."""
+    pool = PoolProcess(config, environ)
+    try:
+        pool.start().await_ready()
+        yield pool
+        if pool.running.poll() is None:
+            assert pool.stop() == 0, pool.text()
+    finally:
+        pool.kill()
+
+
+def stub_config(extra_pool: str = "", devices: str = '["cpu", "cpu"]', models: str = STUBS, rest: str = "") -> str:
+    return f'[pool]\nendpoint = "@endpoint@"\ndevices = {devices}\n{extra_pool}\n{rest}\n{models}'

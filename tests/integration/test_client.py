@@ -1,0 +1,252 @@
+"""The client against a real pool with stub models."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from harness import PoolProcess, eventually
+from pool import AsyncClient, Client, errors
+from pool.wire.tensors import DTYPES
+
+
+def test_submit_gives_a_future_of_arrays(client: Client) -> None:
+    future = client.submit("echo", {"x": np.arange(6, dtype=np.float32).reshape(2, 3)})
+    assert future.result(10)["x"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert future.done()
+    assert not future.cancel()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_comes_back_as_it_went(client: Client, dtype: str) -> None:
+    if dtype == "string":
+        sent = np.array([b"", b"a\0", b"\0\0", "ü".encode(), bytes(range(256))], dtype=object)
+    else:
+        sent = np.frombuffer(os.urandom(DTYPES[dtype].itemsize * 24), np.uint8)
+        sent = (sent % 2).view(DTYPES[dtype]) if DTYPES[dtype].itemsize == 1 else sent.view(DTYPES[dtype])
+        sent = sent.reshape(2, 3, 4)
+    got = client.run("echo", sent, signature=dtype)["x"]
+    assert got.dtype == sent.dtype
+    assert got.shape == sent.shape
+    assert got.tobytes() == sent.tobytes() if dtype != "string" else got.tolist() == sent.tolist()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        np.float32(3),
+        np.zeros((0, 5), np.float32),
+        np.arange(10, dtype=np.float32)[::-3],
+        np.arange(6, dtype=np.float32).reshape(2, 3).T,
+        np.arange(3, dtype=">f4"),
+    ],
+    ids=["0-d", "empty", "strided", "transposed", "big-endian"],
+)
+def test_layouts(client: Client, sent: np.ndarray) -> None:
+    got = client.run("echo", sent)["x"]
+    assert got.dtype == np.float32
+    np.testing.assert_array_equal(got, sent)
+
+
+def test_python_values(client: Client) -> None:
+    assert client.run("echo", [[1, 2], [3, 4]])["x"].dtype == np.float32
+    assert client.run("echo", 1.5)["x"] == 1.5
+    assert client.run("echo", {"x": ["a", b"b\0"]}, signature="string")["x"].tolist() == [b"a", b"b\0"]
+
+
+def test_the_input_may_be_changed_after_submit(client: Client) -> None:
+    array = np.ones(100_000, np.float32)
+    future = client.submit("echo", array)
+    array[:] = 2
+    assert (future.result(10)["x"] == 1).all()
+
+
+def test_a_result_is_the_callers_own(client: Client) -> None:
+    result = client.run("echo", np.ones(3, np.float32))["x"]
+    result += 1
+    assert result.tolist() == [2, 2, 2]
+
+
+def test_run_map_and_order(client: Client) -> None:
+    results = client.map("echo", (float(number) for number in range(300)), in_flight=7)
+    assert [float(result["x"]) for result in results] == list(range(300))
+
+
+def test_map_is_lazy_and_cancels_what_is_in_flight(client: Client) -> None:
+    read = []
+
+    def inputs() -> Iterator[float]:
+        for number in range(1000):
+            read.append(number)
+            yield float(number)
+
+    results = client.map("echo", inputs(), in_flight=5)
+    next(results)
+    results.close()
+    assert len(read) <= 6
+
+
+def test_errors_say_what_would_be_right(client: Client) -> None:
+    with pytest.raises(errors.ModelNotFound, match=r"no model 'ecko'; did you mean 'echo'\?"):
+        client.run("ecko", 1.0)
+    with pytest.raises(errors.InvalidInput, match=r"no signature 'flot32'; did you mean 'float32'\?"):
+        client.run("echo", 1.0, signature="flot32")
+    with pytest.raises(errors.InvalidInput, match="no input 'y'; there are: x"):
+        client.run("echo", {"y": 1.0})
+    with pytest.raises(errors.InvalidInput, match=r"missing input 'x' \(float32 of any shape\)"):
+        client.run("echo", {})
+    with pytest.raises(errors.InvalidInput, match="no output 'z'"):
+        client.run("echo", 1.0, outputs=["z"])
+    with pytest.raises(errors.InvalidInput, match=r"input 'x': expected float32 of any shape, got string \[\]"):
+        client.run("echo", "text")
+    with pytest.raises(errors.InvalidInput, match=r"expected float64 \[\], got float64 \[2\]"):
+        client.run("faults", [1.0, 2.0], signature="sleep")
+    with pytest.raises(errors.InvalidInput, match="several signatures"):
+        client.run("faults", 1.0)
+    with pytest.raises(errors.InvalidInput, match="cannot be sent as a tensor"):
+        client.run("echo", {"x": object()})
+    with pytest.raises(errors.ModelFailed, match="as told") as caught:
+        client.run("faults", "as told", signature="fail")
+    assert not caught.value.retryable
+    assert client.run("echo", 1.0)["x"] == 1.0
+
+
+def test_the_deadline_is_kept_while_the_lane_is_busy(client: Client) -> None:
+    began = time.monotonic()
+    with pytest.raises(errors.DeadlineExceeded):
+        client.run("faults", 1.5, signature="sleep", timeout=0.3)
+    assert 0.25 < time.monotonic() - began < 1.2
+
+
+def test_cancel(client: Client) -> None:
+    future = client.submit("faults", 1.0, signature="sleep")
+    assert future.cancel()
+    assert future.cancelled()
+    eventually(lambda: client.status()["queue"]["jobs"] == 0)
+
+
+def test_many_threads_share_a_client(client: Client) -> None:
+    wrong = []
+
+    def work(seed: int) -> None:
+        for number in range(60):
+            value = seed * 1000.0 + number
+            if client.run("echo", value)["x"] != value:
+                wrong.append(value)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not wrong
+
+
+def test_asyncio(pool: PoolProcess) -> None:
+    async def main() -> list[float]:
+        async with AsyncClient(pool.endpoint) as client:
+            results = await asyncio.gather(*(client.submit("echo", float(number)) for number in range(50)))
+            with pytest.raises(errors.ModelNotFound):
+                await client.submit("nobody", 1.0)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(client.submit("faults", 5.0, signature="sleep"), 0.2)
+            assert (await client.status())["state"] == "SERVING"
+            return [float(result["x"]) for result in results]
+
+    assert asyncio.run(main()) == list(range(50))
+
+
+FORK = """
+import os, sys, warnings
+warnings.simplefilter("ignore")
+from pool import Client, errors
+client = Client(sys.argv[1])
+assert client.run("echo", 1.0)["x"] == 1.0
+slow = client.submit("faults", 0.5, signature="sleep")
+pid = os.fork()
+if pid == 0:
+    try:
+        slow.result(5)
+    except errors.PoolUnreachable as error:
+        assert "before the fork" in str(error), error
+    else:
+        os._exit(3)
+    assert client.run("echo", 2.0)["x"] == 2.0
+    os._exit(7)
+assert client.run("echo", 3.0)["x"] == 3.0
+assert slow.result(5)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+"""
+
+
+def test_after_fork_a_client_starts_afresh(pool: PoolProcess) -> None:
+    subprocess.run([sys.executable, "-P", "-c", FORK, pool.endpoint], check=True, timeout=60)
+
+
+def test_models_and_status(pool: PoolProcess, client: Client) -> None:
+    models = {model["name"]: model for model in client.models()}
+    assert models["echo"]["ready_slots"] == [0, 1]
+    assert models["counter"]["stateful"]
+    assert models["echo"]["signatures"]["int64"]["inputs"] == {"x": {"dtype": "int64", "shape": None}}
+    status = client.status()
+    assert status["pid"] == pool.pid
+    assert [slot["state"] for slot in status["slots"]] == ["READY", "READY"]
+    assert sorted(slot["pid"] for slot in status["slots"]) == pool.workers()
+    assert all(slot["incarnation"] >= 1 and slot["memory_bytes"] > 1 << 20 for slot in status["slots"])
+
+
+def test_status_tells_what_a_slot_is_doing(client: Client) -> None:
+    future = client.submit("faults", 1.0, signature="sleep")
+    eventually(lambda: any("running faults" in slot["doing"] for slot in client.status()["slots"]))
+    future.result(10)
+
+
+def test_nobody_there(tmp_path: object) -> None:
+    began = time.monotonic()
+    with (
+        Client(f"ipc://{tmp_path}/none.sock", connect_timeout=0.3) as client,
+        pytest.raises(errors.PoolUnreachable, match="start one with `pool start`") as caught,
+    ):
+        client.run("echo", 1.0)
+    assert caught.value.retryable
+    assert time.monotonic() - began < 5
+
+
+def test_a_closed_client_ends_its_futures(pool: PoolProcess) -> None:
+    client = pool.client()
+    future = client.submit("faults", 3.0, signature="sleep")
+    client.run("echo", 1.0)
+    client.close()
+    with pytest.raises(errors.PoolUnreachable, match="closed"):
+        future.result(5)
+    with pytest.raises(errors.PoolError, match="closed"):
+        client.submit("echo", 1.0)
+
+
+IMPORT = """
+import sys, time
+import numpy  # its time is not ours
+before = set(sys.modules)
+began = time.perf_counter()
+import pool
+client = pool.Client
+took = time.perf_counter() - began
+assert "tensorflow" not in sys.modules
+print(took)
+"""
+
+
+def test_import_is_quick_and_leaves_numpy_and_tensorflow_alone() -> None:
+    code = "import sys, pool; pool.Client(); assert 'numpy' not in sys.modules and 'tensorflow' not in sys.modules"
+    subprocess.run([sys.executable, "-P", "-c", code], check=True, timeout=60)
+    runs = [
+        float(subprocess.run([sys.executable, "-P", "-c", IMPORT], check=True, timeout=60, capture_output=True).stdout)
+        for _ in range(5)
+    ]
+    assert min(runs) < 0.1, runs

@@ -1,0 +1,146 @@
+"""Workers that die, and what the caller sees of it."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness import PoolProcess, eventually, pool_process, stub_config
+from pool import Client, errors
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
+def test_the_caller_sees_only_the_result(client: Client, marker: str, number: int) -> None:
+    result = client.run("faults", {"signal": int(number), "marker": marker}, signature="kill_once")
+    assert result["pid"] > 0
+
+
+def test_a_worker_killed_from_outside_is_replaced_and_its_jobs_run_elsewhere() -> None:
+    with pool_process(stub_config()) as pool, pool.client() as client:
+        futures = [client.submit("faults", 1.0, signature="sleep") for _ in range(4)]
+        eventually(lambda: all(slot["busy_lanes"] == 2 for slot in client.status()["slots"]))
+        victim = client.status()["slots"][0]["pid"]
+        os.kill(victim, signal.SIGKILL)
+        pids = [int(future.result(20)["pid"]) for future in futures]
+        assert victim not in pids
+        eventually(lambda: client.status()["slots"][0]["state"] == "READY")
+        slot = client.status()["slots"][0]
+        assert slot["incarnation"] == 2
+        assert slot["pid"] != victim
+        assert "slot 0 cpu:0 BACKOFF: SIGKILL" in pool.text()
+
+
+def test_past_max_attempts_the_caller_gets_the_story(client: Client) -> None:
+    with pytest.raises(errors.WorkerLost) as caught:
+        client.run("faults", int(signal.SIGKILL), signature="kill")
+    text = str(caught.value)
+    assert "2 of 2 attempts ended with their worker" in text
+    assert text.count("leased to slot") == 2
+    assert text.count("died: SIGKILL") == 2
+    assert caught.value.retryable
+
+
+def test_an_exit_is_a_death_too(client: Client) -> None:
+    with pytest.raises(errors.WorkerLost, match="died: exit status 3"):
+        client.run("faults", 3, signature="exit")
+
+
+def test_a_stateful_job_is_never_run_twice(client: Client, marker: str) -> None:
+    assert client.run("counter", 5, signature="add")["total"] == 5
+    with pytest.raises(errors.WorkerLost, match="keeps state") as caught:
+        client.run("counter", {"signal": int(signal.SIGKILL), "marker": marker}, signature="kill_once")
+    assert not caught.value.retryable
+    assert Path(marker).exists()
+
+
+def test_a_neighbour_of_a_killer_is_not_harmed(client: Client, marker: str) -> None:
+    sleepers = [client.submit("faults", 0.5, signature="sleep") for _ in range(3)]
+    killer = client.submit("faults", {"signal": int(signal.SIGKILL), "marker": marker}, signature="kill_once")
+    assert killer.result(20)
+    assert all(sleeper.result(20) for sleeper in sleepers)
+
+
+def test_a_hung_batch_is_ended_and_the_slot_comes_back() -> None:
+    config = stub_config(rest='[health]\nhung_after = "700ms"\n[queue]\nmax_attempts = 1', devices='["cpu"]')
+    with pool_process(config) as pool, pool.client() as client:
+        began = time.monotonic()
+        with pytest.raises(errors.WorkerLost, match="hung_after"):
+            client.run("faults", 60.0, signature="sleep")
+        assert time.monotonic() - began < 5
+        assert client.run("echo", 1.0, timeout=30)["x"] == 1.0
+        assert pool.running.poll() is None
+
+
+def test_a_worker_that_dies_again_and_again_is_given_up() -> None:
+    config = stub_config(
+        devices='["cpu"]', rest='[restart]\nintensity = 2\nperiod = "60s"', models=_model("stub:load-exit")
+    )
+    pool = PoolProcess(config).start()
+    try:
+        assert pool.wait() == 1
+        text = pool.text()
+        assert text.count("STARTING") == 3
+        assert "FATAL: 3 deaths within 60 s" in text
+        assert "the stub was told to die while it loads" in text
+        assert text.strip().splitlines()[-1].startswith("pool: no slot is left that could serve")
+        pool.assert_clean([])
+    finally:
+        pool.kill()
+
+
+def test_a_model_that_cannot_load_is_fatal_at_once_and_says_why() -> None:
+    pool = PoolProcess(stub_config(models=_model("stub:cannot-load"))).start()
+    try:
+        assert pool.wait() == 1
+        text = pool.text()
+        assert text.count("STARTING") == 2, "one try a slot"
+        assert "MODEL_CANNOT_LOAD" in text
+        assert "model broken: stub:cannot-load: the stub backend has no model 'cannot-load' to load" in text
+    finally:
+        pool.kill()
+
+
+def test_a_load_that_hangs_is_bounded() -> None:
+    config = stub_config(
+        devices='["cpu"]',
+        rest='[health]\nload_timeout = "300ms"\n[restart]\nintensity = 0',
+        models=_model("stub:load-hang"),
+    )
+    pool = PoolProcess(config).start()
+    try:
+        assert pool.wait() == 1
+        assert "still loading broken within 0.3 s ([health] load_timeout may be too short)" in pool.text()
+    finally:
+        pool.kill()
+
+
+def test_one_slot_that_is_fatal_does_not_take_the_others_down() -> None:
+    models = _model("stub:echo", "good", "[0]") + _model("stub:cannot-load", "broken", "[1]")
+    gpus = str(Path(__file__).parents[1] / "fakes")
+    config = stub_config(devices="[0, 1]", models=models)
+    with pool_process(config, {"PYTHONPATH": gpus}) as pool, pool.client() as client:
+        assert "ready: 1 of 2 slots serve" in pool.text()
+        assert client.run("good", 1.0)["x"] == 1.0
+        with pytest.raises(errors.WorkerLost, match=r"no worker is left for model 'broken': slot 1 is FATAL"):
+            client.run("broken", 1.0)
+
+
+def test_large_jobs_survive_a_death() -> None:
+    with pool_process(stub_config()) as pool, pool.client() as client:
+        big = np.random.default_rng(0).random((512, 1024)).astype(np.float32)
+        futures = [client.submit("echo", big + number) for number in range(20)]
+        os.kill(client.status()["slots"][1]["pid"], signal.SIGKILL)
+        for number, future in enumerate(futures):
+            np.testing.assert_array_equal(future.result(30)["x"], big + number)
+
+
+def _model(path: str, name: str = "broken", devices: str = '"all"') -> str:
+    return f'[[model]]\nname = "{name}"\npath = "{path}"\ndevices = {devices}\n'
+
+
+def test_the_package_under_test_is_the_installed_one() -> None:
+    assert sys.prefix != sys.base_prefix, "run the tests from a virtual environment with the package installed"

@@ -1,0 +1,199 @@
+"""Start, stop, locks, signals: what a pool leaves behind is nothing."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from harness import PoolProcess, alive, eventually, pool_process, stub_config
+from pool import errors
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_drains_and_ends_with_status_0(number: signal.Signals) -> None:
+    with pool_process(stub_config()) as pool, pool.client() as client:
+        futures = [client.submit("faults", 0.5, signature="sleep") for _ in range(6)]
+        eventually(lambda: client.status()["queue"]["jobs"] == 6)
+        assert pool.stop(number) == 0, pool.text()
+        # Four lanes and six jobs: two were still queued when the drain began.
+        assert all(future.result(1)["pid"] > 0 for future in futures)
+
+
+def test_pool_stop_drains_too() -> None:
+    with pool_process(stub_config()) as pool, pool.client() as client:
+        future = client.submit("faults", 0.5, signature="sleep")
+        workers = pool.workers()
+        subprocess.run(
+            [sys.executable, "-P", "-m", "pool", "stop", "--endpoint", pool.endpoint], check=True, timeout=60
+        )
+        assert future.result(1)
+        assert pool.wait(5) == 0
+        pool.assert_clean(workers)
+
+
+def test_new_jobs_are_refused_while_the_pool_drains() -> None:
+    with pool_process(stub_config()) as pool, pool.client() as client:
+        slow = client.submit("faults", 1.0, signature="sleep")
+        eventually(lambda: client.status()["queue"]["jobs"] == 1)
+        client.stop()
+        with pytest.raises(errors.PoolUnreachable, match="stopping"):
+            client.run("echo", 1.0)
+        assert slow.result(10)
+
+
+def test_a_drain_has_an_end() -> None:
+    with pool_process(stub_config('drain_timeout = "300ms"')) as pool, pool.client() as client:
+        stuck = client.submit("faults", 60.0, signature="sleep")
+        eventually(lambda: client.status()["queue"]["jobs"] == 1)
+        began = time.monotonic()
+        assert pool.stop() == 0
+        assert time.monotonic() - began < 8
+        with pytest.raises(errors.PoolUnreachable, match="drain took longer than 0.3 s"):
+            stuck.result(1)
+
+
+def test_a_second_signal_ends_the_drain() -> None:
+    with pool_process(stub_config()) as pool, pool.client() as client:
+        stuck = client.submit("faults", 60.0, signature="sleep")
+        eventually(lambda: client.status()["queue"]["jobs"] == 1)
+        pool.running.send_signal(signal.SIGINT)
+        pool.await_log("DRAINING")
+        assert pool.stop(signal.SIGINT) == 0
+        with pytest.raises(errors.PoolUnreachable, match="told twice"):
+            stuck.result(1)
+
+
+def test_a_pool_can_be_stopped_before_it_is_up() -> None:
+    models = '[[model]]\nname = "slow"\npath = "stub:load-hang"\ndevices = "all"\n'
+    pool = PoolProcess(stub_config(models=models)).start()
+    try:
+        pool.await_log("LOADING")
+        assert pool.stop() == 0, pool.text()
+    finally:
+        pool.kill()
+
+
+def test_a_live_pool_is_not_displaced() -> None:
+    with pool_process(stub_config()) as pool, pool.client() as client:
+        second = subprocess.run(
+            [sys.executable, "-P", "-m", "pool", "start", "--config", str(pool.config)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert second.returncode == 1
+        assert f"already running at {pool.endpoint} (pid {pool.pid})" in second.stderr
+        assert client.run("echo", 1.0)["x"] == 1.0
+
+
+def test_a_dead_pools_socket_is_taken_over() -> None:
+    with pool_process(stub_config()) as pool:
+        workers = pool.workers()
+        pool.running.kill()
+        pool.running.wait(10)
+        assert pool.socket.exists()
+        eventually(lambda: not any(alive(pid) for pid in workers), 3.0)
+        pool.log.unlink()
+        pool.start().await_ready()
+        with pool.client() as client:
+            assert client.run("echo", 1.0)["x"] == 1.0
+
+
+def test_sigkill_of_the_pool_leaves_no_worker_and_no_future() -> None:
+    with pool_process(stub_config()) as pool, pool.client() as client:
+        workers = pool.workers()
+        futures = [client.submit("faults", 30.0, signature="sleep") for _ in range(8)]
+        eventually(lambda: all(slot["busy_lanes"] == 2 for slot in client.status()["slots"]))
+        pool.running.kill()
+        pool.running.wait(10)
+        began = time.monotonic()
+        eventually(lambda: not any(alive(pid) for pid in workers), 3.0)
+        for future in futures:
+            with pytest.raises(errors.PoolUnreachable):
+                future.result(10)
+        assert time.monotonic() - began < 5
+
+
+def test_a_client_finds_the_pool_again() -> None:
+    with pool_process(stub_config()) as pool, pool.client() as client:
+        assert client.run("echo", 1.0)["x"] == 1.0
+        assert pool.stop() == 0
+        with pytest.raises(errors.PoolUnreachable):
+            client.run("echo", 1.0, timeout=1.0)
+        pool.log.unlink()
+        pool.start().await_ready()
+        assert client.run("echo", 2.0)["x"] == 2.0
+
+
+def test_a_stopped_pool_answers_nobody_and_the_client_says_so() -> None:
+    """SIGSTOP: the socket stands, nobody answers. The client's own clock ends the jobs."""
+    with pool_process(stub_config()) as pool, pool.client() as client:
+        client.run("echo", 1.0)
+        pool.running.send_signal(signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            with pytest.raises(errors.DeadlineExceeded, match="did not answer"):
+                client.run("echo", 1.0, timeout=0.5)
+            assert time.monotonic() - began < 6
+        finally:
+            pool.running.send_signal(signal.SIGCONT)
+
+
+def test_who_may_use_the_socket() -> None:
+    with pool_process(stub_config()) as pool:
+        assert pool.socket.stat().st_mode & 0o077 == 0
+        assert Path(f"{pool.socket}.workers").stat().st_mode & 0o077 == 0
+
+
+def test_the_pool_imports_neither_tensorflow_nor_numpy() -> None:
+    with pool_process(stub_config()) as pool, pool.client() as client:
+        client.run("echo", 1.0)
+        maps = Path(f"/proc/{pool.pid}/maps").read_text()
+        assert "tensorflow" not in maps
+        assert "numpy" not in maps
+        environ = Path(f"/proc/{pool.pid}/environ").read_bytes().split(b"\0")
+        assert b"CUDA_DEVICE_ORDER=PCI_BUS_ID" not in environ
+
+
+def test_an_overload_is_an_answer() -> None:
+    with pool_process(stub_config(rest="[queue]\nmax_jobs = 5")) as pool, pool.client() as client:
+        busy = [client.submit("faults", 0.7, signature="sleep") for _ in range(5)]
+        began = time.monotonic()
+        with pytest.raises(errors.Overloaded, match="max_jobs") as caught:
+            client.run("echo", 1.0)
+        assert time.monotonic() - began < 0.5
+        assert caught.value.retryable
+        assert all(future.result(10) for future in busy)
+
+
+def test_memory_and_descriptors_stay_flat(pool: PoolProcess) -> None:
+    """Jobs leave nothing behind in the pool: neither descriptors nor memory."""
+
+    def resident() -> int:
+        return int(Path(f"/proc/{pool.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    with pool.client() as client:
+        for _ in client.map("echo", (1.0 for _ in range(2000)), in_flight=100):
+            pass
+        before, files = resident(), len(os.listdir(f"/proc/{pool.pid}/fd"))
+        for _ in client.map("echo", (1.0 for _ in range(4000)), in_flight=100):
+            pass
+        assert resident() - before < 2 << 20
+        assert len(os.listdir(f"/proc/{pool.pid}/fd")) == files
+
+
+def test_threads_of_clients_come_and_go(pool: PoolProcess) -> None:
+    """Each client is a thread and a few descriptors; closed, it is neither."""
+    with pool.client() as client:
+        client.run("echo", 1.0)
+    threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    for _ in range(10):
+        with pool.client() as client:
+            client.run("echo", 1.0)
+    assert threading.active_count() == threads
+    assert len(os.listdir("/proc/self/fd")) <= files

@@ -1,0 +1,60 @@
+"""TensorFlow as a worker's backend. Importing this module imports TensorFlow, which takes seconds."""
+
+import os
+from typing import Any
+
+from pool.wire.messages import ModelSettings, SessionSettings
+from workers.backend import WrongDevices
+from workers.tf.library import CUDA_NOISE, tf, without_lines
+from workers.tf.model import TensorFlowModel
+from workers.tf.saved_model import load_saved_model
+from workers.tf.session import config_proto
+
+__all__ = ["TensorFlowBackend"]
+
+
+class TensorFlowBackend:
+    """A `workers.backend.Backend`: a Graph and a Session a model, all with this process's one `ConfigProto`.
+
+    Raises `WrongDevices` unless TensorFlow sees exactly `gpus` GPUs; a worker that was promised one never
+    falls back to the CPU. Takes no memory of the GPU before the first `load`.
+    """
+
+    def __init__(self, session: SessionSettings, gpus: int) -> None:
+        _check_devices(gpus)
+        self._config: Any = config_proto(session)
+
+    def load(self, settings: ModelSettings) -> TensorFlowModel:
+        """Loads a model, ready to run but for warming up. Raises `CannotLoad`."""
+        return load_saved_model(settings, self._config)
+
+
+def _check_devices(gpus: int) -> None:
+    # A GPU worker keeps every line: where no GPU is found, they are the diagnosis.
+    seen = _gpus() if gpus else _gpus_of_cpu_worker()
+    if len(seen) == gpus:
+        return
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    promised = f"TensorFlow {tf.__version__} sees {len(seen)} GPUs, this worker was promised {gpus}"
+    environment = f"CUDA_VISIBLE_DEVICES is {'not set' if visible is None else repr(visible)}"
+    raise WrongDevices(f"{promised}; {environment}; {_advice(len(seen), gpus)}")
+
+
+def _gpus() -> list[str]:
+    return [device.name for device in tf.config.list_physical_devices("GPU")]
+
+
+def _gpus_of_cpu_worker() -> list[str]:
+    with without_lines(CUDA_NOISE):
+        return _gpus()
+
+
+def _advice(seen: int, gpus: int) -> str:
+    if seen > gpus:
+        return "start workers with `pool start`, which gives each its own"
+    if not tf.test.is_built_with_cuda():
+        return "this build of TensorFlow has no CUDA: pip install 'tf-worker-pool[gpu]'"
+    return (
+        "install CUDA's libraries with pip install 'tf-worker-pool[gpu]', and see with nvidia-smi"
+        " that the driver works and lists the device"
+    )

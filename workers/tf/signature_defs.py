@@ -1,0 +1,85 @@
+"""The signatures that a SavedModel declares, as far as they can be offered."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pool.wire.signatures import Signature, TensorSpec
+from pool.wire.tensors import DTYPES
+from workers.backend import CannotLoad
+from workers.tf.library import tf
+
+__all__ = ["BoundSignature", "bind"]
+
+logger = logging.getLogger("workers.tf")
+
+_NOT_FOR_CALLERS = frozenset({"__saved_model_init_op", "__saved_model_train_op"})
+
+
+class _NotOfferedError(Exception):
+    """Why a signature is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundSignature:
+    """A signature and the tensors of the graph that its names stand for."""
+
+    signature: Signature
+    feeds: Mapping[str, str]
+    fetches: Mapping[str, str]
+
+
+def bind(model: str, signature_defs: Mapping[str, Any], graph: Any) -> dict[str, BoundSignature]:
+    """All signatures that can be offered, in the order of their names.
+
+    One with a tensor that cannot travel (sparse, composite, a resource) is left out with a warning. Raises
+    `CannotLoad` if a name stands for no tensor of the graph, or if nothing is left.
+    """
+    bound: dict[str, BoundSignature] = {}
+    left_out: list[str] = []
+    for name in sorted(signature_defs):
+        definition = signature_defs[name]
+        if name in _NOT_FOR_CALLERS or not definition.outputs:
+            continue
+        try:
+            inputs, feeds = _specs(definition.inputs, graph, f"input of signature {name!r}")
+            outputs, fetches = _specs(definition.outputs, graph, f"output of signature {name!r}")
+        except _NotOfferedError as reason:
+            left_out.append(str(reason))
+            logger.warning("model %s: signature %r is not offered: %s", model, name, reason)
+        else:
+            bound[name] = BoundSignature(Signature(inputs, outputs), feeds, fetches)
+    if not bound:
+        why = "; ".join(left_out) or "it declares none that has outputs; save it with signatures="
+        raise CannotLoad(f"model {model}: no signature can be offered: {why}")
+    return bound
+
+
+def _specs(infos: Mapping[str, Any], graph: Any, what: str) -> tuple[dict[str, TensorSpec], dict[str, str]]:
+    specs: dict[str, TensorSpec] = {}
+    tensors: dict[str, str] = {}
+    for name in sorted(infos):
+        info = infos[name]
+        encoding = info.WhichOneof("encoding")
+        if encoding != "name":
+            kind = {"coo_sparse": "a sparse tensor", "composite_tensor": "a composite tensor"}.get(encoding)
+            raise _NotOfferedError(f"{what}, {name!r}, is {kind or 'no tensor'}, which cannot travel yet")
+        dtype = tf.dtypes.as_dtype(info.dtype).base_dtype.name
+        if dtype not in DTYPES:
+            raise _NotOfferedError(f"{what}, {name!r}, is of dtype {dtype}, which cannot travel")
+        specs[name] = TensorSpec(dtype, _shape(info.tensor_shape))
+        tensors[name] = _tensor_of(graph, info.name, f"{what}, {name!r}")
+    return specs, tensors
+
+
+def _shape(proto: Any) -> tuple[int, ...] | None:
+    return None if proto.unknown_rank else tuple(axis.size if axis.size >= 0 else -1 for axis in proto.dim)
+
+
+def _tensor_of(graph: Any, name: str, what: str) -> str:
+    try:
+        tensor = graph.as_graph_element(name, allow_tensor=True, allow_operation=False)
+    except (KeyError, ValueError, TypeError):
+        raise CannotLoad(f"the {what}, names {name!r}, which is no tensor of its graph") from None
+    return str(tensor.name)

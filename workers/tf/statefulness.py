@@ -1,0 +1,49 @@
+"""Whether running a signature can change what later runs return.
+
+Judged by the names of the ops that a run may execute. A wrong yes costs a retry after a crash; a wrong no
+would run a job twice. Drawing random numbers is not counted: a repeated run is as random as the first. Nor
+is what lives within one run (TensorArray, Stack, TemporaryVariable), nor summaries, nor reads.
+"""
+
+import re
+from collections.abc import Iterable
+
+__all__ = ["blocks_its_thread", "writes_state"]
+
+_WRITES = (
+    # Variables: reference ones (Assign, ScatterAdd, ApplyAdam), then resources.
+    r"Assign\w*|Scatter(Nd)?(Add|Sub|Mul|Div|Min|Max|Update)|StridedSliceAssign|CountUpTo",
+    r"Resource(Scatter\w+|StridedSliceAssign|CountUpTo)|DestroyResourceOp",
+    r"(Resource)?(Sparse)?Apply[A-Z]\w*",
+    # Into the buffer of their input, which may be a variable's or a caller's.
+    r"Inplace(Add|Sub|Update)",
+    # What one run puts in and another takes out.
+    r"Queue(Enqueue|Dequeue|Close)\w*",
+    r"Barrier(InsertMany|TakeMany|Close)",
+    r"(Map|OrderedMap)?(Stage|Unstage|UnstageNoKey|Clear)|StageClear",
+    r"\w*Accumulator(ApplyGradient|TakeGradient|SetGlobalStep)",
+    r"Add(Many)?SparseToTensorsMap|TakeManySparseFromTensorsMap",
+    # Tables. Initialising one is not here: it gives the same table each time.
+    r"LookupTable(Insert|Import|Remove)\w*",
+    # Positions: of a reader, of an iterator over a dataset.
+    r"Reader(Read|Reset|Restore)\w*",
+    r"IteratorGetNext\w*|MultiDeviceIterator(GetNext\w*|Init)|MakeIterator|DeserializeIterator",
+    r"BoostedTrees(CenterBias|Create\w*|Deserialize\w*|Flush\w*|Update\w*)",
+    r"BoostedTreesQuantileStreamResource(AddSummaries|Deserialize|Flush)",
+    # Files, which outlive the process.
+    r"WriteFile|Save(V2|Slices)?|MergeV2Checkpoints|DistributedSave",
+)
+_BLOCKS = r"(Map|OrderedMap)?(Unstage|UnstageNoKey|Peek)|StagePeek"
+
+_writes = re.compile("|".join(_WRITES))
+_blocks = re.compile(_BLOCKS)
+
+
+def writes_state(ops: Iterable[str]) -> bool:
+    """True if an op among these types writes what a later run may read, or keeps or overwrites its input."""
+    return any(_writes.fullmatch(op) for op in ops)
+
+
+def blocks_its_thread(ops: Iterable[str]) -> bool:
+    """True if an op among these types may wait, in the thread that runs it, for another op of the run."""
+    return any(_blocks.fullmatch(op) for op in ops)
