@@ -40,7 +40,7 @@ def default_endpoint(environ: Mapping[str, str], uid: int) -> str:
 
 def ipc_path(endpoint: str) -> Path:
     """The socket's path. Raises `InvalidConfig` where the endpoint is not a usable `ipc://` address."""
-    if not endpoint.startswith("ipc:///"):
+    if not endpoint.startswith("ipc:///") or endpoint.endswith("/") or "\0" in endpoint:
         raise InvalidConfig(
             f"endpoint {endpoint!r}: expected ipc:// and an absolute path, as in ipc:///run/pool/pool.sock"
         )
@@ -72,11 +72,14 @@ class EndpointLock:
     """Held from before the socket is bound until after it is closed."""
 
     def __init__(self, socket_path: Path) -> None:
-        """Takes the lock, or raises `EndpointInUse` within a quarter of a second."""
+        """Takes the lock, or raises `EndpointInUse` within a quarter of a second.
+
+        Raises `InvalidConfig` where the file cannot be made, or is a link.
+        """
         self._path = _lock_path(socket_path)
         tries = 5  # `holder` borrows the lock for microseconds; who still has it after 0.2 s is a pool
         while True:
-            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            self._fd = self._open()
             try:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -98,8 +101,15 @@ class EndpointLock:
 
     def release(self) -> None:
         """Removes the file while it is still held, so that no two pools hold two files of one name."""
-        self._path.unlink(missing_ok=True)
+        if self._is_current():  # else somebody removed ours, and the file of this name is another pool's
+            self._path.unlink(missing_ok=True)
         os.close(self._fd)
+
+    def _open(self) -> int:
+        try:
+            return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise InvalidConfig(f"endpoint lock {self._path}: {error.strerror}") from None
 
     def _is_current(self) -> bool:
         try:

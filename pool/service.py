@@ -114,7 +114,8 @@ class Service:
                 poller.register(parent_fd, zmq.POLLIN)
             for source, _ in poller.poll(self._poll_ms()):
                 if source == parent_fd:
-                    self._feed(StopAsked("the program that started this pool is gone"))
+                    for _ in range(2):  # at once: nobody is left who wants a drain
+                        self._feed(StopAsked("the program that started this pool is gone"))
                     parent_fd = None
                 elif source == pipe.fd:
                     pipe.drain()
@@ -126,7 +127,7 @@ class Service:
                     for heard in self._front.receive(source, time.monotonic()):
                         self._question(heard) if isinstance(heard, Question) else self._feed(heard)
             while self._signals:
-                self._feed(StopAsked(self._signals.popleft()))
+                self._feed(StopAsked(f"{self._signals.popleft()} came"))
             self._feed_all(self._supervisor.tend())
             self._feed_all(self._front.tend(time.monotonic()))
             self._feed(Tick())
@@ -206,7 +207,7 @@ class Service:
                 self._front.reply(question, models_status(self._machine))
             case "stop" if question.local:
                 self._front.reply(question)
-                self._feed(StopAsked("asked by a client"))
+                self._feed(StopAsked("a client asked for it"))
             case "stop":
                 self._front.reply(question, error="stop is taken from the local endpoint only")
             case other:

@@ -19,6 +19,7 @@ from pool.core.actions import SpawnWorker
 from pool.core.events import Death, Event, WorkerExited, WorkerSpawned
 from pool.devices import Device
 from pool.launch import worker_launch
+from pool.noise import is_noise
 from pool.wire.exits import Exit
 
 __all__ = ["Supervisor", "death_of"]
@@ -214,7 +215,9 @@ class Supervisor:
 
     def _line(self, process: Process, line: bytes) -> None:
         text = line[:LINE_BYTES].decode(errors="replace").rstrip()
-        if text:
+        if is_noise(text, on_gpu=self._devices[process.slot].kind == "gpu"):
+            log.debug("slot %d | %s", process.slot, text)
+        elif text:
             process.tail.append(text)
             log.info("slot %d | %s", process.slot, text)
 

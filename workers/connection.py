@@ -1,6 +1,6 @@
 """A thread's own connection to the pool. ZeroMQ sockets are not shared between threads, so each thread has one."""
 
-import time
+import socket
 from collections.abc import Sequence
 
 import zmq
@@ -44,12 +44,16 @@ class Connection:
         self._instance = envelope.instance
         return envelope
 
-    def receive_first(self) -> Envelope[zmq.Frame]:
-        """The pool's answer to HELLO. Raises `PoolGone`."""
-        deadline = time.monotonic() + FIRST_ANSWER_S
-        if not self.wait(deadline - time.monotonic()):
-            raise PoolGone(f"the pool did not answer HELLO within {FIRST_ANSWER_S:g} s")
-        return self.receive()
+    def receive_first(self, link: socket.socket | None = None) -> Envelope[zmq.Frame]:
+        """The pool's answer to HELLO. Raises `PoolGone` if there is none, or at once when the link ends."""
+        poller = zmq.Poller()
+        poller.register(self.socket, zmq.POLLIN)
+        if link is not None:
+            poller.register(link, zmq.POLLIN)
+        ready = dict(poller.poll(int(FIRST_ANSWER_S * 1000)))
+        if self.socket in ready:
+            return self.receive()
+        raise PoolGone("the link ended" if ready else f"the pool did not answer HELLO within {FIRST_ANSWER_S:g} s")
 
     def close(self) -> None:
         self.socket.close()

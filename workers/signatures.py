@@ -8,11 +8,10 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from pool.wire.messages import Call
 from pool.wire.signatures import DEFAULT_SIGNATURE, ModelInfo, Refused, Signature, TensorSpec
 from pool.wire.tensors import DTYPES, Array, dtype_name
+from workers.casts import cast
 
 __all__ = ["Invocation", "resolve"]
 
@@ -31,10 +30,11 @@ def resolve(model: ModelInfo, call: Call, arrays: Sequence[Array]) -> Invocation
     name = _signature_name(model, call.signature)
     signature = model.signatures[name]
     where = f"model {model.name}, signature {name}"
-    outputs = tuple(signature.outputs) if call.outputs is None else call.outputs
+    # Each once: a name that is asked for a million times must not make an answer of a million copies.
+    outputs = tuple(dict.fromkeys(signature.outputs if call.outputs is None else call.outputs))
     for output in outputs:
         if output not in signature.outputs:
-            raise Refused(f"{where}: no output {output!r}; {_choice(output, signature.outputs)}")
+            raise Refused(f"{where}: no output {output!r:.80}; {_choice(output, signature.outputs)}")
     given: dict[str, Array] = {}
     for header, array in zip(call.tensors, arrays, strict=True):
         key = _input_name(header.name, signature, where)
@@ -51,7 +51,7 @@ def resolve(model: ModelInfo, call: Call, arrays: Sequence[Array]) -> Invocation
 def _signature_name(model: ModelInfo, asked: str | None) -> str:
     if asked is not None:
         if asked not in model.signatures:
-            raise Refused(f"model {model.name}: no signature {asked!r}; {_choice(asked, model.signatures)}")
+            raise Refused(f"model {model.name}: no signature {asked!r:.80}; {_choice(asked, model.signatures)}")
         return asked
     if DEFAULT_SIGNATURE in model.signatures:
         return DEFAULT_SIGNATURE
@@ -67,17 +67,16 @@ def _input_name(asked: str, signature: Signature, where: str) -> str:
         if len(signature.inputs) == 1:
             return next(iter(signature.inputs))
         raise Refused(f"{where}: an array alone needs exactly one input, give a dict of {_names(signature.inputs)}")
-    raise Refused(f"{where}: no input {asked!r}; {_choice(asked, signature.inputs)}")
+    raise Refused(f"{where}: no input {asked!r:.80}; {_choice(asked, signature.inputs)}")
 
 
 def _fit(array: Array, weak: bool, spec: TensorSpec, where: str) -> Array:
     given = TensorSpec(dtype_name(array.dtype), array.shape)
     if not _shape_fits(array.shape, spec.shape):
         raise Refused(f"{where}: expected {spec}, got {given}")
-    target = DTYPES[spec.dtype]
-    if array.dtype == target:
-        return array
-    kept = None if "string" in (given.dtype, spec.dtype) else _cast(array, target, weak)
+    if given.dtype == "bool" and array.size and array.view("uint8").max() > 1:
+        raise Refused(f"{where}: expected {spec}, got {given} with a byte that is neither 0 nor 1")
+    kept = cast(array, DTYPES[spec.dtype], weak)
     if kept is None:
         raise Refused(f"{where}: expected {spec}, got {given}, which cannot be cast without loss")
     return kept
@@ -89,27 +88,8 @@ def _shape_fits(shape: tuple[int, ...], wanted: tuple[int, ...] | None) -> bool:
     return len(shape) == len(wanted) and all(axis in (-1, size) for size, axis in zip(shape, wanted, strict=True))
 
 
-def _cast(array: Array, target: "np.dtype[np.generic]", weak: bool) -> Array | None:
-    """The array in the input's dtype, or None where that would lose something.
-
-    Python's numbers are weak: they take the dtype of the input if the values survive, floats up to rounding.
-    """
-    if np.can_cast(array.dtype, target, casting="safe") or (weak and array.size == 0):
-        return array.astype(target)
-    name = dtype_name(target)
-    if not weak or (array.dtype.kind == "c" and not name.startswith("complex")):
-        return None
-    with np.errstate(all="ignore"):
-        cast = array.astype(target)
-        if array.dtype.kind in "fc" and not name.startswith(("int", "uint", "bool")):
-            kept = np.array_equal(np.isfinite(cast), np.isfinite(array))
-        else:
-            kept = np.array_equal(cast.astype(array.dtype), array)
-    return cast if kept else None
-
-
 def _choice(asked: str, names: Iterable[str]) -> str:
-    near = difflib.get_close_matches(asked, list(names), n=1)
+    near = difflib.get_close_matches(asked[:80], list(names), n=1)
     return f"did you mean {near[0]!r}?" if near else f"there are: {_names(names)}"
 
 

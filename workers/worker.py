@@ -43,7 +43,7 @@ def run(seat: Seat) -> Exit:
     context = zmq.Context()
     connection = Connection(context, seat, None, secret)
     try:
-        welcome = connection.receive_first().message
+        welcome = connection.receive_first(link).message
     except PoolGone:
         return Exit.POOL_GONE
     if not isinstance(welcome, Welcome):

@@ -95,7 +95,7 @@ def _start_embedded(link: socket.socket) -> None:
         link.sendall(msgpack.packb(ready))
 
     stopped = Service(plan, os.environ, on_ready).run(link.fileno())
-    if link.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK) == b"" and os.getppid() != request["pid"]:
+    if os.getppid() != request["pid"]:
         shutil.rmtree(folder, ignore_errors=True)  # nobody is left to do it
     if stopped.failed:
         raise PoolError(stopped.reason)

@@ -21,7 +21,6 @@ from typing import Any
 
 import msgpack
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from pool.client.futures import JobFuture
 from pool.errors import DeadlineExceeded, Incompatible, Overloaded, PoolError, PoolUnreachable, from_fault
@@ -43,6 +42,7 @@ class Outstanding:
     payload: Sequence[bytes]
     size_bytes: int
     submitted: float
+    sent: bool = False
 
 
 class Connection:
@@ -66,7 +66,7 @@ class Connection:
         self._size_bytes = 0
         self._instance = NO_INSTANCE
         self._opened: wire.Opened | None = None
-        self._held: deque[Outstanding | wire.Message] = deque()
+        self._held: list[Outstanding | wire.Ask] = []
         self._closing = False
         self._thread = threading.Thread(target=self._main, name="pool-client", daemon=True)
         self._thread.start()
@@ -118,7 +118,7 @@ class Connection:
         """In a forked child: the thread and the socket stayed with the parent."""
         error = PoolUnreachable("this job was submitted before the fork; its answer goes to the parent process")
         self._lost = error
-        for item in (*self._jobs.values(), *self._outbox, *self._held):
+        for item in (*self._jobs.values(), *self._outbox):
             if isinstance(item, Outstanding):
                 item.future.abandon_after_fork(error)
 
@@ -153,47 +153,35 @@ class Connection:
             dealer.connect(self._endpoint)
         except zmq.ZMQError as error:
             raise PoolUnreachable(f"cannot connect to {self._endpoint!r}: {error.strerror}") from None
-        poller = zmq.Poller()
-        for source in (dealer, monitor, self._wake_reader):
-            poller.register(source, zmq.POLLIN)
         self._dealer = dealer
-        self._heard = self._pinged = began = time.monotonic()
-        dealer.setsockopt(zmq.SNDTIMEO, int(self._connect_timeout_s * 1000))
-        self._open()
-        dealer.setsockopt(zmq.SNDTIMEO, 0)
+        self._began = self._heard = self._pinged = time.monotonic()
+        poller = zmq.Poller()
+        # Writable means connected; only then can the first message leave.
+        poller.register(dealer, zmq.POLLIN | zmq.POLLOUT)
+        poller.register(monitor, zmq.POLLIN)
+        poller.register(self._wake_reader, zmq.POLLIN)
         while not self._closing:
-            ready = dict(poller.poll(self._poll_ms(time.monotonic(), began)))
+            ready = dict(poller.poll(self._poll_ms(time.monotonic())))
+            if ready.get(dealer, 0) & zmq.POLLOUT:
+                self._send(wire.Open(f"pid {self.pid}"))
+                poller.modify(dealer, zmq.POLLIN)
             if self._wake_reader.fileno() in ready:
                 self._drain_wakeups()
             # Answers that came before the connection broke are answers.
             self._receive()
             if monitor in ready:
-                recv_monitor_message(monitor)
                 self._receive()
                 raise PoolUnreachable(f"the pool at {self._endpoint} went away before it answered")
-            self._send_outbox()
-            self._keep_time(time.monotonic(), began)
+            self._take_outbox()
+            self._keep_time(time.monotonic())
 
-    def _open(self) -> None:
-        """The first message; it leaves when the connection stands, so this waits for it, within its time-out."""
-        name = f"pid {self.pid}"
-        try:
-            self._dealer.send_multipart(encode(wire.Open(name), NO_INSTANCE))
-        except zmq.Again:
-            raise self._nobody() from None
-
-    def _nobody(self) -> PoolUnreachable:
-        return PoolUnreachable(
-            f"no pool answers at {self._endpoint} (waited {self._connect_timeout_s:g} s); start one with `pool start`"
-        )
-
-    def _poll_ms(self, now: float, began: float) -> int:
-        if self._opened is None:
-            return int(max(0.0, began + self._connect_timeout_s - now) * 1000) + 1
+    def _poll_ms(self, now: float) -> int:
         wait = 3600.0
         if self._timers:
             wait = self._timers[0][0] - now
-        if self._jobs or self._requests:
+        if self._opened is None:
+            wait = min(wait, self._began + self._connect_timeout_s - now)
+        elif self._jobs or self._requests:
             wait = min(wait, max(self._heard, self._pinged) + PING_S - now)
         return int(max(0.0, wait) * 1000) + 1
 
@@ -204,55 +192,84 @@ class Connection:
         except BlockingIOError:
             pass
 
-    def _keep_time(self, now: float, began: float) -> None:
-        if self._opened is None:
-            if now - began >= self._connect_timeout_s:
-                raise self._nobody()
-            return
+    def _keep_time(self, now: float) -> None:
         while self._timers and self._timers[0][0] <= now:
             job = self._take(heapq.heappop(self._timers)[1])
             if job is not None:
-                late = now - job.submitted
-                job.future.finish(DeadlineExceeded(f"the pool did not answer within {late:.1f} s"))
-        if self._jobs or self._requests:
+                job.future.finish(DeadlineExceeded(self._late(job, now)))
+        if self._opened is None:
+            if now - self._began >= self._connect_timeout_s:
+                raise PoolUnreachable(
+                    f"no pool answers at {self._endpoint} (waited {self._connect_timeout_s:g} s);"
+                    " start one with `pool start`"
+                )
+        elif self._jobs or self._requests:
             if now - self._heard >= SILENCE_S:
                 raise PoolUnreachable(f"the pool at {self._endpoint} gave no sign of life for {SILENCE_S:g} s")
             if now - max(self._heard, self._pinged) >= PING_S:
                 self._pinged = now
                 self._send(wire.Ping())
 
+    def _late(self, job: Outstanding, now: float) -> str:
+        waited = f"within {now - job.submitted:.1f} s"
+        return f"the pool did not answer {waited}" if job.sent else f"no pool was found at {self._endpoint} {waited}"
+
     # --- out ----------------------------------------------------------------------------------------------------
 
-    def _send_outbox(self) -> None:
+    def _take_outbox(self) -> None:
         while self._outbox:
             item = self._outbox.popleft()
-            if isinstance(item, wire.Close):
-                self._closing = True
-                if self._opened is not None:
-                    self._send(item)
-                return
-            if self._opened is None:
-                self._held.append(item)
-            elif isinstance(item, Outstanding):
-                self._send_job(item, self._opened)
-            else:
+            match item:
+                case Outstanding():
+                    self._jobs[item.message.job] = item
+                    self._size_bytes += item.size_bytes
+                    if self._opened is not None:
+                        self._send_job(item, self._opened)
+                    else:
+                        self._hold(item)
+                case wire.Cancel(number):
+                    job = self._take(number)
+                    if job is not None and job.sent:
+                        self._send(item)
+                case wire.Close():
+                    self._closing = True
+                    if self._opened is not None:
+                        self._send(item)
+                    return
+                case wire.Ask():
+                    if self._opened is not None:
+                        self._send(item)
+                    else:
+                        self._held.append(item)
+
+    def _hold(self, job: Outstanding) -> None:
+        """Until there is a connection; the job's time runs meanwhile."""
+        self._held.append(job)
+        if job.message.timeout_s is not None:
+            heapq.heappush(self._timers, (job.submitted + job.message.timeout_s, job.message.job))
+
+    def _release_held(self, opened: wire.Opened) -> None:
+        held, self._held = self._held, []
+        self._timers.clear()  # each job that is sent gets its own anew
+        for item in held:
+            if isinstance(item, wire.Ask):
                 self._send(item)
+            elif item.message.job in self._jobs:
+                self._send_job(item, opened)
 
     def _send_job(self, job: Outstanding, opened: wire.Opened) -> None:
-        if job.future.cancelled():
-            job.future.finish(PoolUnreachable("cancelled"))
-            return
-        if self._size_bytes + job.size_bytes > opened.credit_bytes:
-            text = f"{self._size_bytes} bytes of this client are in the pool, which lends it {opened.credit_bytes}"
-            job.future.finish(Overloaded(text))
+        number, model = job.message.job, job.message.model
+        if self._size_bytes > opened.credit_bytes:
+            self._take(number)
+            lent = f"{self._size_bytes} bytes of this client are in the pool, which lends it {opened.credit_bytes}"
+            job.future.finish(Overloaded(f"{lent}; this job has {job.size_bytes}"))
             return
         timeout_s = opened.default_timeout_s if job.message.timeout_s is None else job.message.timeout_s
-        # The wait for the connection is the job's too.
-        left = max(0.0, job.submitted + timeout_s - time.monotonic())
-        self._jobs[job.message.job] = job
-        self._size_bytes += job.size_bytes
-        heapq.heappush(self._timers, (time.monotonic() + left + LATE_S, job.message.job))
-        self._send(wire.Submit(job.message.job, job.message.model, left), job.payload)
+        now = time.monotonic()
+        left = timeout_s - (now - job.submitted)  # the wait for the connection is the job's too
+        heapq.heappush(self._timers, (now + left + LATE_S, number))
+        job.sent = True
+        self._send(wire.Submit(number, model, max(0.0, left)), job.payload)
         job.payload = ()
 
     def _send(self, message: wire.Message, payload: Sequence[bytes] = ()) -> None:
@@ -284,8 +301,7 @@ class Connection:
         match envelope.message:
             case wire.Opened() as opened:
                 self._instance, self._opened = envelope.instance, opened
-                self._outbox.extendleft(reversed(self._held))
-                self._held.clear()
+                self._release_held(opened)
             case wire.Result(number):
                 if (job := self._take(number)) is not None:
                     self._finish(job, envelope.payload)
@@ -328,7 +344,7 @@ class Connection:
         """Every future of this connection ends; a later `submit` finds it lost and makes another."""
         with self._lock:
             self._lost = error
-        for item in (*self._jobs.values(), *self._held, *self._outbox):
+        for item in (*self._jobs.values(), *self._outbox):
             if isinstance(item, Outstanding):
                 item.future.finish(error)
         for future in list(self._requests.values()):

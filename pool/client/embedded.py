@@ -18,7 +18,7 @@ from pool.errors import InvalidConfig, PoolError
 
 __all__ = ["EmbeddedPool", "start"]
 
-STOP_MARGIN_S = 10.0  # on top of what the pool says that its end takes at most
+STOP_MARGIN_S = 20.0  # on top of what the pool says that its end takes at most
 KILL_WAIT_S = 10.0
 
 
@@ -114,14 +114,20 @@ class EmbeddedPool(Client):
         return f":\n{text[-4000:]}" if text else ""
 
     def close(self) -> None:
-        """Stops the pool: it finishes what it holds, within its `drain_timeout`. Returns when it is gone."""
+        """Stops the pool: own jobs are cancelled, other clients' are finished within its `drain_timeout`.
+
+        Returns when it is gone.
+        """
         super().close()
+        if self._process.poll() is None:
+            self._process.terminate()
+            self._wait(self._stop_within_s + STOP_MARGIN_S)
         self._end()
 
     def _end(self) -> None:
-        self._link.close()  # its death pipe
+        self._link.close()  # its death pipe: it kills its workers and ends
         process = getattr(self, "_process", None)
-        if process is not None and self._wait(self._stop_within_s + STOP_MARGIN_S) is None:
+        if process is not None and self._wait(STOP_MARGIN_S) is None:
             process.kill()  # its workers follow: their death pipes close
             process.wait(KILL_WAIT_S)
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,6 +1,6 @@
 """A call's arrays as payload frames, and an answer's frames as arrays. Here numpy is imported."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import zmq
@@ -18,23 +18,40 @@ def encode_call(model: str, inputs: object, signature: str | None, outputs: Sequ
 
     `inputs` maps input names to anything array-like, or is the only input itself. Raises `InvalidInput`.
     """
+    _check_text("a model's name", model)
+    if signature is not None:
+        _check_text(f"model {model}: a signature's name", signature)
     named: Mapping[Any, object] = inputs if isinstance(inputs, Mapping) else {"": inputs}
     headers = []
     buffers = []
     for name, value in named.items():
-        if not isinstance(name, str):
-            raise InvalidInput(f"model {model}: an input's name is a str, not {type(name).__name__}")
+        _check_text(f"model {model}: an input's name", name)
         try:
             array, weak = to_array(value)
-        except (TypeError, ValueError) as error:
+        except Exception as error:  # numpy runs the `__array__` of anything
             raise InvalidInput(f"model {model}, input {name!r}: cannot be sent as a tensor: {error}") from None
         header, buffer = encode_tensor(name, array, weak)
         headers.append(header)
         buffers.append(bytes(buffer))
-    if isinstance(outputs, str):
-        raise InvalidInput(f"model {model}: outputs is a list of names, not the str {outputs!r}")
-    call = Call(signature, None if outputs is None else tuple(outputs), tuple(headers))
+    if outputs is not None:
+        if isinstance(outputs, str) or not isinstance(outputs, Iterable):
+            raise InvalidInput(
+                f"model {model}: outputs is a list of names, not the {type(outputs).__name__} {outputs!r}"
+            )
+        outputs = tuple(outputs)
+        for output in outputs:
+            _check_text(f"model {model}: an output's name", output)
+    call = Call(signature, outputs, tuple(headers))
     return [pack(call), *buffers]
+
+
+def _check_text(what: str, text: object) -> None:
+    if not isinstance(text, str):
+        raise InvalidInput(f"{what} is a str, not {type(text).__name__}")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(f"{what} is not valid unicode: {text!r}") from None
 
 
 def decode_answer(frames: Sequence[zmq.Frame]) -> dict[str, Array]:

@@ -77,3 +77,8 @@ class Batch:
     lane: int
     started: float
     jobs: tuple[Job, ...]
+
+    @property
+    def wanted(self) -> bool:
+        """Whether anybody still waits for an answer of it."""
+        return any(job.state is JobState.LEASED for job in self.jobs)

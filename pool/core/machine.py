@@ -248,7 +248,7 @@ class Machine:
 
     def _stop_asked(self, event: told.StopAsked, now: float) -> None:
         if self.supervision.stopping:
-            self._abandon(now, f"the pool was told twice to stop ({event.reason})")
+            self._abandon(now, f"the pool was told to stop at once ({event.reason})")
             return
         self.supervision.stop(event.reason, now)
         self.timers.set(("drain",), now + self.policy.drain_timeout_s)

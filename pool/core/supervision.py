@@ -160,10 +160,14 @@ class Supervision:
                 self._tell_to_stop(slot, now)
 
     def retire(self, slot: Slot, now: float) -> None:
-        """READY → DRAINING; DRAINING → STOPPING once the slot holds no batch."""
+        """READY → DRAINING; DRAINING → STOPPING once the slot holds nothing that anybody waits for."""
         if slot.state is SlotState.READY:
             self._change(slot, SlotState.DRAINING, now, self.stop_reason)
-        if slot.state is SlotState.DRAINING and not slot.batches:
+        if slot.state is not SlotState.DRAINING or any(batch.wanted for batch in slot.batches.values()):
+            return
+        if slot.batches:
+            self.kill(slot, f"ran only what nobody waits for when {self.stop_reason}", now)
+        else:
             self._tell_to_stop(slot, now)
 
     def _tell_to_stop(self, slot: Slot, now: float) -> None:

@@ -119,23 +119,23 @@ class Front:
             if len(frames) < 2:
                 raise BadFrame(f"{len(frames)} frames")
             envelope = decode(frames[0].bytes, frames[1].buffer, frames[2:])
+            event = self._event(client, envelope)
         except BadFrame as error:
             self._refuse(client, str(error))
             return None
-        message = envelope.message
-        if isinstance(message, wire.Open):
-            self._heard[client] = now
+        self._heard[client] = now
+        return event
+
+    def _event(self, client: bytes, envelope: Envelope[zmq.Frame]) -> Event | Question | None:
+        if isinstance(envelope.message, wire.Open):
             self._send(client, encode(self._opened, self._instance))
             return None
         if envelope.instance != self._instance:
-            self._refuse(client, "this message is for another instance of the pool, which has ended")
-            return None
-        self._heard[client] = now
-        return self._event(client, envelope)
-
-    def _event(self, client: bytes, envelope: Envelope[zmq.Frame]) -> Event | Question | None:
+            raise BadFrame("this message is for another instance of the pool, which has ended")
         match envelope.message:
             case wire.Submit(job, model, timeout_s):
+                if not envelope.payload:
+                    raise BadFrame("SUBMIT without a call")
                 size = sum(map(len, envelope.payload))
                 return JobArrived(client, job, model, timeout_s, size, envelope.payload)
             case wire.Cancel(job):
@@ -148,7 +148,7 @@ class Front:
                 self._forget(client)
                 return ClientGone(client)
             case other:
-                self._refuse(client, f"{type(other).__name__} is not a client's message")
+                raise BadFrame(f"{type(other).__name__} is not a client's message")
         return None
 
     def _refuse(self, client: bytes, text: str) -> None:

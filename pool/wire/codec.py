@@ -18,7 +18,9 @@ from typing import Any, TypeVar
 
 import msgpack
 
-__all__ = ["BadFrame", "pack", "unpack"]
+__all__ = ["MAX_HEADER_BYTES", "BadFrame", "pack", "unpack"]
+
+MAX_HEADER_BYTES = 4 << 20  # a READY with twenty models' signatures is 100 kB; nothing honest comes near
 
 T = TypeVar("T")
 Convert = Callable[[Any], Any]
@@ -36,6 +38,8 @@ def pack(value: object) -> bytes:
 
 def unpack(kind: type[T], data: bytes | memoryview) -> T:
     """A `kind` from bytes that anybody may have sent. Raises `BadFrame` and nothing else."""
+    if len(data) > MAX_HEADER_BYTES:
+        raise BadFrame(f"{kind.__name__}: a header of {len(data)} bytes")
     try:
         raw = msgpack.unpackb(data, raw=False, use_list=False, strict_map_key=True)
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:

@@ -21,7 +21,6 @@ __all__ = ["NO_INSTANCE", "VERSION", "BadFrame", "Envelope", "OtherVersion", "de
 MAGIC = b"TFWP"
 VERSION = 1
 NO_INSTANCE = bytes(8)
-MAX_HEADER_BYTES = 4 << 20  # a READY with twenty models' signatures is 100 kB; nothing honest comes near
 
 _KINDS = {kind: number for number, kind in MESSAGES.items()}
 
@@ -61,6 +60,4 @@ def decode(preamble: bytes, header: bytes | memoryview, payload: Sequence[Frame]
     kind = MESSAGES.get(preamble[5])
     if kind is None:
         raise BadFrame(f"no message kind {preamble[5]}")
-    if len(header) > MAX_HEADER_BYTES:
-        raise BadFrame(f"a header of {len(header)} bytes")
     return Envelope(preamble[6:14], unpack(kind, header), payload)

@@ -55,12 +55,16 @@ def to_array(value: object) -> tuple[Array, bool]:
     numpy's unicode become UTF-8. Raises `TypeError` or `ValueError`, saying what is wrong, for anything else.
     Copies only where the layout asks for it.
     """
+    if isinstance(value, str | bytes):  # numpy's scalars of these too
+        return _strings([value], ()), False
     weak = not isinstance(value, np.ndarray | np.generic)
     array = np.asarray(value)
-    if weak and array.dtype.kind in "SUO":
-        array = np.array(value, dtype=object)  # numpy's own string dtypes drop trailing NULs
-    if array.dtype.kind in "SUO":
-        return _strings(array), False
+    if array.dtype.kind in "SUOT":
+        if weak:
+            array = np.array(value, dtype=object)  # numpy's own string dtypes drop trailing NULs
+        return _strings(array.reshape(-1).tolist(), array.shape), False
+    if weak and array.dtype == np.float64 and (np.abs(array) >= 2.0**63).any():
+        array = _exact_integers(value, array)
     if array.dtype.newbyteorder("=") not in _NAMES:
         raise TypeError(f"dtype {array.dtype} is not one of TensorFlow's")
     if not array.dtype.isnative:
@@ -82,7 +86,9 @@ def decode_tensor(header: TensorHeader, buffer: bytes | memoryview) -> Array:
     dtype = DTYPES.get(header.dtype)
     if dtype is None:
         raise BadFrame(f"no dtype {header.dtype!r:.40}")
-    if len(header.shape) > _MAX_RANK or any(axis < 0 for axis in header.shape):
+    if len(header.shape) > _MAX_RANK:
+        raise BadFrame(f"no shape has {len(header.shape)} axes")
+    if any(axis < 0 for axis in header.shape):
         raise BadFrame(f"no shape {header.shape!r:.80}")
     size = 1
     for axis in header.shape:
@@ -102,17 +108,32 @@ def _reshape(flat: Array, header: TensorHeader) -> Array:
         raise BadFrame(f"no shape {header.shape!r:.80}") from None
 
 
-def _strings(array: Array) -> Array:
-    flat = np.empty(array.size, dtype=object)
-    flat[:] = [_to_bytes(element) for element in array.reshape(-1).tolist()]
-    return flat.reshape(array.shape)
+def _exact_integers(value: object, rounded: Array) -> Array:
+    """numpy makes floats of a list with integers of both int64 and uint64; floats among them stay floats."""
+    elements = np.array(value, dtype=object)
+    if not all(isinstance(element, int | np.integer) for element in elements.reshape(-1)):
+        return rounded
+    try:
+        return elements.astype(np.uint64)
+    except OverflowError:
+        raise ValueError("its integers fit neither int64 nor uint64") from None
+
+
+def _strings(elements: Sequence[object], shape: tuple[int, ...]) -> Array:
+    if any(type(element) is int and not -(2**63) <= element < 2**64 for element in elements):
+        raise ValueError("an integer does not fit into 64 bits")
+    flat = np.empty(len(elements), dtype=object)
+    flat[:] = [_to_bytes(element) for element in elements]
+    return flat.reshape(shape)
 
 
 def _to_bytes(element: object) -> bytes:
     if isinstance(element, bytes):
-        return element
+        return bytes(element)  # of numpy's subclass too
     if isinstance(element, str):
         return element.encode()
+    if isinstance(element, int | float | complex | np.number):
+        raise TypeError(f"a number ({type(element).__name__}) among objects: give numbers alone, or strings alone")
     raise TypeError(f"an element is neither a number nor a string: {type(element).__name__}")
 
 
@@ -124,7 +145,7 @@ def _join(elements: Sequence[object]) -> bytes:
 
 def _split(buffer: memoryview, count: int) -> Array:
     if count * 8 > len(buffer):
-        raise BadFrame(f"{len(buffer)} bytes for {count} strings")
+        raise BadFrame(f"{len(buffer)} bytes are too few for the strings of its shape")
     lengths: Iterable[int] = np.frombuffer(buffer[: count * 8], "<u8").tolist()
     strings = np.empty(count, dtype=object)
     position = count * 8

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-
 from harness import PoolProcess, eventually
+
 from pool import AsyncClient, Client, errors
 from pool.wire.tensors import DTYPES
 

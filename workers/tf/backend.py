@@ -5,7 +5,7 @@ from typing import Any
 
 from pool.wire.messages import ModelSettings, SessionSettings
 from workers.backend import WrongDevices
-from workers.tf.library import CUDA_NOISE, tf, without_lines
+from workers.tf.library import tf
 from workers.tf.model import TensorFlowModel
 from workers.tf.saved_model import load_saved_model
 from workers.tf.session import config_proto
@@ -30,23 +30,13 @@ class TensorFlowBackend:
 
 
 def _check_devices(gpus: int) -> None:
-    # A GPU worker keeps every line: where no GPU is found, they are the diagnosis.
-    seen = _gpus() if gpus else _gpus_of_cpu_worker()
+    seen = tf.config.list_physical_devices("GPU")
     if len(seen) == gpus:
         return
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     promised = f"TensorFlow {tf.__version__} sees {len(seen)} GPUs, this worker was promised {gpus}"
     environment = f"CUDA_VISIBLE_DEVICES is {'not set' if visible is None else repr(visible)}"
     raise WrongDevices(f"{promised}; {environment}; {_advice(len(seen), gpus)}")
-
-
-def _gpus() -> list[str]:
-    return [device.name for device in tf.config.list_physical_devices("GPU")]
-
-
-def _gpus_of_cpu_worker() -> list[str]:
-    with without_lines(CUDA_NOISE):
-        return _gpus()
 
 
 def _advice(seen: int, gpus: int) -> str:

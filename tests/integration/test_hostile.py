@@ -1,0 +1,179 @@
+"""What a client or a stranger sends: answered or dropped with a counted reason, and the pool goes on."""
+
+import random
+import time
+from collections.abc import Iterator
+
+import msgpack
+import numpy as np
+import pytest
+import zmq
+from harness import PoolProcess
+
+from pool import Client, errors
+from pool.client.payload import encode_call
+from pool.wire import messages as wire
+from pool.wire.codec import pack
+from pool.wire.frames import MAGIC, NO_INSTANCE, VERSION, decode, encode
+
+Dealer = "zmq.Socket[bytes]"
+
+
+@pytest.fixture
+def dealer(pool: PoolProcess) -> "Iterator[zmq.Socket[bytes]]":
+    """A client made by hand."""
+    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+        socket.linger = 0
+        socket.rcvtimeo = 5000
+        socket.connect(pool.endpoint)
+        yield socket
+
+
+def opened(dealer: "zmq.Socket[bytes]") -> bytes:
+    """Says OPEN and returns the instance."""
+    dealer.send_multipart(encode(wire.Open("by hand"), NO_INSTANCE))
+    preamble, header = dealer.recv_multipart()
+    assert isinstance(decode(preamble, header, ()).message, wire.Opened)
+    return preamble[6:14]
+
+
+def answer(dealer: "zmq.Socket[bytes]") -> wire.Message:
+    preamble, header, *payload = dealer.recv_multipart()
+    return decode(preamble, header, payload).message
+
+
+def test_another_protocol_version_is_refused_by_name(dealer: "zmq.Socket[bytes]", client: Client) -> None:
+    dealer.send_multipart([MAGIC + bytes((VERSION + 1, 1)) + NO_INSTANCE, b""])
+    refusal = answer(dealer)
+    assert isinstance(refusal, wire.Refusal)
+    assert f"protocol version {VERSION + 1} from the other side, {VERSION} here" in refusal.text
+    assert client.status()["refused"]
+
+
+def test_a_client_of_another_version_hears_so() -> None:
+    """The pool's side of a mismatch, played by hand: the client says which side to upgrade."""
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
+        router.linger = 0
+        router.rcvtimeo = 5000
+        port = router.bind_to_random_port("tcp://127.0.0.1")
+        with Client(f"tcp://127.0.0.1:{port}") as client:
+            future = client.submit("echo", 1.0)
+            route, *_ = router.recv_multipart()
+            router.send_multipart([route, MAGIC + bytes((VERSION + 1, 0)) + NO_INSTANCE, b"whatever"])
+            with pytest.raises(errors.Incompatible, match="install the same release on both"):
+                future.result(10)
+
+
+def test_a_message_for_an_earlier_instance_is_refused(dealer: "zmq.Socket[bytes]") -> None:
+    opened(dealer)
+    dealer.send_multipart([*encode(wire.Submit(1, "echo", 1.0), b"formerly"), *encode_call("echo", 1.0, None, None)])
+    refusal = answer(dealer)
+    assert isinstance(refusal, wire.Refusal)
+    assert "another instance" in refusal.text
+
+
+def test_a_worker_without_the_secret_is_nobody(pool: PoolProcess, client: Client) -> None:
+    before = sum(client.status()["dropped"].values())
+    with zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
+        stranger.linger = 500
+        stranger.connect(f"{pool.endpoint}.workers")
+        stranger.send_multipart(encode(wire.Hello(0, 1, None, b"x" * 32), NO_INSTANCE))
+        stranger.send_multipart(encode(wire.Done(1, ()), NO_INSTANCE))
+        stranger.send_multipart([b"junk"])
+        deadline = time.monotonic() + 10
+        while sum(client.status()["dropped"].values()) < before + 3:
+            assert time.monotonic() < deadline
+    assert client.run("echo", 1.0)["x"] == 1.0
+
+
+def test_a_client_cannot_speak_as_a_worker(dealer: "zmq.Socket[bytes]") -> None:
+    instance = opened(dealer)
+    dealer.send_multipart(encode(wire.Beat(wire.Phase.SERVING, "", ()), instance))
+    refusal = answer(dealer)
+    assert isinstance(refusal, wire.Refusal)
+    assert "Beat is not a client's message" in refusal.text
+
+
+@pytest.mark.parametrize(
+    ("payload", "complaint"),
+    [
+        ([b"\xc1"], "not msgpack"),
+        ([pack(wire.Call(None, None, ())), b"x"], "1 buffers for 0 tensors"),
+        (
+            [pack(wire.Call(None, None, (wire.TensorHeader("x", "float32", (3,), False),))), b"xx"],
+            "2 bytes for float32",
+        ),
+        ([pack(wire.Call(None, None, (wire.TensorHeader("x", "object", (), False),))), b""], "no dtype"),
+        ([pack(wire.Call(None, None, (wire.TensorHeader("x", "float32", (-1,), False),))), b""], "no shape"),
+        ([pack(wire.Call(None, None, (wire.TensorHeader("x", "float32", (0, 1 << 62), False),))), b""], None),
+        (
+            [pack(wire.Call("string", None, (wire.TensorHeader("x", "string", (1 << 40,), False),))), b"12345678"],
+            "8 bytes are too few",
+        ),
+    ],
+)
+def test_a_job_that_lies_is_answered(
+    pool: PoolProcess, dealer: "zmq.Socket[bytes]", client: Client, payload: list[bytes], complaint: str | None
+) -> None:
+    workers = pool.workers()
+    instance = opened(dealer)
+    dealer.send_multipart([*encode(wire.Submit(7, "echo", 5.0), instance), *payload])
+    reply = answer(dealer)
+    if complaint is not None:
+        assert isinstance(reply, wire.Failure)
+        assert reply.job == 7
+        assert complaint in reply.text
+    assert client.run("echo", 1.0)["x"] == 1.0
+    assert pool.workers() == workers, "no worker died of it"
+
+
+def test_a_submit_without_a_call_is_refused(dealer: "zmq.Socket[bytes]", client: Client) -> None:
+    dealer.send_multipart(encode(wire.Submit(7, "echo", 5.0), opened(dealer)))
+    refusal = answer(dealer)
+    assert isinstance(refusal, wire.Refusal)
+    assert "without a call" in refusal.text
+    assert client.run("echo", 1.0)["x"] == 1.0
+
+
+def test_bad_numbers_of_a_submit(dealer: "zmq.Socket[bytes]") -> None:
+    instance = opened(dealer)
+    payload = encode_call("echo", 1.0, None, None)
+    for timeout in (float("nan"), float("inf"), -1.0):
+        dealer.send_multipart([*encode(wire.Submit(1, "echo", timeout), instance), *payload])
+        reply = answer(dealer)
+        assert isinstance(reply, wire.Failure)
+        assert "give a positive number" in reply.text
+
+
+def test_mutated_traffic_never_stops_the_pool(pool: PoolProcess, client: Client) -> None:
+    """Real messages with a few bytes changed, cut or doubled; a polite client is served throughout."""
+    seed = 20_261_121
+    rng = random.Random(seed)
+    with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
+        dealer.linger = 0
+        dealer.rcvtimeo = 5000
+        dealer.connect(pool.endpoint)
+        instance = opened(dealer)
+        templates = [
+            [*encode(wire.Submit(1, "echo", 2.0), instance), *encode_call("echo", np.ones(4, np.float32), None, None)],
+            encode(wire.Cancel(1), instance),
+            encode(wire.Ping(), instance),
+            encode(wire.Ask(1, "status"), instance),
+        ]
+        for turn in range(600):
+            frames = [bytearray(frame) for frame in rng.choice(templates)]
+            for _ in range(rng.randint(1, 4)):
+                frame = rng.choice(frames)
+                if frame:
+                    frame[rng.randrange(len(frame))] = rng.randrange(256)
+            if rng.random() < 0.2:
+                frames.pop(rng.randrange(len(frames)))
+            if rng.random() < 0.1:
+                frames.append(bytearray(msgpack.packb({"a": list(range(9))})))
+            if frames:
+                dealer.send_multipart([bytes(frame) for frame in frames])
+            if turn % 50 == 0:
+                assert client.run("echo", float(turn), timeout=10)["x"] == turn, seed
+    assert client.run("echo", 1.0)["x"] == 1.0
+    assert pool.running.poll() is None
+    assert "Traceback" not in pool.text()

@@ -1,0 +1,126 @@
+"""One process a device, provably: what the kernel says of each worker's environment and command line."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from harness import PoolProcess, pool_process, stub_config
+
+FAKES = str(Path(__file__).parents[1] / "fakes")
+
+# The fake, not the real module that may be installed: eight GPUs whose driver order is not their PCI order.
+_spec = importlib.util.spec_from_file_location("fake_nvml", Path(FAKES, "pynvml.py"))
+assert _spec is not None
+assert _spec.loader is not None
+pynvml = importlib.util.module_from_spec(_spec)
+sys.modules["fake_nvml"] = pynvml
+_spec.loader.exec_module(pynvml)
+
+
+def environ(pid: int) -> dict[str, str]:
+    """The environment that a process was started with, from its first instruction on."""
+    pairs = Path(f"/proc/{pid}/environ").read_bytes().decode().rstrip("\0").split("\0")
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def argv(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().decode().rstrip("\0").split("\0")
+
+
+def uuids_in_pci_order() -> list[str]:
+    pynvml.nvmlInit()
+    handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    by_bus = {pynvml.nvmlDeviceGetPciInfo(handle).busId: pynvml.nvmlDeviceGetUUID(handle) for handle in handles}
+    pynvml.nvmlShutdown()
+    texts = {_text(bus): _text(uuid) for bus, uuid in by_bus.items()}
+    assert list(texts) != sorted(texts), "the fake's driver order must differ from the PCI order"
+    return [texts[bus] for bus in sorted(texts)]
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def test_eight_gpus_are_eight_processes_each_with_its_own() -> None:
+    with pool_process(stub_config(devices='"auto"'), {"PYTHONPATH": FAKES}) as pool, pool.client() as client:
+        slots = client.status()["slots"]
+        expected = uuids_in_pci_order()
+        assert [slot["uuids"] for slot in slots] == [[uuid] for uuid in expected]
+        assert sorted(slot["pid"] for slot in slots) == pool.workers()
+        assert len(slots) == 8
+        for number, (slot, uuid) in enumerate(zip(slots, expected, strict=True)):
+            worker = environ(slot["pid"])
+            assert worker["CUDA_VISIBLE_DEVICES"] == uuid
+            assert worker["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+            command = argv(slot["pid"])
+            assert command[command.index("-m") + 1] == "workers"
+            assert command[command.index("--slot") + 1] == str(number)
+            assert os.getpgid(slot["pid"]) == slot["pid"] != os.getpgid(pool.pid)
+            assert slot["device"] == f"gpu:{number}"
+        ours = environ(pool.pid)
+        assert ours.get("CUDA_VISIBLE_DEVICES") == os.environ.get("CUDA_VISIBLE_DEVICES")
+        assert ours.get("CUDA_DEVICE_ORDER") == os.environ.get("CUDA_DEVICE_ORDER")
+
+
+def test_a_limit_set_for_the_pool_limits_it() -> None:
+    limit = {"PYTHONPATH": FAKES, "CUDA_VISIBLE_DEVICES": "5,1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    with pool_process(stub_config(devices='"auto"'), limit) as pool, pool.client() as client:
+        expected = uuids_in_pci_order()
+        slots = client.status()["slots"]
+        assert [slot["uuids"] for slot in slots] == [[expected[5]], [expected[1]]]
+        assert environ(slots[0]["pid"])["CUDA_VISIBLE_DEVICES"] == expected[5]
+        assert environ(pool.pid)["CUDA_VISIBLE_DEVICES"] == "5,1", "the pool's own is untouched"
+
+
+def test_a_group_of_gpus_is_one_process_that_sees_them_all() -> None:
+    config = stub_config(devices='[[0, 3], 2, "cpu"]')
+    with pool_process(config, {"PYTHONPATH": FAKES}) as pool, pool.client() as client:
+        expected = uuids_in_pci_order()
+        slots = client.status()["slots"]
+        visible = [environ(slot["pid"])["CUDA_VISIBLE_DEVICES"] for slot in slots]
+        assert visible == [f"{expected[0]},{expected[3]}", expected[2], ""]
+
+
+def test_a_cpu_worker_sees_no_gpu_and_has_its_share_of_the_cores(pool: PoolProcess) -> None:
+    share = str(max(1, len(os.sched_getaffinity(0)) // 2))
+    workers = pool.workers()
+    assert len(workers) == 2
+    for worker in workers:
+        found = environ(worker)
+        assert found["CUDA_VISIBLE_DEVICES"] == ""
+        for key in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
+            assert found[key] == os.environ.get(key, share)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": "GPU-other"}, "CUDA_VISIBLE_DEVICES is 'GPU-other', the pool said ''"),
+        ({"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, "CUDA_DEVICE_ORDER is not PCI_BUS_ID"),
+    ],
+)
+def test_a_worker_in_a_wrong_environment_refuses(change: dict[str, str], complaint: str) -> None:
+    right = {"CUDA_VISIBLE_DEVICES": "", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    ended = _worker({**os.environ, **right, **change}, os.getpid())
+    assert ended.returncode == 71
+    assert complaint in ended.stderr
+
+
+def test_a_worker_whose_parent_is_not_the_pool_refuses() -> None:
+    ended = _worker({**os.environ, "CUDA_VISIBLE_DEVICES": "", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, 1)
+    assert ended.returncode == 71
+    assert f"the parent is {os.getpid()}, not the pool 1" in ended.stderr
+
+
+def _worker(environ: dict[str, str], parent: int) -> "subprocess.CompletedProcess[str]":
+    command = ["--endpoint", "ipc:///tmp/none", "--slot", "0", "--incarnation", "1", "--link-fd", "0"]
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "workers", *command, "--parent", str(parent), "--visible-devices", ""],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
