@@ -93,7 +93,8 @@ class Machine:
     def _refusal(self, event: told.JobArrived) -> told.Failed | None:
         """Why a job is not taken in, or None."""
         if event.model not in self._holders:
-            near = difflib.get_close_matches(event.model, self._holders, n=1)
+            # Cut, because the search takes as long as the client's text is.
+            near = difflib.get_close_matches(event.model[:100], self._holders, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(self._holders))}"
             return told.Failed(Fault.MODEL_NOT_FOUND, f"no model {event.model!r:.100}; {hint}")
         if (event.client, event.job) in self.backlog.jobs:
@@ -144,23 +145,29 @@ class Machine:
         slot = self.supervision.current(event.slot, event.incarnation)
         if slot is None:
             return
-        batches = list(slot.batches.values())
-        for batch in batches:
-            self.timers.clear(("batch", slot.number, batch.number))
-        stateful = {name for name, model in slot.loaded.items() if model.stateful}
+        jobs = self._withdraw(slot)
         death = self.supervision.exited(slot, event.death, now)
-        for batch in batches:
-            for job in batch.jobs:
-                if job.state is JobState.LEASED:
-                    self._lost(job, death, job.model in stateful, now)
+        for job in jobs:
+            self._lost(job, slot, death, now)
 
-    def _lost(self, job: Job, death: str, stateful: bool, now: float) -> None:
+    def _withdraw(self, slot: Slot) -> list[Job]:
+        """What a worker will not answer any more, the latest lease first: put back so, they keep their order."""
+        batches, slot.batches = slot.batches, {}
+        for number in batches:
+            self.timers.clear(("batch", slot.number, number))
+        jobs = [job for batch in batches.values() for job in batch.jobs if job.state is JobState.LEASED]
+        return jobs[::-1]
+
+    def _lost(self, job: Job, slot: Slot, death: str, now: float) -> None:
         job.note(now, f"lost: {death}")
-        if stateful:
+        if slot.loaded[job.model].stateful:
             text = "the model keeps state and the job may have started, so it is not run again"
             self._finish(job, told.Failed(Fault.STATEFUL_WORKER_LOST, f"{death}; {text}; {_story(job)}"))
         elif job.attempts >= self.policy.max_attempts:
             text = f"{job.attempts} of {self.policy.max_attempts} attempts ended with their worker"
+            self._finish(job, told.Failed(Fault.WORKER_LOST, f"{text}; {_story(job)}"))
+        elif slot.state is SlotState.FATAL and slot.pid is not None:
+            text = "its worker cannot be seen to be gone, so the job is not run elsewhere"
             self._finish(job, told.Failed(Fault.WORKER_LOST, f"{text}; {_story(job)}"))
         else:
             self.backlog.put_back(job)

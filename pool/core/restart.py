@@ -19,10 +19,11 @@ class RestartHistory:
     def pause_after_failure(self, now: float) -> float | None:
         """Seconds until the next try, or None when there were too many."""
         self._failures.append(now)
-        while self._failures[0] <= now - self._policy.restart_period_s:
+        while self._failures[0] < now - self._policy.restart_period_s:
             self._failures.popleft()
         if len(self._failures) > self._policy.restart_intensity:
             return None
-        pause = self._policy.backoff_first_s * 2 ** (len(self._failures) - 1)
+        doublings = min(len(self._failures) - 1, 64)  # a float has no room for those of a patient intensity
+        pause = min(self._policy.backoff_max_s, self._policy.backoff_first_s * 2.0**doublings)
         # Jitter, so that workers killed by one cause do not all load their models in the same second.
-        return float(min(self._policy.backoff_max_s, pause * self._rng.uniform(0.8, 1.2)))
+        return pause * self._rng.uniform(0.6, 1.0)

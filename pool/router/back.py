@@ -24,6 +24,7 @@ from pool.core.events import (
     WorkerHello,
     WorkerReady,
 )
+from pool.router.refusals import count
 from pool.wire import messages as wire
 from pool.wire.frames import BadFrame, Envelope, decode, encode
 
@@ -84,8 +85,8 @@ class Back:
                     raise BadFrame(f"{len(frames)} frames")
                 event = self._event(route, decode(frames[1].bytes, frames[2].buffer, frames[3:]))
             except BadFrame as error:
-                self.dropped[str(error)[:100]] += 1
-                log.warning("dropped a message from %s: %s", self._who(route), error)
+                if count(self.dropped, str(error)):
+                    log.warning("dropped a message from %s: %s", self._who(route), error)
                 continue
             if event is not None:
                 yield event

@@ -16,6 +16,7 @@ import zmq
 
 from pool.core.actions import AnswerJob
 from pool.core.events import ClientGone, Event, JobArrived, JobCancelled, Succeeded
+from pool.router.refusals import count
 from pool.wire import messages as wire
 from pool.wire.frames import BadFrame, Envelope, decode, encode
 
@@ -73,6 +74,7 @@ class Front:
     def bind_remote(self, endpoint: str) -> None:
         """Opens a TCP endpoint; what comes from there may submit and ask, not stop the pool."""
         self._bind(endpoint, local=False)
+        log.info("listening at %s too, for whoever can reach it", self._sockets[-1].last_endpoint.decode().rstrip("\0"))
 
     def _bind(self, endpoint: str, local: bool) -> None:
         socket = self._context.socket(zmq.ROUTER)
@@ -152,10 +154,8 @@ class Front:
         return None
 
     def _refuse(self, client: bytes, text: str) -> None:
-        self.refused[text[:100]] += 1
-        if len(self.refused) > 1000:
-            self.refused.clear()  # a peer that invents texts must not fill our memory
-        log.warning("refused a message from a client: %s", text)
+        if count(self.refused, text):
+            log.warning("refused a message from a client: %s", text)
         self._send(client, encode(wire.Refusal(text), self._instance))
 
     # --- out ----------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import random
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 import msgpack
@@ -12,6 +13,7 @@ from harness import PoolProcess
 
 from pool import Client, errors
 from pool.client.payload import encode_call
+from pool.router.refusals import MOST_REASONS, count
 from pool.wire import messages as wire
 from pool.wire.codec import pack
 from pool.wire.frames import MAGIC, NO_INSTANCE, VERSION, decode, encode
@@ -48,6 +50,16 @@ def test_another_protocol_version_is_refused_by_name(dealer: "zmq.Socket[bytes]"
     assert isinstance(refusal, wire.Refusal)
     assert f"protocol version {VERSION + 1} from the other side, {VERSION} here" in refusal.text
     assert client.status()["refused"]
+
+
+def test_reasons_are_counted_within_bounds() -> None:
+    reasons: Counter[str] = Counter()
+    assert count(reasons, "a")
+    assert not count(reasons, "a")
+    news = sum(count(reasons, f"invented {number}") for number in range(10_000))
+    assert news <= MOST_REASONS
+    assert len(reasons) <= MOST_REASONS + 1
+    assert reasons.total() == 10_002
 
 
 def test_a_client_of_another_version_hears_so() -> None:

@@ -95,7 +95,7 @@ def check(first: bytes, header: bytes) -> None:
     if isinstance(result, str):
         assert 0 < len(result) < 1000
     else:
-        again = decode(*encode(result.message, result.instance), [])
+        again: Envelope[bytes] = decode(first, encode(result.message, result.instance)[1], [])
         assert repr(again.message) == repr(result.message)
 
 

@@ -14,7 +14,7 @@ from pool.wire.tensors import encode_tensor
 
 
 def test_a_call_and_a_buffer_a_tensor() -> None:
-    call, *buffers = encode_call("m", {"a": np.float32([1, 2]), "b": [b"x"], "c": 3}, "s", ["y", "z"])
+    call, *buffers = encode_call("m", {"a": np.array([1, 2], np.float32), "b": [b"x"], "c": 3}, "s", ["y", "z"])
     assert unpack(Call, call) == Call(
         "s",
         ("y", "z"),

@@ -1,0 +1,96 @@
+"""`pool devices`: what there is to serve on. Needs no running pool."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+from rich.table import Table
+
+from pool.cli.options import as_json
+from pool.cli.readable import count_of
+from pool.cli.tables import fitting, new_table, show
+from pool.devices import Device, Discovery, Gpu, discover_gpus, resolve_devices, visible_gpus
+
+__all__ = ["devices"]
+
+_LIMITS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+
+
+@click.command()
+@as_json
+def devices(as_json: bool) -> None:
+    """This machine's GPUs, those that a pool may use, and what devices = "auto" makes of them."""
+    discovery = discover_gpus()
+    usable = visible_gpus(discovery.gpus, os.environ.get(_LIMITS[0]), os.environ.get(_LIMITS[1])).gpus
+    auto, notes = resolve_devices("auto", discovery, os.environ)
+    cores = len(os.sched_getaffinity(0))
+    if as_json:
+        click.echo(json.dumps(_values(discovery, usable, auto, notes, cores), indent=2))
+        return
+    if discovery.gpus:
+        gpus = _listed(discovery.gpus, usable)
+        show(fitting(_wide(gpus), lambda: _narrow(gpus)))
+        click.echo()
+    for note in notes:
+        click.echo(note)
+    limit = os.environ.get(_LIMITS[0])
+    if limit is not None and usable:
+        click.echo(f"{_LIMITS[0]}={limit} lets a pool use {len(usable)} of {count_of(len(discovery.gpus), 'GPU')}")
+    click.echo(f"{count_of(cores, 'CPU core')} may be used")
+    labels = ", ".join(device.label for device in auto)
+    click.echo(f'devices = "auto" makes {count_of(len(auto), "slot")}: {labels}')
+
+
+def _listed(gpus: Sequence[Gpu], usable: Sequence[Gpu]) -> list[tuple[str, Gpu]]:
+    """Each GPU with the number that `config.toml` knows it by; a dash where the pool may not use it.
+
+    The numbers count the usable ones in the order of CUDA_VISIBLE_DEVICES, MIG instances too.
+    """
+    numbers = {gpu.uuid: str(number) for number, gpu in enumerate(usable)}
+    hidden = [("–", gpu) for gpu in gpus if gpu.uuid not in numbers]
+    return [(numbers[gpu.uuid], gpu) for gpu in usable] + hidden
+
+
+def _wide(gpus: Sequence[tuple[str, Gpu]]) -> Table:
+    table = new_table(["GPU", "NAME", "UUID", "PCI", ">MEMORY USED"])
+    for number, gpu in gpus:
+        table.add_row(number, gpu.name, gpu.uuid, _pci(gpu), _memory(gpu))
+    return table
+
+
+def _narrow(gpus: Sequence[tuple[str, Gpu]]) -> Table:
+    """Two lines a GPU, because a uuid must be whole to be copied into a configuration."""
+    table = new_table(["GPU\n", "NAME\nuuid", ">MEMORY USED\npci"])
+    for number, gpu in gpus:
+        table.add_row(number, f"{gpu.name}\n{gpu.uuid}", f"{_memory(gpu)}\n{_pci(gpu)}")
+    return table
+
+
+def _pci(gpu: Gpu) -> str:
+    """As `lspci -D` writes it: NVML's domain has eight digits where four say it."""
+    domain, _, rest = gpu.pci_bus_id.partition(":")
+    return f"{domain[-4:]}:{rest}" if domain.startswith("0000") and len(domain) == 8 else gpu.pci_bus_id or "–"
+
+
+def _memory(gpu: Gpu) -> str:
+    if gpu.memory_bytes is None:
+        return "–"
+    used = "?" if gpu.memory_used_bytes is None else f"{gpu.memory_used_bytes / 2**30:.1f}"
+    return f"{used} of {gpu.memory_bytes / 2**30:.1f} GiB"
+
+
+def _values(
+    discovery: Discovery, usable: Sequence[Gpu], auto: Sequence[Device], notes: Sequence[str], cores: int
+) -> dict[str, Any]:
+    return {
+        "gpus": [asdict(gpu) for gpu in discovery.gpus],
+        "reason": discovery.reason,
+        "environment": {name: os.environ.get(name) for name in _LIMITS},
+        "usable": [{"number": number, "uuid": gpu.uuid} for number, gpu in enumerate(usable)],
+        "auto": [asdict(device) for device in auto],
+        "cpu_cores": cores,
+        "notes": list(notes),
+    }

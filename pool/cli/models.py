@@ -1,0 +1,54 @@
+"""`pool models`: what can be asked of the pool."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from pool.cli.options import as_json, endpoint_option
+from pool.cli.readable import spec_of
+from pool.cli.tables import new_table, show
+from pool.client.client import Client
+from pool.wire.signatures import DEFAULT_SIGNATURE
+
+__all__ = ["models"]
+
+
+@click.command()
+@endpoint_option
+@as_json
+def models(endpoint: str | None, as_json: bool) -> None:
+    """Each model with its signatures, their inputs and outputs."""
+    with Client(endpoint) as client:
+        found = client.models()
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    for number, model in enumerate(found):
+        if number:
+            click.echo()
+        show(_shown(model))
+
+
+def _shown(model: Mapping[str, Any]) -> RenderableType:
+    title = Text.assemble((model["name"], "bold"), f"  {_where(model['slots'], model['ready_slots'])}")
+    if model["path"] is None:
+        return Group(title, Text("  no worker has loaded it; `pool status` says why"))
+    title.append("  stateful: a job that may have started is not run again" if model["stateful"] else "")
+    table = new_table(["", "", ""])
+    table.show_header = False
+    for name, signature in sorted(model["signatures"].items(), key=lambda item: item[0] != DEFAULT_SIGNATURE):
+        for side, specs in (("in", signature["inputs"]), ("out", signature["outputs"])):
+            tensors = Text("\n").join([Text(f"{key}: {spec_of(spec)}") for key, spec in specs.items()] or [Text("–")])
+            table.add_row(Text(f"  {name}" if side == "in" else "", "cyan"), side, tensors)
+    return Group(title, Text(f"  {model['path']}", "dim"), table)
+
+
+def _where(slots: Sequence[int], ready: Sequence[int]) -> str:
+    numbers = f"slot{'' if len(slots) == 1 else 's'} {', '.join(map(str, slots))}"
+    if not ready:
+        return f"{numbers}, not ready"
+    return numbers if len(ready) == len(slots) else f"{numbers} (ready: {', '.join(map(str, ready))})"

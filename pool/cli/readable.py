@@ -1,0 +1,57 @@
+"""Sizes, durations and shapes as a person reads them. `--json` has the exact values."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pool.wire.signatures import TensorSpec
+
+__all__ = ["count_of", "percent", "short_uuid", "size", "span", "spec_of"]
+
+_UUID_PREFIXES = ("GPU-", "MIG-")
+
+
+def size(size_bytes: int | None) -> str:
+    """`1.2 GiB`; a dash where nobody knows."""
+    if size_bytes is None:
+        return "–"
+    for unit, step in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size_bytes >= step:
+            return f"{size_bytes / step:.1f} {unit}"
+    return f"{size_bytes} B"
+
+
+def span(seconds: float) -> str:
+    """The two largest units of a duration: `42 s`, `3 min 12 s`, `5 d 4 h`."""
+    whole = int(seconds)
+    for (large, step), (small, below) in zip(_UNITS, _UNITS[1:], strict=False):
+        if whole >= step:
+            rest = whole % step // below
+            return f"{whole // step} {large}" + (f" {rest} {small}" if rest else "")
+    return f"{whole} s"
+
+
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+
+
+def percent(part: float) -> str:
+    """`98.5 %`; never 100 % for less than all."""
+    return f"{min(part, 0.999) if part < 1 else part:.1%}".replace("%", " %")
+
+
+def count_of(number: int, noun: str) -> str:
+    """`1 slot`, `2 slots`"""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def short_uuid(uuid: str) -> str:
+    """As much of a uuid as tells GPUs apart: its kind and the first block."""
+    for prefix in _UUID_PREFIXES:
+        if uuid.startswith(prefix):
+            return prefix + uuid.removeprefix(prefix).split("-")[0][:8]
+    return uuid[:12]
+
+
+def spec_of(described: Mapping[str, Any]) -> TensorSpec:
+    """The spec of an input or output as `Client.models()` describes it; its text is `float32 [?, 64]`."""
+    shape: Sequence[int] | None = described["shape"]
+    return TensorSpec(described["dtype"], None if shape is None else tuple(shape))

@@ -1,0 +1,48 @@
+"""What a pool says that a model takes, asked before a value from the command line is read."""
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pool.cli.readable import spec_of
+from pool.client.client import Client
+from pool.errors import DeadlineExceeded
+from pool.wire.signatures import DEFAULT_SIGNATURE, TensorSpec
+
+__all__ = ["Inputs", "chosen_signature", "inputs_of"]
+
+Inputs = Mapping[str, TensorSpec]
+
+LOOK_S = 0.25
+_ON_THE_WAY = frozenset({"STARTING", "LOADING", "BACKOFF"})
+
+
+def inputs_of(client: Client, model: str, signature: str | None, timeout_s: float) -> tuple[str, Inputs] | None:
+    """The signature's name and its inputs; None where the pool's own error will say why there are none.
+
+    A model that is still being loaded is waited for, `timeout_s` at most: a pool that has just been started is asked
+    for something at once. There is no event to wait for, so the pool is asked again and again. Raises
+    `DeadlineExceeded` when it takes longer.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        described = next((each for each in client.models() if each["name"] == model), None)
+        if described is None or described["signatures"]:
+            return None if described is None else chosen_signature(described["signatures"], signature)
+        holders = [slot for slot in client.status()["slots"] if slot["slot"] in described["slots"]]
+        if not any(slot["state"] in _ON_THE_WAY for slot in holders):
+            return None
+        if time.monotonic() >= deadline:
+            doing = "; ".join(f"slot {slot['slot']}: {slot['state']} {slot['doing']}".rstrip() for slot in holders)
+            raise DeadlineExceeded(f"model {model} was not loaded within {timeout_s:g} s ({doing})")
+        threading.Event().wait(LOOK_S)
+
+
+def chosen_signature(signatures: Mapping[str, Any], asked: str | None) -> tuple[str, Inputs] | None:
+    """The one that the worker will choose: the asked one, `serving_default`, or the only one."""
+    only: Sequence[str] = list(signatures) if len(signatures) == 1 else [DEFAULT_SIGNATURE]
+    name = only[0] if asked is None else asked
+    if name not in signatures:
+        return None
+    return name, {key: spec_of(spec) for key, spec in signatures[name]["inputs"].items()}

@@ -1,0 +1,103 @@
+"""`pool status`: what runs where, now."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from pool.cli.options import as_json, endpoint_option
+from pool.cli.readable import count_of, short_uuid, size, span
+from pool.cli.tables import fitting, new_table, show, styled_state
+from pool.client.client import Client
+
+__all__ = ["status"]
+
+Slot = Mapping[str, Any]
+
+
+@click.command()
+@endpoint_option
+@as_json
+def status(endpoint: str | None, as_json: bool) -> None:
+    """What each slot is and does: device, process, state, models."""
+    with Client(endpoint) as client:
+        found = client.status()
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    show(_headline(found))
+    show(_queue_line(found))
+    click.echo()
+    slots: Sequence[Slot] = found["slots"]
+    show(fitting(_wide(slots), lambda: _narrow(slots)))
+    for slot in slots:
+        if slot["reason"]:
+            show(Text.assemble(f"\nslot {slot['slot']} is ", styled_state(slot["state"]), f": {slot['reason']}"))
+
+
+def _headline(found: Mapping[str, Any]) -> Text:
+    about = f"pool {found['version']} at {found['endpoint']}, pid {found['pid']}, up {span(found['uptime_s'])}: "
+    return Text(about).append_text(styled_state(found["state"]))
+
+
+def _queue_line(found: Mapping[str, Any]) -> Text:
+    queue = found["queue"]
+    answered = ", ".join(f"{number:,} {outcome.replace('-', ' ')}" for outcome, number in found["answered"].items())
+    if not queue["jobs"]:
+        return Text(f"no job now; answered: {answered or 'none yet'}")
+    running = queue["jobs"] - queue["queued"]
+    now = f"{queue['queued']:,} queued, {running:,} running, {size(queue['bytes'])}"
+    return Text(f"{count_of(queue['jobs'], 'job')}: {now}; answered: {answered or 'none yet'}")
+
+
+def _wide(slots: Sequence[Slot]) -> Table:
+    uuids = any(slot["uuids"] for slot in slots)
+    headings = ["SLOT", "DEVICE", "UUID", ">PID", ">INC.", "STATE", "DOING", ">JOBS", ">MEMORY", "MODELS"]
+    table = new_table([heading for heading in headings if uuids or heading != "UUID"])
+    for slot in slots:
+        table.add_row(
+            str(slot["slot"]),
+            slot["device"],
+            *([_uuids(slot, ",") or "–"] if uuids else []),
+            _pid(slot),
+            str(slot["incarnation"]),
+            styled_state(slot["state"]),
+            slot["doing"] or "–",
+            f"{slot['jobs_done']:,}",
+            size(slot["memory_bytes"]),
+            _models(slot),
+        )
+    return table
+
+
+def _narrow(slots: Sequence[Slot]) -> Table:
+    """Two lines a slot: related facts stand over each other."""
+    uuids = any(slot["uuids"] for slot in slots)
+    table = new_table(
+        ["SLOT\n", "DEVICE\nuuid" if uuids else "DEVICE\n", ">PID\ninc.", "STATE\ndoing", ">JOBS\nmemory", "MODELS\n"]
+    )
+    for slot in slots:
+        table.add_row(
+            str(slot["slot"]),
+            f"{slot['device']}\n{_uuids(slot, chr(10))}".strip(),
+            f"{_pid(slot)}\n{slot['incarnation']}",
+            styled_state(slot["state"]).append(f"\n{slot['doing']}" if slot["doing"] else "", "not bold default"),
+            f"{slot['jobs_done']:,}\n{size(slot['memory_bytes'])}",
+            _models(slot),
+        )
+    return table
+
+
+def _uuids(slot: Slot, separator: str) -> str:
+    return separator.join(map(short_uuid, slot["uuids"]))
+
+
+def _pid(slot: Slot) -> str:
+    return "–" if slot["pid"] is None else str(slot["pid"])
+
+
+def _models(slot: Slot) -> str:
+    return ", ".join(slot["models"]) or "–"

@@ -1,0 +1,92 @@
+"""Tables on a terminal and in a pipe.
+
+On a terminal a table has its width, and colours; where the wide form does not fit, a narrow one is shown that wraps.
+In a pipe each row is one line of any length, without colours, so that `grep` and `awk` find whole rows. COLUMNS, which
+`watch` sets, counts as a width.
+"""
+
+import io
+import os
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+
+import click
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["STATE_STYLES", "fitting", "new_table", "numeric", "plain_console", "progress_console", "show", "styled_state"]
+
+_UNLIMITED = 10_000
+_GAP = (0, 2, 0, 0)
+
+STATE_STYLES = {
+    "READY": "green",
+    "SERVING": "green",
+    "STARTING": "yellow",
+    "LOADING": "yellow",
+    "DRAINING": "yellow",
+    "STOPPING": "yellow",
+    "BACKOFF": "red",
+    "FATAL": "bold red",
+    "STOPPED": "dim",
+}
+
+
+def plain_console(file: io.TextIOBase | None = None) -> Console:
+    """Prints texts as they are: no markup (a shape is `[?, 64]`), no emoji, no guessed highlights."""
+    terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if terminal or _columns_set() else _UNLIMITED
+    return Console(
+        file=file,  # type: ignore[arg-type]  # rich asks for the abstract IO[str]
+        width=width,
+        force_terminal=terminal,
+        color_system="auto" if terminal else None,
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
+
+
+def progress_console() -> Console:
+    """For what moves while something is waited for: on stderr, so that a pipe gets the result alone."""
+    return Console(stderr=True, markup=False, emoji=False, highlight=False)
+
+
+def show(renderable: RenderableType) -> None:
+    """Prints to stdout, without the blanks that rich puts behind a last column."""
+    buffer = io.StringIO()
+    plain_console(buffer).print(renderable)
+    for line in buffer.getvalue().splitlines():
+        click.echo(line.rstrip())
+
+
+def fitting(wide: Table, narrow: Callable[[], Table]) -> Table:
+    """The wide table where it fits without wrapping, otherwise the narrow one."""
+    console = plain_console(io.StringIO())
+    return wide if console.measure(wide, options=console.options.update(width=_UNLIMITED)).maximum <= console.width else narrow()
+
+
+def new_table(headings: Sequence[str]) -> Table:
+    """Columns without lines, as `ps` and `kubectl` print them. A heading that begins with `>` is of numbers."""
+    table = Table(box=None, pad_edge=False, padding=_GAP, header_style="bold")
+    for heading in headings:
+        number = heading.startswith(">")
+        table.add_column(heading.removeprefix(">"), justify="right" if number else "left", no_wrap=number, overflow="fold")
+    return table
+
+
+def numeric(number: float) -> str:
+    """With thousands apart and as many decimals as say something."""
+    if isinstance(number, int) or abs(number) >= 1000:
+        return f"{number:,.0f}"
+    return f"{number:.1f}" if abs(number) >= 100 else f"{number:.2f}"
+
+
+def styled_state(state: str) -> Text:
+    return Text(state, STATE_STYLES.get(state, ""))
+
+
+def _columns_set() -> bool:
+    return os.environ.get("COLUMNS", "").isdigit()
