@@ -235,7 +235,7 @@ def death_of(returncode: int, last_output: tuple[str, ...]) -> Death:
         status = Exit(returncode)
     except ValueError:
         return Death(f"exit status {returncode}", True, last_output)
-    text = f"exit status {returncode} {status.name}"
+    text = f"exit status {returncode}" + ("" if status is Exit.STOPPED else f" {status.name}")
     if not status.restartable and last_output:
         text = f"{text}: {last_output[-1]}"
     return Death(text, status.restartable, last_output)

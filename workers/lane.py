@@ -15,7 +15,7 @@ import zmq
 from pool.wire.codec import pack, unpack
 from pool.wire.faults import Fault
 from pool.wire.frames import BadFrame, Envelope
-from pool.wire.messages import Call, Done, PartDone, PartFailed, Run, Table, WelcomeLane
+from pool.wire.messages import CALL_BYTES, Call, Done, PartDone, PartFailed, Run, Table, WelcomeLane
 from pool.wire.signatures import Refused
 from pool.wire.tensors import decode_tensor, encode_tensor
 from workers.backend import Model
@@ -28,6 +28,7 @@ __all__ = ["Lane"]
 
 log = logging.getLogger("workers.lane")
 
+TEXT_CHARS = 2000
 IDLE_POLL_S = 0.2  # how soon a lane without work notices that the worker stops
 
 Buffers = list["bytes | memoryview"]
@@ -108,11 +109,12 @@ class Lane:
             return PartFailed(Fault.INVALID_INPUT, f"the job cannot be read: {error}"), []
         except Exception as error:  # a fault of ours: the job hears of it, the lane goes on
             log.exception("a job of model %s failed in the worker", model)
-            return PartFailed(Fault.MODEL_FAILED, f"in the worker: {type(error).__name__}: {error}"), []
+            text = f"in the worker: {type(error).__name__}: {error}"[:TEXT_CHARS]
+            return PartFailed(Fault.MODEL_FAILED, text.encode(errors="replace").decode()), []
         return PartDone(len(answer)), answer
 
     def _answer(self, model: Model, frames: Sequence[zmq.Frame]) -> Buffers:
-        call = unpack(Call, frames[0].buffer)
+        call = unpack(Call, frames[0].buffer, CALL_BYTES)
         if len(call.tensors) != len(frames) - 1:
             raise BadFrame(f"{len(frames) - 1} buffers for {len(call.tensors)} tensors")
         arrays = [decode_tensor(header, frame.buffer) for header, frame in zip(call.tensors, frames[1:], strict=True)]

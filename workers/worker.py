@@ -75,7 +75,7 @@ def _load(welcome: Welcome, control: Control) -> Mapping[str, Model]:
     backends = _Backends(welcome)
     models: dict[str, Model] = {}
     for settings in welcome.models:
-        control.enter(Phase.IMPORTING, settings.name)
+        control.enter(Phase.IMPORTING, f"what runs {settings.name}")
         backend = backends.serving(settings.path)
         control.enter(Phase.LOADING, settings.name)
         models[settings.name] = backend.load(settings)

@@ -62,7 +62,7 @@ def bench(
         def submit() -> Any:
             return client.submit(model, feeds, signature=name)
 
-        with _bar(jobs) as bar:
+        with _bar() as bar:
             _warm_up(submit, in_flight, warmup, bar)
             measured = run_closed_loop(submit, in_flight, Limit(duration, jobs), bar("measuring", duration, jobs))
     found = {"model": model, "signature": name, "in_flight": in_flight, "rows": batch, **_figures(measured, batch)}
@@ -110,7 +110,7 @@ def _warm_up(submit: Any, in_flight: int, seconds: float, bar: Any) -> None:
 
 
 @contextmanager
-def _bar(jobs: int | None) -> Iterator[Any]:
+def _bar() -> Iterator[Any]:
     """A progress bar on stderr where that is a terminal. Gives a function that makes the loop's `progress`."""
     console = progress_console()
     columns = (TextColumn("{task.description:<10}"), BarColumn(), TextColumn("{task.fields[rate]}"))
@@ -151,7 +151,7 @@ def _print(found: Mapping[str, Any], measured: Measured) -> None:
     early = f", {measured.early}" if measured.early else ""
     click.echo(f"{found['jobs']:,} jobs in {found['seconds']:.2f} s{early}\n")
     latency = found["latency_ms"]
-    table = new_table([">JOBS/S", ">ROWS/S", *(f">{key.upper() if key == 'max' else key} ms" for key in latency), ">ERRORS"])
+    table = new_table([">JOBS/S", ">ROWS/S", *(f">{key} ms" for key in latency), ">ERRORS"])
     figures = ["–" if value is None else numeric(value) for value in latency.values()]
     failed = measured.errors.total()
     table.add_row(numeric(found["jobs_per_s"]), numeric(found["rows_per_s"]), *figures, f"{failed:,}")

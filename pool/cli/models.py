@@ -16,13 +16,15 @@ from pool.wire.signatures import DEFAULT_SIGNATURE
 
 __all__ = ["models"]
 
+CONNECT_S = 2.0  # a question about what runs is not worth a longer wait for it
+
 
 @click.command()
 @endpoint_option
 @as_json
 def models(endpoint: str | None, as_json: bool) -> None:
     """Each model with its signatures, their inputs and outputs."""
-    with Client(endpoint) as client:
+    with Client(endpoint, connect_timeout=CONNECT_S) as client:
         found = client.models()
     if as_json:
         click.echo(json.dumps(found, indent=2))

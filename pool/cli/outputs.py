@@ -57,7 +57,7 @@ def _shown(name: str, array: Array, width: int) -> str:
             threshold=_SHOWN_ELEMENTS,
             edgeitems=_EDGE,
             separator=", ",
-            formatter={"object": _quoted},  # type: ignore[arg-type]  # numpy's hints want a formatter for each kind
+            formatter={"object": _quoted},
         )
     if "\n" not in text and len(title) + 2 + len(text) <= width:
         return f"{title}: {text}"
@@ -84,7 +84,7 @@ def _quoted(element: object) -> str:
         return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
     cut = json.dumps(text[:_SHOWN_CHARACTERS], ensure_ascii=False)
     safe = "".join(char if char.isprintable() else repr(char)[1:-1] for char in cut)
-    return safe if len(text) <= _SHOWN_CHARACTERS else f"{safe[:-1]}…\""
+    return safe if len(text) <= _SHOWN_CHARACTERS else f'{safe[:-1]}…"'
 
 
 def _shortest(element: Any) -> object:

@@ -1,6 +1,7 @@
 """Sizes, durations and shapes as a person reads them. `--json` has the exact values."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from pool.wire.signatures import TensorSpec
@@ -23,7 +24,7 @@ def size(size_bytes: int | None) -> str:
 def span(seconds: float) -> str:
     """The two largest units of a duration: `42 s`, `3 min 12 s`, `5 d 4 h`."""
     whole = int(seconds)
-    for (large, step), (small, below) in zip(_UNITS, _UNITS[1:], strict=False):
+    for (large, step), (small, below) in pairwise(_UNITS):
         if whole >= step:
             rest = whole % step // below
             return f"{whole // step} {large}" + (f" {rest} {small}" if rest else "")

@@ -1,11 +1,15 @@
 """What a pool says that a model takes, asked before a value from the command line is read."""
 
-import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
+from rich.status import Status
+from rich.text import Text
+
 from pool.cli.readable import spec_of
+from pool.cli.tables import progress_console
 from pool.client.client import Client
 from pool.errors import DeadlineExceeded
 from pool.wire.signatures import DEFAULT_SIGNATURE, TensorSpec
@@ -22,21 +26,26 @@ def inputs_of(client: Client, model: str, signature: str | None, timeout_s: floa
     """The signature's name and its inputs; None where the pool's own error will say why there are none.
 
     A model that is still being loaded is waited for, `timeout_s` at most: a pool that has just been started is asked
-    for something at once. There is no event to wait for, so the pool is asked again and again. Raises
-    `DeadlineExceeded` when it takes longer.
+    for something at once; a terminal shows what it is doing. Raises `DeadlineExceeded` when it takes longer.
     """
     deadline = time.monotonic() + timeout_s
-    while True:
-        described = next((each for each in client.models() if each["name"] == model), None)
-        if described is None or described["signatures"]:
-            return None if described is None else chosen_signature(described["signatures"], signature)
-        holders = [slot for slot in client.status()["slots"] if slot["slot"] in described["slots"]]
-        if not any(slot["state"] in _ON_THE_WAY for slot in holders):
-            return None
-        if time.monotonic() >= deadline:
+    with ExitStack() as stack:
+        spinner: Status | None = None
+        while True:
+            described = next((each for each in client.models() if each["name"] == model), None)
+            if described is None or described["signatures"]:
+                return None if described is None else chosen_signature(described["signatures"], signature)
+            holders = [slot for slot in client.status()["slots"] if slot["slot"] in described["slots"]]
+            if not any(slot["state"] in _ON_THE_WAY for slot in holders):
+                return None
             doing = "; ".join(f"slot {slot['slot']}: {slot['state']} {slot['doing']}".rstrip() for slot in holders)
-            raise DeadlineExceeded(f"model {model} was not loaded within {timeout_s:g} s ({doing})")
-        threading.Event().wait(LOOK_S)
+            if not time.monotonic() < deadline:  # a NaN ends it too
+                raise DeadlineExceeded(f"model {model} was not loaded within {timeout_s:g} s ({doing})")
+            if spinner is None:
+                spinner = stack.enter_context(progress_console().status(""))
+            spinner.update(Text(f"waiting for {model} to be loaded ({doing})"))
+            # Nothing tells a client of a change in the pool, so it is asked again.
+            time.sleep(LOOK_S)
 
 
 def chosen_signature(signatures: Mapping[str, Any], asked: str | None) -> tuple[str, Inputs] | None:

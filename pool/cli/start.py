@@ -68,8 +68,8 @@ def _announce(plan: Plan, config: Path | None) -> None:
     for note in plan.notes:
         log.info("%s", note)
     for slot, (device, models) in enumerate(zip(plan.devices, plan.placement, strict=True)):
-        named = f" {device.name}" if device.name != device.label else ""
-        log.info("slot %d %s%s: %s", slot, device.label, named, ", ".join(models) or "no model is placed here")
+        named = f" ({device.name})" if device.kind == "gpu" else ""
+        log.info("slot %d is %s%s: %s", slot, device.label, named, ", ".join(models) or "no model is placed here")
 
 
 def _start_embedded(link: socket.socket) -> None:

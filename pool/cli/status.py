@@ -17,13 +17,15 @@ __all__ = ["status"]
 
 Slot = Mapping[str, Any]
 
+CONNECT_S = 2.0  # a question about what runs is not worth a longer wait for it
+
 
 @click.command()
 @endpoint_option
 @as_json
 def status(endpoint: str | None, as_json: bool) -> None:
     """What each slot is and does: device, process, state, models."""
-    with Client(endpoint) as client:
+    with Client(endpoint, connect_timeout=CONNECT_S) as client:
         found = client.status()
     if as_json:
         click.echo(json.dumps(found, indent=2))

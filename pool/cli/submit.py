@@ -20,7 +20,12 @@ LOADING_S = 120.0
 @signature_option
 @input_option
 @click.option("--output", "outputs", multiple=True, metavar="NAME", help="Return this output only; may be repeated.")
-@click.option("--timeout", type=float, metavar="SECONDS", help="The job's; the pool's default_timeout otherwise.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="The job's; the pool's default_timeout otherwise.",
+)
 @as_json
 @endpoint_option
 def submit(

@@ -16,7 +16,16 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["STATE_STYLES", "fitting", "new_table", "numeric", "plain_console", "progress_console", "show", "styled_state"]
+__all__ = [
+    "STATE_STYLES",
+    "fitting",
+    "new_table",
+    "numeric",
+    "plain_console",
+    "progress_console",
+    "show",
+    "styled_state",
+]
 
 _UNLIMITED = 10_000
 _GAP = (0, 2, 0, 0)
@@ -65,7 +74,11 @@ def show(renderable: RenderableType) -> None:
 def fitting(wide: Table, narrow: Callable[[], Table]) -> Table:
     """The wide table where it fits without wrapping, otherwise the narrow one."""
     console = plain_console(io.StringIO())
-    return wide if console.measure(wide, options=console.options.update(width=_UNLIMITED)).maximum <= console.width else narrow()
+    return (
+        wide
+        if console.measure(wide, options=console.options.update(width=_UNLIMITED)).maximum <= console.width
+        else narrow()
+    )
 
 
 def new_table(headings: Sequence[str]) -> Table:
@@ -73,7 +86,9 @@ def new_table(headings: Sequence[str]) -> Table:
     table = Table(box=None, pad_edge=False, padding=_GAP, header_style="bold")
     for heading in headings:
         number = heading.startswith(">")
-        table.add_column(heading.removeprefix(">"), justify="right" if number else "left", no_wrap=number, overflow="fold")
+        table.add_column(
+            heading.removeprefix(">"), justify="right" if number else "left", no_wrap=number, overflow="fold"
+        )
     return table
 
 

@@ -117,7 +117,9 @@ def _text_or_strings(text: str, where: str) -> object:
         return parsed
     if isinstance(parsed, list):
         if not _all_strings(parsed):
-            raise BadValue(f"{where}: a list for a string input is of strings; to send the text itself: {json.dumps(text)}")
+            raise BadValue(
+                f"{where}: a list for a string input is of strings; to send the text itself: {json.dumps(text)}"
+            )
         return parsed
     return os.fsencode(text)
 

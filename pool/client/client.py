@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 from pool.client.connection import Connection
 from pool.client.futures import JobFuture
 from pool.endpoint import default_endpoint
-from pool.errors import PoolError
+from pool.errors import InvalidInput, PoolError
 
 __all__ = ["Client"]
 
 ASK_TIMEOUT_S = 10.0
+LONGEST_TIMEOUT_S = 1e8  # three years
 
 _live: "weakref.WeakSet[Client]" = weakref.WeakSet()
 _before_fork: list[Connection] = []  # never freed: their sockets are the parent's
@@ -61,6 +62,7 @@ class Client:
         from pool.client.payload import encode_call  # numpy comes with the first tensor
 
         try:
+            _check_timeout(timeout)
             payload = encode_call(model, inputs, signature, outputs)
         except PoolError as error:
             refused = JobFuture()
@@ -157,6 +159,14 @@ class Client:
             _before_fork.append(self._connection)
             self._connection.abandon_after_fork()
             self._connection = None
+
+
+def _check_timeout(timeout: object) -> None:
+    if timeout is None:
+        return
+    number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+    if not number or not 0 <= timeout <= LONGEST_TIMEOUT_S:  # type: ignore[operator]  # not before it is a number
+        raise InvalidInput(f"timeout is {timeout!r:.40}; give seconds, from 0 to {LONGEST_TIMEOUT_S:g}, or None")
 
 
 def _after_fork_in_child() -> None:

@@ -7,7 +7,6 @@
 It is used until it is lost, and then replaced by a new one: each job of a lost connection ends in `PoolUnreachable`.
 """
 
-import heapq
 import itertools
 import os
 import socket
@@ -16,13 +15,13 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any
 
 import msgpack
 import zmq
 
 from pool.client.futures import JobFuture
+from pool.client.outstanding import Job, Outstanding
 from pool.errors import DeadlineExceeded, Incompatible, Overloaded, PoolError, PoolUnreachable, from_fault
 from pool.wire import messages as wire
 from pool.wire.frames import NO_INSTANCE, BadFrame, OtherVersion, decode, encode
@@ -35,16 +34,6 @@ LATE_S = 2.0  # the pool answers at the deadline; after this much more the clien
 JOIN_S = 2.0
 
 
-@dataclass(eq=False, slots=True)
-class Outstanding:
-    future: JobFuture
-    message: wire.Submit
-    payload: Sequence[bytes]
-    size_bytes: int
-    submitted: float
-    sent: bool = False
-
-
 class Connection:
     """`submit`, `ask` and `close` may be called from any thread."""
 
@@ -55,18 +44,16 @@ class Connection:
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._lost: PoolError | None = None
-        self._outbox: deque[Outstanding | wire.Message] = deque()
+        self._outbox: deque[Job | wire.Message] = deque()
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._wake_reader.setblocking(False)
         self._wake_writer.setblocking(False)
         # The rest is the I/O thread's own.
-        self._jobs: dict[int, Outstanding] = {}
+        self._jobs = Outstanding()
         self._requests: dict[int, Future[Any]] = {}
-        self._timers: list[tuple[float, int]] = []
-        self._size_bytes = 0
         self._instance = NO_INSTANCE
         self._opened: wire.Opened | None = None
-        self._held: list[Outstanding | wire.Ask] = []
+        self._held: list[Job | wire.Ask] = []
         self._closing = False
         self._thread = threading.Thread(target=self._main, name="pool-client", daemon=True)
         self._thread.start()
@@ -81,7 +68,7 @@ class Connection:
         number = next(self._numbers)
         future = JobFuture(lambda: self._post(wire.Cancel(number)))
         size = sum(map(len, payload))
-        job = Outstanding(future, wire.Submit(number, model, timeout_s), payload, size, time.monotonic())
+        job = Job(future, wire.Submit(number, model, timeout_s), payload, size, time.monotonic())
         if not self._post(job):
             future.finish(self._lost or PoolUnreachable("the client is closed"))
         return future
@@ -90,8 +77,7 @@ class Connection:
         future: Future[Any] = Future()
         request = next(self._numbers)
         self._requests[request] = future
-        if not self._post(wire.Ask(request, what)):
-            self._requests.pop(request, None)
+        if not self._post(wire.Ask(request, what)) and self._requests.pop(request, None) is not None:
             future.set_exception(self._lost or PoolUnreachable("the client is closed"))
         return future
 
@@ -101,7 +87,7 @@ class Connection:
         if threading.current_thread() is not self._thread:
             self._thread.join(JOIN_S)
 
-    def _post(self, item: "Outstanding | wire.Message") -> bool:
+    def _post(self, item: "Job | wire.Message") -> bool:
         with self._lock:
             if self._lost is not None:
                 return False
@@ -118,8 +104,8 @@ class Connection:
         """In a forked child: the thread and the socket stayed with the parent."""
         error = PoolUnreachable("this job was submitted before the fork; its answer goes to the parent process")
         self._lost = error
-        for item in (*self._jobs.values(), *self._outbox):
-            if isinstance(item, Outstanding):
+        for item in (*self._jobs, *self._outbox):
+            if isinstance(item, Job):
                 item.future.abandon_after_fork(error)
 
     # --- the I/O thread -----------------------------------------------------------------------------------------
@@ -177,8 +163,8 @@ class Connection:
 
     def _poll_ms(self, now: float) -> int:
         wait = 3600.0
-        if self._timers:
-            wait = self._timers[0][0] - now
+        if (instant := self._jobs.next_instant()) is not None:
+            wait = instant - now
         if self._opened is None:
             wait = min(wait, self._began + self._connect_timeout_s - now)
         elif self._jobs or self._requests:
@@ -193,10 +179,8 @@ class Connection:
             pass
 
     def _keep_time(self, now: float) -> None:
-        while self._timers and self._timers[0][0] <= now:
-            job = self._take(heapq.heappop(self._timers)[1])
-            if job is not None:
-                job.future.finish(DeadlineExceeded(self._late(job, now)))
+        for job in self._jobs.take_late(now):
+            job.future.finish(DeadlineExceeded(self._late(job, now)))
         if self._opened is None:
             if now - self._began >= self._connect_timeout_s:
                 raise PoolUnreachable(
@@ -210,7 +194,7 @@ class Connection:
                 self._pinged = now
                 self._send(wire.Ping())
 
-    def _late(self, job: Outstanding, now: float) -> str:
+    def _late(self, job: Job, now: float) -> str:
         waited = f"within {now - job.submitted:.1f} s"
         return f"the pool did not answer {waited}" if job.sent else f"no pool was found at {self._endpoint} {waited}"
 
@@ -220,15 +204,14 @@ class Connection:
         while self._outbox:
             item = self._outbox.popleft()
             match item:
-                case Outstanding():
-                    self._jobs[item.message.job] = item
-                    self._size_bytes += item.size_bytes
+                case Job():
+                    self._jobs.add(item)
                     if self._opened is not None:
                         self._send_job(item, self._opened)
                     else:
                         self._hold(item)
                 case wire.Cancel(number):
-                    job = self._take(number)
+                    job = self._jobs.take(number)
                     if job is not None and job.sent:
                         self._send(item)
                 case wire.Close():
@@ -242,32 +225,32 @@ class Connection:
                     else:
                         self._held.append(item)
 
-    def _hold(self, job: Outstanding) -> None:
+    def _hold(self, job: Job) -> None:
         """Until there is a connection; the job's time runs meanwhile."""
         self._held.append(job)
         if job.message.timeout_s is not None:
-            heapq.heappush(self._timers, (job.submitted + job.message.timeout_s, job.message.job))
+            self._jobs.wait_until(job, job.submitted + job.message.timeout_s)
 
     def _release_held(self, opened: wire.Opened) -> None:
         held, self._held = self._held, []
-        self._timers.clear()  # each job that is sent gets its own anew
+        self._jobs.forget_instants()  # each job that is sent gets its own anew
         for item in held:
             if isinstance(item, wire.Ask):
                 self._send(item)
-            elif item.message.job in self._jobs:
+            elif item in self._jobs:
                 self._send_job(item, opened)
 
-    def _send_job(self, job: Outstanding, opened: wire.Opened) -> None:
+    def _send_job(self, job: Job, opened: wire.Opened) -> None:
         number, model = job.message.job, job.message.model
-        if self._size_bytes > opened.credit_bytes:
-            self._take(number)
-            lent = f"{self._size_bytes} bytes of this client are in the pool, which lends it {opened.credit_bytes}"
+        if self._jobs.size_bytes > opened.credit_bytes:
+            self._jobs.take(number)
+            lent = f"{self._jobs.size_bytes} bytes of this client are in the pool, which lends it {opened.credit_bytes}"
             job.future.finish(Overloaded(f"{lent}; this job has {job.size_bytes}"))
             return
         timeout_s = opened.default_timeout_s if job.message.timeout_s is None else job.message.timeout_s
         now = time.monotonic()
         left = timeout_s - (now - job.submitted)  # the wait for the connection is the job's too
-        heapq.heappush(self._timers, (now + left + LATE_S, number))
+        self._jobs.wait_until(job, now + left + LATE_S)
         job.sent = True
         self._send(wire.Submit(number, model, max(0.0, left)), job.payload)
         job.payload = ()
@@ -303,17 +286,17 @@ class Connection:
                 self._instance, self._opened = envelope.instance, opened
                 self._release_held(opened)
             case wire.Result(number):
-                if (job := self._take(number)) is not None:
+                if (job := self._jobs.take(number)) is not None:
                     self._finish(job, envelope.payload)
             case wire.Failure(number, fault, text):
-                if (job := self._take(number)) is not None:
+                if (job := self._jobs.take(number)) is not None:
                     job.future.finish(from_fault(fault, text))
             case wire.Answer(request, refusal):
                 self._answered(request, refusal, envelope.payload)
             case wire.Refusal(text):
                 raise Incompatible(f"the pool refused a message of this client: {text}")
 
-    def _finish(self, job: Outstanding, payload: Sequence[zmq.Frame]) -> None:
+    def _finish(self, job: Job, payload: Sequence[zmq.Frame]) -> None:
         from pool.client.payload import decode_answer  # numpy comes with the first tensor
 
         try:
@@ -322,12 +305,6 @@ class Connection:
             job.future.finish(Incompatible(f"the answer cannot be read: {error}"))
         else:
             job.future.finish(arrays)
-
-    def _take(self, number: int) -> Outstanding | None:
-        job = self._jobs.pop(number, None)
-        if job is not None:
-            self._size_bytes -= job.size_bytes
-        return job
 
     def _answered(self, request: int, error: str | None, payload: Sequence[zmq.Frame]) -> None:
         future = self._requests.pop(request, None)
@@ -344,10 +321,10 @@ class Connection:
         """Every future of this connection ends; a later `submit` finds it lost and makes another."""
         with self._lock:
             self._lost = error
-        for item in (*self._jobs.values(), *self._outbox):
-            if isinstance(item, Outstanding):
+        for item in (*self._jobs, *self._outbox):
+            if isinstance(item, Job):
                 item.future.finish(error)
-        for future in list(self._requests.values()):
-            future.set_exception(error)
+        while self._requests:  # one by one: `ask` may take its own back meanwhile
+            self._requests.popitem()[1].set_exception(error)
         self._wake_reader.close()
         self._wake_writer.close()

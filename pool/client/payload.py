@@ -7,10 +7,12 @@ import zmq
 
 from pool.errors import InvalidInput
 from pool.wire.codec import BadFrame, pack, unpack
-from pool.wire.messages import Call, Table
+from pool.wire.messages import CALL_BYTES, Call, Table
 from pool.wire.tensors import Array, decode_tensor, encode_tensor, to_array
 
 __all__ = ["decode_answer", "encode_call"]
+
+NAME_CHARS = 1000
 
 
 def encode_call(model: str, inputs: object, signature: str | None, outputs: Sequence[str] | None) -> list[bytes]:
@@ -42,12 +44,17 @@ def encode_call(model: str, inputs: object, signature: str | None, outputs: Sequ
         for output in outputs:
             _check_text(f"model {model}: an output's name", output)
     call = Call(signature, outputs, tuple(headers))
-    return [pack(call), *buffers]
+    packed = pack(call)
+    if len(packed) > CALL_BYTES:
+        raise InvalidInput(f"model {model}: {len(headers)} inputs are more than one job can have")
+    return [packed, *buffers]
 
 
 def _check_text(what: str, text: object) -> None:
     if not isinstance(text, str):
         raise InvalidInput(f"{what} is a str, not {type(text).__name__}")
+    if len(text) > NAME_CHARS:
+        raise InvalidInput(f"{what} has {len(text)} characters, at most {NAME_CHARS} are taken")
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -14,12 +14,8 @@ from pool.devices import Entry, WantedDevices
 
 __all__ = ["ModelDevices", "PoolDevices", "parse_model_devices", "parse_pool_devices"]
 
-_RIGHT = (
-    '"auto", numbers such as [0, 1], uuids such as ["GPU-…"], ["cpu"], or a group within the list: [[0, 1]]'
-)
-_MODEL_RIGHT = (
-    '"auto", "all", or some of the pool\'s devices: [0, 1], ["GPU-…"], ["cpu"] or a group: [[0, 1]]'
-)
+_RIGHT = '"auto", numbers such as [0, 1], uuids such as ["GPU-…"], ["cpu"], or a group within the list: [[0, 1]]'
+_MODEL_RIGHT = '"auto", "all", or some of the pool\'s devices: [0, 1], ["GPU-…"], ["cpu"] or a group: [[0, 1]]'
 
 
 def _refuse(what: str, right: str) -> PydanticCustomError:
@@ -32,9 +28,7 @@ def _one(value: object, right: str) -> int | str:
     if isinstance(value, str) and value.isascii() and value.isdigit():
         raise _refuse(f'"{value}" is a text, not the number of a device', f"{value} without the quotes")
     if isinstance(value, int) and value < 0:
-        raise _refuse(
-            f"{value} is not the number of a device", "numbers from 0 on, as `pool devices` shows them"
-        )
+        raise _refuse(f"{value} is not the number of a device", "numbers from 0 on, as `pool devices` shows them")
     if isinstance(value, str) and value != "cpu" and not (value.startswith(("GPU-", "MIG-")) and value[4:]):
         raise _refuse(f"{value!r} is not a device", right)
     if isinstance(value, str) and "," in value:

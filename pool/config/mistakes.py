@@ -44,9 +44,7 @@ def find_mistakes(error: ValidationError, data: Mapping[str, object]) -> list[Mi
     models = data.get("model", ())
     names = [model.get("name") if isinstance(model, Mapping) else None for model in _sequence(models)]
     mistakes += [
-        Mistake(
-            ("model", index, "name"), f"model[{first}] has the name {names[index]!r} too; write another name"
-        )
+        Mistake(("model", index, "name"), f"model[{first}] has the name {names[index]!r} too; write another name")
         for index, first in repeated_names(names).items()
         if isinstance(names[index], str)
     ]
@@ -58,9 +56,7 @@ def _sequence(value: object) -> Sequence[object]:
 
 
 def _dotted(path: Iterable[str | int]) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{_bare(part)}" for part in path).removeprefix(
-        "."
-    )
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{_bare(part)}" for part in path).removeprefix(".")
 
 
 def _bare(key: str) -> str:

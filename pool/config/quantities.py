@@ -78,9 +78,7 @@ def parse_duration_or_auto(value: object) -> float | Literal["auto"]:
 
 def parse_size(value: object) -> int:
     """Bytes, a whole number of at least one. Raises `PydanticCustomError` for anything else."""
-    refusal = _refuse(
-        "size", value, 'a number with its unit, such as "2GiB", "512MiB" or "1GB", or whole bytes'
-    )
+    refusal = _refuse("size", value, 'a number with its unit, such as "2GiB", "512MiB" or "1GB", or whole bytes')
     if isinstance(value, str):
         match = _QUANTITY.fullmatch(value)
         if match is None or match[2] not in _BYTES:

@@ -21,7 +21,7 @@ from pool.core import events as told
 from pool.core.backlog import Backlog
 from pool.core.jobs import Batch, Job, JobState
 from pool.core.policy import Policy, SlotPlan
-from pool.core.slots import SlotState
+from pool.core.slots import Slot, SlotState
 from pool.core.supervision import Supervision
 from pool.core.timers import Timers
 from pool.wire.faults import Fault
@@ -148,7 +148,14 @@ class Machine:
         jobs = self._withdraw(slot)
         death = self.supervision.exited(slot, event.death, now)
         for job in jobs:
-            self._lost(job, slot, death, now)
+            self._lost(job, slot, death, now, gone=True)
+
+    def _slot_timer(self, number: int, now: float) -> None:
+        self.supervision.slot_timer(number, now)
+        slot = self.supervision.slots[number]
+        if slot.state is SlotState.FATAL:
+            for job in self._withdraw(slot):
+                self._lost(job, slot, f"slot {number} incarnation {slot.incarnation}: {slot.reason}", now, gone=False)
 
     def _withdraw(self, slot: Slot) -> list[Job]:
         """What a worker will not answer any more, the latest lease first: put back so, they keep their order."""
@@ -158,7 +165,8 @@ class Machine:
         jobs = [job for batch in batches.values() for job in batch.jobs if job.state is JobState.LEASED]
         return jobs[::-1]
 
-    def _lost(self, job: Job, slot: Slot, death: str, now: float) -> None:
+    def _lost(self, job: Job, slot: Slot, death: str, now: float, gone: bool) -> None:
+        """LEASED → QUEUED, if another may run it: not where the model keeps state, nor beside a worker not seen gone."""
         job.note(now, f"lost: {death}")
         if slot.loaded[job.model].stateful:
             text = "the model keeps state and the job may have started, so it is not run again"
@@ -166,8 +174,8 @@ class Machine:
         elif job.attempts >= self.policy.max_attempts:
             text = f"{job.attempts} of {self.policy.max_attempts} attempts ended with their worker"
             self._finish(job, told.Failed(Fault.WORKER_LOST, f"{text}; {_story(job)}"))
-        elif slot.state is SlotState.FATAL and slot.pid is not None:
-            text = "its worker cannot be seen to be gone, so the job is not run elsewhere"
+        elif not gone:
+            text = "its worker is not seen to be gone, so the job is not run elsewhere"
             self._finish(job, told.Failed(Fault.WORKER_LOST, f"{text}; {_story(job)}"))
         else:
             self.backlog.put_back(job)
@@ -193,7 +201,7 @@ class Machine:
         while (key := self.timers.pop_due(now)) is not None:
             match key:
                 case ("slot", int(number)):
-                    self.supervision.slot_timer(number, now)
+                    self._slot_timer(number, now)
                 case ("batch", int(number), int(batch)):
                     self.supervision.batch_overran(number, batch, now)
                 case ("drain",):

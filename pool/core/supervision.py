@@ -9,6 +9,7 @@ from pool.core.policy import Policy, SlotPlan
 from pool.core.restart import RestartHistory
 from pool.core.slots import ALIVE, Slot, SlotState
 from pool.core.timers import Timers
+from pool.wire.messages import Phase
 
 __all__ = ["Supervision"]
 
@@ -101,12 +102,14 @@ class Supervision:
 
     def _beat(self, event: told.WorkerBeat, now: float) -> None:
         slot = self.current(event.slot, event.incarnation)
-        if slot is None:
+        if slot is None or slot.state is SlotState.STARTING:
             return
+        budget = self._policy.phase_budget_s(event.phase)
+        if slot.state is SlotState.LOADING and budget is None:
+            return  # READY comes with it, within the budget of the last phase
         slot.detail = event.detail
         if event.phase is not slot.phase:
             slot.phase, slot.phase_since = event.phase, now
-            budget = self._policy.phase_budget_s(event.phase)
             if slot.state is SlotState.LOADING and budget is not None:
                 self._timers.set(("slot", slot.number), now + budget)
 
@@ -123,6 +126,7 @@ class Supervision:
         self._timers.clear(("slot", slot.number))
         slot.lanes = event.lanes
         slot.idle_lanes = list(range(event.lanes))
+        slot.phase, slot.phase_since, slot.detail = Phase.SERVING, now, ""
         self._change(slot, SlotState.READY, now)
         self._announce()
 
@@ -209,11 +213,10 @@ class Supervision:
             case SlotState.BACKOFF:
                 self._spawn(slot, now)
             case SlotState.STARTING:
-                self.kill(slot, self._overrun("did not say HELLO", self._policy.import_timeout_s, slot), now)
+                self._overrun(slot, "did not say HELLO within", now)
             case SlotState.LOADING:
-                budget = self._policy.phase_budget_s(slot.phase) or 0.0
-                doing = f"was still {slot.phase.value} {slot.detail}".rstrip()
-                self.kill(slot, self._overrun(doing, budget, slot), now)
+                doing = f"{slot.phase.value} {slot.detail}".rstrip()
+                self._overrun(slot, f"was still {doing} within", now)
             case SlotState.STOPPING if slot.killed_for is None:
                 self.kill(slot, f"did not exit within {self._policy.stop_timeout_s:g} s of being told to", now)
             case SlotState.STOPPING:
@@ -222,8 +225,10 @@ class Supervision:
                 reason = f"pid {slot.pid} did not die within {pause_s:g} s of SIGKILL (stuck in the kernel?)"
                 self._fatal(slot, now, reason)
 
-    def _overrun(self, what: str, budget_s: float, slot: Slot) -> str:
-        return f"{what} within {budget_s:g} s ({self._policy.phase_setting(slot.phase)} may be too short)"
+    def _overrun(self, slot: Slot, what: str, now: float) -> None:
+        budget_s = self._policy.phase_budget_s(slot.phase)
+        setting = self._policy.phase_setting(slot.phase)
+        self.kill(slot, f"{what} {budget_s:g} s ({setting} may be too short)", now)
 
     def batch_overran(self, number: int, batch: int, now: float) -> None:
         slot = self.slots[number]

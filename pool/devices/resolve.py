@@ -65,9 +65,7 @@ def pinned_slots(wanted: Sequence[Entry], devices: Sequence[Device]) -> tuple[in
 
     Raises `InvalidConfig` for an entry that no slot is bound to (one GPU of a group is not a slot).
     """
-    uuids = {
-        number: uuid for device in devices for number, uuid in zip(device.numbers, device.uuids, strict=True)
-    }
+    uuids = {number: uuid for device in devices for number, uuid in zip(device.numbers, device.uuids, strict=True)}
     slots: set[int] = set()
     for entry in wanted:
         members = entry if isinstance(entry, tuple) else (entry,)
@@ -100,9 +98,7 @@ def _listed(
             if gpu is None:
                 mistakes.append(f"[pool] devices: {_absent(one, visible, discovery, env)}")
             elif gpu.uuid in taken:
-                mistakes.append(
-                    f"[pool] devices: {_shown(one)} is {gpu.uuid}, which is there twice; write it once"
-                )
+                mistakes.append(f"[pool] devices: {_shown(one)} is {gpu.uuid}, which is there twice; write it once")
             else:
                 taken.add(gpu.uuid)
                 gpus.append(gpu)

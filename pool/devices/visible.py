@@ -20,9 +20,7 @@ class VisibleGpus:
     warning: str | None
 
 
-def visible_gpus(
-    gpus: Sequence[Gpu], cuda_visible_devices: str | None, cuda_device_order: str | None
-) -> VisibleGpus:
+def visible_gpus(gpus: Sequence[Gpu], cuda_visible_devices: str | None, cuda_device_order: str | None) -> VisibleGpus:
     """The part of `gpus`, given in PCI order, that the two environment variables let a process use.
 
     A "MIG-…" entry is taken as it stands, because NVML lists whole GPUs only.
@@ -36,9 +34,7 @@ def visible_gpus(
         if gpu is None:
             break
         if any(gpu.uuid == other.uuid for other in chosen):
-            warning = (
-                f"CUDA_VISIBLE_DEVICES={cuda_visible_devices} names a GPU twice, which CUDA takes as none"
-            )
+            warning = f"CUDA_VISIBLE_DEVICES={cuda_visible_devices} names a GPU twice, which CUDA takes as none"
             return VisibleGpus((), warning)
         by_number = by_number or entry.strip().isdigit()
         chosen.append(gpu)

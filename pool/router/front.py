@@ -27,6 +27,7 @@ log = logging.getLogger("pool.front")
 Payload = Sequence["bytes | zmq.Frame"]
 
 RECEIVE_BURST = 64  # messages taken from one socket before the others get their turn
+CLIENT_HEADER_BYTES = 64 << 10  # a model's name and a few numbers
 HIGH_WATER_MARK = 1000  # messages; what does not fit waits in an outbox here, where it is counted
 RETRY_S = 0.01  # a full pipe is tried again after this
 SILENCE_S = 30.0  # a client with jobs here pings every second or so; after this it is gone
@@ -74,7 +75,8 @@ class Front:
     def bind_remote(self, endpoint: str) -> None:
         """Opens a TCP endpoint; what comes from there may submit and ask, not stop the pool."""
         self._bind(endpoint, local=False)
-        log.info("listening at %s too, for whoever can reach it", self._sockets[-1].last_endpoint.decode().rstrip("\0"))
+        bound = self._sockets[-1].getsockopt_string(zmq.LAST_ENDPOINT)  # the port, where it was left open
+        log.info("listening at %s too, for whoever can reach it", bound)
 
     def _bind(self, endpoint: str, local: bool) -> None:
         socket = self._context.socket(zmq.ROUTER)
@@ -120,7 +122,7 @@ class Front:
         try:
             if len(frames) < 2:
                 raise BadFrame(f"{len(frames)} frames")
-            envelope = decode(frames[0].bytes, frames[1].buffer, frames[2:])
+            envelope = decode(frames[0].bytes, frames[1].buffer, frames[2:], CLIENT_HEADER_BYTES)
             event = self._event(client, envelope)
         except BadFrame as error:
             self._refuse(client, str(error))

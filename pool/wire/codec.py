@@ -36,9 +36,12 @@ def pack(value: object) -> bytes:
     return bytes(msgpack.packb(encode(value), use_bin_type=True))
 
 
-def unpack(kind: type[T], data: bytes | memoryview) -> T:
-    """A `kind` from bytes that anybody may have sent. Raises `BadFrame` and nothing else."""
-    if len(data) > MAX_HEADER_BYTES:
+def unpack(kind: type[T], data: bytes | memoryview, most_bytes: int = MAX_HEADER_BYTES) -> T:
+    """A `kind` from bytes that anybody may have sent. Raises `BadFrame` and nothing else.
+
+    `most_bytes` bounds what is decoded at all: Python objects take up to 80 times the bytes that describe them.
+    """
+    if len(data) > most_bytes:
         raise BadFrame(f"{kind.__name__}: a header of {len(data)} bytes")
     try:
         raw = msgpack.unpackb(data, raw=False, use_list=False, strict_map_key=True)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from pool.wire.codec import BadFrame, pack, unpack
+from pool.wire.codec import MAX_HEADER_BYTES, BadFrame, pack, unpack
 from pool.wire.messages import MESSAGES, Message
 
 __all__ = ["NO_INSTANCE", "VERSION", "BadFrame", "Envelope", "OtherVersion", "decode", "encode"]
@@ -51,7 +51,9 @@ def encode(message: Message, instance: bytes) -> list[bytes]:
     return [MAGIC + bytes((VERSION, _KINDS[type(message)])) + instance, pack(message)]
 
 
-def decode(preamble: bytes, header: bytes | memoryview, payload: Sequence[Frame]) -> Envelope[Frame]:
+def decode(
+    preamble: bytes, header: bytes | memoryview, payload: Sequence[Frame], most_header_bytes: int = MAX_HEADER_BYTES
+) -> Envelope[Frame]:
     """The message in frames that anybody may have sent. Raises `BadFrame` (or its `OtherVersion`) and nothing else."""
     if len(preamble) != 14 or preamble[:4] != MAGIC:
         raise BadFrame("not a frame of this protocol")
@@ -60,4 +62,4 @@ def decode(preamble: bytes, header: bytes | memoryview, payload: Sequence[Frame]
     kind = MESSAGES.get(preamble[5])
     if kind is None:
         raise BadFrame(f"no message kind {preamble[5]}")
-    return Envelope(preamble[6:14], unpack(kind, header), payload)
+    return Envelope(preamble[6:14], unpack(kind, header, most_header_bytes), payload)

@@ -23,6 +23,7 @@ from pool.wire.faults import Fault
 from pool.wire.signatures import ModelInfo
 
 __all__ = [
+    "CALL_BYTES",
     "MESSAGES",
     "Answer",
     "Ask",
@@ -55,6 +56,9 @@ __all__ = [
     "Welcome",
     "WelcomeLane",
 ]
+
+
+CALL_BYTES = 1 << 20  # of a packed `Call`: names, dtypes and shapes of a few thousand inputs
 
 
 # --- tensors, as every message that carries some describes them -------------------------------------------------

@@ -57,6 +57,8 @@ def to_array(value: object) -> tuple[Array, bool]:
     """
     if isinstance(value, str | bytes):  # numpy's scalars of these too
         return _strings([value], ()), False
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError("a masked array; TensorFlow has no masks, so fill it first")
     weak = not isinstance(value, np.ndarray | np.generic)
     array = np.asarray(value)
     if array.dtype.kind in "SUOT":
@@ -129,7 +131,7 @@ def _strings(elements: Sequence[object], shape: tuple[int, ...]) -> Array:
 
 def _to_bytes(element: object) -> bytes:
     if isinstance(element, bytes):
-        return bytes(element)  # of numpy's subclass too
+        return element
     if isinstance(element, str):
         return element.encode()
     if isinstance(element, int | float | complex | np.number):

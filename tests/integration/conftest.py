@@ -3,8 +3,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import PoolProcess, pool_process, stub_config
 
+from harness import PoolProcess, pool_process, stub_config
 from pool import Client
 
 # The children of the tests import the package as it is installed; nothing of the test's own path reaches them.

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import PoolProcess, eventually, pool_process, stub_config
 
+from harness import PoolProcess, eventually, pool_process, stub_config
 from pool import Client, errors
 
 

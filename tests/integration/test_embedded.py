@@ -8,9 +8,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from harness import STUBS, alive, children, eventually
 
 import pool
+from harness import STUBS, alive, children, eventually
 from pool import errors
 
 ECHO = {"model": [{"name": "echo", "path": "stub:echo", "devices": "all"}], "pool": {"devices": ["cpu", "cpu"]}}

@@ -9,8 +9,8 @@ import msgpack
 import numpy as np
 import pytest
 import zmq
-from harness import PoolProcess
 
+from harness import PoolProcess
 from pool import Client, errors
 from pool.client.payload import encode_call
 from pool.router.refusals import MOST_REASONS, count
@@ -144,6 +144,15 @@ def test_a_submit_without_a_call_is_refused(dealer: "zmq.Socket[bytes]", client:
     refusal = answer(dealer)
     assert isinstance(refusal, wire.Refusal)
     assert "without a call" in refusal.text
+    assert client.run("echo", 1.0)["x"] == 1.0
+
+
+def test_a_huge_header_is_refused_unread(dealer: "zmq.Socket[bytes]", client: Client) -> None:
+    preamble, _ = encode(wire.Submit(7, "echo", 5.0), opened(dealer))
+    dealer.send_multipart([preamble, b"\xdd" + (1 << 20).to_bytes(4, "big") + b"\x80" * (1 << 20), b"call"])
+    refusal = answer(dealer)
+    assert isinstance(refusal, wire.Refusal)
+    assert "a header of" in refusal.text
     assert client.run("echo", 1.0)["x"] == 1.0
 
 

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from harness import PoolProcess, alive, eventually, pool_process, stub_config
 
+from harness import PoolProcess, alive, eventually, pool_process, stub_config
 from pool import errors
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from harness import PoolProcess, pool_process, stub_config
 
 FAKES = str(Path(__file__).parents[1] / "fakes")

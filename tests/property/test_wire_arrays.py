@@ -53,6 +53,13 @@ def test_any_header_over_any_buffer(dtype: str, shape: tuple[int, ...], buffer: 
     check(TensorHeader("x", dtype, shape, False), buffer)
 
 
+@pytest.mark.parametrize("count", range(5))
+def test_strings_over_a_buffer_of_any_length(count: int) -> None:
+    for length in range(50):
+        for fill in (0, 1, 255):
+            check(TensorHeader("x", "string", (count,), False), bytes([fill]) * length)
+
+
 @settings(steady, max_examples=300)
 @given(st.sampled_from([name for name in DTYPES if name != "string"]), st.lists(st.integers(0, 5), max_size=5))
 def test_a_buffer_of_the_right_size_is_taken_and_no_other(dtype: str, shape: list[int]) -> None:

@@ -86,6 +86,21 @@ def preamble(kind: int) -> bytes:
     return b"TFWP" + bytes((VERSION, kind)) + INSTANCE
 
 
+def conforms(value: Any, annotation: Any) -> bool:
+    """Whether a value is what the annotation says, to the letter: True is no int, 1 is no float."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return any(conforms(value, member) for member in arguments)
+    if origin is tuple:
+        return type(value) is tuple and all(conforms(element, arguments[0]) for element in value)
+    if origin is Mapping:
+        return all(type(key) is str and conforms(element, arguments[1]) for key, element in value.items())
+    if type(value) is not annotation:
+        return False
+    hints = typing.get_type_hints(annotation) if dataclasses.is_dataclass(annotation) else {}
+    return all(conforms(getattr(value, name), hint) for name, hint in hints.items())
+
+
 def check(first: bytes, header: bytes) -> None:
     """Whatever it is: a message that is one indeed, or `BadFrame`."""
     try:
@@ -95,8 +110,8 @@ def check(first: bytes, header: bytes) -> None:
     if isinstance(result, str):
         assert 0 < len(result) < 1000
     else:
-        again: Envelope[bytes] = decode(first, encode(result.message, result.instance)[1], [])
-        assert repr(again.message) == repr(result.message)
+        assert type(result.message) is MESSAGES[first[5]]
+        assert conforms(result.message, type(result.message))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: MESSAGES[kind].__name__)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness import PoolProcess, alive, eventually, pool_process, stub_config
 
+from harness import PoolProcess, alive, eventually, pool_process, stub_config
 from pool import Client, errors
 
 pytestmark = pytest.mark.tensorflow

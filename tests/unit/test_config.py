@@ -38,9 +38,7 @@ def file_mistakes(tmp_path: Path, text: str) -> list[str]:
 
 def test_the_session_section_is_the_session_of_the_protocol() -> None:
     assert list(SessionSection.model_fields) == [field.name for field in dataclasses.fields(SessionSettings)]
-    message = parse_settings(
-        {"session": {"device_count": {"CPU": 1}, "jit": True}}, "x", Path("/")
-    ).session.message()
+    message = parse_settings({"session": {"device_count": {"CPU": 1}, "jit": True}}, "x", Path("/")).session.message()
     assert message == SessionSettings(True, 0.0, True, False, 0, 0, {"CPU": 1}, True)
 
 
@@ -68,9 +66,7 @@ def test_the_example_has_every_key_and_its_model_loads(tmp_path: Path) -> None:
     shown = tmp_path / "config.toml"
     shown.write_text(head + "[[model]]" + re.sub(r"(?m)^# ", "", model), encoding="utf-8")
     data = tomllib.loads(shown.read_text(encoding="utf-8"))
-    present = {
-        (section, key) for section, keys in data.items() for key in (keys[0] if section == "model" else keys)
-    }
+    present = {(section, key) for section, keys in data.items() for key in (keys[0] if section == "model" else keys)}
     assert present == set(_keys(Settings))
     (loaded,) = load_settings(shown).model
     assert loaded == ModelSection(name="digits", path=str(tmp_path / "models/digits"), memory=2**30)
@@ -261,9 +257,7 @@ def test_a_mapping_of_any_wrong_shape_is_an_invalid_config(data: dict[str, objec
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(
-        InvalidConfig, match=r"missing\.toml: cannot be read: No such file or directory; write"
-    ):
+    with pytest.raises(InvalidConfig, match=r"missing\.toml: cannot be read: No such file or directory; write"):
         load_settings(tmp_path / "missing.toml")
     (tmp_path / "latin.toml").write_bytes(b'x = "\xe4"')
     with pytest.raises(InvalidConfig, match=r"latin\.toml: is not text in UTF-8 \(at byte 5\)"):

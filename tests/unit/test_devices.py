@@ -97,34 +97,26 @@ def test_a_lost_gpu_does_not_hide_the_others(nvml: ModuleType, monkeypatch: pyte
     assert warnings == [found.reason]
 
 
-def test_memory_that_the_driver_does_not_tell_is_unknown(
-    nvml: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_that_the_driver_does_not_tell_is_unknown(nvml: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_NVML_FAILS", "memory")
     assert {(gpu.memory_bytes, gpu.memory_used_bytes) for gpu in discover_gpus(nvml).gpus} == {(None, None)}
 
 
 def _child(code: str, python_path: str) -> list[object]:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([python_path, str(ROOT)])}
-    result = subprocess.run(
-        [sys.executable, "-c", code], env=env, check=True, capture_output=True, timeout=60
-    )
+    result = subprocess.run([sys.executable, "-c", code], env=env, check=True, capture_output=True, timeout=60)
     answer: list[object] = json.loads(result.stdout)
     return answer
 
 
 def test_the_fake_stands_in_for_the_module_in_a_child() -> None:
-    code = (
-        "import json; from pool.devices import *; print(json.dumps([g.uuid for g in discover_gpus().gpus]))"
-    )
+    code = "import json; from pool.devices import *; print(json.dumps([g.uuid for g in discover_gpus().gpus]))"
     assert _child(code, str(FAKES)) == [uuid(bus) for bus in PCI_ORDER]
 
 
 def test_without_the_module_the_reason_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "pynvml.py").write_text("raise ImportError('not here')")
-    code = (
-        "import json; from pool.devices import *; d = discover_gpus(); print(json.dumps([d.gpus, d.reason]))"
-    )
+    code = "import json; from pool.devices import *; d = discover_gpus(); print(json.dumps([d.gpus, d.reason]))"
     assert _child(code, str(tmp_path)) == [[], NOTHING.reason]
 
 
@@ -150,9 +142,7 @@ def test_without_the_module_the_reason_says_what_to_install(tmp_path: Path) -> N
         (uuid("b2"), ["B2"]),
     ],
 )
-def test_the_variable_means_what_it_means_to_cuda(
-    eight: Discovery, variable: str | None, buses: list[str]
-) -> None:
+def test_the_variable_means_what_it_means_to_cuda(eight: Discovery, variable: str | None, buses: list[str]) -> None:
     visible = visible_gpus(eight.gpus, variable, "PCI_BUS_ID").gpus
     assert [gpu.uuid for gpu in visible] == [uuid(bus) for bus in buses]
 
@@ -195,9 +185,7 @@ def test_auto_is_each_visible_gpu() -> None:
         (alike(2), {"CUDA_VISIBLE_DEVICES": ""}, "CUDA_VISIBLE_DEVICES='' hides all 2"),
     ],
 )
-def test_auto_without_a_gpu_is_two_cpus_and_says_why(
-    discovery: Discovery, env: dict[str, str], why: str
-) -> None:
+def test_auto_without_a_gpu_is_two_cpus_and_says_why(discovery: Discovery, env: dict[str, str], why: str) -> None:
     devices, warnings = resolve_devices("auto", discovery, env)
     assert devices == [Device("cpu", (), "cpu:0", "CPU", None), Device("cpu", (), "cpu:1", "CPU", None)]
     assert len(warnings) == 1
@@ -233,9 +221,7 @@ def test_numbers_count_what_is_visible() -> None:
         ),
     ],
 )
-def test_what_is_not_there_is_refused_with_what_is(
-    wanted: WantedDevices, env: dict[str, str], told: str
-) -> None:
+def test_what_is_not_there_is_refused_with_what_is(wanted: WantedDevices, env: dict[str, str], told: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
         resolve_devices(wanted, alike(2), env)
     assert str(caught.value) == f"[pool] devices: {told}"

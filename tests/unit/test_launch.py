@@ -42,9 +42,7 @@ def test_the_command_line() -> None:
 
 
 def test_a_gpu_worker_sees_its_gpus_and_has_no_thread_budget() -> None:
-    assert launched(
-        GPUS, {"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "7", "CUDA_DEVICE_ORDER": "FASTEST_FIRST"}
-    ).env == {
+    assert launched(GPUS, {"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "7", "CUDA_DEVICE_ORDER": "FASTEST_FIRST"}).env == {
         "PATH": "/bin",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b",

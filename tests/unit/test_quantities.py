@@ -57,9 +57,7 @@ def test_sizes_are_bytes(text: object, size: int) -> None:
     assert parse_size(text) == size
 
 
-@pytest.mark.parametrize(
-    "bad", ["", "2", "2Gb", "2gib", "-1GiB", 0, -5, 1.5, True, None, "0B", "99999999TiB"]
-)
+@pytest.mark.parametrize("bad", ["", "2", "2Gb", "2gib", "-1GiB", 0, -5, 1.5, True, None, "0B", "99999999TiB"])
 def test_what_is_no_size_is_told_what_would_be_right(bad: object) -> None:
     with pytest.raises(PydanticCustomError, match=r'is not a size; write .* such as "2GiB"'):
         parse_size(bad)

@@ -102,3 +102,10 @@ def test_a_bad_answer_is_a_bad_frame() -> None:
     ]:
         with pytest.raises(BadFrame, match=complaint):
             decode_answer(bad)
+
+
+def test_names_and_inputs_beyond_what_a_job_can_have():
+    with pytest.raises(InvalidInput, match="at most 1000"):
+        encode_call("m" * 1001, 1.0, None, None)
+    with pytest.raises(InvalidInput, match="more than one job can have"):
+        encode_call("m", {f"{number:0500}": 1.0 for number in range(3000)}, None, None)

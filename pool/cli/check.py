@@ -1,0 +1,181 @@
+"""`pool check`: what `pool start` would do, without doing it."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from pool.cli.options import as_json, config_option
+from pool.cli.readable import short_uuid, size
+from pool.cli.servable import Servable, look_at
+from pool.cli.start import settings_of
+from pool.cli.tables import fitting, new_table, show
+from pool.endpoint import holder, ipc_path
+from pool.errors import PoolError
+from pool.plan import Plan, make_plan
+
+if TYPE_CHECKING:
+    from pool.config import Settings
+
+__all__ = ["check", "hints"]
+
+
+@click.command()
+@config_option
+@as_json
+def check(config: Path | None, as_json: bool) -> None:
+    """Read the configuration and print the plan: which model would be served where.
+
+    Starts nothing and imports no TensorFlow. Exit status 0 if the pool would start, 2 if the configuration is refused,
+    1 if something else is missing that it needs.
+    """
+    settings = settings_of(config)
+    plan = make_plan(settings, os.environ)
+    tensorflow = installed_tensorflow()
+    servables = {model.name: look_at(model.path) for model in plan.models}
+    missing = _missing(servables, tensorflow)
+    said = hints(settings, plan)
+    if as_json:
+        click.echo(json.dumps(_values(plan, servables, tensorflow, missing, said), indent=2))
+    else:
+        _print(config, plan, servables, tensorflow, said)
+    if missing:
+        raise PoolError("this pool would not serve: " + "; ".join(missing))
+    if not as_json:
+        click.echo(f"\nfine: `pool start{'' if config is None else f' --config {config}'}` would serve this")
+
+
+def installed_tensorflow() -> str | None:
+    """Its version in this environment, which is the workers' too; asked of the packages, never of TensorFlow."""
+    if find_spec("tensorflow") is None:
+        return None
+    for name in ("tensorflow", "tensorflow-cpu", "tf-nightly"):
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return "of unknown version"
+
+
+def hints(settings: "Settings", plan: Plan) -> list[str]:
+    """What is allowed, and may not be what was meant."""
+    found = []
+    slots = len(plan.devices)
+    replicas = {model.replicas for model in settings.model if model.devices == "auto"}
+    for number in sorted(replicas - {slots}):
+        models = [model.name for model in settings.model if model.devices == "auto" and model.replicas == number]
+        where = f'devices = "auto" puts {_each_of(models)} on {number} of {slots} devices'
+        found.append(f'{where}; devices = "all" puts a model on every one')
+    idle = [device.label for device, models in zip(plan.devices, plan.placement, strict=True) if not models]
+    if idle:
+        found.append(f"no worker is started on {', '.join(idle)}: no model is placed there")
+    if any(device.kind == "gpu" for device in plan.devices):
+        unsaid = [model.name for model in settings.model if model.memory is None and not model.path.startswith("stub:")]
+        if unsaid:
+            found.append(f"placed by the size of their weights, for `memory` is not set: {', '.join(unsaid)}")
+    pid = holder(ipc_path(plan.endpoint))
+    if pid is not None:
+        found.append(f"a pool runs at this endpoint now (pid {pid}); `pool stop` ends it")
+    return found
+
+
+def _each_of(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"each of {', '.join(names)}"
+
+
+def _missing(servables: dict[str, Servable], tensorflow: str | None) -> list[str]:
+    found = [f"model {name}: {servable.problem}" for name, servable in servables.items() if servable.problem]
+    if tensorflow is None and any(servable.needs_tensorflow for servable in servables.values()):
+        found.append("TensorFlow is not installed: pip install 'tf-worker-pool[worker]'")
+    return found
+
+
+def _print(
+    config: Path | None, plan: Plan, servables: dict[str, Servable], tensorflow: str | None, said: Sequence[str]
+) -> None:
+    about = new_table(["", ""])
+    about.show_header = False
+    about.add_row("configuration", "the built-in demo" if config is None else str(config))
+    about.add_row("endpoint", "\n".join((plan.endpoint, *plan.listen)))
+    about.add_row("TensorFlow", tensorflow or Text("not installed", "red"))
+    about.add_row("lanes", f"{plan.lanes} in each worker")
+    show(about)
+    click.echo()
+    show(_slots(plan))
+    click.echo()
+    show(fitting(_models(plan, servables), lambda: _models_narrow(plan, servables)))
+    if plan.notes or said:
+        click.echo()
+    for kind, lines in (("note", plan.notes), ("hint", said)):
+        for line in lines:
+            show(Text(f"{kind}: {line}"))
+
+
+def _slots(plan: Plan) -> Table:
+    named = any(device.kind == "gpu" for device in plan.devices)
+    table = new_table(["SLOT", "DEVICE", *(["UUID", "NAME", ">MEMORY"] if named else []), "MODELS"])
+    for slot, (device, models) in enumerate(zip(plan.devices, plan.placement, strict=True)):
+        uuids = ", ".join(map(short_uuid, device.uuids)) or "–"
+        about = [uuids, device.name, size(device.memory_bytes)] if named else []
+        table.add_row(str(slot), device.label, *about, ", ".join(models) or "–")
+    return table
+
+
+def _models(plan: Plan, servables: dict[str, Servable]) -> Table:
+    table = new_table(["MODEL", ">SIZE", "SLOTS", "IS", "PATH"])
+    for model in plan.models:
+        table.add_row(*_model(plan, model.name), _is(servables[model.name]), model.path)
+    return table
+
+
+def _models_narrow(plan: Plan, servables: dict[str, Servable]) -> Table:
+    table = new_table(["MODEL\n", ">SIZE\n", "SLOTS\n", "IS\npath"])
+    for model in plan.models:
+        table.add_row(*_model(plan, model.name), _is(servables[model.name]).append(f"\n{model.path}", "default"))
+    return table
+
+
+def _model(plan: Plan, name: str) -> tuple[str, str, str]:
+    slots = [str(slot) for slot, models in enumerate(plan.placement) if name in models]
+    return name, size(plan.model_bytes[name] or None), ", ".join(slots)
+
+
+def _is(servable: Servable) -> Text:
+    return Text(servable.kind, "red" if servable.problem else "")
+
+
+def _values(
+    plan: Plan, servables: dict[str, Servable], tensorflow: str | None, missing: Sequence[str], said: Sequence[str]
+) -> dict[str, Any]:
+    slots = zip(plan.devices, plan.placement, strict=True)
+    return {
+        "endpoint": plan.endpoint,
+        "listen": list(plan.listen),
+        "lanes": plan.lanes,
+        "tensorflow": tensorflow,
+        "slots": [
+            {"slot": slot, **asdict(device), "models": list(models)} for slot, (device, models) in enumerate(slots)
+        ],
+        "models": [
+            {
+                "name": model.name,
+                "path": model.path,
+                "size_bytes": plan.model_bytes[model.name],
+                "slots": [slot for slot, models in enumerate(plan.placement) if model.name in models],
+                "kind": servables[model.name].kind,
+                "problem": servables[model.name].problem or None,
+            }
+            for model in plan.models
+        ],
+        "problems": list(missing),
+        "notes": list(plan.notes),
+        "hints": list(said),
+    }

@@ -1,0 +1,255 @@
+"""The command line against a real pool: each command is a process, as a shell would start it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness import PoolProcess, alive, children, pool_process, stub_config
+
+TIMEOUT_S = 60.0
+
+BROKEN = """
+[[model]]
+name = "echo"
+path = "stub:echo"
+devices = "all"
+[[model]]
+name = "faults"
+path = "stub:faults"
+devices = "all"
+[[model]]
+name = "counter"
+path = "stub:counter"
+devices = "all"
+[[model]]
+name = "broken"
+path = "stub:cannot-load"
+"""
+
+
+def command(pool: PoolProcess | None, *argv: str) -> list[str]:
+    endpoint = [] if pool is None else ["--endpoint", pool.endpoint]
+    return [sys.executable, "-P", "-m", "pool", *argv, *endpoint]
+
+
+def run(pool: PoolProcess | None, *argv: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[str]":
+    environ = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    done = subprocess.run(command(pool, *argv), input=stdin, capture_output=True, timeout=TIMEOUT_S, env=environ)
+    assert b"Traceback" not in done.stderr, done.stderr.decode()
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def output(pool: PoolProcess | None, *argv: str, stdin: bytes = b"") -> str:
+    done = run(pool, *argv, stdin=stdin)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def failure(pool: PoolProcess | None, *argv: str) -> str:
+    """The one line of a command that must fail."""
+    done = run(pool, *argv)
+    assert done.returncode == 1, done
+    assert done.stderr.startswith("pool: ")
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+@pytest.fixture(scope="module")
+def half() -> Iterator[PoolProcess]:
+    """A pool of which one of two slots is FATAL."""
+    with pool_process(stub_config('ready = "any"', models=BROKEN)) as running:
+        running.await_log("FATAL")
+        yield running
+
+
+# --- status and models
+
+
+def test_status(pool: PoolProcess) -> None:
+    lines = output(pool, "status").splitlines()
+    assert lines[0].startswith(f"pool 0.1.0 at {pool.endpoint}, pid {pool.pid}, up ")
+    assert lines[0].endswith(": SERVING")
+    assert lines[3].split() == ["SLOT", "DEVICE", "PID", "INC.", "STATE", "DOING", "JOBS", "MEMORY", "MODELS"]
+    rows = [line.split() for line in lines[4:6]]
+    assert [row[:2] for row in rows] == [["0", "cpu:0"], ["1", "cpu:1"]]
+    assert sorted(int(row[2]) for row in rows) == pool.workers()
+    assert all(row[3:6] == ["1", "READY", "idle"] for row in rows)
+    assert "\x1b" not in "".join(lines)
+
+
+def test_status_as_json(pool: PoolProcess) -> None:
+    found = json.loads(output(pool, "status", "--json"))
+    assert found["pid"] == pool.pid
+    assert [slot["state"] for slot in found["slots"]] == ["READY", "READY"]
+
+
+def test_status_shows_what_runs_now(pool: PoolProcess) -> None:
+    with pool.client() as client:
+        future = client.submit("faults", 3.0, signature="sleep")
+        shown = output(pool, "status")
+        assert "1 job: 0 queued, 1 running" in shown
+        assert "running faults for " in shown
+        future.result(10)
+
+
+def test_status_says_why_a_slot_is_fatal(half: PoolProcess) -> None:
+    lines = output(half, "status").splitlines()
+    assert lines[-1].startswith(("slot 0 is FATAL: ", "slot 1 is FATAL: "))
+    assert "cannot-load" in lines[-1]
+
+
+def test_models(half: PoolProcess) -> None:
+    lines = output(half, "models").splitlines()
+    assert lines[1:3] == ["  stub:echo", "  serving_default     in   x: float32 of any shape"]
+    assert "  no worker has loaded it; `pool status` says why" in lines
+    assert any(line.startswith("counter  ") and "stateful" in line for line in lines)
+    names = [model["name"] for model in json.loads(output(half, "models", "--json"))]
+    assert set(names) == {"echo", "faults", "counter", "broken"}
+
+
+# --- submit
+
+
+def test_submit(pool: PoolProcess, tmp_path: Path) -> None:
+    assert output(pool, "submit", "echo", "--input", "[1, 2.5]") == "x float32 [2]: [1. , 2.5]\n"
+    assert output(pool, "submit", "echo", "--input", "x=3") == "x float32 []: 3.0\n"
+    text = ["submit", "echo", "--signature", "string", "--input"]
+    assert output(pool, *text, "import os") == "x string []: import os\n"
+    (tmp_path / "code").write_bytes(b"\xff\x00")
+    blob = json.loads(output(pool, *text, f"x=@{tmp_path}/code", "--json"))
+    assert blob == {"outputs": {"x": {"dtype": "string", "shape": [], "values": {"b64": "/wA="}}}}
+    assert output(pool, *text, "@-", stdin=b"from stdin") == "x string []: from stdin\n"
+
+
+def test_submit_an_array_from_a_file(pool: PoolProcess, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array([[1, np.nan], [np.inf, -2]], np.float32))
+    found = json.loads(output(pool, "submit", "echo", "--input", f"x=@{tmp_path}/x.npy", "--json"))
+    assert found["outputs"]["x"] == {"dtype": "float32", "shape": [2, 2], "values": [[1, "NaN"], ["Infinity", -2]]}
+
+
+def test_submit_with_words_that_cannot_be_right(pool: PoolProcess) -> None:
+    for words, reason in (("y=1", "no input 'y'; there are: x"), ("hello", "'hello' is not JSON")):
+        done = run(pool, "submit", "echo", "--input", words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert reason in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+def test_submit_says_what_the_pool_says(pool: PoolProcess) -> None:
+    assert "did you mean 'echo'?" in failure(pool, "submit", "ecko", "--input", "1")
+    assert "did you mean 'string'?" in failure(pool, "submit", "echo", "--signature", "sting", "--input", "1")
+    assert "has several signatures" in failure(pool, "submit", "faults")
+    assert "no output 'y'" in failure(pool, "submit", "echo", "--input", "1", "--output", "y")
+    assert failure(pool, "submit", "faults", "--signature", "fail", "--input", "text=boom") == "pool: boom\n"
+    late = ["submit", "faults", "--signature", "sleep", "--input", "2", "--timeout", "0.2"]
+    assert "s ended while it ran" in failure(pool, *late)
+
+
+def test_submit_to_a_model_that_no_worker_can_load(half: PoolProcess) -> None:
+    assert "no worker is left for model 'broken'" in failure(half, "submit", "broken", "--input", "1")
+
+
+def test_submit_waits_for_a_pool_that_is_on_its_way() -> None:
+    pool = PoolProcess(stub_config()).start()
+    try:
+        pool.await_log("pool at")
+        assert output(pool, "submit", "echo", "--input", "1") == "x float32 []: 1.0\n"
+        assert pool.await_ready().stop() == 0
+    finally:
+        pool.kill()
+
+
+def test_submit_does_not_wait_longer_than_its_timeout() -> None:
+    models = '[[model]]\nname = "slow"\npath = "stub:load-hang"\n'
+    pool = PoolProcess(stub_config(devices='["cpu"]', models=models)).start()
+    try:
+        pool.await_log("LOADING")
+        assert "model slow was not loaded within 0.5 s (slot 0: LOADING" in failure(
+            pool, "submit", "slow", "--input", "1", "--timeout", "0.5"
+        )
+        assert pool.stop() == 0
+    finally:
+        pool.kill()
+
+
+# --- bench
+
+
+def test_bench(pool: PoolProcess) -> None:
+    lines = output(pool, "bench", "echo", "--jobs", "200", "--warmup", "0", "--rows", "4").splitlines()
+    assert lines[0] == "echo serving_default: 16 in flight, 4 rows a job"
+    assert lines[1].startswith("200 jobs in ")
+    rate, rows, *latencies, errors = (float(word.replace(",", "")) for word in lines[4].split())
+    assert rows == pytest.approx(4 * rate, rel=0.02)
+    assert latencies == sorted(latencies)
+    assert errors == 0
+
+
+def test_bench_as_json(pool: PoolProcess) -> None:
+    argv = ["--duration", "0.5", "--warmup", "0", "--in-flight", "4", "--input", "[1, 2]", "--json"]
+    found = json.loads(output(pool, "bench", "echo", *argv))
+    assert found["jobs"] > 0
+    assert found["rows"] == 2
+    assert found["seconds"] == pytest.approx(0.5, abs=0.01)
+    assert found["errors"] == {}
+    latency = found["latency_ms"]
+    assert 0 < latency["p50"] <= latency["p90"] <= latency["p99"] <= latency["p99.9"] <= latency["max"]
+
+
+def test_bench_counts_errors_and_fails_if_there_is_nothing_else(pool: PoolProcess) -> None:
+    done = run(pool, "bench", "faults", "--signature", "fail", "--input", "text=boom", "--jobs", "20", "--warmup", "0")
+    assert done.returncode == 1
+    assert "20 ModelFailed, the last: boom" in done.stdout
+    assert done.stderr == "pool: every job failed (ModelFailed)\n"
+
+
+def test_bench_says_at_once_what_the_caller_got_wrong(pool: PoolProcess) -> None:
+    assert "did you mean 'echo'?" in failure(pool, "bench", "ecko")
+    assert "has several signatures" in failure(pool, "bench", "faults")
+
+
+def test_ctrl_c_ends_a_benchmark_with_what_was_measured(pool: PoolProcess) -> None:
+    argv = command(pool, "bench", "echo", "--duration", "50", "--warmup", "0", "--json")
+    with pool.client() as client:
+        before = client.status()["answered"].get("done", 0)
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            for _ in range(200):
+                if client.status()["answered"].get("done", 0) > before + 50:
+                    break
+                threading.Event().wait(0.1)
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=20)
+        finally:
+            process.kill()
+            process.wait(10)
+    assert (process.returncode, err) == (0, "")
+    found = json.loads(out)
+    assert found["jobs"] > 20
+    assert found["ended_early"] == "interrupted"
+    assert found["seconds"] < 40
+
+
+# --- stop
+
+
+def test_stop_and_what_follows() -> None:
+    with pool_process(stub_config()) as pool:
+        workers = children(pool.pid)
+        assert output(pool, "stop") == f"stopped (pid {pool.pid})\n"
+        assert pool.wait(10) == 0
+        assert not any(alive(pid) for pid in workers)
+        assert "no pool runs at" in failure(pool, "stop")
+        assert f"no pool answers at {pool.endpoint}" in failure(pool, "status")
+
+
+def test_check_notices_a_pool_that_runs(pool: PoolProcess) -> None:
+    assert f"a pool runs at this endpoint now (pid {pool.pid})" in output(None, "check", "--config", str(pool.config))

@@ -1,0 +1,232 @@
+"""Commands that need no pool, and the exit statuses of all."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pool.cli import main
+
+FAKES = Path(__file__).parents[1] / "fakes"
+NOWHERE = "ipc:///nowhere/at/all.sock"
+
+
+@pytest.fixture
+def pool(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs a command line: its exit status, stdout and stderr."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def run(*argv: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as caught:
+            main(list(argv))
+        out, err = capsys.readouterr()
+        code = caught.value.code
+        assert isinstance(code, int)
+        return code, out, err
+
+    return run
+
+
+@pytest.fixture
+def eight_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FAKES))
+    monkeypatch.delitem(sys.modules, "pynvml", raising=False)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Any:
+    def write(text: str) -> str:
+        # pytest's own folders are too deep for the path of a socket.
+        socket = f"{tempfile.gettempdir()}/pool-check-test.sock"
+        (tmp_path / "config.toml").write_text(text.replace("@endpoint@", f"ipc://{socket}"))
+        return str(tmp_path / "config.toml")
+
+    return write
+
+
+TWO_STUBS = """
+[pool]
+endpoint = "@endpoint@"
+devices = ["cpu", "cpu"]
+[[model]]
+name = "a"
+path = "stub:echo"
+[[model]]
+name = "b"
+path = "stub:echo"
+devices = "all"
+"""
+
+# --- exit statuses
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["nonsense"],
+        ["status", "--nonsense"],
+        ["submit"],
+        ["submit", "m", "--timeout", "0"],
+        ["bench", "m", "--in-flight", "0"],
+        ["bench", "m", "--duration", "0"],
+        ["bench", "m", "--jobs", "many"],
+        ["check", "--config", "/no/such/file"],
+    ],
+)
+def test_a_usage_error_is_2(pool: Any, argv: list[str]) -> None:
+    status, out, err = pool(*argv)
+    assert (status, out) == (2, "")
+    assert err.startswith("Usage: pool")
+
+
+@pytest.mark.parametrize("command", ["status", "submit"])
+def test_without_a_pool_it_is_1_with_one_line(pool: Any, command: str) -> None:
+    status, out, err = pool(command, *(["m"] if command == "submit" else []), "--endpoint", NOWHERE)
+    assert (status, out) == (1, "")
+    assert err.startswith(f"pool: no pool answers at {NOWHERE}")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["status", "models", "devices", "check", "submit", "bench", "demo"])
+def test_help_and_what_it_does_not_import(command: str) -> None:
+    """Help is quick: neither TensorFlow nor numpy is loaded for it."""
+    code = f"""if True:
+        import sys
+        from pool.cli import main
+        try:
+            main(["{command}", "--help"])
+        finally:
+            assert not {{"tensorflow", "numpy", "workers"}} & set(sys.modules)
+    """
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"Usage: pool {command}")
+
+
+# --- check
+
+
+def test_check_prints_the_plan(pool: Any, config: Any) -> None:
+    path = config(TWO_STUBS)
+    status, out, err = pool("check", "--config", path)
+    assert (status, err) == (0, "")
+    lines = [line.split() for line in out.splitlines()]
+    assert ["0", "cpu:0", "a,", "b"] in lines
+    assert ["1", "cpu:1", "b"] in lines
+    assert ["a", "–", "0", "a", "stub", "for", "tests", "stub:echo"] in lines
+    assert 'hint: devices = "auto" puts a on 1 of 2 devices; devices = "all" puts a model on every one' in out
+    assert out.endswith(f"fine: `pool start --config {path}` would serve this\n")
+
+
+def test_check_as_json(pool: Any, config: Any) -> None:
+    status, out, _ = pool("check", "--config", config(TWO_STUBS), "--json")
+    found = json.loads(out)
+    assert status == 0
+    assert [slot["models"] for slot in found["slots"]] == [["a", "b"], ["b"]]
+    assert [model["slots"] for model in found["models"]] == [[0], [0, 1]]
+    assert found["problems"] == []
+
+
+def test_check_of_the_built_in_configuration(pool: Any) -> None:
+    status, out, _ = pool("check", "--json")
+    found = json.loads(out)
+    assert [(model["name"], model["kind"]) for model in found["models"]] == [("digits", "a SavedModel")]
+    assert status == (0 if found["tensorflow"] else 1)
+
+
+def test_check_refuses_with_every_mistake(pool: Any, config: Any) -> None:
+    status, out, err = pool("check", "--config", config('[pool]\nlanez = 2\ndevices = "gpu"\n'))
+    assert (status, out) == (2, "")
+    assert "[pool] lanez" in err
+    assert "[pool] devices" in err
+    assert "Traceback" not in err
+
+
+def test_check_says_what_cannot_be_served(pool: Any, config: Any, tmp_path: Path) -> None:
+    for name in ("empty", "versions/1", "versions/12", "good"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "versions/1/saved_model.pb").touch()
+    (tmp_path / "versions/12/saved_model.pb").touch()
+    (tmp_path / "good/saved_model.pbtxt").touch()
+    (tmp_path / "model.h5").touch()
+    models = "".join(f'[[model]]\nname = "{n[:4]}"\npath = "{n}"\n' for n in ("empty", "versions", "good", "model.h5"))
+    status, out, err = pool(
+        "check", "--config", config(f'[pool]\nendpoint = "@endpoint@"\ndevices = ["cpu"]\n{models}')
+    )
+    assert status == 1
+    assert err.startswith("pool: this pool would not serve: model empt: ")
+    assert "there is no saved_model.pb in it" in err
+    assert f"give one of them: {tmp_path}/versions/12" in err
+    assert "model mode: " in err
+    assert "model good: " not in err
+    assert "a SavedModel" in out
+    assert "fine" not in out
+
+
+def test_check_says_when_tensorflow_is_missing(pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pool.cli.check.installed_tensorflow", lambda: None)
+    status, out, err = pool("check")
+    assert status == 1
+    assert "not installed" in out
+    assert "pip install 'tf-worker-pool[worker]'" in err
+
+
+@pytest.mark.usefixtures("eight_gpus")
+def test_check_with_gpus(pool: Any, config: Any) -> None:
+    text = '[pool]\nendpoint = "@endpoint@"\n[[model]]\nname = "a"\npath = "stub:echo"\nreplicas = 7\n'
+    status, out, _ = pool("check", "--config", config(text))
+    assert status == 0
+    assert "puts a on 7 of 8 devices" in out
+    assert "no worker is started on gpu:7: no model is placed there" in out
+    assert "GPU-1a000000" in out
+
+
+# --- devices
+
+
+@pytest.mark.usefixtures("eight_gpus")
+def test_devices_lists_the_gpus(pool: Any) -> None:
+    status, out, err = pool("devices")
+    assert (status, err) == (0, "")
+    row = out.splitlines()[5]
+    about = "4 NVIDIA A100-SXM4-40GB GPU-88000000-0000-4000-8000-000000000000 0000:88:00.0 1.0 of 40.0 GiB"
+    assert " ".join(row.split()) == about
+    assert 'devices = "auto" makes 8 slots: gpu:0, gpu:1' in out
+
+
+@pytest.mark.usefixtures("eight_gpus")
+def test_devices_numbers_what_the_pool_may_use(pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,4")
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    monkeypatch.setenv("COLUMNS", "80")
+    status, out, _ = pool("devices")
+    lines = out.splitlines()
+    assert status == 0
+    assert max(map(len, lines)) <= 80
+    assert lines[3].split()[0] == "GPU-89000000-0000-4000-8000-000000000000"
+    assert [line.split()[0] for line in lines[2:18:2]] == ["0", "1", *["–"] * 6]
+    assert "CUDA_VISIBLE_DEVICES=5,4 lets a pool use 2 of 8 GPUs" in out
+    assert 'devices = "auto" makes 2 slots: gpu:0, gpu:1' in out
+
+
+@pytest.mark.usefixtures("eight_gpus")
+def test_devices_as_json(pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    found = json.loads(pool("devices", "--json")[1])
+    assert len(found["gpus"]) == 8
+    assert found["usable"] == []
+    assert [device["label"] for device in found["auto"]] == ["cpu:0", "cpu:1"]
+    assert found["environment"]["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_devices_without_nvml_says_why(pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    status, out, _ = pool("devices")
+    assert status == 0
+    assert "no GPU is used: NVML's Python module is not installed" in out
+    assert 'devices = "auto" makes 2 slots: cpu:0, cpu:1' in out

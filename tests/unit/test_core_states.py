@@ -1,0 +1,109 @@
+"""The tables of jobs and slots: every step that is in them works, every other one raises and changes nothing."""
+
+from enum import Enum
+from itertools import product
+
+import pytest
+
+from pool.core.jobs import FINISHED, JOB_STEPS, Batch, IllegalStep, Job, JobState
+from pool.core.slots import ALIVE, SLOT_STEPS, Slot, SlotState
+
+
+def job_in(state: JobState) -> Job:
+    return Job(b"client", 7, "m", 5.0, 1, "payload", 0.0, state)
+
+
+JOB_PAIRS = [(a, b, b in JOB_STEPS[a]) for a, b in product(JobState, JobState)]
+SLOT_PAIRS = [(a, b, b in SLOT_STEPS[a]) for a, b in product(SlotState, SlotState)]
+
+
+def named(value: object) -> str | None:
+    return value.name if isinstance(value, Enum) else None
+
+
+@pytest.mark.parametrize(("before", "after"), [pair[:2] for pair in JOB_PAIRS if pair[2]], ids=named)
+def test_a_job_takes_every_step_of_its_table(before: JobState, after: JobState) -> None:
+    job = job_in(before)
+    job.become(after)
+    assert job.state is after
+
+
+@pytest.mark.parametrize(("before", "after"), [pair[:2] for pair in JOB_PAIRS if not pair[2]], ids=named)
+def test_a_job_takes_no_other_step(before: JobState, after: JobState) -> None:
+    job = job_in(before)
+    with pytest.raises(IllegalStep, match=rf"job 7: {before.name} → {after.name}"):
+        job.become(after)
+    assert job.state is before
+
+
+@pytest.mark.parametrize(("before", "after"), [pair[:2] for pair in SLOT_PAIRS if pair[2]], ids=named)
+def test_a_slot_takes_every_step_of_its_table(before: SlotState, after: SlotState) -> None:
+    slot = Slot(3, ("m",), before, since=1.0, reason="old")
+    slot.become(after, 2.0, "new")
+    assert (slot.state, slot.since, slot.reason) == (after, 2.0, "new")
+
+
+@pytest.mark.parametrize(("before", "after"), [pair[:2] for pair in SLOT_PAIRS if not pair[2]], ids=named)
+def test_a_slot_takes_no_other_step(before: SlotState, after: SlotState) -> None:
+    slot = Slot(3, ("m",), before, since=1.0, reason="old")
+    with pytest.raises(IllegalStep, match=rf"slot 3: {before.name} → {after.name}"):
+        slot.become(after, 2.0, "new")
+    assert (slot.state, slot.since, slot.reason) == (before, 1.0, "old")
+
+
+@pytest.mark.parametrize("states", [JobState, SlotState])
+def test_every_state_has_a_meaning_of_its_own(states: type[Enum]) -> None:
+    # Two members with one value would be one member under two names: `__members__` shows both.
+    assert len(states.__members__) == len(list(states))
+    for state in states:
+        assert len(state.value.split()) >= 2
+
+
+def test_the_tables_have_a_row_for_every_state() -> None:
+    assert set(JOB_STEPS) == set(JobState)
+    assert set(SLOT_STEPS) == set(SlotState)
+
+
+def test_a_finished_job_is_finished_for_ever() -> None:
+    assert {JobState.DONE, JobState.FAILED, JobState.EXPIRED, JobState.CANCELLED} == FINISHED
+
+
+def test_a_seat_without_a_process_is_not_alive() -> None:
+    assert set(SlotState) - ALIVE == {SlotState.STOPPED, SlotState.BACKOFF, SlotState.FATAL}
+
+
+def test_no_state_of_a_live_worker_leads_to_a_spawn() -> None:
+    """A second process on the device would be in the way of the first."""
+    assert not [state for state in ALIVE if SlotState.STARTING in SLOT_STEPS[state]]
+
+
+def test_a_slot_can_come_from_every_state_to_every_one_that_it_may_need() -> None:
+    reachable = {SlotState.STOPPED}
+    while new := {after for state in reachable for after in SLOT_STEPS[state]} - reachable:
+        reachable |= new
+    assert reachable == set(SlotState)
+
+
+def test_seating_forgets_the_former_worker() -> None:
+    slot = Slot(0, ("m",), SlotState.BACKOFF, incarnation=4, pid=12, lanes=2, idle_lanes=[0], killed_for="hung")
+    slot.batches[1] = Batch(1, "m", 0, 4, 1, 0.0, ())
+    slot.seat(5)
+    assert slot.incarnation == 5
+    assert (slot.pid, slot.lanes, slot.idle_lanes, slot.batches, slot.loaded) == (None, 0, [], {}, {})
+    assert slot.killed_for is None
+
+
+def test_a_batch_is_wanted_while_one_of_its_jobs_is() -> None:
+    first, second = job_in(JobState.LEASED), job_in(JobState.LEASED)
+    batch = Batch(1, "m", 0, 1, 0, 0.0, (first, second))
+    first.become(JobState.CANCELLED)
+    assert batch.wanted
+    second.become(JobState.EXPIRED)
+    assert not batch.wanted
+
+
+def test_a_job_tells_its_story_in_seconds_since_it_came() -> None:
+    job = Job(b"client", 7, "m", 5.0, 1, "payload", arrived=100.0)
+    job.note(100.25, "leased")
+    assert job.story == ["0.250 s leased"]
+    assert (job.key, job.deadline) == ((b"client", 7), 105.0)
