@@ -166,7 +166,7 @@ class Machine:
         return jobs[::-1]
 
     def _lost(self, job: Job, slot: Slot, death: str, now: float, gone: bool) -> None:
-        """LEASED → QUEUED, if another may run it: not where the model keeps state, nor beside a worker not seen gone."""
+        """LEASED → QUEUED, unless the model keeps state, the attempts are spent or its worker is not seen to be gone."""
         job.note(now, f"lost: {death}")
         if slot.loaded[job.model].stateful:
             text = "the model keeps state and the job may have started, so it is not run again"
@@ -213,7 +213,8 @@ class Machine:
         """QUEUED or LEASED → EXPIRED; a run under way goes on and its answer is dropped."""
         where = "in the queue" if job.state is JobState.QUEUED else "while it ran"
         self._forget(job, JobState.EXPIRED)
-        text = f"the timeout of {job.timeout_s:.3g} s ended {where}; {_story(job)}".removesuffix("; ")
+        # The client sends what is left of its timeout, so the number here is not the one that its caller gave.
+        text = f"the timeout ended {where}, {job.timeout_s:.3g} s after the job came; {_story(job)}".removesuffix("; ")
         self._answer(job.client, job.number, told.Failed(Fault.DEADLINE_EXCEEDED, text))
 
     # --- dispatch -----------------------------------------------------------------------------------------------

@@ -131,7 +131,7 @@ class Simulation(Body):
     ],
 )
 def test_every_job_is_answered_exactly_once(jobs: int, weather: Weather, seed: int) -> None:
-    policy = Policy(hung_after_s=2.0, restart_intensity=10_000, backoff_max_s=1.0, max_attempts=3)
+    policy = Policy(hung_after_s=2.0, restart_intensity=10_000, backoff_max_s=1.0, max_attempts=2)
     simulation = Simulation(8, policy, weather, seed)
     simulation.run(jobs)
 

@@ -137,11 +137,12 @@ def test_no_signature(refusal, tmp_path):
     assert "save it with signatures=" in refusal(tmp_path / "bare")
 
 
-def test_a_gpu_worker_without_a_gpu_says_what_to_install(session_settings):
+def test_a_gpu_worker_without_a_gpu_says_what_to_install(session_settings, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-promised")
     with pytest.raises(WrongDevices) as caught:
         TensorFlowBackend(session_settings, gpus=1)
     text = str(caught.value)
     assert "sees 0 GPUs, this worker was promised 1" in text
-    assert "CUDA_VISIBLE_DEVICES is ''" in text
+    assert "CUDA_VISIBLE_DEVICES is 'GPU-promised'" in text
     assert "pip install 'tf-worker-pool[gpu]'" in text
     assert "\n" not in text

@@ -184,11 +184,14 @@ def test_a_slot_that_was_fatal_before_does_not_make_the_end_a_failure() -> None:
 
 
 def test_a_stop_before_readiness_never_says_ready() -> None:
-    driver = Driver(["m"], ["m"])
+    driver = Driver(["m"], ["m"], drain_timeout_s=300.0)
     driver.start()
     driver.up(0)
+    driver.submit(timeout_s=1000.0)
+    driver.submit(timeout_s=1000.0)
     driver.feed(STOP)
-    driver.die(1, restartable=False)
+    driver.pass_time(100.0)
+    assert (driver.state(0), driver.state(1)) == (SlotState.READY, SlotState.FATAL)
     assert every(driver.log, do.PoolReady) == []
 
 

@@ -103,9 +103,9 @@ def test_what_is_said_twice_counts_once() -> None:
     assert driver.hello(0) + driver.ready(0, lanes=2) == []
 
 
-@pytest.mark.parametrize(("slot", "incarnation"), [(0, 0), (0, 2), (1, 1), (-1, 1), (99, 1)])
+@pytest.mark.parametrize(("slot", "incarnation"), [(1, 0), (1, 2), (0, 1), (-1, 1), (99, 1)])
 def test_nobody_may_speak_for_a_worker_that_does_not_sit_there(slot: int, incarnation: int) -> None:
-    driver = Driver(["m"], [])
+    driver = Driver([], ["m"])
     driver.start()
     for event in (
         told.WorkerSpawned(slot, incarnation, 77),
@@ -116,7 +116,15 @@ def test_nobody_may_speak_for_a_worker_that_does_not_sit_there(slot: int, incarn
         told.WorkerExited(slot, incarnation, told.Death("SIGKILL", restartable=True)),
     ):
         assert driver.feed(event) == []
-    assert driver.state(0) is SlotState.STARTING
+    assert driver.state(1) is SlotState.STARTING
+
+
+def test_a_beat_before_hello_is_dropped() -> None:
+    driver = Driver(["m"], import_timeout_s=20.0)
+    driver.start()
+    driver.beat(0, Phase.LOADING, "m")
+    driver.hello(0)
+    assert "was still importing within 20 s" in one(driver.pass_time(20.0), do.KillWorker).reason
 
 
 # --- a worker that hangs ------------------------------------------------------------------------------------------
