@@ -166,7 +166,7 @@ class Machine:
         return jobs[::-1]
 
     def _lost(self, job: Job, slot: Slot, death: str, now: float, gone: bool) -> None:
-        """LEASED → QUEUED, unless the model keeps state, the attempts are spent or its worker is not seen to be gone."""
+        """LEASED → QUEUED, or the reason why the job must not run again; `gone`: the exit of its worker was seen."""
         job.note(now, f"lost: {death}")
         if slot.loaded[job.model].stateful:
             text = "the model keeps state and the job may have started, so it is not run again"

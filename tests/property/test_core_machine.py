@@ -5,10 +5,12 @@ The rules are the outside: the fake body obeys the core, and each rule is one th
 
 import math
 import random
+from collections.abc import Callable
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from simulation.body import HOPELESS, SIGSEGV, STOPPED, Body, Worker
 
 from pool.core import events as told
@@ -28,9 +30,11 @@ POLICIES = (
     Policy(max_jobs=12, max_attempts=1, restart_intensity=1, hung_after_s=4.0, ready_needs_all=False),
     Policy(max_jobs=30, max_attempts=4, restart_intensity=50, backoff_max_s=1.0, drain_timeout_s=3.0),
 )
-CLIENTS = st.sampled_from([b"a", b"b", b"c"])
-MODELS = st.sampled_from(["pure", "pure", "counter", "counter", "other", "unknown"])
-TIMEOUTS = st.sampled_from([None, None, 0.0, 0.5, 3.0, 30.0, 300.0, math.nan, math.inf, -1.0])
+CLIENTS = (b"a", b"b", b"c")
+MODELS = ("pure", "pure", "counter", "counter", "other", "unknown")
+TIMEOUTS = (None, None, 0.0, 0.5, 3.0, 30.0, 300.0, math.nan, math.inf, -1.0)
+PAUSES_S = (0.0, 0.01, 0.3, 1.0, 3.0, 11.0, 70.0)
+clients, models, timeouts_s = map(st.sampled_from, (CLIENTS, MODELS, TIMEOUTS))
 PICK = st.integers(0, 1 << 16)
 SLACK_S = 1e-6
 
@@ -62,29 +66,29 @@ class Outside(RuleBasedStateMachine):
 
     # --- clients --------------------------------------------------------------------------------------------------
 
-    @rule(client=CLIENTS, model=MODELS, timeout_s=TIMEOUTS, size_bytes=st.integers(0, 60))
+    @rule(client=clients, model=models, timeout_s=timeouts_s, size_bytes=st.integers(0, 60))
     def submit(self, client: bytes, model: str, timeout_s: float | None, size_bytes: int) -> None:
         self.numbers += 1
         self.body.submit(client, self.numbers, model, timeout_s, size_bytes)
 
-    @rule(client=CLIENTS, model=MODELS, count=st.integers(2, 8))
+    @rule(client=clients, model=models, count=st.integers(2, 8))
     def submit_many(self, client: bytes, model: str, count: int) -> None:
         for _ in range(count):
             self.submit(client, model, 30.0, 1)
 
-    @precondition(lambda self: self.body.ledger.records)
-    @rule(pick=PICK, model=MODELS, timeout_s=TIMEOUTS)
+    @rule(pick=PICK, model=models, timeout_s=timeouts_s)
     def use_a_number_again(self, pick: int, model: str, timeout_s: float | None) -> None:
-        record = self.body.ledger.records[-1 - pick % min(5, len(self.body.ledger.records))]
-        self.body.submit(record.client, record.number, model, timeout_s, 1)
+        if (recent := self.body.ledger.records[-5:]) != []:
+            record = recent[pick % len(recent)]
+            self.body.submit(record.client, record.number, model, timeout_s, 1)
 
-    @precondition(lambda self: self.body.ledger.records)
     @rule(pick=PICK)
     def cancel(self, pick: int) -> None:
-        record = self.body.ledger.records[-1 - pick % min(20, len(self.body.ledger.records))]
-        self.body.feed(told.JobCancelled(record.client, record.number))
+        if (recent := self.body.ledger.records[-20:]) != []:
+            record = recent[pick % len(recent)]
+            self.body.feed(told.JobCancelled(record.client, record.number))
 
-    @rule(client=CLIENTS)
+    @rule(client=clients)
     def client_goes(self, client: bytes) -> None:
         self.body.feed(told.ClientGone(client))
 
@@ -140,6 +144,11 @@ class Outside(RuleBasedStateMachine):
         if (worker := self.worker(pick)) is not None:
             self.body.exit(worker, SIGSEGV)
 
+    @rule(pick=PICK)
+    def dies_while_it_runs(self, pick: int) -> None:
+        if (found := self.running(pick)) is not None:
+            self.body.exit(found[0], SIGSEGV)
+
     @rule(pick=PICK, chance=st.integers(0, 4))
     def dies_for_good(self, pick: int, chance: int) -> None:
         if chance == 0 and (worker := self.worker(pick)) is not None:
@@ -184,7 +193,7 @@ class Outside(RuleBasedStateMachine):
 
     # --- time -----------------------------------------------------------------------------------------------------
 
-    @rule(seconds=st.sampled_from([0.0, 0.01, 0.3, 1.0, 3.0, 11.0, 70.0]))
+    @rule(seconds=st.sampled_from(PAUSES_S))
     def time_passes(self, seconds: float) -> None:
         self.body.pass_time(seconds)
 
@@ -258,3 +267,40 @@ Outside.TestCase.settings = settings(
     suppress_health_check=[HealthCheck.too_slow],
 )
 TestTheCoreKeepsItsPromises = Outside.TestCase
+
+
+@pytest.mark.parametrize("seed", range(90))
+def test_the_core_keeps_its_promises_on_a_long_walk(seed: int) -> None:
+    """The same rules by chance alone: hundreds of steps, and more work and deaths than Hypothesis would think of."""
+    rng = random.Random(seed)
+    outside = Outside()
+    outside.begin(placement=PLACEMENTS[seed % 3], policy=POLICIES[seed // 3 % 3], seed=seed)
+    steps: list[tuple[int, Callable[[], None]]] = [
+        (6, lambda: outside.all_come_up(lanes=rng.randint(1, 3))),
+        (6, lambda: outside.submit(rng.choice(CLIENTS), rng.choice(MODELS), rng.choice(TIMEOUTS), rng.randint(0, 60))),
+        (4, lambda: outside.submit_many(rng.choice(CLIENTS), rng.choice(MODELS), count=rng.randint(2, 8))),
+        (1, lambda: outside.use_a_number_again(rng.randrange(5), rng.choice(MODELS), rng.choice(TIMEOUTS))),
+        (1, lambda: outside.cancel(rng.randrange(20))),
+        (1, lambda: outside.client_goes(rng.choice(CLIENTS))),
+        (1, lambda: outside.beats(rng.randrange(9), rng.choice(list(Phase)))),
+        (6, lambda: outside.answers(rng.randrange(9))),
+        (3, lambda: outside.answers_many(count=8)),
+        (1, lambda: outside.answers_with_an_error(rng.randrange(9))),
+        (2, lambda: outside.does_as_it_was_told(rng.randrange(9))),
+        (1, lambda: outside.dies(rng.randrange(9))),
+        (2, lambda: outside.dies_while_it_runs(rng.randrange(9))),
+        (1, lambda: outside.dies_for_good(rng.randrange(9), chance=rng.randrange(30))),
+        (1, lambda: outside.answers_a_wrong_number_of_parts(rng.randrange(9), parts=rng.choice([0, 2]))),
+        (1, lambda: outside.spawning_fails(rng.random() < 0.1)),
+        (1, lambda: outside.somebody_else_speaks(rng.randint(-1, 5), rng.randint(0, 6), rng.randint(0, 99), seed % 6)),
+        (6, lambda: outside.time_passes(rng.choice(PAUSES_S))),
+        (1, lambda: outside.the_pool_sleeps(rng.choice(PAUSES_S), chance=0)),
+        (1, lambda: outside.stop_is_asked(chance=rng.randrange(20))),
+    ]
+    weights = [weight for weight, _ in steps]
+    for _, step in rng.choices(steps, weights, k=250):
+        step()
+        outside.no_job_is_overdue()
+        outside.the_core_holds_the_open_jobs_and_no_other()
+        outside.a_stop_is_over_in_time()
+    outside.teardown()

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 from simulation.body import SIGSEGV, STOPPED, Body, Worker
@@ -63,7 +64,7 @@ class Simulation(Body):
         at = 0.0
         for number in range(jobs):
             at += self.rng.expovariate(self.weather.rate)
-            self.later(at, lambda number=number: self._arrive(number))
+            self.later(at, partial(self._arrive, number))
         self._until(lambda: len(self.ledger.records) == jobs and not self.ledger.open)
         self.machine.validate()
         self.feed(told.StopAsked("the simulation is over"))

@@ -54,7 +54,7 @@ def test_a_job_that_is_put_back_is_the_next() -> None:
     backlog.validate()
 
 
-@pytest.mark.parametrize("state", sorted(FINISHED - {JobState.DONE}, key=lambda state: state.name))
+@pytest.mark.parametrize("state", sorted(FINISHED - {JobState.DONE}, key=str))
 def test_a_finished_job_leaves_nothing_behind(state: JobState) -> None:
     only = job(1, size_bytes=7)
     backlog = filled(only)
