@@ -111,6 +111,10 @@ class EndpointLock:
         except OSError as error:
             raise InvalidConfig(f"endpoint lock {self._path}: {error.strerror}") from None
 
+    def is_displaced(self) -> bool:
+        """Whether somebody removed our file and another pool has made one of this name: the socket is that pool's."""
+        return self._path.exists() and not self._is_current()
+
     def _is_current(self) -> bool:
         try:
             return os.path.samestat(os.fstat(self._fd), os.stat(self._path))

@@ -9,6 +9,7 @@ timers  ─┘             └────── spawned, died ◄────�
 import logging
 import os
 import random
+import resource
 import secrets
 import signal
 import socket
@@ -67,17 +68,21 @@ class Service:
         path = ipc_path(self._plan.endpoint)
         workers_path = path.with_name(path.name + WORKERS_SUFFIX)
         prepare_folder(path)
-        lock = EndpointLock(path)
-        try:
-            self._serve(path, workers_path, parent_fd)
-        finally:
-            path.unlink(missing_ok=True)
-            workers_path.unlink(missing_ok=True)
-            lock.release()
+        _allow_descriptors()
+        # The signals come first and go last: none may end this process between a file and its removal.
+        with _SignalPipe(self._signals) as pipe:
+            lock = EndpointLock(path)
+            try:
+                self._serve(path, workers_path, pipe, parent_fd)
+            finally:
+                if not lock.is_displaced():
+                    path.unlink(missing_ok=True)
+                    workers_path.unlink(missing_ok=True)
+                lock.release()
         assert self._stopped is not None
         return self._stopped
 
-    def _serve(self, path: Path, workers_path: Path, parent_fd: int | None) -> None:
+    def _serve(self, path: Path, workers_path: Path, pipe: "_SignalPipe", parent_fd: int | None) -> None:
         policy = self._plan.policy
         opened = wire.Opened(version("tf-worker-pool"), policy.max_bytes, policy.default_timeout_s)
         with zmq.Context() as context:
@@ -94,8 +99,7 @@ class Service:
                 self._front.bind_local(path)
                 for endpoint in self._plan.listen:
                     self._front.bind_remote(endpoint)
-                with _SignalPipe(self._signals) as pipe:
-                    self._loop(pipe, parent_fd)
+                self._loop(pipe, parent_fd)
             finally:
                 self._front.close()
                 self._back.close()
@@ -148,6 +152,8 @@ class Service:
             self._feed(event)
 
     def _feed(self, event: Event) -> None:
+        if isinstance(event, StopAsked):
+            log.info("stopping: %s; %d jobs are to be finished", event.reason, len(self._machine.backlog.jobs))
         for action in self._machine.handle(event, time.monotonic()):
             self._do(action)
 
@@ -214,6 +220,13 @@ class Service:
                 self._front.reply(question, error=f"this pool does not know how to answer {other!r:.40}")
 
 
+def _allow_descriptors() -> None:
+    """As many as this user may have: at the limit libzmq's listener aborts the process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 class _SignalPipe:
     """Signals as a readable descriptor. The handlers only queue; what was there before comes back at the end."""
 
@@ -225,7 +238,9 @@ class _SignalPipe:
         self.fd = self._reader.fileno()
 
     def __enter__(self) -> "_SignalPipe":
-        self._before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
+        # Who started the pool may have had it ignore some (nohup, a shell's background job).
+        heeded = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        self._before = {number: signal.signal(number, self._on_signal) for number in heeded}
         self._wakeup = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         return self
 

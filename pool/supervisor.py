@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ log = logging.getLogger("pool.worker")
 
 TAIL_LINES = 30
 LINE_BYTES = 4096
+LINES_A_SECOND = 100  # of each worker, in the log
+CHUNK_BYTES = 65536
 REAP_RETRY_S = 0.05
 
 
@@ -41,6 +44,9 @@ class Process:
     pidfd: int | None
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
     rest: bytes = b""
+    second: int = 0
+    budget: int = LINES_A_SECOND
+    dropped: int = 0
     ending: bool = False
 
 
@@ -67,8 +73,24 @@ class Supervisor:
     # --- orders -------------------------------------------------------------------------------------------------
 
     def spawn(self, action: SpawnWorker) -> Event:
-        ours, theirs = socket.socketpair()
+        """WorkerSpawned; or WorkerExited where the machine has no process, memory or descriptor left for one."""
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            return _not_spawned(action, error)
+        try:
+            return self._spawn(action, ours, theirs)
+        except OSError as error:
+            ours.close()
+            return _not_spawned(action, error)
+        finally:
+            theirs.close()
+
+    def _spawn(self, action: SpawnWorker, ours: socket.socket, theirs: socket.socket) -> Event:
         secret = secrets.token_bytes(32)
+        # Before the process is there: it may be gone before anything can be sent to it.
+        ours.sendall(secret)
+        ours.setblocking(False)
         launch = worker_launch(
             slot=action.slot,
             incarnation=action.incarnation,
@@ -80,42 +102,29 @@ class Supervisor:
             environ=self._environ,
             python=sys.executable,
         )
-        try:
-            popen = subprocess.Popen(
-                launch.argv,
-                env=dict(launch.env),
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                process_group=0,  # a terminal's Ctrl-C is the pool's to handle, not each worker's
-            )
-        except OSError as error:
-            ours.close()
-            death = Death(f"cannot be spawned: {error}", restartable=True)
-            return WorkerExited(action.slot, action.incarnation, death)
-        finally:
-            theirs.close()
-        ours.sendall(secret)
-        ours.setblocking(False)
-        self._expect(action.slot, action.incarnation, secret)
-        self._register(action, popen, ours)
-        return WorkerSpawned(action.slot, action.incarnation, popen.pid)
-
-    def _register(self, action: SpawnWorker, popen: "subprocess.Popen[bytes]", link: socket.socket) -> None:
+        popen = subprocess.Popen(
+            launch.argv,
+            env=dict(launch.env),
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            bufsize=0,
+            process_group=0,  # a terminal's Ctrl-C is the pool's to handle, not each worker's
+        )
         assert popen.stdout is not None
-        output = os.dup(popen.stdout.fileno())
-        popen.stdout.close()
-        os.set_blocking(output, False)
+        os.set_blocking(popen.stdout.fileno(), False)
         try:
             pidfd: int | None = os.pidfd_open(popen.pid)
         except OSError:
-            pidfd = None  # an old kernel: the link's end of file tells, `tend` reaps
-        process = Process(action.slot, action.incarnation, popen, link, output, pidfd)
+            pidfd = None  # an old kernel, or no descriptor left: the link's end of file tells, `tend` reaps
+        process = Process(action.slot, action.incarnation, popen, ours, popen.stdout.fileno(), pidfd)
         self._processes[action.slot] = process
-        for fd in (output, link.fileno(), pidfd):
+        for fd in (process.output, ours.fileno(), pidfd):
             if fd is not None:
                 self._by_fd[fd] = process
+        self._expect(action.slot, action.incarnation, secret)
+        return WorkerSpawned(action.slot, action.incarnation, popen.pid)
 
     def hang_up(self, slot: int, incarnation: int) -> None:
         """Closes the pool's end of the link: a worker that cannot be told otherwise exits by itself."""
@@ -183,11 +192,13 @@ class Supervisor:
             return
         self._read_output(process)
         if process.rest:
-            self._line(process, process.rest)
+            self._lines(process, [process.rest])
+        self._tell_dropped(process)
         for fd in (process.output, process.link.fileno(), process.pidfd):
             if fd is not None:
                 self._by_fd.pop(fd, None)
-        os.close(process.output)
+        assert process.popen.stdout is not None
+        process.popen.stdout.close()
         process.link.close()
         if process.pidfd is not None:
             os.close(process.pidfd)
@@ -198,28 +209,46 @@ class Supervisor:
     # --- output -------------------------------------------------------------------------------------------------
 
     def _read_output(self, process: Process) -> None:
-        for _ in range(16):  # a worker that prints without end must not hold the loop
-            try:
-                chunk = os.read(process.output, 65536)
-            except BlockingIOError:
-                return
-            if not chunk:
-                self._by_fd.pop(process.output, None)
-                return
-            *lines, process.rest = (process.rest + chunk).split(b"\n")
-            for line in lines:
-                self._line(process, line)
-            if len(process.rest) > LINE_BYTES:
-                self._line(process, process.rest)
-                process.rest = b""
+        """One piece a turn: a worker that prints without end must not hold the loop."""
+        try:
+            chunk = os.read(process.output, CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        if not chunk:
+            self._by_fd.pop(process.output, None)
+            return
+        *lines, process.rest = (process.rest + chunk).split(b"\n")
+        if len(process.rest) > LINE_BYTES:
+            lines.append(process.rest)
+            process.rest = b""
+        self._lines(process, lines)
 
-    def _line(self, process: Process, line: bytes) -> None:
-        text = line[:LINE_BYTES].decode(errors="replace").rstrip()
-        if is_noise(text, on_gpu=self._devices[process.slot].kind == "gpu"):
-            log.debug("slot %d | %s", process.slot, text)
-        elif text:
-            process.tail.append(text)
-            log.info("slot %d | %s", process.slot, text)
+    def _lines(self, process: Process, lines: Sequence[bytes]) -> None:
+        """Logs as many as the second allows; of the rest the last ones are kept for the case that it dies."""
+        second = int(time.monotonic())
+        if second != process.second:
+            self._tell_dropped(process)
+            process.second, process.budget = second, LINES_A_SECOND
+        on_gpu = self._devices[process.slot].kind == "gpu"
+        logged, unlogged = lines[: process.budget], lines[process.budget :]
+        process.budget -= len(logged)
+        process.dropped += len(unlogged)
+        for position, line in enumerate((*logged, *unlogged[-TAIL_LINES:])):
+            text = line[:LINE_BYTES].decode(errors="replace").rstrip()
+            noise = not text or is_noise(text, on_gpu)
+            if not noise:
+                process.tail.append(text)
+            if text and position < len(logged):
+                log.log(logging.DEBUG if noise else logging.INFO, "slot %d | %s", process.slot, text)
+
+    def _tell_dropped(self, process: Process) -> None:
+        if process.dropped:
+            log.warning("slot %d | … %d more lines", process.slot, process.dropped)
+            process.dropped = 0
+
+
+def _not_spawned(action: SpawnWorker, error: OSError) -> WorkerExited:
+    return WorkerExited(action.slot, action.incarnation, Death(f"cannot be spawned: {error}", restartable=True))
 
 
 def death_of(returncode: int, last_output: tuple[str, ...]) -> Death:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -147,6 +148,7 @@ def pool_process(config: str, environ: Mapping[str, str] | None = None) -> Itera
         yield pool
         if pool.running.poll() is None:
             assert pool.stop() == 0, pool.text()
+        shutil.rmtree(pool.folder)  # kept where something failed
     finally:
         pool.kill()
 

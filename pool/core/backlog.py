@@ -1,6 +1,6 @@
 """All jobs that are not answered yet, and the order in which they wait."""
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
 
 from pool.core.jobs import Job, JobKey, JobState
@@ -14,6 +14,8 @@ class Backlog:
     def __init__(self, models: Iterable[str]) -> None:
         self.jobs: dict[JobKey, Job] = {}
         self.size_bytes = 0
+        self.unanswered: Counter[str] = Counter()
+        """How many jobs a model has, waiting or leased."""
         self._queues: dict[str, OrderedDict[JobKey, Job]] = {model: OrderedDict() for model in models}
         self._clients: dict[bytes, set[JobKey]] = {}
 
@@ -21,6 +23,7 @@ class Backlog:
         """Takes in a new job, at the end of its model's queue."""
         self.jobs[job.key] = job
         self.size_bytes += job.size_bytes
+        self.unanswered[job.model] += 1
         self._clients.setdefault(job.client, set()).add(job.key)
         self._queues[job.model][job.key] = job
 
@@ -33,6 +36,7 @@ class Backlog:
     def put_back(self, job: Job) -> None:
         """LEASED → QUEUED, before all others: it has waited longest."""
         job.become(JobState.QUEUED)
+        job.lease = None
         queue = self._queues[job.model]
         queue[job.key] = job
         queue.move_to_end(job.key, last=False)
@@ -40,6 +44,8 @@ class Backlog:
     def finish(self, job: Job, state: JobState) -> None:
         """QUEUED or LEASED → a finished state; the job is forgotten here."""
         job.become(state)
+        job.lease = None
+        self.unanswered[job.model] -= 1
         self._queues[job.model].pop(job.key, None)
         del self.jobs[job.key]
         self.size_bytes -= job.size_bytes
@@ -66,6 +72,7 @@ class Backlog:
     def validate(self) -> None:
         """Raises AssertionError where the books do not agree."""
         assert self.size_bytes == sum(job.size_bytes for job in self.jobs.values())
+        assert +self.unanswered == Counter(job.model for job in self.jobs.values())
         waiting = {job.key for job in self.waiting()}
         for key, job in self.jobs.items():
             assert job.state in (JobState.QUEUED, JobState.LEASED), job

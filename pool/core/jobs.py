@@ -47,6 +47,7 @@ class Job:
     arrived: float
     state: JobState = JobState.QUEUED
     attempts: int = 0
+    lease: "Batch | None" = None
     story: list[str] = field(default_factory=list)
 
     @property

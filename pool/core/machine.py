@@ -60,10 +60,10 @@ class Machine:
             case told.JobArrived():
                 self._arrive(event, now)
             case told.JobCancelled():
-                self._cancel(self.backlog.jobs.get((event.client, event.job)))
+                self._cancel(self.backlog.jobs.get((event.client, event.job)), now)
             case told.ClientGone():
                 for job in self.backlog.of_client(event.client):
-                    self._cancel(job)
+                    self._cancel(job, now)
             case told.BatchDone():
                 self._batch_done(event, now)
             case told.WorkerExited():
@@ -116,10 +116,15 @@ class Machine:
             )
         return None
 
-    def _cancel(self, job: Job | None) -> None:
+    def _cancel(self, job: Job | None, now: float) -> None:
         """Nobody waits for the answer: a queued job is forgotten, the answer of a leased one will be dropped."""
-        if job is not None:
-            self._forget(job, JobState.CANCELLED)
+        if job is None:
+            return
+        batch = job.lease
+        self._forget(job, JobState.CANCELLED)
+        if batch is not None and not batch.wanted:
+            # Its budget was as long as the longest timeout of its jobs, which nobody waits out any more.
+            self.timers.advance(("batch", batch.slot, batch.number), now + self.policy.batch_budget_s([]))
 
     def _batch_done(self, event: told.BatchDone, now: float) -> None:
         slot = self.supervision.current(event.slot, event.incarnation)
@@ -145,8 +150,9 @@ class Machine:
         slot = self.supervision.current(event.slot, event.incarnation)
         if slot is None:
             return
+        held_jobs = bool(slot.batches)
         jobs = self._withdraw(slot)
-        death = self.supervision.exited(slot, event.death, now)
+        death = self.supervision.exited(slot, event.death, held_jobs, now)
         for job in jobs:
             self._lost(job, slot, death, now, gone=True)
 
@@ -241,6 +247,7 @@ class Machine:
         self._batches += 1
         lane = slot.idle_lanes.pop()
         batch = Batch(self._batches, job.model, slot.number, slot.incarnation, lane, now, (job,))
+        job.lease = batch
         slot.batches[batch.number] = batch
         slot.last_used = batch.number
         job.note(now, f"leased to slot {slot.number} incarnation {slot.incarnation}")
@@ -282,7 +289,7 @@ class Machine:
             return
         if self.supervision.stopping:
             for slot in self.supervision.alive():
-                if not any(self.backlog.queued(model) for model in slot.models):
+                if not any(self.backlog.unanswered[model] for model in slot.models):
                     self.supervision.retire(slot, now)
         if self.supervision.all_down() and not self.backlog.jobs:
             self._over = True

@@ -64,4 +64,4 @@ class Policy:
         """How long a batch may run before its worker counts as hung."""
         if self.hung_after_s is not None:
             return self.hung_after_s
-        return max(self.hung_floor_s, *timeouts_s)
+        return max((self.hung_floor_s, *timeouts_s))

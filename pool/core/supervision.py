@@ -6,12 +6,14 @@ from collections.abc import Iterator, Sequence
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.policy import Policy, SlotPlan
-from pool.core.restart import RestartHistory
+from pool.core.restart import GivenUp, Pause, RestartHistory
 from pool.core.slots import ALIVE, Slot, SlotState
 from pool.core.timers import Timers
 from pool.wire.messages import Phase
 
 __all__ = ["Supervision"]
+
+MOST_LANES = 64  # the configuration allows 16; a worker that claims more lies
 
 
 class Supervision:
@@ -119,7 +121,7 @@ class Supervision:
             return
         slot.loaded = {model.name: model for model in event.models}
         missing = set(slot.models) - slot.loaded.keys()
-        if missing or event.lanes < 1:
+        if missing or not 1 <= event.lanes <= MOST_LANES:
             self.kill(slot, f"said READY with {event.lanes} lanes and without {sorted(missing)}", now)
             return
         # LOADING → READY
@@ -164,7 +166,10 @@ class Supervision:
                 self._tell_to_stop(slot, now)
 
     def retire(self, slot: Slot, now: float) -> None:
-        """READY → DRAINING; DRAINING → STOPPING once the slot holds nothing that anybody waits for."""
+        """READY → DRAINING; DRAINING → STOPPING once the slot holds nothing that anybody waits for.
+
+        A slot stays READY while any job of its models is unanswered: it is where that job goes if its worker dies.
+        """
         if slot.state is SlotState.READY:
             self._change(slot, SlotState.DRAINING, now, self.stop_reason)
         if slot.state is not SlotState.DRAINING or any(batch.wanted for batch in slot.batches.values()):
@@ -179,7 +184,7 @@ class Supervision:
         self._timers.set(("slot", slot.number), now + self._policy.stop_timeout_s)
         self.actions.append(do.StopWorker(slot.number, slot.incarnation))
 
-    def exited(self, slot: Slot, death: told.Death, now: float) -> str:
+    def exited(self, slot: Slot, death: told.Death, held_jobs: bool, now: float) -> str:
         """The slot after its worker's exit was seen. Returns the death in words, for the stories of its jobs."""
         reason = death.text if slot.killed_for is None else f"killed by the pool, because it {slot.killed_for}"
         slot.pid = None
@@ -190,14 +195,15 @@ class Supervision:
             self._change(slot, SlotState.STOPPED, now, reason)
         elif not death.restartable:
             self._fatal(slot, now, reason, death.last_output)
-        elif (pause := self._history[slot.number].pause_after_failure(now)) is None:
-            policy = self._policy
-            tries = f"{policy.restart_intensity + 1} deaths within {policy.restart_period_s:g} s ([restart] intensity)"
-            self._fatal(slot, now, f"{tries}, the last: {reason}", death.last_output)
         else:
-            # → BACKOFF
-            self._change(slot, SlotState.BACKOFF, now, reason, death.last_output)
-            self._timers.set(("slot", slot.number), now + pause)
+            served = slot.phase is Phase.SERVING
+            match self._history[slot.number].after_death(now, served=served, held_jobs=held_jobs):
+                case GivenUp(why):
+                    self._fatal(slot, now, f"{why}, the last: {reason}", death.last_output)
+                case Pause(seconds):
+                    # → BACKOFF
+                    self._change(slot, SlotState.BACKOFF, now, reason, death.last_output)
+                    self._timers.set(("slot", slot.number), now + seconds)
         return f"slot {slot.number} incarnation {slot.incarnation} died: {reason}"
 
     def _fatal(self, slot: Slot, now: float, reason: str, last_output: tuple[str, ...] = ()) -> None:

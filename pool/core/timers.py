@@ -26,6 +26,11 @@ class Timers:
             self._heap = [(instant, count, key) for key, (instant, count) in self._instants.items()]
             heapq.heapify(self._heap)
 
+    def advance(self, key: Hashable, instant: float) -> None:
+        """Sets an instant that is set already to an earlier one; does nothing otherwise."""
+        if key in self._instants and instant < self._instants[key][0]:
+            self.set(key, instant)
+
     def clear(self, key: Hashable) -> None:
         self._instants.pop(key, None)
 

@@ -129,6 +129,16 @@ def test_one_slot_that_is_fatal_does_not_take_the_others_down() -> None:
             client.run("broken", 1.0)
 
 
+def test_a_client_that_repeats_a_poisonous_job_does_not_end_the_pool() -> None:
+    config = stub_config(rest='[restart]\nintensity = 2\nbackoff_max = "100ms"')
+    with pool_process(config) as pool, pool.client() as client:
+        for _ in range(8):
+            with pytest.raises(errors.WorkerLost):
+                client.run("faults", int(signal.SIGKILL), signature="kill")
+        assert client.run("echo", 1.0)["x"] == 1.0
+        assert "FATAL" not in pool.text()
+
+
 def test_large_jobs_survive_a_death() -> None:
     with pool_process(stub_config()) as pool, pool.client() as client:
         big = np.random.default_rng(0).random((512, 1024)).astype(np.float32)

@@ -62,10 +62,22 @@ def test_a_second_signal_ends_the_drain() -> None:
         stuck = client.submit("faults", 60.0, signature="sleep")
         eventually(lambda: client.status()["queue"]["jobs"] == 1)
         pool.running.send_signal(signal.SIGINT)
-        pool.await_log("DRAINING")
+        pool.await_log("stopping: SIGINT came")
         assert pool.stop(signal.SIGINT) == 0
         with pytest.raises(errors.PoolUnreachable, match="told to stop at once"):
             stuck.result(1)
+
+
+def test_a_signal_that_was_ignored_when_it_started_stays_ignored() -> None:
+    """`nohup pool start &` outlives its terminal."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with pool_process(stub_config()) as pool, pool.client() as client:
+            pool.running.send_signal(signal.SIGHUP)
+            assert client.run("echo", 1.0)["x"] == 1.0
+            assert client.status()["state"] == "SERVING"
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_pool_can_be_stopped_before_it_is_up() -> None:

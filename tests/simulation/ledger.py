@@ -1,5 +1,6 @@
 """The promises of the core, checked from outside: by what it was told and what it wanted done, never by its fields."""
 
+import math
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -109,6 +110,8 @@ class Ledger:
             self.refused += 1
             return
         timeout_s = self._default_timeout_s if event.timeout_s is None else event.timeout_s
+        if not 0 <= timeout_s < math.inf:
+            timeout_s = 0.0  # there is no such timeout: the job is to be refused at once
         assert isinstance(event.payload, Payload)
         assert event.payload.serial == len(self.records)
         record = Record(event.payload.serial, *key, event.model, now + timeout_s, weakref.ref(event.payload))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pool.core.policy import Policy
-from pool.core.restart import RestartHistory
+from pool.core.restart import GivenUp, RestartHistory
 from pool.wire.messages import Phase
 
 steady = settings(deadline=None, derandomize=True, database=None)
@@ -16,6 +16,12 @@ steady = settings(deadline=None, derandomize=True, database=None)
 
 def history(seed: int = 0, **policy: float) -> RestartHistory:
     return RestartHistory(Policy(**policy), random.Random(seed))  # type: ignore[arg-type]
+
+
+def pause_after(deaths: RestartHistory, now: float) -> float | None:
+    """The death of a worker that had been READY and held no job: the pause in seconds, None for the end."""
+    after = deaths.after_death(now, served=True, held_jobs=False)
+    return None if isinstance(after, GivenUp) else after.seconds
 
 
 def test_a_policy_is_a_value() -> None:
@@ -51,24 +57,24 @@ def test_the_longest_stop_is_the_sum_of_its_steps() -> None:
 
 def test_intensity_is_the_number_of_restarts_and_one_more_death_ends_the_trying() -> None:
     deaths = history(restart_intensity=3, restart_period_s=60.0)
-    assert [deaths.pause_after_failure(float(now)) is not None for now in range(4)] == [True, True, True, False]
+    assert [pause_after(deaths, float(now)) is not None for now in range(4)] == [True, True, True, False]
 
 
 def test_an_intensity_of_zero_allows_no_restart() -> None:
-    assert history(restart_intensity=0).pause_after_failure(0.0) is None
+    assert pause_after(history(restart_intensity=0), 0.0) is None
 
 
 def test_deaths_older_than_the_period_do_not_count() -> None:
     deaths = history(restart_intensity=1, restart_period_s=10.0)
-    assert all(deaths.pause_after_failure(now) is not None for now in (0.0, 10.5, 21.0, 31.5))
-    assert deaths.pause_after_failure(32.0) is None
+    assert all(pause_after(deaths, now) is not None for now in (0.0, 10.5, 21.0, 31.5))
+    assert pause_after(deaths, 32.0) is None
 
 
 def test_the_pause_doubles_up_to_its_bound() -> None:
     deaths = history(restart_intensity=9, backoff_first_s=1.0, backoff_max_s=8.0)
     ceilings = (1.0, 2.0, 4.0, 8.0, 8.0, 8.0)
     for ceiling in ceilings:
-        pause = deaths.pause_after_failure(0.0)
+        pause = pause_after(deaths, 0.0)
         assert pause is not None
         assert 0.6 * ceiling <= pause <= ceiling
 
@@ -77,13 +83,13 @@ def test_at_the_bound_too_the_pauses_of_different_slots_differ() -> None:
     """Workers that died of one cause would otherwise load in the same second from then on."""
     rng = random.Random(0)
     policy = Policy(backoff_first_s=100.0, backoff_max_s=8.0)
-    pauses = {RestartHistory(policy, rng).pause_after_failure(0.0) for _ in range(20)}
+    pauses = {pause_after(RestartHistory(policy, rng), 0.0) for _ in range(20)}
     assert len(pauses) == 20
 
 
 def test_the_same_seed_gives_the_same_pauses() -> None:
     one, other = history(seed=5), history(seed=5)
-    assert [one.pause_after_failure(0.0) for _ in range(5)] == [other.pause_after_failure(0.0) for _ in range(5)]
+    assert [pause_after(one, 0.0) for _ in range(5)] == [pause_after(other, 0.0) for _ in range(5)]
 
 
 @steady
@@ -102,12 +108,36 @@ def test_restarts_end_exactly_when_more_than_intensity_deaths_are_within_the_per
         now += gap
         seen.append(now)
         recent = [instant for instant in seen if instant >= now - period_s]
-        pause = deaths.pause_after_failure(now)
+        pause = pause_after(deaths, now)
         assert (pause is None) == (len(recent) > intensity)
         assert pause is None or 0.0 < pause <= Policy().backoff_max_s
 
 
 def test_a_patient_intensity_does_not_run_out_of_numbers() -> None:
     deaths = history(restart_intensity=5000, restart_period_s=1e9)
-    pauses = [deaths.pause_after_failure(float(now)) for now in range(3000)]
+    pauses = [pause_after(deaths, float(now)) for now in range(3000)]
     assert all(pause is not None and pause <= Policy().backoff_max_s for pause in pauses)
+
+
+def test_deaths_before_ready_end_the_trying_however_long_each_load_took() -> None:
+    deaths = history(restart_intensity=3, restart_period_s=60.0)
+    ends = [
+        isinstance(deaths.after_death(600.0 * number, served=False, held_jobs=False), GivenUp) for number in range(4)
+    ]
+    assert ends == [False, False, False, True]
+
+
+def test_a_worker_that_served_has_earned_a_new_count() -> None:
+    deaths = history(restart_intensity=1, restart_period_s=60.0)
+    for number in range(20):
+        after = deaths.after_death(600.0 * number, served=number % 2 == 1, held_jobs=False)
+        assert not isinstance(after, GivenUp)
+
+
+def test_deaths_that_a_job_may_have_caused_never_end_the_trying() -> None:
+    deaths = history(restart_intensity=2, restart_period_s=60.0, backoff_max_s=5.0)
+    for number in range(100):
+        after = deaths.after_death(number * 0.1, served=True, held_jobs=True)
+        assert not isinstance(after, GivenUp)
+        assert after.seconds <= 5.0
+    assert after.seconds >= 3.0, "but the pauses grow"

@@ -31,9 +31,8 @@ def test_queued_jobs_are_done_before_their_slot_stops() -> None:
     assert driver.feed(STOP) == []
     for number in (1, 2):
         assert every(driver.done(driver.run_of(number)), do.StopWorker) == []
-    assert driver.state(0) is SlotState.DRAINING, "it holds the last job"
     actions = driver.done(driver.run_of(3))
-    assert [type(action) for action in actions] == [do.AnswerJob, do.SlotChanged, do.StopWorker]
+    assert [type(action) for action in actions] == [do.AnswerJob, do.SlotChanged, do.SlotChanged, do.StopWorker]
     assert all(isinstance(outcome, told.Succeeded) for outcome in driver.answers().values())
     assert not one(driver.die(0), do.PoolStopped).failed
 
@@ -210,3 +209,22 @@ def test_a_pool_whose_every_worker_is_stuck_ends_within_the_longest_stop(when: s
     assert isinstance(actions[-1], do.PoolStopped)
     assert len(driver.answers()) == (4 if when == "leased" else 0)
     assert driver.machine.next_deadline() is None
+
+
+def test_a_job_whose_worker_dies_while_the_pool_drains_is_done_by_another() -> None:
+    driver = Driver(["m"], ["m"]).serve()
+    driver.submit()
+    lost = driver.run_of(1)
+    assert stops(driver.feed(STOP)) == [], "the idle slot stays: it is where the job goes if its worker dies"
+    rerun = one(driver.die(lost.slot), do.RunBatch)
+    assert rerun.slot != lost.slot
+    driver.done(rerun)
+    assert isinstance(driver.answers()[1], told.Succeeded)
+
+
+def test_a_cancelled_job_with_a_long_timeout_does_not_keep_a_hung_lane() -> None:
+    driver = Driver(["m"]).serve()
+    driver.submit(timeout_s=1e8)
+    driver.feed(told.JobCancelled(b"client", 1))
+    killed = one(driver.pass_time(driver.machine.policy.hung_floor_s), do.KillWorker)
+    assert "hung_after" in killed.reason

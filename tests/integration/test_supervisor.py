@@ -1,0 +1,127 @@
+"""Workers as processes, without a pool around them."""
+
+import logging
+import os
+import resource
+import select
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import pool.supervisor
+from harness import alive, eventually
+from pool.core.actions import SpawnWorker
+from pool.core.events import Death, Event, WorkerExited, WorkerSpawned
+from pool.devices import Device
+from pool.launch import Launch
+from pool.supervisor import LINES_A_SECOND, TAIL_LINES, Supervisor, death_of
+from pool.wire.exits import Exit
+
+CPU = Device("cpu", (), "cpu:0", "CPU", None)
+Play = Callable[[str], None]
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch) -> Play:
+    """Makes the next workers run a program of the test's."""
+
+    def choose(program: str) -> None:
+        launch = Launch((sys.executable, "-c", program), dict(os.environ))
+        monkeypatch.setattr(pool.supervisor, "worker_launch", lambda **_: launch)
+
+    return choose
+
+
+@pytest.fixture
+def supervisor() -> Supervisor:
+    return Supervisor([CPU], "ipc:///none", 1, os.environ, lambda *_: None)
+
+
+def until_exit(supervisor: Supervisor) -> WorkerExited:
+    """Plays the loop; the supervisor's descriptors are few, so asking each in turn is enough."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        for event in _round(supervisor):
+            assert isinstance(event, WorkerExited)
+            return event
+    raise AssertionError("it did not end")
+
+
+def _round(supervisor: Supervisor) -> Iterator[Event]:
+    ready, _, _ = select.select(supervisor.fds(), [], [], 0.1)
+    for fd in ready:
+        yield from supervisor.on_readable(fd)
+    yield from supervisor.tend()
+
+
+def test_a_worker_that_is_gone_at_once_is_an_exit_and_nothing_else(play: Play, supervisor: Supervisor) -> None:
+    play("")
+    for incarnation in range(30):
+        assert isinstance(supervisor.spawn(SpawnWorker(0, incarnation)), WorkerSpawned)
+        assert until_exit(supervisor).incarnation == incarnation
+    assert supervisor.fds() == []
+
+
+def test_no_descriptor_left_is_an_exit_too(play: Play, supervisor: Supervisor) -> None:
+    play("")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(os.listdir("/proc/self/fd"))
+    for spare in range(8):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + spare, before[1]))
+        try:
+            event = supervisor.spawn(SpawnWorker(0, spare))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        if isinstance(event, WorkerSpawned):
+            event = until_exit(supervisor)
+        else:
+            assert isinstance(event, WorkerExited)
+            assert "cannot be spawned" in event.death.text
+            assert event.death.restartable
+    assert supervisor.fds() == []
+    assert len(os.listdir("/proc/self/fd")) == used
+
+
+def test_a_flood_of_output_is_bounded_and_its_end_is_kept(
+    play: Play, supervisor: Supervisor, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("pool"), "propagate", True)
+    play("for n in range(200_000): print('line', n)\nprint('last words')")
+    with caplog.at_level(logging.INFO, "pool.worker"):
+        began = time.monotonic()
+        supervisor.spawn(SpawnWorker(0, 1))
+        death = until_exit(supervisor).death
+        seconds = time.monotonic() - began
+    assert death.last_output[-1] == "last words"
+    assert len(death.last_output) <= TAIL_LINES
+    assert len(caplog.records) <= (LINES_A_SECOND + 1) * (seconds + 2)
+    assert "more lines" in caplog.text
+
+
+def test_deaths_are_told_by_name() -> None:
+    assert death_of(-9, ()) == Death("SIGKILL (out of memory?)", True, ())
+    assert death_of(-11, ()).text == "SIGSEGV"
+    assert death_of(3, ()).text == "exit status 3"
+    told = death_of(Exit.MODEL_CANNOT_LOAD, ("noise", "model m: why"))
+    assert told == Death("exit status 74 MODEL_CANNOT_LOAD: model m: why", False, ("noise", "model m: why"))
+
+
+def test_kill_takes_what_the_worker_has_spawned_along(play: Play, supervisor: Supervisor, tmp_path: Path) -> None:
+    pids = tmp_path / "pid"
+    play(
+        "import subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        f"open({str(pids)!r}, 'w').write(str(child.pid))\n"
+        "time.sleep(600)"
+    )
+    supervisor.spawn(SpawnWorker(0, 1))
+    deadline = time.monotonic() + 10
+    while not (pids.exists() and pids.read_text()):
+        assert time.monotonic() < deadline
+        list(_round(supervisor))
+    supervisor.kill(0, 1)
+    assert until_exit(supervisor).death.text.startswith("SIGKILL")
+    eventually(lambda: not alive(int(pids.read_text())))
