@@ -4,6 +4,7 @@ Each worker inherits one end of a socketpair, its link. Down it comes the secret
 end of file tells the worker that the pool is gone, and the pool that the worker is, where pidfd is missing.
 """
 
+import contextlib
 import logging
 import os
 import secrets
@@ -188,6 +189,7 @@ class Supervisor:
 
     def _reap(self, process: Process) -> Iterator[Event]:
         """Only through Popen: whoever waits behind its back turns a SIGKILL into exit 0."""
+        _kill_what_it_left(process)
         if process.popen.poll() is None:
             return
         self._read_output(process)
@@ -245,6 +247,16 @@ class Supervisor:
         if process.dropped:
             log.warning("slot %d | … %d more lines", process.slot, process.dropped)
             process.dropped = 0
+
+
+def _kill_what_it_left(process: Process) -> None:
+    """A dead worker's own children, which may hold its device; before reaping, while its pid is still its own."""
+    if process.pidfd is None or process.popen.returncode is not None:
+        return
+    # WNOWAIT: looks whether it is dead and leaves the reaping to Popen.
+    if os.waitid(os.P_PIDFD, process.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.popen.pid, signal.SIGKILL)
 
 
 def _not_spawned(action: SpawnWorker, error: OSError) -> WorkerExited:

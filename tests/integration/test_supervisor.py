@@ -109,19 +109,24 @@ def test_deaths_are_told_by_name() -> None:
     assert told == Death("exit status 74 MODEL_CANNOT_LOAD: model m: why", False, ("noise", "model m: why"))
 
 
-def test_kill_takes_what_the_worker_has_spawned_along(play: Play, supervisor: Supervisor, tmp_path: Path) -> None:
+@pytest.mark.parametrize("by_itself", [False, True])
+def test_what_a_worker_has_spawned_goes_with_it(
+    play: Play, supervisor: Supervisor, tmp_path: Path, by_itself: bool
+) -> None:
     pids = tmp_path / "pid"
     play(
         "import subprocess, sys, time\n"
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
-        f"open({str(pids)!r}, 'w').write(str(child.pid))\n"
-        "time.sleep(600)"
+        f"open({str(pids)!r}, 'w').write(str(child.pid))\n" + ("sys.exit(3)" if by_itself else "time.sleep(600)")
     )
     supervisor.spawn(SpawnWorker(0, 1))
     deadline = time.monotonic() + 10
+    ended: list[Event] = []
     while not (pids.exists() and pids.read_text()):
         assert time.monotonic() < deadline
-        list(_round(supervisor))
+        ended += _round(supervisor)
     supervisor.kill(0, 1)
-    assert until_exit(supervisor).death.text.startswith("SIGKILL")
+    while not ended:
+        assert time.monotonic() < deadline
+        ended += _round(supervisor)
     eventually(lambda: not alive(int(pids.read_text())))
