@@ -1,7 +1,7 @@
 """All jobs that are not answered yet, and the order in which they wait."""
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from pool.core.jobs import Job, JobKey, JobState
 
@@ -18,6 +18,10 @@ class Backlog:
         """How many jobs a model has, waiting or leased."""
         self._queues: dict[str, OrderedDict[JobKey, Job]] = {model: OrderedDict() for model in models}
         self._clients: dict[bytes, set[JobKey]] = {}
+
+    @property
+    def models(self) -> Collection[str]:
+        return self._queues.keys()
 
     def admit(self, job: Job) -> None:
         """Takes in a new job, at the end of its model's queue."""

@@ -10,14 +10,13 @@ What it guarantees: a job is answered exactly once, at its deadline at the lates
 a time, and to the next only after the exit of the former was seen; a lane gets one batch at a time.
 """
 
-import difflib
-import math
 import random
 from collections import Counter
 from collections.abc import Sequence
 
 from pool.core import actions as do
 from pool.core import events as told
+from pool.core.admission import refusal
 from pool.core.backlog import Backlog
 from pool.core.jobs import Batch, Job, JobState
 from pool.core.policy import Policy, SlotPlan
@@ -81,40 +80,14 @@ class Machine:
     # --- jobs ---------------------------------------------------------------------------------------------------
 
     def _arrive(self, event: told.JobArrived, now: float) -> None:
-        refusal = self._refusal(event)
-        if refusal is not None:
-            self._answer(event.client, event.job, refusal)
+        refused = refusal(event, self.policy, self.backlog, self.supervision.stopping)
+        if refused is not None:
+            self._answer(event.client, event.job, refused)
             return
         timeout_s = self.policy.default_timeout_s if event.timeout_s is None else event.timeout_s
         job = Job(event.client, event.job, event.model, timeout_s, event.size_bytes, event.payload, now)
         self.backlog.admit(job)
         self.timers.set(job.key, job.deadline)
-
-    def _refusal(self, event: told.JobArrived) -> told.Failed | None:
-        """Why a job is not taken in, or None."""
-        if event.model not in self._holders:
-            # Cut, because the search takes as long as the client's text is.
-            near = difflib.get_close_matches(event.model[:100], self._holders, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(self._holders))}"
-            return told.Failed(Fault.MODEL_NOT_FOUND, f"no model {event.model!r:.100}; {hint}")
-        if (event.client, event.job) in self.backlog.jobs:
-            return told.Failed(Fault.INVALID_INPUT, f"job {event.job} is already in the pool")
-        if event.timeout_s is not None and not 0 <= event.timeout_s < math.inf:
-            return told.Failed(Fault.INVALID_INPUT, f"timeout is {event.timeout_s} s, give a positive number")
-        if self.supervision.stopping:
-            return told.Failed(Fault.POOL_STOPPING, "the pool is stopping and takes no new job")
-        if len(self.backlog.jobs) >= self.policy.max_jobs:
-            return told.Failed(
-                Fault.OVERLOADED,
-                f"{len(self.backlog.jobs)} jobs are in the pool, [queue] max_jobs allows no more",
-            )
-        if self.backlog.size_bytes + event.size_bytes > self.policy.max_bytes:
-            return told.Failed(
-                Fault.OVERLOADED,
-                f"{self.backlog.size_bytes} bytes are in the pool, [queue] max_bytes = {self.policy.max_bytes}"
-                f" has no room for {event.size_bytes} more",
-            )
-        return None
 
     def _cancel(self, job: Job | None, now: float) -> None:
         """Nobody waits for the answer: a queued job is forgotten, the answer of a leased one will be dropped."""

@@ -109,9 +109,9 @@ class Supervision:
         budget = self._policy.phase_budget_s(event.phase)
         if slot.state is SlotState.LOADING and budget is None:
             return  # READY comes with it, within the budget of the last phase
-        slot.detail = event.detail
-        if event.phase is not slot.phase:
-            slot.phase, slot.phase_since = event.phase, now
+        if (event.phase, event.detail) != (slot.phase, slot.detail):
+            # Each model has the phase's whole budget.
+            slot.phase, slot.detail, slot.phase_since = event.phase, event.detail, now
             if slot.state is SlotState.LOADING and budget is not None:
                 self._timers.set(("slot", slot.number), now + budget)
 

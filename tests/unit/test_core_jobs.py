@@ -303,3 +303,9 @@ def test_a_name_of_a_million_characters_is_neither_searched_for_nor_sent_back() 
     assert driver.fault(1) is Fault.MODEL_NOT_FOUND
     assert len(driver.failed(1).text) < 300
     assert searched, "the whole name was searched"
+
+
+def test_a_job_that_can_never_have_room_is_the_callers_mistake() -> None:
+    driver = Driver(["m"], max_bytes=100).serve()
+    driver.submit(size_bytes=101)
+    assert driver.fault(1) is Fault.INVALID_INPUT, "a retry would not help"

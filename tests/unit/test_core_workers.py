@@ -261,3 +261,21 @@ def test_a_death_while_the_others_load_puts_ready_off() -> None:
     assert every(driver.up(1), do.PoolReady) == []
     driver.pass_time(1.0)
     assert one(driver.up(0), do.PoolReady) == do.PoolReady(2, 2)
+
+
+def test_each_model_has_the_whole_budget_of_a_phase() -> None:
+    driver = Driver(["a", "b"], warmup_timeout_s=10.0)
+    driver.start()
+    driver.hello(0)
+    for model in ("a", "b"):
+        driver.beat(0, Phase.WARMING_UP, model)
+        assert driver.pass_time(9.0) == []
+    kill = one(driver.pass_time(1.0), do.KillWorker)
+    assert "warming up b within 10 s" in kill.reason
+
+
+def test_a_worker_that_claims_absurdly_many_lanes_is_killed() -> None:
+    driver = Driver(["m"])
+    driver.start()
+    driver.hello(0)
+    assert "2305843009213693952 lanes" in one(driver.ready(0, lanes=2**61), do.KillWorker).reason
