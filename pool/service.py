@@ -23,7 +23,7 @@ from types import FrameType
 import zmq
 
 from pool.core import actions as do
-from pool.core.events import Event, Start, StopAsked, Tick
+from pool.core.events import BatchUnsent, Event, Start, StopAsked, Tick
 from pool.core.machine import Machine
 from pool.core.policy import SlotPlan
 from pool.core.slots import SlotState
@@ -165,8 +165,7 @@ class Service:
                 self._front.answer(action)
             case do.RunBatch():
                 if not self._back.run(action):
-                    log.warning("slot %d: lane %d does not read, killing it", action.slot, action.lane)
-                    self._supervisor.kill(action.slot, action.incarnation)
+                    self._feed(BatchUnsent(action.slot, action.incarnation, action.batch))
             case do.SpawnWorker():
                 self._feed(self._supervisor.spawn(action))
             case do.WelcomeWorker():

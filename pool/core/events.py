@@ -8,6 +8,7 @@ from pool.wire.signatures import ModelInfo
 
 __all__ = [
     "BatchDone",
+    "BatchUnsent",
     "ClientGone",
     "Death",
     "Event",
@@ -122,6 +123,15 @@ class BatchDone:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchUnsent:
+    """The lane cannot be reached, so not a byte of the batch has left the pool."""
+
+    slot: int
+    incarnation: int
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Death:
     """How a worker ended, in words; `restartable` False means that the next one would end in the same way."""
 
@@ -151,5 +161,6 @@ Event = (
     | WorkerBeat
     | WorkerReady
     | BatchDone
+    | BatchUnsent
     | WorkerExited
 )

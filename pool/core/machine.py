@@ -65,6 +65,8 @@ class Machine:
                     self._cancel(job, now)
             case told.BatchDone():
                 self._batch_done(event, now)
+            case told.BatchUnsent():
+                self._batch_unsent(event, now)
             case told.WorkerExited():
                 self._worker_exited(event, now)
             case told.StopAsked():
@@ -118,6 +120,21 @@ class Machine:
         for job, outcome in zip(batch.jobs, event.outcomes, strict=True):
             if job.state is JobState.LEASED:
                 self._finish(job, outcome)
+
+    def _batch_unsent(self, event: told.BatchUnsent, now: float) -> None:
+        """LEASED → QUEUED: the job was never out, so this was no attempt; the worker is of no use any more."""
+        slot = self.supervision.current(event.slot, event.incarnation)
+        batch = None if slot is None else slot.batches.pop(event.batch, None)
+        if slot is None or batch is None:
+            return
+        self.timers.clear(("batch", slot.number, batch.number))
+        slot.idle_lanes.append(batch.lane)
+        self.supervision.kill(slot, f"has a lane {batch.lane} that cannot be reached", now)
+        for job in batch.jobs:
+            if job.state is JobState.LEASED:
+                job.attempts -= 1
+                job.note(now, f"never reached slot {slot.number}")
+                self.backlog.put_back(job)
 
     def _worker_exited(self, event: told.WorkerExited, now: float) -> None:
         slot = self.supervision.current(event.slot, event.incarnation)

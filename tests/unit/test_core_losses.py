@@ -239,3 +239,16 @@ def test_a_pool_of_workers_that_cannot_be_killed_ends() -> None:
     actions = driver.pass_time(15.0)
     assert sorted(driver.answers()) == [1, 2]
     assert one(actions, do.PoolStopped).failed
+
+
+def test_a_batch_that_never_left_is_no_attempt_and_its_worker_is_replaced() -> None:
+    driver = Driver(["m"], ["m"], max_attempts=1, stateful=["m"]).serve()
+    driver.submit()
+    unsent = driver.run_of(1)
+    actions = driver.feed(told.BatchUnsent(unsent.slot, unsent.incarnation, unsent.batch))
+    assert "cannot be reached" in one(actions, do.KillWorker).reason
+    rerun = one(actions, do.RunBatch)
+    assert rerun.slot != unsent.slot, "a stateful model's job too: it cannot have started"
+    driver.die(unsent.slot)
+    driver.done(rerun)
+    assert isinstance(driver.answers()[1], told.Succeeded)
