@@ -11,11 +11,15 @@ from pool.wire.messages import ModelSettings
 from pool.wire.signatures import ModelInfo
 from pool.wire.tensors import Array
 
-__all__ = ["Backend", "CannotLoad", "Model", "WrongDevices"]
+__all__ = ["Backend", "CannotLoad", "LoadFailed", "Model", "WrongDevices"]
 
 
 class CannotLoad(Exception):
     """The model's files are not a model that this backend serves. One line: which, why, what would be right."""
+
+
+class LoadFailed(Exception):
+    """Nothing is known to be wrong with the files: a later load may succeed. One line: which, and what was amiss."""
 
 
 class WrongDevices(Exception):
@@ -33,8 +37,8 @@ class Model(Protocol):
 
         `feeds` has each input of the signature, with its dtype and a shape that fits it; `outputs` are names of the
         signature's outputs. Returns an array an output (strings as `bytes` in an object array); an array may alias
-        a feed or the model's own memory, so the caller must not write into it. Raises `pool.wire.signatures.Refused`
-        with `Fault.MODEL_FAILED` or `Fault.OUT_OF_MEMORY`.
+        a feed or the model's own memory, so the caller must not write into it, but never memory that a later run
+        writes. Raises `pool.wire.signatures.Refused` with `Fault.MODEL_FAILED` or `Fault.OUT_OF_MEMORY`.
         """
         ...
 
@@ -45,5 +49,8 @@ class Model(Protocol):
 
 class Backend(Protocol):
     def load(self, settings: ModelSettings) -> Model:
-        """Loads a model onto this process's device, ready to run but for warming up. Raises `CannotLoad`."""
+        """Loads a model onto this process's device, ready to run but for warming up.
+
+        Raises `CannotLoad`, `LoadFailed`, or `WrongDevices` where only a load can tell.
+        """
         ...

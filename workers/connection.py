@@ -7,7 +7,7 @@ import zmq
 
 from pool.wire.frames import NO_INSTANCE, BadFrame, Envelope, decode, encode
 from pool.wire.messages import Hello, Message
-from workers.environment import Seat
+from workers.environment import Seat, WrongEnvironment
 
 __all__ = ["Connection", "PoolGone"]
 
@@ -20,11 +20,19 @@ class PoolGone(Exception):
 
 class Connection:
     def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", seat: Seat, lane: int | None, secret: bytes) -> None:
-        """Connects and says HELLO; `lane` is None for the control thread."""
+        """Connects and says HELLO; `lane` is None for the control thread.
+
+        Raises `WrongEnvironment` for an endpoint that is none. One where nobody listens, yet or any more, is not told
+        from one that is busy: `receive_first` ends that.
+        """
         self._instance = NO_INSTANCE
         self.socket = context.socket(zmq.DEALER)
         self.socket.linger = 0  # the pool says STOP only when it has every answer
-        self.socket.connect(seat.endpoint)
+        try:
+            self.socket.connect(seat.endpoint)
+        except zmq.ZMQError as error:
+            self.socket.close()
+            raise WrongEnvironment(f"cannot connect to {seat.endpoint!r}: {error.strerror}") from None
         self.send(Hello(seat.slot, seat.incarnation, lane, secret))
 
     def send(self, message: Message, payload: "Sequence[bytes | memoryview]" = ()) -> None:

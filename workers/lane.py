@@ -120,9 +120,6 @@ class Lane:
         arrays = [decode_tensor(header, frame.buffer) for header, frame in zip(call.tensors, frames[1:], strict=True)]
         invocation = resolve(model.info, call, arrays)
         fetched = model.run(invocation.signature, invocation.feeds, invocation.outputs)
-        if model.info.stateful:
-            # A fetched array may be a variable's own memory, which the next run changes while this one is sent.
-            fetched = {name: array.copy() for name, array in fetched.items()}
         encoded = [encode_tensor(name, fetched[name]) for name in invocation.outputs]
         table = Table(tuple(header for header, _ in encoded))
         return [pack(table), *(buffer for _, buffer in encoded)]

@@ -4,6 +4,7 @@ path = "stub:echo"         a signature a dtype: gives its input back; serving_de
 path = "stub:faults"       sleep, fail, kill, kill_once, exit, pid: what the signature's name says
 path = "stub:counter"      stateful: `add` returns the total so far, `kill_once` as above
 path = "stub:cannot-load"  the load is refused, as TensorFlow's is of a broken folder
+path = "stub:load-failed"  the load fails for want of memory
 path = "stub:load-exit"    the process ends while it loads
 path = "stub:load-hang"    the load never ends
 """
@@ -22,7 +23,7 @@ from pool.wire.faults import Fault
 from pool.wire.messages import ModelSettings
 from pool.wire.signatures import DEFAULT_SIGNATURE, ModelInfo, Refused, Signature, TensorSpec
 from pool.wire.tensors import DTYPES, Array
-from workers.backend import CannotLoad
+from workers.backend import CannotLoad, LoadFailed
 
 __all__ = ["StubBackend"]
 
@@ -46,6 +47,8 @@ class StubBackend:
                 return StubModel(settings, _faults(), stateful=False)
             case "counter":
                 return StubModel(settings, _counter(), stateful=True)
+            case "load-failed":
+                raise LoadFailed(f"model {settings.name}: {settings.path} cannot be loaded now: out of memory")
             case "load-exit":
                 print("the stub was told to die while it loads", file=sys.stderr)  # noqa: T201  # its last words
                 os._exit(9)
@@ -131,7 +134,7 @@ def _counter() -> Mapping[str, tuple[Signature, Function]]:
     def add(feeds: Feeds) -> dict[str, Array]:
         with lock:
             total[...] += feeds["n"]
-        return {"total": total}
+            return {"total": total.copy()}
 
     kill_once, _ = _faults()["kill_once"]
     return {

@@ -12,11 +12,12 @@ from functools import cache
 import zmq
 
 from pool.wire.exits import Exit
+from pool.wire.frames import BadFrame
 from pool.wire.messages import Phase, Ready, Welcome
-from workers.backend import Backend, CannotLoad, Model, WrongDevices
+from workers.backend import Backend, CannotLoad, LoadFailed, Model, WrongDevices
 from workers.connection import Connection, PoolGone
 from workers.control import Control
-from workers.environment import Seat
+from workers.environment import Seat, WrongEnvironment
 from workers.lane import Lane
 from workers.progress import Progress
 
@@ -36,16 +37,22 @@ def run(seat: Seat) -> Exit:
     link.settimeout(10.0)  # the pool writes the secret before it does anything else
     try:
         secret = link.recv(SECRET_BYTES, socket.MSG_WAITALL)
-    except TimeoutError:
+    except OSError:  # it took too long, or the pool died
         secret = b""
     if len(secret) != SECRET_BYTES:
         return Exit.POOL_GONE
     context = zmq.Context()
-    connection = Connection(context, seat, None, secret)
     try:
+        connection = Connection(context, seat, None, secret)
         welcome = connection.receive_first(link).message
+    except WrongEnvironment as error:
+        log.error("%s", error)
+        return Exit.WRONG_ENVIRONMENT
     except PoolGone:
         return Exit.POOL_GONE
+    except BadFrame as error:
+        log.error("the pool answered HELLO with what is no message: %s", error)
+        return Exit.WRONG_ENVIRONMENT
     if not isinstance(welcome, Welcome):
         log.error("the pool answered HELLO with %s", type(welcome).__name__)
         return Exit.WRONG_ENVIRONMENT
@@ -57,6 +64,9 @@ def run(seat: Seat) -> Exit:
     except CannotLoad as error:
         log.error("%s", error)
         return Exit.MODEL_CANNOT_LOAD
+    except LoadFailed as error:
+        log.error("%s", error)
+        return Exit.LOAD_FAILED
     except WrongDevices as error:
         log.error("%s", error)
         return Exit.WRONG_DEVICES

@@ -1,5 +1,6 @@
 """`pool start`: the supervisor in the foreground."""
 
+import contextlib
 import logging
 import os
 import shutil
@@ -74,10 +75,19 @@ def _announce(plan: Plan, config: Path | None) -> None:
 
 def _start_embedded(link: socket.socket) -> None:
     """Reads the configuration from the link, tells it the endpoint once ready, and lives until it closes."""
+    request = _read(link)
+    try:
+        _serve_embedded(link, request)
+    finally:
+        if _is_gone(link, request["pid"]):
+            folder = Path(request["endpoint"].removeprefix("ipc://")).parent
+            shutil.rmtree(folder, ignore_errors=True)  # nobody is left to do it
+
+
+def _serve_embedded(link: socket.socket, request: dict[str, Any]) -> None:
     from pool.config import builtin_settings, load_settings, parse_settings
 
-    request = _read(link)
-    config, folder = request["config"], Path(request["endpoint"].removeprefix("ipc://")).parent
+    config = request["config"]
     if config is None:
         settings = builtin_settings(demo_folder() / "digits")
     elif isinstance(config, str):
@@ -92,13 +102,25 @@ def _start_embedded(link: socket.socket) -> None:
 
     def on_ready(_serving: int, _slots: int) -> None:
         ready = {"endpoint": plan.endpoint, "stop_within_s": plan.policy.longest_stop_s}
-        link.sendall(msgpack.packb(ready))
+        with contextlib.suppress(OSError):  # the program died just now; the service sees the link close
+            link.sendall(msgpack.packb(ready))
 
     stopped = Service(plan, os.environ, on_ready).run(link.fileno())
-    if os.getppid() != request["pid"]:
-        shutil.rmtree(folder, ignore_errors=True)  # nobody is left to do it
     if stopped.failed:
         raise PoolError(stopped.reason)
+
+
+def _is_gone(link: socket.socket, program: int) -> bool:
+    """Whether the program has ended, or has dropped its pool without a word."""
+    link.setblocking(False)
+    try:
+        closed = not link.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        closed = False
+    except OSError:
+        closed = True
+    # Its descriptors close before its children are given away, so the parent alone would tell too late.
+    return closed or os.getppid() != program
 
 
 def _read(link: socket.socket) -> dict[str, Any]:

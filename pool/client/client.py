@@ -1,6 +1,7 @@
 """The client: one object a process, used by all its threads."""
 
 import atexit
+import logging
 import os
 import threading
 import weakref
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 from pool.client.connection import Connection
 from pool.client.futures import JobFuture
+from pool.client.trust import check_folder
 from pool.endpoint import default_endpoint
 from pool.errors import InvalidInput, PoolError
 
@@ -21,6 +23,9 @@ __all__ = ["Client"]
 
 ASK_TIMEOUT_S = 10.0
 LONGEST_TIMEOUT_S = 1e8  # three years
+CLOSED = "this client is closed"
+
+log = logging.getLogger("pool.client")
 
 _live: "weakref.WeakSet[Client]" = weakref.WeakSet()
 _before_fork: list[Connection] = []  # never freed: their sockets are the parent's
@@ -30,10 +35,12 @@ class Client:
     """Submits jobs to a pool. Connects at the first use, and again after the pool was gone. Safe for many threads.
 
     Used after `fork`, it makes a connection of its own; jobs submitted before are the parent's and fail in the child.
+    Dropped without `close`, it ends by itself once the futures that are still out have their answers.
     """
 
     def __init__(self, endpoint: str | None = None, *, connect_timeout: float = 5.0) -> None:
         """`endpoint`: "ipc://…" or "tcp://host:port"; None is the local pool's default. `connect_timeout`: seconds."""
+        self._is_default = endpoint is None
         self.endpoint = default_endpoint(os.environ, os.getuid()) if endpoint is None else endpoint
         self._connect_timeout_s = connect_timeout
         self._lock = threading.Lock()
@@ -57,18 +64,22 @@ class Client:
         `inputs` maps the signature's input names to arrays, Python numbers, strings or nested lists of them; with one
         input it may be that input alone. The arrays are copied before this returns. `signature` is
         `serving_default` by default, or the only one. `outputs` are the names to return, all by default. `timeout` is
-        in seconds, the pool's `default_timeout` by default. Errors, all from `pool.errors`, are the future's.
+        in seconds, the pool's `default_timeout` by default. Errors, all from `pool.errors`, are the future's; only a
+        client that is closed raises `PoolError` itself.
         """
         from pool.client.payload import encode_call  # numpy comes with the first tensor
 
+        if self._closed:
+            raise PoolError(CLOSED)
         try:
             _check_timeout(timeout)
             payload = encode_call(model, inputs, signature, outputs)
+            connection = self._connected()
         except PoolError as error:
             refused = JobFuture()
             refused.finish(error)
             return refused
-        return self._connected().submit(model, timeout, payload)
+        return connection.submit(model, timeout, payload)
 
     def run(
         self,
@@ -125,7 +136,7 @@ class Client:
         self._ask("stop")
 
     def _ask(self, what: str) -> Any:
-        return self._connected().ask(what).result(ASK_TIMEOUT_S + self._connect_timeout_s)
+        return self._connected().ask(what, ASK_TIMEOUT_S + self._connect_timeout_s)
 
     # --- life ---------------------------------------------------------------------------------------------------
 
@@ -145,11 +156,19 @@ class Client:
     ) -> None:
         self.close()
 
+    def __del__(self) -> None:
+        connection: Connection | None = getattr(self, "_connection", None)  # None too where `__init__` raised
+        if connection is not None:
+            connection.release()
+
     def _connected(self) -> Connection:
+        """Raises `PoolUnreachable` where none can be made, `PoolError` when the client is closed."""
         with self._lock:
             if self._closed:
-                raise PoolError("this client is closed")
+                raise PoolError(CLOSED)
             if self._connection is None or self._connection.lost:
+                if self._is_default:
+                    check_folder(self.endpoint)
                 self._connection = Connection(self.endpoint, self._connect_timeout_s)
             return self._connection
 
@@ -171,7 +190,10 @@ def _check_timeout(timeout: object) -> None:
 
 def _after_fork_in_child() -> None:
     for client in list(_live):
-        client._after_fork()
+        try:
+            client._after_fork()
+        except Exception:  # the others are to be put right too
+            log.exception("a client was not put right after a fork")
 
 
 def _close_all() -> None:

@@ -1,5 +1,6 @@
 """`pool.submit`: one default client a process."""
 
+import os
 import threading
 from collections.abc import Sequence
 
@@ -26,3 +27,12 @@ def submit(
         if _client is None:
             _client = Client()
     return _client.submit(model, inputs, signature=signature, outputs=outputs, timeout=timeout)
+
+
+def _after_fork_in_child() -> None:
+    global _lock, _client
+    _lock = threading.Lock()  # another thread of the parent may have held it
+    _client = None
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

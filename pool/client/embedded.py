@@ -39,7 +39,10 @@ def start(
 
 
 class EmbeddedPool(Client):
-    """A `Client` of a pool that belongs to this process."""
+    """A `Client` of a pool that belongs to this process.
+
+    In a forked child it is a client like any other: closing it there ends nothing of the parent's.
+    """
 
     def __init__(
         self,
@@ -48,10 +51,14 @@ class EmbeddedPool(Client):
         ready_timeout: float,
         quiet: bool,
     ) -> None:
+        self._owner = os.getpid()
         self._stop_within_s = 0.0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._link, theirs = socket.socketpair()
         self._folder = tempfile.mkdtemp(prefix="pool-")
         self._log = Path(self._folder, "log")
-        self._link, theirs = socket.socketpair()
+        # From here on a fork in another thread finds the link and closes the child's copy.
+        super().__init__(f"ipc://{self._folder}/pool.sock")
         try:
             argv = [sys.executable, "-P", "-m", "pool", "start", "--embedded", str(theirs.fileno())]
             with self._log.open("wb") as log:
@@ -64,16 +71,17 @@ class EmbeddedPool(Client):
                     process_group=0,  # Ctrl-C interrupts this program, whose block then ends the pool
                 )
             theirs.close()
-            endpoint = self._await_ready(config, ready_timeout)
+            self.endpoint = self._await_ready(config, ready_timeout)
         except BaseException:
             theirs.close()
+            super().close()
             self._end()
             raise
-        super().__init__(endpoint)
 
     @property
     def pid(self) -> int:
         """The pool's process."""
+        assert self._process is not None  # `__init__` would have raised
         return self._process.pid
 
     def _await_ready(self, config: object, timeout_s: float) -> str:
@@ -87,7 +95,7 @@ class EmbeddedPool(Client):
             "pid": os.getpid(),
             "config": config,
             "base": os.getcwd(),
-            "endpoint": f"ipc://{self._folder}/pool.sock",
+            "endpoint": self.endpoint,
         }
         try:
             self._link.sendall(msgpack.packb(request))
@@ -119,24 +127,30 @@ class EmbeddedPool(Client):
         Returns when it is gone.
         """
         super().close()
-        if self._process.poll() is None:
+        if os.getpid() == self._owner and self._process is not None and self._process.poll() is None:
             self._process.terminate()
             self._wait(self._stop_within_s + STOP_MARGIN_S)
         self._end()
 
     def _end(self) -> None:
         self._link.close()  # its death pipe: it kills its workers and ends
-        process = getattr(self, "_process", None)
-        if process is not None and self._wait(STOP_MARGIN_S) is None:
-            process.kill()  # its workers follow: their death pipes close
-            process.wait(KILL_WAIT_S)
+        if os.getpid() != self._owner:
+            return
+        if self._process is not None and self._wait(STOP_MARGIN_S) is None:
+            self._process.kill()  # its workers follow: their death pipes close
+            self._process.wait(KILL_WAIT_S)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _wait(self, timeout_s: float) -> int | None:
+        assert self._process is not None
         try:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             return None
+
+    def _after_fork(self) -> None:
+        self._link.close()  # the child's copy: while it is open, the pool would not see the parent's end
+        super()._after_fork()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

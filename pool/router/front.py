@@ -6,7 +6,8 @@ answered with REFUSAL and counted. Routing ids are the router's own; a client is
 
 import logging
 import os
-from collections import Counter, deque
+import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,10 @@ import zmq
 
 from pool.core.actions import AnswerJob
 from pool.core.events import ClientGone, Event, JobArrived, JobCancelled, Succeeded
+from pool.router.inbox import MOST_FRAMES, Inbox
+from pool.router.outbox import Outbox
+from pool.router.payload import Payload, held_bytes
+from pool.router.presence import Presence
 from pool.router.refusals import count
 from pool.wire import messages as wire
 from pool.wire.frames import BadFrame, Envelope, decode, encode
@@ -24,13 +29,15 @@ __all__ = ["Front", "Question"]
 
 log = logging.getLogger("pool.front")
 
-Payload = Sequence["bytes | zmq.Frame"]
-
-RECEIVE_BURST = 64  # messages taken from one socket before the others get their turn
 CLIENT_HEADER_BYTES = 64 << 10  # a model's name and a few numbers
-HIGH_WATER_MARK = 1000  # messages; what does not fit waits in an outbox here, where it is counted
+RECEIVE_HIGH_WATER_MARK = 1000  # messages
+# Small: what libzmq holds for a slow reader is counted in messages only, what waits in an outbox here in bytes too.
+SEND_HIGH_WATER_MARK = 64
 RETRY_S = 0.01  # a full pipe is tried again after this
 SILENCE_S = 30.0  # a client with jobs here pings every second or so; after this it is gone
+FLUSH_S = 1.0  # how long `close` waits for those who read their last answers slowly …
+STALL_S = 0.25  # … as long as somebody takes one now and then
+LINGER_MS = 1000  # how long libzmq then takes to hand its own queues to the kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +58,21 @@ class Front:
         instance: bytes,
         most_replies: int,
     ) -> None:
-        """`most_replies`: how many answers may wait for a slow reader before it counts as gone."""
+        """`most_replies`: how many answers may wait for a slow reader before it is dropped.
+
+        Their bytes may be as many as the credit in `opened`; one answer may always wait, however large.
+        """
         self.refused: Counter[str] = Counter()
         self._context = context
         self._instance = instance
         self._opened = opened
         self._most_replies = most_replies
-        self._sockets: list[zmq.Socket[bytes]] = []
+        self._inboxes: list[Inbox] = []
         self._local: list[bool] = []
-        self._heard: dict[bytes, float] = {}
-        self._outbox: dict[bytes, deque[Payload]] = {}
-        self._gone: set[bytes] = set()
+        self._presence = Presence(SILENCE_S)
+        self._owed: dict[bytes, set[int]] = {}  # the jobs that each client waits for
+        self._outboxes: dict[bytes, Outbox] = {}
+        self._gone: dict[bytes, str | None] = {}  # and what it is to be told, where it may still listen
 
     def bind_local(self, path: Path) -> None:
         """Opens the Unix socket, for this user alone. The caller holds the lock, so a file there is stale."""
@@ -75,14 +86,14 @@ class Front:
     def bind_remote(self, endpoint: str) -> None:
         """Opens a TCP endpoint; what comes from there may submit and ask, not stop the pool."""
         self._bind(endpoint, local=False)
-        bound = self._sockets[-1].getsockopt_string(zmq.LAST_ENDPOINT)  # the port, where it was left open
+        bound = self.sockets[-1].getsockopt_string(zmq.LAST_ENDPOINT)  # the port, where it was left open
         log.info("listening at %s too, for whoever can reach it", bound)
 
     def _bind(self, endpoint: str, local: bool) -> None:
         socket = self._context.socket(zmq.ROUTER)
         socket.router_mandatory = True
-        socket.linger = 1000
-        socket.sndhwm = socket.rcvhwm = HIGH_WATER_MARK
+        socket.linger = LINGER_MS
+        socket.sndhwm, socket.rcvhwm = SEND_HIGH_WATER_MARK, RECEIVE_HIGH_WATER_MARK
         socket.maxmsgsize = self._opened.credit_bytes + (1 << 20)
         if not local:
             socket.heartbeat_ivl, socket.heartbeat_timeout = 5_000, 15_000
@@ -91,30 +102,38 @@ class Front:
         except zmq.ZMQError as error:
             socket.close()
             raise OSError(f"cannot listen at {endpoint}: {error.strerror}") from None
-        self._sockets.append(socket)
+        self._inboxes.append(Inbox(socket))
         self._local.append(local)
 
     @property
     def sockets(self) -> Sequence["zmq.Socket[bytes]"]:
-        return self._sockets
+        return [inbox.socket for inbox in self._inboxes]
 
     def close(self) -> None:
-        """Hands what is queued to the kernel for at most a second."""
-        for socket in self._sockets:
-            socket.close()
+        """Hands what is queued to the kernel, within two seconds and only as long as somebody reads."""
+        now = time.monotonic()
+        ends, stalled = now + FLUSH_S, now + STALL_S
+        while self._outboxes and now < min(ends, stalled):
+            if self._flush():
+                stalled = now + STALL_S
+            else:
+                time.sleep(RETRY_S)
+            now = time.monotonic()
+        self._outboxes.clear()
+        for inbox in self._inboxes:
+            inbox.socket.close()
 
     # --- in -----------------------------------------------------------------------------------------------------
 
     def receive(self, socket: "zmq.Socket[bytes]", now: float) -> Iterator[Event | Question]:
-        """At most a burst of messages; there may be more."""
-        index = self._sockets.index(socket)
-        for _ in range(RECEIVE_BURST):
-            try:
-                frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
-                return
-            client = bytes((index,)) + frames[0].bytes
-            heard = self._understand(client, frames[1:], now)
+        """At most a turn's messages; there may be more."""
+        index = self.sockets.index(socket)
+        for route, frames in self._inboxes[index].turn():
+            client = bytes((index,)) + route
+            if frames is None:
+                self._refuse(client, f"a message of more than {MOST_FRAMES} frames")
+                continue
+            heard = self._understand(client, frames, now)
             if heard is not None:
                 yield heard
 
@@ -123,12 +142,11 @@ class Front:
             if len(frames) < 2:
                 raise BadFrame(f"{len(frames)} frames")
             envelope = decode(frames[0].bytes, frames[1].buffer, frames[2:], CLIENT_HEADER_BYTES)
-            event = self._event(client, envelope)
+            self._presence.heard(client, now)
+            return self._event(client, envelope)
         except BadFrame as error:
             self._refuse(client, str(error))
             return None
-        self._heard[client] = now
-        return event
 
     def _event(self, client: bytes, envelope: Envelope[zmq.Frame]) -> Event | Question | None:
         if isinstance(envelope.message, wire.Open):
@@ -140,9 +158,10 @@ class Front:
             case wire.Submit(job, model, timeout_s):
                 if not envelope.payload:
                     raise BadFrame("SUBMIT without a call")
-                size = sum(map(len, envelope.payload))
-                return JobArrived(client, job, model, timeout_s, size, envelope.payload)
+                self._owed.setdefault(client, set()).add(job)
+                return JobArrived(client, job, model, timeout_s, held_bytes(envelope.payload), envelope.payload)
             case wire.Cancel(job):
+                self._settle(client, job)
                 return JobCancelled(client, job)
             case wire.Ping():
                 self._send(client, encode(wire.Pong(), self._instance))
@@ -163,6 +182,7 @@ class Front:
     # --- out ----------------------------------------------------------------------------------------------------
 
     def answer(self, action: AnswerJob) -> None:
+        self._settle(action.client, action.job)
         if isinstance(action.outcome, Succeeded):
             payload: Payload = action.outcome.payload  # type: ignore[assignment]  # as `Back` gave it to the core
             self._send(action.client, [*encode(wire.Result(action.job), self._instance), *payload])
@@ -174,28 +194,46 @@ class Front:
         frames = encode(wire.Answer(question.request, error), self._instance)
         self._send(question.client, [*frames, msgpack.packb(value)])
 
+    def _settle(self, client: bytes, job: int) -> None:
+        owed = self._owed.get(client)
+        if owed is not None:
+            owed.discard(job)
+            if not owed:
+                del self._owed[client]
+
     def _send(self, client: bytes, frames: Payload) -> None:
         """Never blocks. What a slow reader's pipe does not take waits in its outbox, up to a bound."""
-        waiting = self._outbox.get(client)
-        if waiting is None:
+        outbox = self._outboxes.get(client)
+        if outbox is None:
             if self._try_send(client, frames):
                 return
-            waiting = self._outbox[client] = deque()
-        waiting.append(frames)
-        if len(waiting) > self._most_replies:
-            log.warning("a client does not read its %d answers and is dropped", len(waiting))
-            self._gone.add(client)
+            outbox = self._outboxes[client] = Outbox()
+        outbox.append(frames)
+        if len(outbox) > self._most_replies or (len(outbox) > 1 and outbox.size_bytes > self._opened.credit_bytes):
+            self._gone[client] = "this client does not read its answers and was dropped"
 
     def _try_send(self, client: bytes, frames: Payload) -> bool:
+        """False if the pipe is full. A client that is not connected any more takes everything, and is gone."""
         try:
-            self._sockets[client[0]].send_multipart([client[1:], *frames], zmq.NOBLOCK, copy=False)
+            self._inboxes[client[0]].socket.send_multipart([client[1:], *frames], zmq.NOBLOCK, copy=False)
         except zmq.Again:
             return False
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
-            self._gone.add(client)
+            self._gone[client] = None
         return True
+
+    def _flush(self) -> bool:
+        """Tries the outboxes again; whether any message left."""
+        left = False
+        for client, outbox in list(self._outboxes.items()):
+            while outbox and self._try_send(client, outbox.first):
+                outbox.pop_first()
+                left = True
+            if not outbox:
+                del self._outboxes[client]
+        return left
 
     # --- time ---------------------------------------------------------------------------------------------------
 
@@ -203,23 +241,35 @@ class Front:
         """When `tend` is to be called at the latest."""
         if self._gone:
             return now
-        if self._outbox:
+        if self._outboxes:
             return now + RETRY_S
-        return now + SILENCE_S if self._heard else None
+        return self._presence.next_look(now)
 
     def tend(self, now: float) -> Iterator[Event]:
         """Tries the outboxes again and tells of clients that are gone."""
-        for client, waiting in list(self._outbox.items()):
-            while waiting and self._try_send(client, waiting[0]):
-                waiting.popleft()
-            if not waiting:
-                del self._outbox[client]
-        self._gone.update(client for client, heard in self._heard.items() if now - heard > SILENCE_S)
+        self._flush()
+        for client in self._presence.silent(now):
+            # One that waits for nothing need not ping, and nothing is taken from it.
+            waits = client in self._owed or client in self._outboxes
+            silent = f"nothing was heard of this client for {SILENCE_S:g} s, so its jobs were cancelled"
+            self._gone.setdefault(client, silent if waits else None)
         while self._gone:
-            client = self._gone.pop()
+            client, farewell = self._gone.popitem()
             self._forget(client)
+            if farewell is not None:
+                self._dismiss(client, farewell, now)
             yield ClientGone(client)
 
+    def _dismiss(self, client: bytes, farewell: str, now: float) -> None:
+        """Tells a client, which may be alive, that its jobs are lost. In a full pipe that waits like an answer."""
+        if count(self.refused, farewell):
+            log.warning("dropped a client: %s", farewell)
+        self._send(client, encode(wire.Refusal(farewell), self._instance))
+        self._gone.pop(client, None)  # it need not be there to hear it
+        if client in self._outboxes:
+            self._presence.heard(client, now)  # so that this, too, is forgotten if it is never read
+
     def _forget(self, client: bytes) -> None:
-        self._heard.pop(client, None)
-        self._outbox.pop(client, None)
+        self._presence.forget(client)
+        self._owed.pop(client, None)
+        self._outboxes.pop(client, None)

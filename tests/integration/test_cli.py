@@ -150,7 +150,7 @@ def test_submit_says_what_the_pool_says(pool: PoolProcess) -> None:
     assert "no output 'y'" in failure(pool, "submit", "echo", "--input", "1", "--output", "y")
     assert failure(pool, "submit", "faults", "--signature", "fail", "--input", "text=boom") == "pool: boom\n"
     late = ["submit", "faults", "--signature", "sleep", "--input", "2", "--timeout", "0.2"]
-    assert "s ended while it ran" in failure(pool, *late)
+    assert "the timeout ended while it ran" in failure(pool, *late)
 
 
 def test_submit_to_a_model_that_no_worker_can_load(half: PoolProcess) -> None:

@@ -2,11 +2,14 @@
 
 import asyncio
 import os
+import queue
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent import futures
 
 import numpy as np
 import pytest
@@ -232,6 +235,120 @@ def test_a_closed_client_ends_its_futures(pool: PoolProcess) -> None:
         future.result(5)
     with pytest.raises(errors.PoolError, match="closed"):
         client.submit("echo", 1.0)
+
+
+def client_threads() -> int:
+    return sum(thread.name == "pool-client" for thread in threading.enumerate())
+
+
+def test_a_dropped_client_ends_by_itself(pool: PoolProcess) -> None:
+    before, files = client_threads(), len(os.listdir("/proc/self/fd"))
+    assert Client(pool.endpoint).run("echo", 1.0)["x"] == 1.0
+    future = Client(pool.endpoint).submit("faults", 0.3, signature="sleep")
+    assert future.result(10)["pid"] > 0  # though the client is gone
+    assert Client(pool.endpoint).status()["pid"] == pool.pid
+    eventually(lambda: client_threads() == before, 5.0)
+    assert len(os.listdir("/proc/self/fd")) <= files
+
+
+def test_cancelled_futures_are_done_for_wait_and_as_completed(client: Client) -> None:
+    slow = client.submit("faults", 0.5, signature="sleep")
+    cancelled = client.submit("faults", 0.5, signature="sleep")
+    assert cancelled.cancel()
+    assert not futures.wait([cancelled], timeout=1).not_done
+    assert set(futures.as_completed([slow, cancelled], timeout=10)) == {slow, cancelled}
+
+
+def test_a_callback_that_exits_harms_no_other_job(client: Client) -> None:
+    jobs = [client.submit("faults", 0.1, signature="sleep") for _ in range(6)]
+    for job in jobs[:2]:
+        job.add_done_callback(lambda _: sys.exit())
+    assert all(job.result(10)["pid"] > 0 for job in jobs)
+
+
+def test_a_callback_that_exits_harms_nobody_when_the_client_closes(pool: PoolProcess) -> None:
+    client = pool.client()
+    jobs = [client.submit("faults", 0.5, signature="sleep") for _ in range(3)]
+    jobs[0].add_done_callback(lambda _: sys.exit())
+    client.close()
+    for job in jobs:
+        assert isinstance(job.exception(5), errors.PoolUnreachable)
+
+
+def test_waiting_in_a_callback_is_refused_and_submitting_is_not(client: Client) -> None:
+    said: queue.Queue[object] = queue.Queue()
+
+    def after(_: object) -> None:
+        for wait in (lambda: client.run("echo", 2.0), client.status):
+            try:
+                wait()
+            except errors.PoolError as error:
+                said.put(str(error))
+        client.submit("echo", 3.0).add_done_callback(lambda done: said.put(float(done.result()["x"])))
+
+    client.submit("faults", 0.1, signature="sleep").add_done_callback(after)
+    assert "done-callback" in str(said.get(timeout=10))
+    assert "done-callback" in str(said.get(timeout=10))
+    assert said.get(timeout=10) == 3.0
+
+
+FROZEN = """
+import sys
+from pool import Client
+from pool.client import dialogue, pulse
+pulse.PING_S, pulse.SILENCE_S, pulse.OVERSLEPT_S, dialogue.LATE_S = 0.1, 0.6, 0.3, 0.2
+client = Client(sys.argv[1])
+jobs = [client.submit("faults", 0.4, signature="sleep", timeout=2.0) for _ in range(2)]
+client.status()
+print("sent", flush=True)
+for job in jobs:
+    job.result()
+assert client.run("echo", 1.0)["x"] == 1.0
+"""
+
+
+def test_a_client_that_was_frozen_reads_the_answers_of_that_time(pool: PoolProcess) -> None:
+    """For longer than it calls silence, and than its jobs' timeout with the client's margin."""
+    argv = [sys.executable, "-P", "-c", FROZEN, pool.endpoint]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "sent\n"
+        program.send_signal(signal.SIGSTOP)
+        time.sleep(2.5)
+        program.send_signal(signal.SIGCONT)
+        assert program.wait(20) == 0
+
+
+FORK_CALLBACK = """
+import os, sys, threading, warnings
+warnings.simplefilter("ignore")
+from pool import Client, errors
+from pool.client import default
+client, ran = Client(sys.argv[1]), []
+slow = client.submit("faults", 0.5, signature="sleep")
+slow.add_done_callback(lambda _: ran.append(os.getpid()))
+running = client.submit("faults", 0.5, signature="sleep")
+running._state = "RUNNING"  # for an instant every future is, while its callbacks run
+default._client = Client(sys.argv[1])
+default._lock.acquire()  # by another thread, say
+pid = os.fork()
+if pid == 0:
+    assert isinstance(slow.exception(0), errors.PoolUnreachable)
+    assert isinstance(running.exception(0), errors.PoolUnreachable)
+    assert not ran, "the parent's callback ran in the child"
+    assert client.run("echo", 2.0)["x"] == 2.0
+    assert default._client is None
+    assert default._lock.acquire(timeout=0)
+    sys.exit(7)  # with atexit: it ends the child's clients alone
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+assert slow.result(5)
+assert ran == [os.getpid()]
+assert client.run("echo", 3.0)["x"] == 3.0
+"""
+
+
+def test_a_fork_leaves_the_parents_callbacks_to_the_parent(pool: PoolProcess) -> None:
+    subprocess.run([sys.executable, "-P", "-c", FORK_CALLBACK, pool.endpoint], check=True, timeout=60)
 
 
 IMPORT = """

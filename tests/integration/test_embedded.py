@@ -1,12 +1,17 @@
 """`pool.start(…)`: a pool that lives as long as a block, or as its program."""
 
+import importlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
+import msgpack
 import pytest
 
 import pool
@@ -14,6 +19,15 @@ from harness import STUBS, alive, children, eventually
 from pool import errors
 
 ECHO = {"model": [{"name": "echo", "path": "stub:echo", "devices": "all"}], "pool": {"devices": ["cpu", "cpu"]}}
+
+
+@pytest.fixture(autouse=True)
+def _own_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Other pools of this machine make their folders elsewhere. Short, for the socket's path."""
+    with tempfile.TemporaryDirectory(prefix="pe-") as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        monkeypatch.setenv("TMPDIR", folder)
+        yield
 
 
 def folders() -> set[str]:
@@ -35,13 +49,13 @@ def test_it_lives_as_long_as_the_block() -> None:
 
 def test_a_file_and_its_own_endpoint(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
-    socket = tempfile.mktemp(prefix="pe-", suffix=".sock")
-    config.write_text(f'[pool]\ndevices = ["cpu"]\nendpoint = "ipc://{socket}"\n{STUBS}')
+    path = tempfile.mktemp(prefix="pe-", suffix=".sock")
+    config.write_text(f'[pool]\ndevices = ["cpu"]\nendpoint = "ipc://{path}"\n{STUBS}')
     with pool.start(config) as running:
-        assert running.endpoint == f"ipc://{socket}"
-        with pool.Client(f"ipc://{socket}") as other:
+        assert running.endpoint == f"ipc://{path}"
+        with pool.Client(f"ipc://{path}") as other:
             assert other.run("echo", 1.0)["x"] == 1.0
-    assert not Path(socket).exists()
+    assert not Path(path).exists()
 
 
 def test_what_is_wrong_is_raised() -> None:
@@ -79,3 +93,100 @@ def test_it_ends_with_its_program_even_by_sigkill() -> None:
     # Nobody is left to want the answer of the job that runs for half a minute.
     eventually(lambda: not any(alive(pid) for pid in (process, *workers)), 15.0)
     assert folders() == before
+
+
+FORKS = """
+import os, pool, sys, warnings
+warnings.simplefilter("ignore")
+running = pool.start({"model": [{"name": "echo", "path": "stub:echo"}], "pool": {"devices": ["cpu"]}})
+folder = os.path.dirname(running.endpoint.removeprefix("ipc://"))
+for leave in (lambda: None, running.close, lambda: running.__exit__(None, None, None)):
+    pid = os.fork()
+    if pid == 0:
+        assert running.run("echo", 1.0)["x"] == 1.0
+        leave()
+        sys.exit(7)  # with atexit
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    assert os.path.exists(folder + "/pool.sock")
+    assert pool.Client(running.endpoint).run("echo", 2.0)["x"] == 2.0
+    assert running.run("echo", 2.0)["x"] == 2.0
+running.close()
+assert not os.path.exists(folder)
+"""
+
+
+def test_a_forked_child_ends_nothing_of_its_parents() -> None:
+    subprocess.run([sys.executable, "-P", "-c", FORKS], check=True, timeout=90)
+
+
+PROGRAM_WITH_CHILD = """
+import os, pool, signal, sys, time, warnings
+warnings.simplefilter("ignore")
+running = pool.start({"model": [{"name": "echo", "path": "stub:echo"}], "pool": {"devices": ["cpu"]}})
+child = os.fork()
+if child == 0:
+    time.sleep(60)
+    os._exit(0)
+print(running.pid, child, flush=True)
+signal.pause()
+"""
+
+
+def test_a_forked_child_does_not_keep_the_pool_of_a_dead_program() -> None:
+    before = folders()
+    with subprocess.Popen([sys.executable, "-P", "-c", PROGRAM_WITH_CHILD], stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        process, child = map(int, program.stdout.readline().split())
+        workers = children(process)
+        program.send_signal(signal.SIGKILL)
+        program.wait(10)
+        try:
+            eventually(lambda: not any(alive(pid) for pid in (process, *workers)), 15.0)
+            assert alive(child)
+            assert folders() == before
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+class TestTheChildsSide:
+    """`pool start --embedded` when its program goes at an awkward moment."""
+
+    module = importlib.import_module("pool.cli.start")
+
+    def request(self, folder: Path, config: object) -> tuple[socket.socket, socket.socket]:
+        ours, theirs = socket.socketpair()
+        message = {"pid": os.getppid(), "config": config, "base": "/", "endpoint": f"ipc://{folder}/pool.sock"}
+        ours.sendall(msgpack.packb(message))
+        return ours, theirs
+
+    def test_the_folder_goes_with_the_program_whatever_is_raised(self, tmp_path: Path) -> None:
+        folder = tmp_path / "pool-x"
+        folder.mkdir()
+        ours, theirs = self.request(folder, {"pool": {"lanez": 1}})
+        ours.close()
+        with theirs, pytest.raises(errors.InvalidConfig, match="lanez"):
+            self.module._start_embedded(theirs)
+        assert not folder.exists()
+
+    def test_the_folder_is_left_to_a_program_that_lives(self, tmp_path: Path) -> None:
+        ours, theirs = self.request(tmp_path, {"pool": {"lanez": 1}})
+        with ours, theirs, pytest.raises(errors.InvalidConfig, match="lanez"):
+            self.module._start_embedded(theirs)
+        assert tmp_path.exists()
+
+    def test_nobody_is_left_to_be_told_that_it_is_ready(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Ready:
+            """A service whose program dies in the round in which it becomes ready."""
+
+            def __init__(self, _plan: object, _environ: object, on_ready: Callable[[int, int], None]) -> None:
+                self._on_ready = on_ready
+
+            def run(self, _link: int) -> SimpleNamespace:
+                ours.close()
+                self._on_ready(1, 1)
+                return SimpleNamespace(failed=False, reason="the program went away")
+
+        monkeypatch.setattr(self.module, "Service", Ready)
+        ours, theirs = self.request(tmp_path / "pool-x", ECHO)
+        with theirs:
+            self.module._start_embedded(theirs)

@@ -1,6 +1,8 @@
 """The clients' socket on its own: slow readers, silent clients, dead ones."""
 
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,14 +10,18 @@ import pytest
 import zmq
 
 from pool.core.actions import AnswerJob
-from pool.core.events import ClientGone, Failed, JobArrived
-from pool.router.front import SILENCE_S, Front
+from pool.core.events import ClientGone, Event, Failed, JobArrived, Succeeded
+from pool.router.front import SEND_HIGH_WATER_MARK, SILENCE_S, Front
+from pool.router.inbox import FRAMES_A_TURN, MOST_FRAMES
+from pool.router.payload import FRAME_BYTES
+from pool.router.presence import LOOK_S
 from pool.wire import messages as wire
 from pool.wire.faults import Fault
 from pool.wire.frames import NO_INSTANCE, decode, encode
 
 INSTANCE = b"instance"
 MOST_REPLIES = 50
+CREDIT = 16 << 20
 
 
 @pytest.fixture
@@ -27,7 +33,7 @@ def context() -> "Iterator[zmq.Context[zmq.Socket[bytes]]]":
 @pytest.fixture
 def front(context: "zmq.Context[zmq.Socket[bytes]]") -> Iterator[Front]:
     with tempfile.TemporaryDirectory(prefix="pf-") as folder:
-        front = Front(context, wire.Opened("0", 1 << 20, 60.0), INSTANCE, MOST_REPLIES)
+        front = Front(context, wire.Opened("0", CREDIT, 60.0), INSTANCE, MOST_REPLIES)
         front.bind_local(Path(folder, "front.sock"))
         yield front
         front.close()
@@ -37,6 +43,7 @@ def connect(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> "zmq.Soc
     dealer = context.socket(zmq.DEALER)
     dealer.linger = 0
     dealer.rcvtimeo = 5000
+    dealer.rcvhwm = 1  # what is not read stays at the pool's side
     dealer.connect(front.sockets[0].last_endpoint.decode().rstrip("\0"))
     dealer.send_multipart(encode(wire.Open("a test"), NO_INSTANCE))
     return dealer
@@ -52,19 +59,75 @@ def job_of(front: Front, now: float) -> JobArrived:
     raise AssertionError("no job came")
 
 
-def test_a_silent_client_is_gone_and_one_that_pings_is_not(
+def tend_until(front: Front, now: float, later: float) -> list[Event]:
+    """As the pool's loop does while nothing comes."""
+    told: list[Event] = []
+    while now < later:
+        deadline = front.next_deadline(now)
+        assert deadline is not None
+        now = min(max(deadline, now + 0.1), later)
+        told += front.tend(now)
+    return told
+
+
+def submit(front: Front, dealer: "zmq.Socket[bytes]", now: float, job: int = 1) -> bytes:
+    """Sends a job and returns the client's name."""
+    dealer.send_multipart([*encode(wire.Submit(job, "m", None), INSTANCE), b"call"])
+    return job_of(front, now).client
+
+
+def heard_by(dealer: "zmq.Socket[bytes]") -> wire.Message:
+    """The next message to a client, after OPENED."""
+    while True:
+        frames = dealer.recv_multipart()
+        message = decode(frames[0], frames[1], ()).message
+        if not isinstance(message, wire.Opened):
+            return message
+
+
+def test_a_silent_client_is_gone_and_told_so_and_one_that_pings_is_not(
     front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
 ) -> None:
     with connect(front, context) as silent, connect(front, context) as alive:
-        jobs = {}
-        for name, dealer in (("silent", silent), ("alive", alive)):
-            dealer.send_multipart([*encode(wire.Submit(1, "m", None), INSTANCE), b"call"])
-            jobs[name] = job_of(front, now=100.0).client
+        gone = submit(front, silent, now=100.0)
+        submit(front, alive, now=100.0)
+        assert tend_until(front, 100.0, 99.0 + SILENCE_S) == []
         alive.send_multipart(encode(wire.Ping(), INSTANCE))
         front.sockets[0].poll(5000)
-        assert list(front.receive(front.sockets[0], now=100.0 + SILENCE_S)) == []
-        gone = list(front.tend(now=101.0 + SILENCE_S))
-        assert gone == [ClientGone(jobs["silent"])]
+        assert list(front.receive(front.sockets[0], now=99.0 + SILENCE_S)) == []
+        assert tend_until(front, 99.0 + SILENCE_S, 101.0 + SILENCE_S) == [ClientGone(gone)]
+        told = heard_by(silent)
+        assert isinstance(told, wire.Refusal)
+        assert "nothing was heard of this client for 30 s" in told.text
+        assert isinstance(heard_by(alive), wire.Pong)
+
+
+def test_a_client_that_waits_for_nothing_is_forgotten_without_a_word(
+    front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
+) -> None:
+    with connect(front, context) as dealer:
+        client = submit(front, dealer, now=1.0)
+        front.answer(AnswerJob(client, 1, Failed(Fault.MODEL_FAILED, "text")))
+        assert isinstance(heard_by(dealer), wire.Failure)
+        assert tend_until(front, 1.0, 3.0 + SILENCE_S) == [ClientGone(client)]
+        assert front.next_deadline(100.0) is None
+        submit(front, dealer, now=100.0, job=2)
+        assert not dealer.poll(100), "it was told nothing and goes on"
+
+
+def test_a_pool_that_was_frozen_does_not_take_its_clients_for_silent(
+    front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
+) -> None:
+    with connect(front, context) as dealer:
+        client = submit(front, dealer, now=100.0)
+        list(front.tend(now=100.0))
+        dealer.send_multipart(encode(wire.Ping(), INSTANCE))  # into the frozen pool
+        assert list(front.tend(now=4000.0)) == []
+        assert front.sockets[0].poll(5000)
+        assert list(front.receive(front.sockets[0], now=4000.0)) == []
+        assert tend_until(front, 4000.0, 4000.0 + SILENCE_S) == []
+        assert tend_until(front, 4000.0 + SILENCE_S, 4001.0 + SILENCE_S) == [ClientGone(client)]
+        assert front.next_deadline(0.0) in (None, LOOK_S)
 
 
 def test_a_client_that_went_away_is_noticed_when_it_is_answered(
@@ -92,7 +155,7 @@ def test_a_slow_reader_is_bounded_and_loses_nothing_within_the_bound(
         client = job_of(front, now=1.0).client
         text = "x" * 200_000  # far more than a socket's buffer, so the pipe fills
         sent = 0
-        while not front._outbox:
+        while not front._outboxes:
             front.answer(AnswerJob(client, sent, Failed(Fault.MODEL_FAILED, text)))
             sent += 1
             assert sent < 20_000
@@ -110,15 +173,119 @@ def test_a_slow_reader_is_bounded_and_loses_nothing_within_the_bound(
         assert received == list(range(sent))
 
 
-def test_a_reader_that_never_reads_is_dropped(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
+def fill(front: Front, client: bytes, text: str) -> list[Event]:
+    """Answers that nobody reads, until the client is dropped."""
+    for number in range(20_000):
+        front.answer(AnswerJob(client, number, Failed(Fault.MODEL_FAILED, text)))
+        if gone := list(front.tend(now=1.0)):
+            return gone
+    raise AssertionError("it was never dropped")
+
+
+def test_a_reader_that_never_reads_is_dropped_and_told_so_when_it_reads(
+    front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
+) -> None:
     with connect(front, context) as dealer:
-        dealer.send_multipart([*encode(wire.Submit(1, "m", None), INSTANCE), b"call"])
-        client = job_of(front, now=1.0).client
-        for number in range(20_000):
-            front.answer(AnswerJob(client, number, Failed(Fault.MODEL_FAILED, "x" * 200_000)))
-            if list(front.tend(now=1.0)) == [ClientGone(client)]:
-                return
-        raise AssertionError("it was never dropped")
+        client = submit(front, dealer, now=1.0)
+        assert fill(front, client, "x" * 200_000) == [ClientGone(client)]
+        while isinstance(told := heard_by(dealer), wire.Failure):
+            assert list(front.tend(now=1.0)) == []
+        assert isinstance(told, wire.Refusal)
+        assert "does not read its answers" in told.text
+        list(front.tend(now=1.0))
+        assert front.next_deadline(1.0) != 1.01, "nothing is left to send"
+
+
+def test_a_farewell_that_is_never_read_is_forgotten_by_and_by(
+    front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
+) -> None:
+    with connect(front, context) as dealer:
+        client = submit(front, dealer, now=1.0)
+        fill(front, client, "x" * 200_000)
+        assert len(front._outboxes[client]) == 1
+        assert tend_until(front, 1.0, 2.0 + SILENCE_S) == [ClientGone(client)]
+        assert list(front._outboxes) == [client], "one farewell, again"
+
+
+def test_answers_that_nobody_reads_are_bounded_in_bytes(
+    front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
+) -> None:
+    with connect(front, context) as dealer:
+        client = submit(front, dealer, now=1.0)
+        answer = Succeeded((zmq.Frame(bytes(CREDIT // 4)),))
+        number = 0
+        while not list(front.tend(now=1.0)):
+            front.answer(AnswerJob(client, number, answer))
+            number += 1
+            assert number < 1000
+        # The pipe's, the credit's four, and those that the kernel and the reader's end hold.
+        assert number <= SEND_HIGH_WATER_MARK + 4 + 5
+        assert MOST_REPLIES > 4 + 5, "it was not their number"
+        assert len(front._outboxes[client]) == 1
+
+
+def test_one_large_answer_may_wait(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
+    with connect(front, context) as dealer:
+        client = submit(front, dealer, now=1.0)
+        large = Succeeded((zmq.Frame(bytes(2 * CREDIT)),))
+        number = 0
+        while client not in front._outboxes:
+            front.answer(AnswerJob(client, number, large))
+            number += 1
+        assert list(front.tend(now=1.0)) == []
+        front.answer(AnswerJob(client, number, large))
+        assert list(front.tend(now=1.0)) == [ClientGone(client)]
+
+
+def test_answers_that_wait_when_the_pool_stops_are_handed_over(
+    front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
+) -> None:
+    with connect(front, context) as dealer:
+        client = submit(front, dealer, now=1.0)
+        sent = 0
+        while not front._outboxes or len(front._outboxes[client]) < 20:
+            front.answer(AnswerJob(client, sent, Failed(Fault.MODEL_FAILED, "x" * 200_000)))
+            sent += 1
+        closing = threading.Thread(target=front.close)
+        closing.start()
+        jobs = []
+        while len(jobs) < sent:
+            message = heard_by(dealer)
+            assert isinstance(message, wire.Failure)
+            jobs.append(message.job)
+        closing.join(5)
+        assert jobs == list(range(sent))
+
+
+def test_closing_does_not_wait_for_one_who_does_not_read(
+    front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
+) -> None:
+    with connect(front, context) as dealer:
+        client = submit(front, dealer, now=1.0)
+        fill(front, client, "x" * 200_000)
+        began = time.monotonic()
+        front.close()
+        assert time.monotonic() - began < 1.0
+
+
+def test_a_message_of_countless_frames_is_refused_and_stalls_nobody(
+    front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
+) -> None:
+    with connect(front, context) as flooder, connect(front, context) as polite:
+        flooder.send_multipart([*encode(wire.Submit(1, "m", None), INSTANCE), *([b""] * 3 * FRAMES_A_TURN)])
+        flooder.send_multipart([*encode(wire.Submit(2, "m", None), INSTANCE), b"call"])
+        assert job_of(front, now=1.0).job == 2
+        told = heard_by(flooder)
+        assert isinstance(told, wire.Refusal)
+        assert f"more than {MOST_FRAMES} frames" in told.text
+        assert sum(front.refused.values()) == 1
+        submit(front, polite, now=1.0)
+
+
+def test_empty_frames_are_not_free(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
+    with connect(front, context) as dealer:
+        dealer.send_multipart([*encode(wire.Submit(1, "m", None), INSTANCE), *([b""] * 1000)])
+        assert job_of(front, now=1.0).size_bytes == 1000 * FRAME_BYTES
 
 
 def test_frames_of_no_client_are_counted(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> None:

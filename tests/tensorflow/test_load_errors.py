@@ -1,5 +1,7 @@
 """What is no model that is served here is refused with one line: which, why, what would be right."""
 
+import dataclasses
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -9,8 +11,10 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from pool.wire.messages import ModelSettings
-from workers.backend import CannotLoad, WrongDevices
+from workers.backend import CannotLoad, LoadFailed, WrongDevices
+from workers.tf import saved_model
 from workers.tf.backend import TensorFlowBackend
+from workers.tf.session import config_proto, open_session
 
 pytestmark = pytest.mark.tensorflow
 
@@ -146,3 +150,70 @@ def test_a_gpu_worker_without_a_gpu_says_what_to_install(session_settings, monke
     assert "CUDA_VISIBLE_DEVICES is 'GPU-promised'" in text
     assert "pip install 'tf-worker-pool[gpu]'" in text
     assert "\n" not in text
+
+
+def test_a_session_whose_settings_leave_the_gpus_out_is_refused(session_settings):
+    """TensorFlow sees the GPU, `device_count` hides it from the Session: there is one to be seen on this machine."""
+    config = config_proto(dataclasses.replace(session_settings, device_count={"GPU": 0}))
+    with pytest.raises(WrongDevices) as caught:
+        open_session(config, gpus=1)
+    assert "has 0 GPUs, it was promised 1; device_count of [session] is {'GPU': 0}" in str(caught.value)
+
+
+def test_a_load_refuses_wrong_devices_as_such(session_settings, two_signatures):
+    with pytest.raises(WrongDevices):
+        saved_model.load_saved_model(ModelSettings("m", str(two_signatures), True), config_proto(session_settings), 1)
+
+
+OUT_OF_MEMORY = "failed to allocate 6.00G (6442450944 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory"
+PASSING = [
+    tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[1024]"),
+    tf.errors.UnavailableError(None, None, "the file system is not there"),
+    tf.errors.AbortedError(None, None, "try again"),
+    tf.errors.InternalError(None, None, OUT_OF_MEMORY),
+    tf.errors.UnknownError(None, None, "Failed to query the GPU: cudaErrorInitializationError"),
+    tf.errors.UnknownError(None, None, "/nfs/m/variables.index; Stale file handle"),
+    MemoryError(),
+    OSError(errno.EIO, "Input/output error"),
+    OSError(errno.ESTALE, "Stale file handle"),
+]
+LASTING = [
+    tf.errors.NotFoundError(None, None, "Op type not registered 'OpOfAnotherAge'"),
+    tf.errors.DataLossError(None, None, "not an sstable (bad magic number)"),
+    tf.errors.InternalError(None, None, "the graph makes no sense"),
+    OSError("Cannot parse file"),
+    FileNotFoundError(errno.ENOENT, "No such file or directory"),
+    PermissionError(errno.EACCES, "Permission denied"),
+    ValueError("anything"),
+]
+
+
+@pytest.mark.parametrize("place", ["open_session", "parse_saved_model", "ReachableOps"])
+@pytest.mark.parametrize("error", PASSING, ids=repr)
+def test_what_may_be_better_a_moment_later_is_no_fault_of_the_files(backend, two_signatures, monkeypatch, place, error):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(saved_model, place, fail)
+    with pytest.raises(LoadFailed) as caught:
+        backend.load(ModelSettings("m", str(two_signatures), True))
+    assert str(caught.value).startswith(f"model m: {two_signatures} cannot be loaded now: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("error", LASTING, ids=repr)
+def test_what_stays_as_it_is_is_not_tried_again(refusal, two_signatures, monkeypatch, error):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(saved_model, "parse_saved_model", fail)
+    refusal(two_signatures)
+
+
+def test_a_folder_that_cannot_be_listed_just_now(backend, two_signatures, monkeypatch):
+    def fail(_path):
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(saved_model.os, "listdir", fail)
+    with pytest.raises(LoadFailed, match="cannot be read now: Stale file handle"):
+        backend.load(ModelSettings("m", str(two_signatures), True))

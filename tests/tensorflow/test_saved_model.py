@@ -1,5 +1,6 @@
 """SavedModels of every origin load, and answer exactly as TensorFlow does."""
 
+import itertools
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -189,6 +190,22 @@ def test_only_so_many_callables_are_kept(monkeypatch):
         assert kept.get([value.name], [fetches[1]], False) is not first
         assert kept.get([value.name], [fetches[0]], False) is prepared
         np.testing.assert_array_equal(first(np.ones(2, np.float32))[0], [2.0, 2.0])  # dropped, still whole
+
+
+def test_the_order_of_the_outputs_makes_no_other_callable(backend, two_signatures, monkeypatch):
+    model = backend.load(ModelSettings("two", str(two_signatures), True))
+    made = []
+    make = callables.Callables._make
+    monkeypatch.setattr(callables.Callables, "_make", lambda self, key: made.append(key) or make(self, key))
+    feeds = {"a": floats(2, 3), "b": floats(2, 3)}
+    expected = run_all(model, "serving_default", feeds)
+    for outputs in itertools.permutations(["total", "product", "sum", "first"]):
+        answer = model.run("serving_default", feeds, outputs)
+        assert tuple(answer) == outputs
+        assert_same(answer, expected)
+    for outputs in itertools.permutations(["total", "product", "sum"]):
+        assert_same(model.run("serving_default", feeds, outputs), {name: expected[name] for name in outputs})
+    assert len(made) == 1, "the four were prepared at load, the three once"
 
 
 def test_warming_up_swallows_what_a_model_makes_of_zeros(load, two_signatures, failing, odd):

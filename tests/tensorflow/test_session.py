@@ -40,5 +40,5 @@ def test_jit_is_off_unless_asked_for(session_settings):
 
 def test_sessions_share_no_graph(session_settings):
     config = config_proto(session_settings)
-    with open_session(config) as one, open_session(config) as other:
+    with open_session(config, 0) as one, open_session(config, 0) as other:
         assert one.graph is not other.graph

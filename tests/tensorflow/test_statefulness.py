@@ -1,14 +1,17 @@
 """Which models are stateful, and what that means for their feeds and their warm-up."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 from pool.wire.messages import ModelSettings
 from workers.tf.reachable import ReachableOps
-from workers.tf.statefulness import blocks_its_thread, writes_state
+from workers.tf.statefulness import blocks_its_thread, uses_references, writes_references, writes_state
 
 pytestmark = pytest.mark.tensorflow
 
@@ -122,3 +125,99 @@ def test_a_graph_with_a_staging_area_does_not_deadlock(backend, models):
     for number in range(50):
         answer = model.run("serving_default", {"value": np.array([number], np.float32)}, ["taken", "fed"])
         assert answer["taken"].tolist() == answer["fed"].tolist() == [number]
+
+
+@pytest.fixture(scope="module")
+def reference(models):
+    """TensorFlow 1: serving_default fills a reference variable with `value` and gives it back; stored: gives it."""
+    folder = models / "reference"
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        zeros = np.zeros(1 << 20, np.float32)
+        variable = tf.compat.v1.get_variable("v", initializer=zeros, use_resource=False)
+        value = tf.compat.v1.placeholder(tf.float32, [], name="value")
+        filled = tf.identity(tf.compat.v1.assign(variable, tf.fill([1 << 20], value)), name="filled")
+        stored = tf.identity(variable, name="stored")
+        session.run(variable.initializer)
+        tf.compat.v1.saved_model.simple_save(session, str(folder), {"value": value}, {"filled": filled})
+    signatures = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
+    added = signatures.meta_graphs[0].signature_def["stored"].outputs["stored"]
+    added.name, added.dtype = stored.name, stored.dtype.as_datatype_enum
+    added.tensor_shape.CopyFrom(stored.shape.as_proto())
+    (folder / "saved_model.pb").write_bytes(signatures.SerializeToString())
+    return folder
+
+
+def test_lanes_that_write_one_reference_variable_are_answered_with_their_own(load, reference):
+    model = load(reference)
+    assert model.info.stateful
+    assert "stored" in model.info.signatures
+
+    def lane(number):
+        wrong = 0
+        for turn in range(60):
+            value = np.float32(number * 1000 + turn)
+            wrong += (model.run("serving_default", {"value": value}, ["filled"])["filled"] != value).any()
+        return wrong
+
+    def reader():
+        wrong = 0
+        for _ in range(60):
+            wrong += len(np.unique(model.run("stored", {}, ["stored"])["stored"])) != 1
+        return wrong
+
+    with ThreadPoolExecutor(3) as threads:
+        lanes = [threads.submit(lane, 1), threads.submit(lane, 2), threads.submit(reader)]
+        assert [future.result() for future in lanes] == [0, 0, 0]
+
+
+def test_an_answer_is_not_the_variables_memory(load, reference):
+    model = load(reference)
+    one = model.run("serving_default", {"value": np.float32(1)}, ["filled"])["filled"]
+    kept = model.run("stored", {}, ["stored"])["stored"]
+    model.run("serving_default", {"value": np.float32(2)}, ["filled"])
+    assert (one == 1).all()
+    assert (kept == 1).all()
+
+
+def test_runs_that_wait_for_each_other_are_not_held_apart(backend, models):
+    """One signature takes from a queue what the other puts in."""
+    folder = models / "queue"
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        value = tf.compat.v1.placeholder(tf.float32, [], name="value")
+        queue = tf.queue.FIFOQueue(1, [tf.float32], [[]], shared_name="q")
+        taken = tf.identity(queue.dequeue(), name="taken")
+        with tf.control_dependencies([queue.enqueue([value])]):
+            put = tf.identity(value, name="put")
+        tf.compat.v1.saved_model.simple_save(session, str(folder), {"value": value}, {"put": put})
+    file = folder / "saved_model.pb"
+    signatures = saved_model_pb2.SavedModel.FromString(file.read_bytes())
+    added = signatures.meta_graphs[0].signature_def["take"].outputs["taken"]
+    added.name, added.dtype = taken.name, taken.dtype.as_datatype_enum
+    added.tensor_shape.CopyFrom(taken.shape.as_proto())
+    file.write_bytes(signatures.SerializeToString())
+    model = backend.load(ModelSettings("queue", str(folder), True))
+    answers = []
+    waiting = threading.Thread(target=lambda: answers.append(model.run("take", {}, ["taken"])), daemon=True)
+    waiting.start()
+    waiting.join(0.2)
+    assert waiting.is_alive()
+    model.run("serving_default", {"value": np.float32(7)}, ["put"])
+    waiting.join(10)
+    assert answers == [{"taken": 7}]
+
+
+@pytest.mark.parametrize("op", ["Assign", "AssignSub", "ScatterNdUpdate", "ApplyAdam", "SparseApplyFtrl", "CountUpTo"])
+def test_writers_of_reference_variables(op):
+    assert writes_references([op])
+
+
+@pytest.mark.parametrize(
+    "op", ["AssignVariableOp", "ResourceScatterAdd", "ResourceApplyAdam", "QueueEnqueueV2", "VariableV2"]
+)
+def test_others_write_no_reference(op):
+    assert not writes_references([op])
+
+
+def test_who_uses_reference_variables():
+    assert uses_references(["VariableV2", "Identity"])
+    assert not uses_references(["VarHandleOp", "ReadVariableOp", "TemporaryVariable"])

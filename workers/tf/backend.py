@@ -16,17 +16,18 @@ __all__ = ["TensorFlowBackend"]
 class TensorFlowBackend:
     """A `workers.backend.Backend`: a Graph and a Session a model, all with this process's one `ConfigProto`.
 
-    Raises `WrongDevices` unless TensorFlow sees exactly `gpus` GPUs; a worker that was promised one never
-    falls back to the CPU. Takes no memory of the GPU before the first `load`.
+    Raises `WrongDevices` unless TensorFlow sees exactly `gpus` GPUs, and each Session has them; a worker that was
+    promised one never falls back to the CPU. Takes no memory of the GPU before the first `load`.
     """
 
     def __init__(self, session: SessionSettings, gpus: int) -> None:
         _check_devices(gpus)
+        self._gpus = gpus
         self._config: Any = config_proto(session)
 
     def load(self, settings: ModelSettings) -> TensorFlowModel:
-        """Loads a model, ready to run but for warming up. Raises `CannotLoad`."""
-        return load_saved_model(settings, self._config)
+        """Loads a model, ready to run but for warming up. Raises `CannotLoad`, `LoadFailed`, `WrongDevices`."""
+        return load_saved_model(settings, self._config, self._gpus)
 
 
 def _check_devices(gpus: int) -> None:

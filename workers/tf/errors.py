@@ -1,20 +1,45 @@
 """What TensorFlow raises while it runs or loads a model, as text for a caller and a fault."""
 
+import errno
 import re
 
 from pool.wire.faults import Fault
 from pool.wire.signatures import Refused
 from workers.tf.library import tf
 
-__all__ = ["one_line", "refused"]
+__all__ = ["one_line", "passes", "refused"]
 
 _MAX_CHARS = 2000
 _MAX_LINE_CHARS = 400
 _ALLOCATION = re.compile(
     r"CUDA_ERROR_OUT_OF_MEMORY|(CUDNN|CUBLAS|CUSOLVER|CUSPARSE)_STATUS_ALLOC_FAILED|CUFFT_ALLOC_FAILED"
 )
-# Only these two wrap a failed allocation of CUDA's libraries; anywhere else the words would be a model's own.
+# Only these two wrap a failed call of CUDA's libraries; anywhere else the words would be a model's own.
 _WRAPS_CUDA = (tf.errors.InternalError, tf.errors.UnknownError)
+# What may be otherwise a moment later, whatever the text: the device's memory is still held by the process before.
+_PASSING = (
+    tf.errors.ResourceExhaustedError,
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.DeadlineExceededError,
+    MemoryError,
+)
+_DEVICE_OR_STORAGE = re.compile(
+    r"cuda|cudnn|cublas|cusolver|cusparse|cufft|\bGPU\b|Input/output error|Stale file handle", re.IGNORECASE
+)
+_LASTING_ERRNOS = frozenset(
+    (
+        None,  # not from the operating system: a library's own word for a file that it cannot read
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.EACCES,
+        errno.EPERM,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+        errno.EINVAL,
+    )
+)
 _NODE = re.compile(r"\{\{(?:node|function_node) ([^}]*)\}\}")
 # What `Session.run`, unlike a callable, puts before the message: where in Python the op was made.
 _PREAMBLE = re.compile(r"\AGraph execution error:\s+(Detected at node .*?\nNode: '[^\n]*\n)?", re.DOTALL)
@@ -34,6 +59,15 @@ def one_line(error: Exception) -> str:
     """The first useful line of what a load raised."""
     lines = [line.strip() for line in _message(error).splitlines() if line.strip()]
     return _bounded(lines[0], _MAX_LINE_CHARS) if lines else type(error).__name__
+
+
+def passes(error: Exception) -> bool:
+    """True if what a load raised says nothing against the files, so that a later load may succeed."""
+    if isinstance(error, OSError):
+        return error.errno not in _LASTING_ERRNOS
+    if isinstance(error, _WRAPS_CUDA):
+        return _DEVICE_OR_STORAGE.search(str(error.message)) is not None
+    return isinstance(error, _PASSING)
 
 
 def _out_of_memory(error: Exception) -> bool:

@@ -1,7 +1,9 @@
 """A loaded model: what it offers, and how each of its signatures is run."""
 
 import logging
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +16,7 @@ from workers.tf.callables import Callables
 from workers.tf.errors import refused
 from workers.tf.reachable import ReachableOps
 from workers.tf.signature_defs import BoundSignature
-from workers.tf.statefulness import blocks_its_thread, writes_state
+from workers.tf.statefulness import blocks_its_thread, uses_references, writes_references, writes_state
 
 __all__ = ["TensorFlowModel"]
 
@@ -23,17 +25,25 @@ logger = logging.getLogger("workers.tf")
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """How to run a signature. `tensors`: what to feed, each tensor once though several inputs may name it."""
+    """How to run a signature.
+
+    `tensors`: what to feed, each tensor once though several inputs may name it. `references`: an output may be
+    the buffer of a reference variable.
+    """
 
     bound: BoundSignature
     tensors: tuple[str, ...]
     stateful: bool
+    references: bool
     own_threads: bool
 
     def fetches(self, outputs: Sequence[str]) -> tuple[str, ...]:
-        """Each tensor once, though several outputs may be the same; without those that are fed."""
-        asked = dict.fromkeys(self.bound.fetches[output] for output in outputs)
-        return tuple(tensor for tensor in asked if tensor not in self.tensors)
+        """Each tensor once, though several outputs may be the same; without those that are fed.
+
+        In an order of their own: the same outputs asked for in another order are no other callable.
+        """
+        asked = {self.bound.fetches[output] for output in outputs}
+        return tuple(sorted(asked.difference(self.tensors)))
 
 
 class TensorFlowModel:
@@ -50,7 +60,10 @@ class TensorFlowModel:
         reachable: ReachableOps,
     ) -> None:
         self._callables = Callables(session)
-        self._plans = {name: _plan(signature, reachable) for name, signature in bound.items()}
+        ops = {name: reachable.from_tensors(signature.fetches.values()) for name, signature in bound.items()}
+        self._plans = {name: _plan(signature, ops[name]) for name, signature in bound.items()}
+        self._writes_references = any(map(writes_references, ops.values()))
+        self._writing = threading.Lock()
         for plan in self._plans.values():
             fetches = plan.fetches(tuple(plan.bound.fetches))
             if fetches:
@@ -65,7 +78,8 @@ class TensorFlowModel:
     def run(self, signature: str, feeds: Mapping[str, Array], outputs: Sequence[str]) -> dict[str, Array]:
         """Runs one signature; see `workers.backend.Model.run`.
 
-        A signature that may keep or overwrite what it is fed gets a copy of it.
+        A signature that may keep or overwrite what it is fed gets a copy of it. Waits for another run of the
+        model only where both use reference variables, which a signature of the model writes.
         """
         plan = self._plans[signature]
         values = _by_tensor(plan, feeds)
@@ -73,16 +87,25 @@ class TensorFlowModel:
             values = {tensor: array.copy() for tensor, array in values.items()}
         fetches = plan.fetches(outputs)
         if fetches:  # TensorFlow refuses a call for nothing, as one for outputs that are inputs would be
-            try:
-                call = self._callables.get(plan.tensors, fetches, plan.own_threads)
-                results = call(*(values[tensor] for tensor in plan.tensors))
-            except Exception as error:  # of the model's own making, by what it computes or refuses
-                raise refused(error) from error
-            values.update(zip(fetches, results, strict=True))
+            values.update(zip(fetches, self._fetch(plan, fetches, values), strict=True))
         return {
             output: _as_array(values[plan.bound.fetches[output]], plan.bound.signature.outputs[output])
             for output in outputs
         }
+
+    def _fetch(self, plan: _Plan, fetches: Sequence[str], values: Mapping[str, Array]) -> list[Any]:
+        # The run of another lane may write the buffer that this one fetched, until it is copied. No lock without
+        # need: runs that hand each other values through a queue wait for each other.
+        alone = self._writing if self._writes_references and plan.references else nullcontext()
+        try:
+            call = self._callables.get(plan.tensors, fetches, plan.own_threads)
+            with alone:
+                results = call(*(values[tensor] for tensor in plan.tensors))
+                if self.info.stateful:
+                    results = [result.copy() if isinstance(result, np.ndarray) else result for result in results]
+        except Exception as error:  # of the model's own making, by what it computes or refuses
+            raise refused(error) from error
+        return results
 
     def warm_up(self) -> None:
         """Runs each signature once on zeros and empty strings, unknown axes being 1.
@@ -100,12 +123,12 @@ class TensorFlowModel:
                 logger.debug("model %s: warming up signature %r: %s", self.info.name, name, error)
 
 
-def _plan(bound: BoundSignature, reachable: ReachableOps) -> _Plan:
-    ops = reachable.from_tensors(bound.fetches.values())
+def _plan(bound: BoundSignature, ops: frozenset[str]) -> _Plan:
     return _Plan(
         bound=bound,
         tensors=tuple(dict.fromkeys(bound.feeds.values())),
         stateful=writes_state(ops),
+        references=uses_references(ops),
         own_threads=blocks_its_thread(ops),
     )
 

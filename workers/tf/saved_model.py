@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from pool.wire.messages import ModelSettings
-from workers.backend import CannotLoad
-from workers.tf.errors import one_line
+from workers.backend import CannotLoad, LoadFailed, WrongDevices
+from workers.tf.errors import one_line, passes
 from workers.tf.library import parse_saved_model, tf
 from workers.tf.model import TensorFlowModel
 from workers.tf.reachable import ReachableOps
@@ -28,36 +28,54 @@ _OTHER_KINDS = {
 }
 
 
-def load_saved_model(settings: ModelSettings, config: Any) -> TensorFlowModel:
+def load_saved_model(settings: ModelSettings, config: Any, gpus: int) -> TensorFlowModel:
     """A model in a Graph and a Session of its own, variables restored, a callable ready for each signature.
 
-    Raises `CannotLoad` with one line, whatever the files are like.
+    Raises `CannotLoad` with one line, whatever the files are like; `LoadFailed` if it is not the files; and
+    `WrongDevices` unless the Session has `gpus` GPUs.
     """
     where = f"model {settings.name}: {settings.path}"
     folder = Path(settings.path)
-    problem = _problem(folder)
+    try:
+        problem = _problem(folder)
+    except OSError as error:
+        raise LoadFailed(f"{where} cannot be read now: {error.strerror or error}") from error
     if problem is not None:
         raise CannotLoad(f"{where} {problem}")
-    session = open_session(config)
     try:
-        tags = _tags(folder)
-        with session.graph.as_default():
-            meta_graph = tf.compat.v1.saved_model.loader.load(session, sorted(tags), str(folder))
-        bound = bind(settings.name, meta_graph.signature_def, session.graph)
-        model = TensorFlowModel(settings, session, bound, ReachableOps(meta_graph.graph_def))
-        session.graph.finalize()
-    except CannotLoad as error:
-        session.close()
-        text = str(error)
-        raise CannotLoad(text if text.startswith("model ") else f"{where}: {text}") from None
+        session = open_session(config, gpus)
+    except WrongDevices:
+        raise
+    except Exception as error:
+        raise _failure(where, error) from error
+    try:
+        return _load(settings, folder, session)
     except Exception as error:  # of a foreign file TensorFlow and protobuf raise whatever they meet first
         session.close()
-        raise CannotLoad(f"{where} cannot be loaded: {one_line(error)}") from error
+        raise _failure(where, error) from error
+
+
+def _failure(where: str, error: Exception) -> CannotLoad | LoadFailed:
+    if isinstance(error, CannotLoad):
+        text = str(error)
+        return CannotLoad(text if text.startswith("model ") else f"{where}: {text}")
+    if passes(error):
+        return LoadFailed(f"{where} cannot be loaded now: {one_line(error)}")
+    return CannotLoad(f"{where} cannot be loaded: {one_line(error)}")
+
+
+def _load(settings: ModelSettings, folder: Path, session: Any) -> TensorFlowModel:
+    tags = _tags(folder)
+    with session.graph.as_default():
+        meta_graph = tf.compat.v1.saved_model.loader.load(session, sorted(tags), str(folder))
+    bound = bind(settings.name, meta_graph.signature_def, session.graph)
+    model = TensorFlowModel(settings, session, bound, ReachableOps(meta_graph.graph_def))
+    session.graph.finalize()
     return model
 
 
 def _problem(path: Path) -> str | None:
-    """What is at `path` if it cannot be a SavedModel's folder, and what would be right."""
+    """What is at `path` if it cannot be a SavedModel's folder, and what would be right. Raises a passing `OSError`."""
     try:
         if path.is_file():
             return _problem_of_file(path)
@@ -65,6 +83,8 @@ def _problem(path: Path) -> str | None:
             return "does not exist: give the folder of a SavedModel"
         names = sorted(os.listdir(path))
     except OSError as error:
+        if passes(error):
+            raise
         return f"cannot be read: {error.strerror or error}"
     file = next((path / name for name in _FILES if name in names), None)
     if file is not None:
@@ -89,7 +109,9 @@ def _tags(folder: Path) -> frozenset[str]:
     """The tag set to load: "serve", or the only one there is."""
     try:
         saved_model = parse_saved_model(str(folder))
-    except (OSError, UnicodeDecodeError):
+    except (OSError, UnicodeDecodeError) as error:
+        if passes(error):
+            raise
         raise CannotLoad("its protobuf is corrupt or cut short: copy or export it again") from None
     sets = {frozenset(graph.meta_info_def.tags) for graph in saved_model.meta_graphs}
     if _SERVE in sets:

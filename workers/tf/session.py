@@ -7,6 +7,7 @@ wrong card), so one config is built for each worker and every model's Session ge
 from typing import Any
 
 from pool.wire.messages import SessionSettings
+from workers.backend import WrongDevices
 from workers.tf.library import tf
 
 __all__ = ["config_proto", "open_session"]
@@ -28,6 +29,17 @@ def config_proto(settings: SessionSettings) -> Any:
     return config
 
 
-def open_session(config: Any) -> Any:
-    """A `tf.compat.v1.Session` on a new, empty Graph of its own."""
-    return tf.compat.v1.Session(graph=tf.Graph(), config=config)
+def open_session(config: Any, gpus: int) -> Any:
+    """A `tf.compat.v1.Session` on a new, empty Graph of its own.
+
+    Raises `WrongDevices` unless it has exactly `gpus` GPUs: its config may leave out some that TensorFlow sees,
+    and models would run on the CPU in silence.
+    """
+    session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
+    found = sum(device.device_type == "GPU" for device in session.list_devices())
+    if found != gpus:
+        session.close()
+        counts = dict(config.device_count)
+        why = f"device_count of [session] is {counts}: leave GPU out of it" if "GPU" in counts else "see the log"
+        raise WrongDevices(f"a Session of this worker has {found} GPUs, it was promised {gpus}; {why}")
+    return session

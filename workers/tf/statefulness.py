@@ -8,7 +8,7 @@ is what lives within one run (TensorArray, Stack, TemporaryVariable), nor summar
 import re
 from collections.abc import Iterable
 
-__all__ = ["blocks_its_thread", "writes_state"]
+__all__ = ["blocks_its_thread", "uses_references", "writes_references", "writes_state"]
 
 _WRITES = (
     # Variables: reference ones (Assign, ScatterAdd, ApplyAdam), then resources.
@@ -33,15 +33,34 @@ _WRITES = (
     # Files, which outlive the process.
     r"WriteFile|Save(V2|Slices)?|MergeV2Checkpoints|DistributedSave",
 )
+# Variables of TensorFlow 1, which are written in the very buffer that a fetched value may be; that of a resource
+# variable is replaced as long as somebody holds it.
+_REFERENCES = r"Variable(V2)?"
+_WRITES_REFERENCES = (
+    r"Assign(Add|Sub)?|Scatter(Nd)?(Add|Sub|Mul|Div|Min|Max|Update)|StridedSliceAssign|CountUpTo"
+    r"|(Sparse)?Apply[A-Z]\w*"
+)
 _BLOCKS = r"(Map|OrderedMap)?(Unstage|UnstageNoKey|Peek)|StagePeek"
 
 _writes = re.compile("|".join(_WRITES))
+_references = re.compile(_REFERENCES)
+_writes_references = re.compile(_WRITES_REFERENCES)
 _blocks = re.compile(_BLOCKS)
 
 
 def writes_state(ops: Iterable[str]) -> bool:
     """True if an op among these types writes what a later run may read, or keeps or overwrites its input."""
     return any(_writes.fullmatch(op) for op in ops)
+
+
+def uses_references(ops: Iterable[str]) -> bool:
+    """True if a reference variable is among these, so that an output may be its buffer."""
+    return any(_references.fullmatch(op) for op in ops)
+
+
+def writes_references(ops: Iterable[str]) -> bool:
+    """True if an op among these types writes a reference variable."""
+    return any(_writes_references.fullmatch(op) for op in ops)
 
 
 def blocks_its_thread(ops: Iterable[str]) -> bool:

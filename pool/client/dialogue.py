@@ -1,0 +1,259 @@
+"""What the I/O thread of a connection says and hears: the socket's side of it, from OPEN to CLOSE."""
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import msgpack
+import zmq
+
+from pool.client.futures import PoolFuture
+from pool.client.outstanding import Job, Outstanding
+from pool.client.pulse import SILENCE_S, Pulse
+from pool.client.waker import Waker
+from pool.errors import (
+    DeadlineExceeded,
+    Incompatible,
+    InvalidInput,
+    Overloaded,
+    PoolError,
+    PoolUnreachable,
+    from_fault,
+)
+from pool.wire import messages as wire
+from pool.wire.frames import NO_INSTANCE, BadFrame, OtherVersion, decode, encode
+
+__all__ = ["Dialogue"]
+
+LATE_S = 2.0  # the pool answers at the deadline; after this much more the client does it itself
+RECEIVE_BURST = 100  # answers taken before pings, cancellations and new jobs get their turn
+
+
+class Dialogue:
+    """Used by the I/O thread alone, but for `released`, which any thread may set."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        connect_timeout_s: float,
+        name: str,
+        outbox: "deque[Job | wire.Message]",
+        requests: "dict[int, PoolFuture[Any]]",
+        waker: Waker,
+    ) -> None:
+        """`outbox` and `requests` are filled by other threads, which then wake this one by the `waker`."""
+        self.jobs = Outstanding()
+        self.released = False  # nobody will submit any more: the talk ends with the last answer
+        self._endpoint = endpoint
+        self._connect_timeout_s = connect_timeout_s
+        self._name = name
+        self._outbox = outbox
+        self._requests = requests
+        self._waker = waker
+        self._instance = NO_INSTANCE
+        self._opened: wire.Opened | None = None
+        self._held: list[Job | wire.Ask] = []
+        self._closing = False
+
+    def talk(self, dealer: "zmq.Socket[bytes]", monitor: "zmq.Socket[bytes]") -> None:
+        """Until it is closed or released, which it tells the pool. Raises `PoolError` when it is over otherwise."""
+        dealer.immediate = True
+        dealer.linger = 200
+        dealer.sndhwm = dealer.rcvhwm = 0  # bounded by the pool's credit in bytes, and by its queue
+        if not self._endpoint.startswith("ipc:"):
+            dealer.heartbeat_ivl, dealer.heartbeat_timeout = 2_000, 8_000
+        try:
+            dealer.connect(self._endpoint)
+        except zmq.ZMQError as error:
+            raise PoolUnreachable(f"cannot connect to {self._endpoint!r}: {error.strerror}") from None
+        self._dealer = dealer
+        self._began = time.monotonic()
+        self._pulse = Pulse(self._began)
+        poller = zmq.Poller()
+        # Writable means connected; only then can the first message leave.
+        poller.register(dealer, zmq.POLLIN | zmq.POLLOUT)
+        poller.register(monitor, zmq.POLLIN)
+        poller.register(self._waker, zmq.POLLIN)
+        while not self._closing and not self._is_done():
+            now = time.monotonic()
+            wait = self._wait_s(now)
+            self._pulse.sleep(now, wait)
+            ready = dict(poller.poll(int(wait * 1000) + 1))
+            if ready.get(dealer, 0) & zmq.POLLOUT:
+                self._send(wire.Open(self._name))
+                poller.modify(dealer, zmq.POLLIN)
+            if self._waker.fileno() in ready:
+                self._waker.drain()
+            self._receive()
+            if monitor in ready:
+                # Answers that came before the connection broke are answers.
+                while self._receive():
+                    pass
+                raise PoolUnreachable(f"the pool at {self._endpoint} went away before it answered")
+            self._take_outbox()
+            self._keep_time(time.monotonic())
+
+        if self._opened is not None:
+            self._send(wire.Close())
+
+    def _is_done(self) -> bool:
+        """Whether the client was dropped and waits for nothing any more."""
+        return self.released and not (self._outbox or self.jobs or self._requests)
+
+    def _wait_s(self, now: float) -> float:
+        wait = 3600.0
+        if (instant := self.jobs.next_instant()) is not None:
+            wait = instant - now
+        if self._opened is None:
+            wait = min(wait, self._began + self._connect_timeout_s - now)
+        elif self.jobs or self._requests:
+            wait = min(wait, self._pulse.next_ping() - now)
+        return max(0.0, wait, self._pulse.judge_from - now)
+
+    def _keep_time(self, now: float) -> None:
+        self._began += self._pulse.overslept(now)
+        if now < self._pulse.judge_from:
+            return
+        for job in self.jobs.take_late(now):
+            job.future.finish(DeadlineExceeded(self._late(job, now)))
+        if self._opened is None:
+            if now - self._began >= self._connect_timeout_s:
+                raise PoolUnreachable(
+                    f"no pool answers at {self._endpoint} (waited {self._connect_timeout_s:g} s);"
+                    " start one with `pool start`"
+                )
+        elif self.jobs or self._requests:
+            if self._pulse.silent(now):
+                raise PoolUnreachable(f"the pool at {self._endpoint} gave no sign of life for {SILENCE_S:g} s")
+            if now >= self._pulse.next_ping():
+                self._send(wire.Ping())
+                self._pulse.pinged(now)
+
+    def _late(self, job: Job, now: float) -> str:
+        waited = f"within {now - job.submitted:.1f} s"
+        return f"the pool did not answer {waited}" if job.sent else f"no pool was found at {self._endpoint} {waited}"
+
+    # --- out ----------------------------------------------------------------------------------------------------
+
+    def _take_outbox(self) -> None:
+        while self._outbox:
+            item = self._outbox[0]
+            if isinstance(item, Job):
+                self.jobs.add(item)  # first: a fork between the two must find it in one of them
+            self._outbox.popleft()
+            match item:
+                case Job():
+                    if self._opened is not None:
+                        self._send_job(item, self._opened)
+                    else:
+                        self._hold(item)
+                case wire.Cancel(number):
+                    job = self.jobs.take(number)
+                    if job is not None and job.sent:
+                        self._send(item)
+                case wire.Close():
+                    self._closing = True
+                    return
+                case wire.Ask():
+                    if self._opened is not None:
+                        self._send(item)
+                    else:
+                        self._held.append(item)
+
+    def _hold(self, job: Job) -> None:
+        """Until there is a connection; the job's time runs meanwhile."""
+        self._held.append(job)
+        if job.message.timeout_s is not None:
+            self.jobs.wait_until(job, job.submitted + job.message.timeout_s)
+
+    def _release_held(self, opened: wire.Opened) -> None:
+        held, self._held = self._held, []
+        for item in held:
+            if isinstance(item, wire.Ask):
+                if item.request in self._requests:
+                    self._send(item)
+            elif item in self.jobs:
+                self._send_job(item, opened)
+
+    def _send_job(self, job: Job, opened: wire.Opened) -> None:
+        number, model = job.message.job, job.message.model
+        if job.size_bytes > opened.credit_bytes:
+            self.jobs.take(number)
+            size = f"this job has {job.size_bytes} bytes, and the pool takes {opened.credit_bytes} from one client"
+            job.future.finish(InvalidInput(f"{size}; it can be sent in pieces, or [queue] max_bytes be raised"))
+            return
+        if self.jobs.sent_bytes + job.size_bytes > opened.credit_bytes:
+            self.jobs.take(number)
+            lent = f"{self.jobs.sent_bytes} bytes of this client are in the pool, which lends it {opened.credit_bytes}"
+            job.future.finish(Overloaded(f"{lent}; this job has {job.size_bytes}"))
+            return
+        timeout_s = opened.default_timeout_s if job.message.timeout_s is None else job.message.timeout_s
+        now = time.monotonic()
+        left = timeout_s - (now - job.submitted)  # the wait for the connection is the job's too
+        self.jobs.wait_until(job, now + left + LATE_S)
+        self._send(wire.Submit(number, model, max(0.0, left)), job.payload)
+        self.jobs.mark_sent(job)
+
+    def _send(self, message: wire.Message, payload: Sequence[bytes] = ()) -> None:
+        try:
+            self._dealer.send_multipart([*encode(message, self._instance), *payload], zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            raise PoolUnreachable(f"the pool at {self._endpoint} went away") from None
+        self._pulse.sent(time.monotonic())
+
+    # --- in -----------------------------------------------------------------------------------------------------
+
+    def _receive(self) -> bool:
+        """Takes a burst of messages; whether there may be more."""
+        for _ in range(RECEIVE_BURST):
+            try:
+                frames = self._dealer.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return False
+            self._pulse.heard(time.monotonic())
+            self._understand(frames)
+        return True
+
+    def _understand(self, frames: Sequence[zmq.Frame]) -> None:
+        try:
+            if len(frames) < 2:
+                raise BadFrame(f"{len(frames)} frames")
+            envelope = decode(frames[0].bytes, frames[1].buffer, frames[2:])
+        except OtherVersion as error:
+            raise Incompatible(str(error)) from None
+        except BadFrame as error:
+            raise Incompatible(f"what answers at {self._endpoint} is not this release's pool: {error}") from None
+        match envelope.message:
+            case wire.Opened() as opened:
+                self._instance, self._opened = envelope.instance, opened
+                self._release_held(opened)
+            case wire.Result(number):
+                if (job := self.jobs.take(number)) is not None:
+                    self._finish(job, envelope.payload)
+            case wire.Failure(number, fault, text):
+                if (job := self.jobs.take(number)) is not None:
+                    job.future.finish(from_fault(fault, text))
+            case wire.Answer(request, refusal):
+                self._answered(request, refusal, envelope.payload)
+            case wire.Refusal(text):
+                raise Incompatible(f"the pool refused a message of this client: {text}")
+
+    def _finish(self, job: Job, payload: Sequence[zmq.Frame]) -> None:
+        from pool.client.payload import decode_answer  # numpy comes with the first tensor
+
+        try:
+            arrays = decode_answer(payload)
+        except BadFrame as error:
+            job.future.finish(Incompatible(f"the answer cannot be read: {error}"))
+        else:
+            job.future.finish(arrays)
+
+    def _answered(self, request: int, error: str | None, payload: Sequence[zmq.Frame]) -> None:
+        future = self._requests.pop(request, None)
+        if future is None:
+            return
+        if error is not None:
+            future.set_exception(PoolError(error))
+        else:
+            future.set_result(msgpack.unpackb(payload[0].buffer))

@@ -1,0 +1,32 @@
+"""How other threads wake the I/O thread out of its poll."""
+
+import contextlib
+import socket
+
+__all__ = ["Waker"]
+
+
+class Waker:
+    """`wake` takes no lock and never raises, so a finalizer may call it at any instant."""
+
+    def __init__(self) -> None:
+        """Raises `OSError` where the process has no descriptor left."""
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+
+    def fileno(self) -> int:
+        return self._reader.fileno()
+
+    def wake(self) -> None:
+        with contextlib.suppress(OSError):  # full of wake-ups already, or closed: the I/O thread has ended
+            self._writer.send(b"\0")
+
+    def drain(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while self._reader.recv(4096):
+                pass
+
+    def close(self) -> None:
+        self._reader.close()
+        self._writer.close()

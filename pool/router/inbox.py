@@ -1,0 +1,47 @@
+"""The messages of one ROUTER, read frame by frame: a message of countless frames is neither held nor read in one go."""
+
+from collections.abc import Iterator
+
+import zmq
+
+__all__ = ["MOST_FRAMES", "Inbox"]
+
+MOST_FRAMES = 4096  # of one message; a call has a frame a tensor, and a few more
+MESSAGES_A_TURN = 64  # before the pool's other sockets get their turn
+FRAMES_A_TURN = 4096  # a frame takes microseconds, so a turn takes some 20 ms at most
+
+
+class Inbox:
+    def __init__(self, socket: "zmq.Socket[bytes]") -> None:
+        self.socket = socket
+        self._overlong = False  # the message being read has too many frames; what is left of it is discarded
+
+    def turn(self) -> Iterator[tuple[bytes, list[zmq.Frame] | None]]:
+        """A turn's messages as (routing id, frames); there may be more. None stands for more than `MOST_FRAMES`."""
+        messages, frames_left = MESSAGES_A_TURN, FRAMES_A_TURN
+        while messages > 0 and frames_left > 0:
+            if self._overlong:
+                frames_left -= self._discard(frames_left)
+                continue
+            try:
+                frames = self._read()
+            except zmq.Again:
+                return
+            messages -= 1
+            frames_left -= len(frames)
+            yield frames[0].bytes, None if self._overlong else frames[1:]
+
+    def _read(self) -> list[zmq.Frame]:
+        """A message comes whole or not at all, so only its first frame can be missing."""
+        frames = [self.socket.recv(zmq.NOBLOCK, copy=False)]
+        while frames[-1].more and len(frames) <= MOST_FRAMES:
+            frames.append(self.socket.recv(zmq.NOBLOCK, copy=False))
+        self._overlong = frames[-1].more
+        return frames
+
+    def _discard(self, most: int) -> int:
+        for number in range(1, most + 1):
+            if not self.socket.recv(zmq.NOBLOCK, copy=False).more:
+                self._overlong = False
+                return number
+        return most

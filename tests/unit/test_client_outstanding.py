@@ -1,0 +1,50 @@
+"""The book of jobs that have no answer yet."""
+
+from pool import errors
+from pool.client.futures import JobFuture
+from pool.client.outstanding import Job, Outstanding
+from pool.wire.messages import Submit
+
+
+def job(number: int) -> Job:
+    return Job(JobFuture(), Submit(number, "m", None), (), 10, 0.0)
+
+
+def test_instants_do_not_pile_up_behind_one_slow_job() -> None:
+    outstanding = Outstanding()
+    slow = job(0)
+    outstanding.add(slow)
+    outstanding.wait_until(slow, 60.0)
+    for number in range(1, 5000):
+        quick = job(number)
+        outstanding.add(quick)
+        outstanding.wait_until(quick, 3600.0)
+        outstanding.mark_sent(quick)
+        outstanding.take(number)
+    assert len(outstanding) == 1
+    assert outstanding.sent_bytes == 0
+    assert len(outstanding._timers._heap) < 200
+    assert outstanding.next_instant() == 60.0
+
+
+def test_late_jobs_are_taken_in_their_order() -> None:
+    outstanding = Outstanding()
+    jobs = [job(number) for number in range(3)]
+    for each, instant in zip(jobs, (3.0, 1.0, 2.0), strict=True):
+        outstanding.add(each)
+        outstanding.wait_until(each, instant)
+    outstanding.wait_until(jobs[2], 9.0)  # the last one counts
+    assert list(outstanding.take_late(3.0)) == [jobs[1], jobs[0]]
+    assert list(outstanding) == [jobs[2]]
+
+
+def test_a_fork_while_a_job_is_being_finished_ends_it_in_the_child() -> None:
+    outstanding = Outstanding()
+    waiting, answered = job(1), job(2)
+    outstanding.add(waiting)
+    outstanding.add(answered)
+    assert outstanding.take(2) is answered
+    lost = errors.PoolUnreachable("before the fork")
+    outstanding.abandon_after_fork(lost)
+    assert waiting.future.exception(0) is lost
+    assert answered.future.exception(0) is lost

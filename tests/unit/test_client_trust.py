@@ -1,0 +1,62 @@
+"""The default endpoint is used only where no other user could have put a socket."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pool import Client, errors
+from pool.client.trust import check_folder
+
+
+@pytest.fixture
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    return tmp_path / "pool"
+
+
+def test_a_missing_folder_and_an_own_one_are_fine(tmp_path: Path) -> None:
+    check_folder(f"ipc://{tmp_path}/none/pool.sock")
+    assert not (tmp_path / "none").exists()
+    tmp_path.chmod(0o700)
+    check_folder(f"ipc://{tmp_path}/pool.sock")
+
+
+def test_another_users_folder_is_refused(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime.mkdir(0o700)
+    mine = os.getuid()
+    if mine == 0:
+        os.chown(runtime, 12345, -1)
+    else:
+        monkeypatch.setattr(os, "getuid", lambda: mine + 1)
+    with Client() as client:
+        future = client.submit("echo", 1.0)
+        with pytest.raises(errors.PoolUnreachable, match="belongs to uid") as caught:
+            future.result(0)
+        assert repr(client.endpoint) in str(caught.value)
+        with pytest.raises(errors.PoolUnreachable, match="belongs to uid"):
+            client.status()
+
+
+def test_a_link_and_a_folder_open_to_others_are_refused(runtime: Path) -> None:
+    runtime.symlink_to(tempfile.gettempdir())
+    with Client() as client, pytest.raises(errors.PoolUnreachable, match="not a folder"):
+        client.run("echo", 1.0)
+    runtime.unlink()
+    runtime.mkdir()
+    runtime.chmod(0o777)
+    with Client() as client, pytest.raises(errors.PoolUnreachable, match="written to by others"):
+        client.run("echo", 1.0)
+
+
+def test_a_named_endpoint_is_the_callers_choice(runtime: Path) -> None:
+    runtime.mkdir()
+    runtime.chmod(0o777)
+    endpoint = f"ipc://{runtime}/pool.sock"
+    with (
+        Client(endpoint, connect_timeout=0.05) as client,
+        pytest.raises(errors.PoolUnreachable, match="no pool answers"),
+    ):
+        client.run("echo", 1.0)
