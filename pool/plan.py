@@ -12,7 +12,7 @@ from pool.endpoint import default_endpoint, ipc_path
 from pool.errors import InvalidConfig
 from pool.launch import cpu_share
 from pool.placement import ModelDemand, model_bytes, place
-from pool.wire.messages import ModelSettings, SessionSettings, Welcome
+from pool.wire.worker_messages import ModelSettings, SessionSettings, Welcome
 
 if TYPE_CHECKING:
     from pool.config import (

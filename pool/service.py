@@ -33,7 +33,7 @@ from pool.router.back import Back
 from pool.router.front import Front, Question
 from pool.status import models_status, pool_status
 from pool.supervisor import Supervisor
-from pool.wire import messages as wire
+from pool.wire import client_messages as wire
 
 __all__ = ["Service"]
 

@@ -7,9 +7,9 @@ at the same time, so `run` must be safe from several threads.
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from pool.wire.messages import ModelSettings
 from pool.wire.signatures import ModelInfo
 from pool.wire.tensors import Array
+from pool.wire.worker_messages import ModelSettings
 
 __all__ = ["Backend", "CannotLoad", "LoadFailed", "Model", "WrongDevices"]
 

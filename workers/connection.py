@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import zmq
 
 from pool.wire.frames import NO_INSTANCE, BadFrame, Envelope, decode, encode
-from pool.wire.messages import Hello, Message
+from pool.wire.message import Message
+from pool.wire.worker_messages import WORKER_MESSAGES, Hello
 from workers.environment import Seat, WrongEnvironment
 
 __all__ = ["Connection", "PoolGone"]
@@ -48,7 +49,7 @@ class Connection:
         frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
         if len(frames) < 2:
             raise BadFrame(f"{len(frames)} frames")
-        envelope = decode(frames[0].bytes, frames[1].buffer, frames[2:])
+        envelope = decode(WORKER_MESSAGES, frames[0].bytes, frames[1].buffer, frames[2:])
         self._instance = envelope.instance
         return envelope
 

@@ -15,7 +15,8 @@ import zmq
 
 from pool.wire.exits import Exit
 from pool.wire.frames import BadFrame
-from pool.wire.messages import Message, Phase, Stop
+from pool.wire.message import Message
+from pool.wire.worker_messages import Phase, Stop
 from workers.connection import Connection
 from workers.progress import Progress
 

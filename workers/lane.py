@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import zmq
 
+from pool.wire.calls import CALL_BYTES, Call, Table
 from pool.wire.codec import pack, unpack
 from pool.wire.faults import Fault
 from pool.wire.frames import BadFrame, Envelope
-from pool.wire.messages import CALL_BYTES, Call, Done, PartDone, PartFailed, Run, Table, WelcomeLane
 from pool.wire.signatures import Refused
 from pool.wire.tensors import decode_tensor, encode_tensor
+from pool.wire.worker_messages import Done, PartDone, PartFailed, Run, WelcomeLane
 from workers.backend import Model
 from workers.connection import Connection
 from workers.environment import Seat

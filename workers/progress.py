@@ -3,7 +3,7 @@
 import threading
 import time
 
-from pool.wire.messages import Beat, LaneProgress, Phase
+from pool.wire.worker_messages import Beat, LaneProgress, Phase
 
 __all__ = ["Progress"]
 

@@ -8,7 +8,7 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pool.wire.messages import Call
+from pool.wire.calls import Call
 from pool.wire.signatures import DEFAULT_SIGNATURE, ModelInfo, Refused, Signature, TensorSpec
 from pool.wire.tensors import DTYPES, Array, dtype_name
 from workers.casts import cast

@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 
 from pool.wire.faults import Fault
-from pool.wire.messages import ModelSettings
 from pool.wire.signatures import DEFAULT_SIGNATURE, ModelInfo, Refused, Signature, TensorSpec
 from pool.wire.tensors import DTYPES, Array
+from pool.wire.worker_messages import ModelSettings
 from workers.backend import CannotLoad, LoadFailed
 
 __all__ = ["StubBackend"]

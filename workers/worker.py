@@ -13,7 +13,7 @@ import zmq
 
 from pool.wire.exits import Exit
 from pool.wire.frames import BadFrame
-from pool.wire.messages import Phase, Ready, Welcome
+from pool.wire.worker_messages import Phase, Ready, Welcome
 from workers.backend import Backend, CannotLoad, LoadFailed, Model, WrongDevices
 from workers.connection import Connection, PoolGone
 from workers.control import Control

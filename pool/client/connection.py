@@ -23,7 +23,8 @@ from pool.client.futures import JobFuture, PoolFuture
 from pool.client.outstanding import Job
 from pool.client.waker import Waker
 from pool.errors import PoolError, PoolUnreachable
-from pool.wire import messages as wire
+from pool.wire import client_messages as wire
+from pool.wire.message import Message
 
 __all__ = ["Connection"]
 
@@ -39,7 +40,7 @@ class Connection:
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._lost: PoolError | None = None
-        self._outbox: deque[Job | wire.Message] = deque()
+        self._outbox: deque[Job | Message] = deque()
         self._requests: dict[int, PoolFuture[Any]] = {}
         self._thread = threading.Thread(target=self._main, name="pool-client", daemon=True)
         try:
@@ -99,7 +100,7 @@ class Connection:
     def _ended(self) -> PoolError:
         return self._lost or PoolUnreachable("the client is closed")
 
-    def _post(self, item: "Job | wire.Message") -> bool:
+    def _post(self, item: "Job | Message") -> bool:
         with self._lock:
             if self._lost is not None:
                 return False

@@ -21,8 +21,9 @@ from pool.errors import (
     PoolUnreachable,
     from_fault,
 )
-from pool.wire import messages as wire
+from pool.wire import client_messages as wire
 from pool.wire.frames import NO_INSTANCE, BadFrame, OtherVersion, decode, encode
+from pool.wire.message import Message
 
 __all__ = ["Dialogue"]
 
@@ -38,7 +39,7 @@ class Dialogue:
         endpoint: str,
         connect_timeout_s: float,
         name: str,
-        outbox: "deque[Job | wire.Message]",
+        outbox: "deque[Job | Message]",
         requests: "dict[int, PoolFuture[Any]]",
         waker: Waker,
     ) -> None:
@@ -195,7 +196,7 @@ class Dialogue:
         self._send(wire.Submit(number, model, max(0.0, left)), job.payload)
         self.jobs.mark_sent(job)
 
-    def _send(self, message: wire.Message, payload: Sequence[bytes] = ()) -> None:
+    def _send(self, message: Message, payload: Sequence[bytes] = ()) -> None:
         try:
             self._dealer.send_multipart([*encode(message, self._instance), *payload], zmq.NOBLOCK, copy=False)
         except zmq.Again:
@@ -219,7 +220,7 @@ class Dialogue:
         try:
             if len(frames) < 2:
                 raise BadFrame(f"{len(frames)} frames")
-            envelope = decode(frames[0].bytes, frames[1].buffer, frames[2:])
+            envelope = decode(wire.CLIENT_MESSAGES, frames[0].bytes, frames[1].buffer, frames[2:])
         except OtherVersion as error:
             raise Incompatible(str(error)) from None
         except BadFrame as error:
@@ -237,7 +238,8 @@ class Dialogue:
             case wire.Answer(request, refusal):
                 self._answered(request, refusal, envelope.payload)
             case wire.Refusal(text):
-                raise Incompatible(f"the pool refused a message of this client: {text}")
+                # Of this protocol's version, so it is about this connection alone, and another one may do better.
+                raise PoolUnreachable(f"the pool at {self._endpoint} gave this client up: {text}")
 
     def _finish(self, job: Job, payload: Sequence[zmq.Frame]) -> None:
         from pool.client.payload import decode_answer  # numpy comes with the first tensor

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pool.client.futures import JobFuture
 from pool.core.timers import Timers
 from pool.errors import PoolError
-from pool.wire.messages import Submit
+from pool.wire.client_messages import Submit
 
 __all__ = ["Job", "Outstanding"]
 

@@ -6,8 +6,8 @@ from typing import Any
 import zmq
 
 from pool.errors import InvalidInput
+from pool.wire.calls import CALL_BYTES, Call, Table
 from pool.wire.codec import BadFrame, pack, unpack
-from pool.wire.messages import CALL_BYTES, Call, Table
 from pool.wire.tensors import Array, decode_tensor, encode_tensor, to_array
 
 __all__ = ["decode_answer", "encode_call"]

@@ -23,7 +23,7 @@ from pydantic_core import PydanticCustomError
 
 from pool.config.device_list import ModelDevices, PoolDevices
 from pool.config.quantities import Bytes, PositiveSeconds, Seconds, SecondsOrAuto
-from pool.wire.messages import SessionSettings
+from pool.wire.worker_messages import SessionSettings
 
 __all__ = [
     "HealthSection",

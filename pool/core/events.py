@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from pool.wire.faults import Fault
-from pool.wire.messages import LaneProgress, Phase
 from pool.wire.signatures import ModelInfo
+from pool.wire.worker_messages import LaneProgress, Phase
 
 __all__ = [
     "BatchDone",

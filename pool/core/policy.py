@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pool.wire.messages import Phase
+from pool.wire.worker_messages import Phase
 
 __all__ = ["Policy", "SlotPlan"]
 

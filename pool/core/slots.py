@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from pool.core.jobs import Batch, IllegalStep
-from pool.wire.messages import Phase
 from pool.wire.signatures import ModelInfo
+from pool.wire.worker_messages import Phase
 
 __all__ = ["ALIVE", "SLOT_STEPS", "Slot", "SlotState"]
 

@@ -9,7 +9,7 @@ from pool.core.policy import Policy, SlotPlan
 from pool.core.restart import GivenUp, Pause, RestartHistory
 from pool.core.slots import ALIVE, Slot, SlotState
 from pool.core.timers import Timers
-from pool.wire.messages import Phase
+from pool.wire.worker_messages import Phase
 
 __all__ = ["Supervision"]
 

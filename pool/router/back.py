@@ -25,7 +25,7 @@ from pool.core.events import (
     WorkerReady,
 )
 from pool.router.refusals import count
-from pool.wire import messages as wire
+from pool.wire import worker_messages as wire
 from pool.wire.frames import BadFrame, Envelope, decode, encode
 
 __all__ = ["Back"]
@@ -83,7 +83,7 @@ class Back:
             try:
                 if len(frames) < 3:
                     raise BadFrame(f"{len(frames)} frames")
-                event = self._event(route, decode(frames[1].bytes, frames[2].buffer, frames[3:]))
+                event = self._event(route, decode(wire.WORKER_MESSAGES, frames[1].bytes, frames[2].buffer, frames[3:]))
             except BadFrame as error:
                 if count(self.dropped, str(error)):
                     log.warning("dropped a message from %s: %s", self._who(route), error)

@@ -22,7 +22,7 @@ from pool.router.outbox import Outbox
 from pool.router.payload import Payload, held_bytes
 from pool.router.presence import Presence
 from pool.router.refusals import count
-from pool.wire import messages as wire
+from pool.wire import client_messages as wire
 from pool.wire.frames import BadFrame, Envelope, decode, encode
 
 __all__ = ["Front", "Question"]
@@ -141,7 +141,7 @@ class Front:
         try:
             if len(frames) < 2:
                 raise BadFrame(f"{len(frames)} frames")
-            envelope = decode(frames[0].bytes, frames[1].buffer, frames[2:], CLIENT_HEADER_BYTES)
+            envelope = decode(wire.CLIENT_MESSAGES, frames[0].bytes, frames[1].buffer, frames[2:], CLIENT_HEADER_BYTES)
             self._presence.heard(client, now)
             return self._event(client, envelope)
         except BadFrame as error:

@@ -9,20 +9,18 @@ The instance is the id of one start of the pool, so that nothing meant for an ea
 it is all zeros until a peer has been told. No tensor byte is inside msgpack, and no payload frame is read here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from pool.wire.codec import MAX_HEADER_BYTES, BadFrame, pack, unpack
-from pool.wire.messages import MESSAGES, Message
+from pool.wire.message import Message
 
 __all__ = ["NO_INSTANCE", "VERSION", "BadFrame", "Envelope", "OtherVersion", "decode", "encode"]
 
 MAGIC = b"TFWP"
 VERSION = 1
 NO_INSTANCE = bytes(8)
-
-_KINDS = {kind: number for number, kind in MESSAGES.items()}
 
 Frame = TypeVar("Frame")
 
@@ -48,18 +46,25 @@ class Envelope(Generic[Frame]):
 
 def encode(message: Message, instance: bytes) -> list[bytes]:
     """The two leading frames; the caller appends the payload."""
-    return [MAGIC + bytes((VERSION, _KINDS[type(message)])) + instance, pack(message)]
+    return [MAGIC + bytes((VERSION, message.kind)) + instance, pack(message)]
 
 
 def decode(
-    preamble: bytes, header: bytes | memoryview, payload: Sequence[Frame], most_header_bytes: int = MAX_HEADER_BYTES
+    kinds: Mapping[int, type[Message]],
+    preamble: bytes,
+    header: bytes | memoryview,
+    payload: Sequence[Frame],
+    most_header_bytes: int = MAX_HEADER_BYTES,
 ) -> Envelope[Frame]:
-    """The message in frames that anybody may have sent. Raises `BadFrame` (or its `OtherVersion`) and nothing else."""
+    """The message in frames that anybody may have sent. Raises `BadFrame` (or its `OtherVersion`) and nothing else.
+
+    `kinds`: `CLIENT_MESSAGES` or `WORKER_MESSAGES`, whichever this socket speaks.
+    """
     if len(preamble) != 14 or preamble[:4] != MAGIC:
         raise BadFrame("not a frame of this protocol")
     if preamble[4] != VERSION:
         raise OtherVersion(preamble[4])
-    kind = MESSAGES.get(preamble[5])
+    kind = kinds.get(preamble[5])
     if kind is None:
         raise BadFrame(f"no message kind {preamble[5]}")
     return Envelope(preamble[6:14], unpack(kind, header, most_header_bytes), payload)

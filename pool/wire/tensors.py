@@ -12,8 +12,8 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from pool.wire.calls import TensorHeader
 from pool.wire.codec import BadFrame
-from pool.wire.messages import TensorHeader
 
 __all__ = ["DTYPES", "Array", "decode_tensor", "dtype_name", "encode_tensor", "to_array"]
 

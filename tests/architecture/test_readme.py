@@ -7,9 +7,12 @@ import pytest
 
 from pool import errors
 from pool.core.slots import SLOT_STEPS, SlotState
+from pool.wire.client_messages import CLIENT_MESSAGES
 from pool.wire.exits import Exit
 from pool.wire.frames import VERSION
-from pool.wire.messages import MESSAGES
+from pool.wire.worker_messages import WORKER_MESSAGES
+
+MESSAGES = {**CLIENT_MESSAGES, **WORKER_MESSAGES}
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

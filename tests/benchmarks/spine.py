@@ -17,7 +17,7 @@ from rich.table import Table
 
 import pool
 from pool.demo import demo_folder
-from pool.wire.messages import ModelSettings, SessionSettings
+from pool.wire.worker_messages import ModelSettings, SessionSettings
 
 ROUNDS = 7
 JOBS = 400

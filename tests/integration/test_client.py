@@ -354,21 +354,25 @@ def test_a_fork_leaves_the_parents_callbacks_to_the_parent(pool: PoolProcess) ->
 IMPORT = """
 import sys, time
 import numpy  # its time is not ours
-before = set(sys.modules)
 began = time.process_time()  # of this process alone: the machine's other work is not the import's
-import pool
-client = pool.Client
-took = time.process_time() - began
+{statement}
+print(time.process_time() - began)
 assert "tensorflow" not in sys.modules
-print(took)
 """
+
+
+def import_seconds(statement: str) -> float:
+    def once() -> float:
+        code = IMPORT.format(statement=statement)
+        done = subprocess.run([sys.executable, "-P", "-c", code], check=True, timeout=60, capture_output=True)
+        return float(done.stdout)
+
+    return min(once() for _ in range(5))
 
 
 def test_import_is_quick_and_leaves_numpy_and_tensorflow_alone() -> None:
     code = "import sys, pool; pool.Client(); assert 'numpy' not in sys.modules and 'tensorflow' not in sys.modules"
     subprocess.run([sys.executable, "-P", "-c", code], check=True, timeout=60)
-    runs = [
-        float(subprocess.run([sys.executable, "-P", "-c", IMPORT], check=True, timeout=60, capture_output=True).stdout)
-        for _ in range(5)
-    ]
-    assert min(runs) < 0.1, runs
+    assert import_seconds("import pool") < 0.1
+    # The client itself in multiples of what it stands on, because this machine's speed changes by half within an hour.
+    assert import_seconds("import pool; pool.Client") < 6 * import_seconds("import zmq")

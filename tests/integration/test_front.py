@@ -15,9 +15,10 @@ from pool.router.front import SEND_HIGH_WATER_MARK, SILENCE_S, Front
 from pool.router.inbox import FRAMES_A_TURN, MOST_FRAMES
 from pool.router.payload import FRAME_BYTES
 from pool.router.presence import LOOK_S
-from pool.wire import messages as wire
+from pool.wire import client_messages as wire
 from pool.wire.faults import Fault
 from pool.wire.frames import NO_INSTANCE, decode, encode
+from pool.wire.message import Message
 
 INSTANCE = b"instance"
 MOST_REPLIES = 50
@@ -76,11 +77,11 @@ def submit(front: Front, dealer: "zmq.Socket[bytes]", now: float, job: int = 1) 
     return job_of(front, now).client
 
 
-def heard_by(dealer: "zmq.Socket[bytes]") -> wire.Message:
+def heard_by(dealer: "zmq.Socket[bytes]") -> Message:
     """The next message to a client, after OPENED."""
     while True:
         frames = dealer.recv_multipart()
-        message = decode(frames[0], frames[1], ()).message
+        message = decode(wire.CLIENT_MESSAGES, frames[0], frames[1], ()).message
         if not isinstance(message, wire.Opened):
             return message
 
@@ -166,7 +167,7 @@ def test_a_slow_reader_is_bounded_and_loses_nothing_within_the_bound(
         received = []
         while len(received) < sent:
             frames = dealer.recv_multipart()
-            message = decode(frames[0], frames[1], ()).message
+            message = decode(wire.CLIENT_MESSAGES, frames[0], frames[1], ()).message
             if isinstance(message, wire.Failure):
                 received.append(message.job)
             assert list(front.tend(now=1.0)) == []

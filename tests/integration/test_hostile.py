@@ -16,9 +16,12 @@ from harness import PoolProcess
 from pool import Client, errors
 from pool.client.payload import encode_call
 from pool.router.refusals import MOST_REASONS, count
-from pool.wire import messages as wire
+from pool.wire import client_messages as wire
+from pool.wire.calls import Call, TensorHeader
 from pool.wire.codec import pack
 from pool.wire.frames import MAGIC, NO_INSTANCE, VERSION, decode, encode
+from pool.wire.message import Message
+from pool.wire.worker_messages import Beat, Done, Hello, Phase
 
 Dealer = "zmq.Socket[bytes]"
 
@@ -37,13 +40,13 @@ def opened(dealer: "zmq.Socket[bytes]") -> bytes:
     """Says OPEN and returns the instance."""
     dealer.send_multipart(encode(wire.Open("by hand"), NO_INSTANCE))
     preamble, header = dealer.recv_multipart()
-    assert isinstance(decode(preamble, header, ()).message, wire.Opened)
+    assert isinstance(decode(wire.CLIENT_MESSAGES, preamble, header, ()).message, wire.Opened)
     return preamble[6:14]
 
 
-def answer(dealer: "zmq.Socket[bytes]") -> wire.Message:
+def answer(dealer: "zmq.Socket[bytes]") -> Message:
     preamble, header, *payload = dealer.recv_multipart()
-    return decode(preamble, header, payload).message
+    return decode(wire.CLIENT_MESSAGES, preamble, header, payload).message
 
 
 def test_another_protocol_version_is_refused_by_name(dealer: "zmq.Socket[bytes]", client: Client) -> None:
@@ -91,8 +94,8 @@ def test_a_worker_without_the_secret_is_nobody(pool: PoolProcess, client: Client
     with zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
         stranger.linger = 500
         stranger.connect(f"{pool.endpoint}.workers")
-        stranger.send_multipart(encode(wire.Hello(0, 1, None, b"x" * 32), NO_INSTANCE))
-        stranger.send_multipart(encode(wire.Done(1, ()), NO_INSTANCE))
+        stranger.send_multipart(encode(Hello(0, 1, None, b"x" * 32), NO_INSTANCE))
+        stranger.send_multipart(encode(Done(1, ()), NO_INSTANCE))
         stranger.send_multipart([b"junk"])
         deadline = time.monotonic() + 10
         while sum(client.status()["dropped"].values()) < before + 3:
@@ -102,26 +105,30 @@ def test_a_worker_without_the_secret_is_nobody(pool: PoolProcess, client: Client
 
 def test_a_client_cannot_speak_as_a_worker(dealer: "zmq.Socket[bytes]") -> None:
     instance = opened(dealer)
-    dealer.send_multipart(encode(wire.Beat(wire.Phase.SERVING, "", ()), instance))
+    dealer.send_multipart(encode(Beat(Phase.SERVING, "", ()), instance))
     refusal = answer(dealer)
     assert isinstance(refusal, wire.Refusal)
-    assert "Beat is not a client's message" in refusal.text
+    assert "no message kind 35" in refusal.text
+    dealer.send_multipart(encode(wire.Pong(), instance))
+    refusal = answer(dealer)
+    assert isinstance(refusal, wire.Refusal)
+    assert "Pong is not a client's message" in refusal.text
 
 
 @pytest.mark.parametrize(
     ("payload", "complaint"),
     [
         ([b"\xc1"], "not msgpack"),
-        ([pack(wire.Call(None, None, ())), b"x"], "1 buffers for 0 tensors"),
+        ([pack(Call(None, None, ())), b"x"], "1 buffers for 0 tensors"),
         (
-            [pack(wire.Call(None, None, (wire.TensorHeader("x", "float32", (3,), False),))), b"xx"],
+            [pack(Call(None, None, (TensorHeader("x", "float32", (3,), False),))), b"xx"],
             "2 bytes for float32",
         ),
-        ([pack(wire.Call(None, None, (wire.TensorHeader("x", "object", (), False),))), b""], "no dtype"),
-        ([pack(wire.Call(None, None, (wire.TensorHeader("x", "float32", (-1,), False),))), b""], "no shape"),
-        ([pack(wire.Call(None, None, (wire.TensorHeader("x", "float32", (0, 1 << 62), False),))), b""], None),
+        ([pack(Call(None, None, (TensorHeader("x", "object", (), False),))), b""], "no dtype"),
+        ([pack(Call(None, None, (TensorHeader("x", "float32", (-1,), False),))), b""], "no shape"),
+        ([pack(Call(None, None, (TensorHeader("x", "float32", (0, 1 << 62), False),))), b""], None),
         (
-            [pack(wire.Call("string", None, (wire.TensorHeader("x", "string", (1 << 40,), False),))), b"12345678"],
+            [pack(Call("string", None, (TensorHeader("x", "string", (1 << 40,), False),))), b"12345678"],
             "8 bytes are too few",
         ),
     ],

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 import zmq
 
-from pool.wire import messages as wire
+from pool.wire import worker_messages as wire
 from pool.wire.exits import Exit
 from pool.wire.frames import decode, encode
+from pool.wire.message import Message
 
 INSTANCE = b"instance"
 SECRET = b"s" * 32
@@ -38,16 +39,16 @@ class Bench:
             )
         self.ours.sendall(SECRET)
 
-    def hear(self, kind: type[wire.Message]) -> tuple[bytes, wire.Message]:
+    def hear(self, kind: type[Message]) -> tuple[bytes, Message]:
         """The next message of a kind, with who sent it; others are skipped."""
         assert self.router is not None
         while True:
             route, preamble, header, *payload = self.router.recv_multipart()
-            message = decode(preamble, header, payload).message
+            message = decode(wire.WORKER_MESSAGES, preamble, header, payload).message
             if isinstance(message, kind):
                 return route, message
 
-    def say(self, route: bytes, message: wire.Message) -> None:
+    def say(self, route: bytes, message: Message) -> None:
         assert self.router is not None
         self.router.send_multipart([route, *encode(message, INSTANCE)])
 
@@ -133,7 +134,7 @@ def test_an_endpoint_that_is_none_is_one_line() -> None:
 
 
 @pytest.mark.parametrize("answer", [wire.WelcomeLane(), None], ids=["another message", "no message"])
-def test_an_answer_to_hello_that_is_no_welcome_is_one_line(bench: Bench, answer: wire.Message | None) -> None:
+def test_an_answer_to_hello_that_is_no_welcome_is_one_line(bench: Bench, answer: Message | None) -> None:
     control, _ = bench.hear(wire.Hello)
     if answer is not None:
         bench.say(control, answer)

@@ -17,8 +17,8 @@ from pool.core import events as told
 from pool.core.machine import Machine
 from pool.core.policy import Policy, SlotPlan
 from pool.wire.faults import Fault
-from pool.wire.messages import Phase
 from pool.wire.signatures import ModelInfo
+from pool.wire.worker_messages import Phase
 
 PLACEMENTS = (
     (("pure",),),

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from pool.wire.calls import TensorHeader
 from pool.wire.codec import BadFrame
-from pool.wire.messages import TensorHeader
 from pool.wire.tensors import DTYPES, Array, decode_tensor, encode_tensor, to_array
 
 steady = settings(deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])

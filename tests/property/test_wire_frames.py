@@ -13,12 +13,24 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pool.wire.calls import Call, Table
+from pool.wire.client_messages import CLIENT_MESSAGES
 from pool.wire.codec import MAX_HEADER_BYTES, BadFrame, pack, unpack
 from pool.wire.frames import VERSION, Envelope, OtherVersion, decode, encode
-from pool.wire.messages import MESSAGES, Call, Message, Table
+from pool.wire.message import Message
+from pool.wire.worker_messages import WORKER_MESSAGES
+
+MESSAGES = {**CLIENT_MESSAGES, **WORKER_MESSAGES}
 
 INSTANCE = b"instance"
 KINDS = sorted(MESSAGES)
+
+
+def field_types(kind: Any) -> dict[str, Any]:
+    """The declared type of each field; the number of the kind is none."""
+    hints = typing.get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+
 
 steady = settings(deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -44,7 +56,7 @@ def values(annotation: Any) -> st.SearchStrategy[Any]:
         return st.dictionaries(st.text(max_size=9), values(arguments[1]), max_size=3)
     if issubclass(annotation, Enum):
         return st.sampled_from(annotation)
-    hints = typing.get_type_hints(annotation)
+    hints = field_types(annotation)
     return st.builds(annotation, *(values(hints[field.name]) for field in dataclasses.fields(annotation)))
 
 
@@ -97,14 +109,14 @@ def conforms(value: Any, annotation: Any) -> bool:
         return all(type(key) is str and conforms(element, arguments[1]) for key, element in value.items())
     if type(value) is not annotation:
         return False
-    hints = typing.get_type_hints(annotation) if dataclasses.is_dataclass(annotation) else {}
+    hints = field_types(annotation) if dataclasses.is_dataclass(annotation) else {}
     return all(conforms(getattr(value, name), hint) for name, hint in hints.items())
 
 
 def check(first: bytes, header: bytes) -> None:
     """Whatever it is: a message that is one indeed, or `BadFrame`."""
     try:
-        result: Envelope[bytes] | str = decode(first, header, [b"payload"])
+        result: Envelope[bytes] | str = decode(MESSAGES, first, header, [b"payload"])
     except BadFrame as error:
         result = str(error)
     if isinstance(result, str):
@@ -121,7 +133,7 @@ def test_every_kind_of_message_survives(kind: int, data: st.DataObject) -> None:
     message: Message = data.draw(STRATEGIES[kind])
     first, header = encode(message, INSTANCE)
     payload = [b"a", b"b"]
-    envelope = decode(first, memoryview(header), payload)
+    envelope = decode(MESSAGES, first, memoryview(header), payload)
     # Of the same types down to the last field: 1 is not 1.0 or True, and NaN is NaN.
     assert repr(envelope.message) == repr(message)
     assert envelope.instance == INSTANCE
@@ -234,5 +246,5 @@ def test_what_travels_in_a_payload_is_bounded_too(kind: type) -> None:
 
 def test_another_version_is_told_apart() -> None:
     with pytest.raises(OtherVersion, match="install the same release on both") as caught:
-        decode(b"TFWP\x07\x01" + INSTANCE, b"\xc1", [])
+        decode(MESSAGES, b"TFWP\x07\x01" + INSTANCE, b"\xc1", [])
     assert caught.value.version == 7

@@ -10,8 +10,8 @@ from pool.core.machine import Machine
 from pool.core.policy import Policy, SlotPlan
 from pool.core.slots import SlotState
 from pool.wire.faults import Fault
-from pool.wire.messages import Phase
 from pool.wire.signatures import ModelInfo
+from pool.wire.worker_messages import Phase
 
 __all__ = ["Driver", "every", "model_info", "one"]
 

@@ -18,7 +18,7 @@ from pool.core import actions as do
 from pool.core import events as told
 from pool.core.machine import Machine
 from pool.core.policy import Policy, SlotPlan
-from pool.wire.messages import Phase
+from pool.wire.worker_messages import Phase
 
 LANES = 2
 BOOT_S = (0.5, 3.0)

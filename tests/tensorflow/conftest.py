@@ -24,7 +24,7 @@ with warnings.catch_warnings():
 
 import pytest
 
-from pool.wire.messages import ModelSettings, SessionSettings
+from pool.wire.worker_messages import ModelSettings, SessionSettings
 from workers.tf.model import TensorFlowModel
 
 SESSION = SessionSettings(

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from pool.wire.messages import ModelSettings
+from pool.wire.worker_messages import ModelSettings
 from workers.backend import CannotLoad, LoadFailed, WrongDevices
 from workers.tf import saved_model
 from workers.tf.backend import TensorFlowBackend

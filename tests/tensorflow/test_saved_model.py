@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 from pool.wire.faults import Fault
-from pool.wire.messages import ModelSettings
 from pool.wire.signatures import Refused, TensorSpec
+from pool.wire.worker_messages import ModelSettings
 from workers.tf import callables
 from workers.tf.errors import refused
 

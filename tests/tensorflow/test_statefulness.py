@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from pool.wire.messages import ModelSettings
+from pool.wire.worker_messages import ModelSettings
 from workers.tf.reachable import ReachableOps
 from workers.tf.statefulness import blocks_its_thread, uses_references, writes_references, writes_state
 

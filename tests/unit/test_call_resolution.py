@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pool.wire.calls import Call, TensorHeader
 from pool.wire.faults import Fault
-from pool.wire.messages import Call, TensorHeader
 from pool.wire.signatures import DEFAULT_SIGNATURE, ModelInfo, Refused, Signature, TensorSpec
 from pool.wire.tensors import DTYPES, Array, dtype_name, to_array
 from workers.casts import cast

@@ -14,8 +14,9 @@ import zmq
 from pool import Client, errors
 from pool.client import connection, pulse
 from pool.client.connection import Connection
-from pool.wire import messages as wire
+from pool.wire import client_messages as wire
 from pool.wire.frames import NO_INSTANCE, decode, encode
+from pool.wire.message import Message
 
 INSTANCE = b"i" * len(NO_INSTANCE)
 
@@ -37,14 +38,14 @@ class FakePool:
             return None
         frames = self._socket.recv_multipart(copy=False)
         self.client = frames[0].bytes
-        return decode(frames[1].bytes, frames[2].buffer, frames[3:]).message
+        return decode(wire.CLIENT_MESSAGES, frames[1].bytes, frames[2].buffer, frames[3:]).message
 
-    def expect(self, kind: type[wire.Message]) -> Any:
+    def expect(self, kind: type[Message]) -> Any:
         while not isinstance(message := self.next(), kind):
             assert message is not None, f"no {kind.__name__} came"
         return message
 
-    def send(self, message: wire.Message) -> None:
+    def send(self, message: Message) -> None:
         self._socket.send_multipart([self.client, *encode(message, INSTANCE)])
 
     def open(self, credit_bytes: int = 1 << 20) -> None:

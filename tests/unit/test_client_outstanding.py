@@ -3,7 +3,7 @@
 from pool import errors
 from pool.client.futures import JobFuture
 from pool.client.outstanding import Job, Outstanding
-from pool.wire.messages import Submit
+from pool.wire.client_messages import Submit
 
 
 def job(number: int) -> Job:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pool.config import Settings, builtin_settings, load_settings, parse_settings
 from pool.config.settings import ModelSection, SessionSection
 from pool.errors import InvalidConfig
-from pool.wire.messages import SessionSettings
+from pool.wire.worker_messages import SessionSettings
 
 EXAMPLE = Path(__file__).parents[2] / "config.toml"
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pool.core.policy import Policy
 from pool.core.restart import GivenUp, RestartHistory
-from pool.wire.messages import Phase
+from pool.wire.worker_messages import Phase
 
 steady = settings(deadline=None, derandomize=True, database=None)
 

@@ -6,7 +6,7 @@ from simulation.driver import Driver, every, model_info, one
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.slots import SlotState
-from pool.wire.messages import Phase
+from pool.wire.worker_messages import Phase
 
 
 def states(actions: list[do.Action], slot: int = 0) -> list[SlotState]:

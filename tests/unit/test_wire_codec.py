@@ -5,9 +5,11 @@ from typing import Any
 import msgpack
 import pytest
 
+from pool.wire.calls import Call
+from pool.wire.client_messages import Failure, Submit
 from pool.wire.codec import BadFrame, pack, unpack
 from pool.wire.faults import Fault
-from pool.wire.messages import Beat, Call, Done, Failure, Hello, PartDone, PartFailed, Phase, Submit, Welcome
+from pool.wire.worker_messages import Beat, Done, Hello, PartDone, PartFailed, Phase, Welcome
 
 SESSION = [True, 0.5, True, False, 0, 0, {"GPU": 1}, False]
 

@@ -8,8 +8,8 @@ import zmq
 
 from pool.client.payload import decode_answer, encode_call
 from pool.errors import InvalidInput
+from pool.wire.calls import Call, Table, TensorHeader
 from pool.wire.codec import BadFrame, pack, unpack
-from pool.wire.messages import Call, Table, TensorHeader
 from pool.wire.tensors import encode_tensor
 
 

@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from pool.wire.calls import Table
 from pool.wire.codec import pack, unpack
-from pool.wire.messages import Table
 from pool.wire.tensors import DTYPES, Array, decode_tensor, dtype_name, encode_tensor, to_array
 
 NUMERIC = [name for name in DTYPES if name != "string"]

@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from pool.wire.messages import ModelSettings, SessionSettings
+from pool.wire.worker_messages import ModelSettings, SessionSettings
 from workers.backend import WrongDevices
 from workers.tf.library import tf
 from workers.tf.model import TensorFlowModel

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from pool.wire.messages import ModelSettings
 from pool.wire.signatures import ModelInfo, Refused, TensorSpec
 from pool.wire.tensors import DTYPES, Array
+from pool.wire.worker_messages import ModelSettings
 from workers.tf.callables import Callables
 from workers.tf.errors import refused
 from workers.tf.reachable import ReachableOps

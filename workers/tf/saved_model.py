@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from pool.wire.messages import ModelSettings
+from pool.wire.worker_messages import ModelSettings
 from workers.backend import CannotLoad, LoadFailed, WrongDevices
 from workers.tf.errors import one_line, passes
 from workers.tf.library import parse_saved_model, tf

@@ -6,7 +6,7 @@ wrong card), so one config is built for each worker and every model's Session ge
 
 from typing import Any
 
-from pool.wire.messages import SessionSettings
+from pool.wire.worker_messages import SessionSettings
 from workers.backend import WrongDevices
 from workers.tf.library import tf
 

@@ -1,0 +1,138 @@
+"""What a client and the pool's front socket say to each other, one dataclass a kind.
+
+    client                 pool
+      │ OPEN ─────────────► │
+      │ ◄─────────── OPENED │
+      │ SUBMIT ───────────► │  payload: a `Call` and a buffer a tensor
+      │ ◄─── RESULT/FAILURE │  payload: a `Table` and a buffer a tensor
+      │ CANCEL, PING ─────► │
+      │ ASK ──────► ANSWER  │
+      │ CLOSE ────────────► │
+
+The numbers are the protocol: they are never reused, and REFUSAL keeps its number and form in every version, so that
+an older peer can read why it is refused.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pool.wire.faults import Fault
+from pool.wire.message import Message
+
+__all__ = [
+    "CLIENT_MESSAGES",
+    "Answer",
+    "Ask",
+    "Cancel",
+    "Close",
+    "Failure",
+    "Open",
+    "Opened",
+    "Ping",
+    "Pong",
+    "Refusal",
+    "Result",
+    "Submit",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A client's first message; `name` is shown to people."""
+
+    kind: ClassVar[int] = 1
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """One job; its payload is a `Call` and a buffer a tensor. `job` is unique for this connection."""
+
+    kind: ClassVar[int] = 3
+    job: int
+    model: str
+    timeout_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    kind: ClassVar[int] = 6
+    job: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Asks for a PONG; sent while a job is outstanding."""
+
+    kind: ClassVar[int] = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """`what`: status, models, stop. Answered with msgpack's types."""
+
+    kind: ClassVar[int] = 9
+    request: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """The client goes; what it still has queued is cancelled."""
+
+    kind: ClassVar[int] = 11
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """`credit_bytes`: how much a client may have unanswered. `default_timeout_s`: what `timeout=None` means."""
+
+    kind: ClassVar[int] = 2
+    version: str
+    credit_bytes: int
+    default_timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Its payload is a `Table` and a buffer a tensor."""
+
+    kind: ClassVar[int] = 4
+    job: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    kind: ClassVar[int] = 5
+    job: int
+    fault: Fault
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    kind: ClassVar[int] = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`error` is None, or why the request was refused; the payload is one msgpack frame."""
+
+    kind: ClassVar[int] = 10
+    request: int
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The peer's message was not understood, or was meant for an older instance of the pool."""
+
+    kind: ClassVar[int] = 0
+    text: str
+
+
+CLIENT_MESSAGES: Mapping[int, type[Message]] = {
+    message.kind: message
+    for message in (Open, Submit, Cancel, Ping, Ask, Close, Opened, Result, Failure, Pong, Answer, Refusal)
+}

@@ -1,0 +1,170 @@
+"""What a worker and the pool's back socket say to each other, one dataclass a kind.
+
+    pool                          worker
+      │ ◄───────────────────── HELLO │  control thread, with the slot's secret
+      │ WELCOME ───────────────────► │  settings, models
+      │ ◄────────────────────── BEAT │  phase and progress, every heartbeat
+      │ ◄───────────────────── HELLO │  each lane, with the same secret
+      │ WELCOME_LANE ──────────────► │
+      │ ◄───────────────────── READY │  what each model takes and gives
+      │ RUN ───────────────────────► │  tensors pass unread
+      │ ◄────────────────────── DONE │  one answer a batch, which is the lane's credit again
+      │ STOP ──────────────────────► │
+
+The numbers are the protocol: they are never reused.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar
+
+from pool.wire.faults import Fault
+from pool.wire.message import Message
+from pool.wire.signatures import ModelInfo
+
+__all__ = [
+    "WORKER_MESSAGES",
+    "Beat",
+    "Done",
+    "Hello",
+    "LaneProgress",
+    "ModelSettings",
+    "PartDone",
+    "PartFailed",
+    "Phase",
+    "Ready",
+    "Run",
+    "SessionSettings",
+    "Stop",
+    "Welcome",
+    "WelcomeLane",
+]
+
+
+class Phase(Enum):
+    """What a worker is doing; each has its own time budget."""
+
+    IMPORTING = "importing"
+    LOADING = "loading"
+    WARMING_UP = "warming up"
+    SERVING = "serving"
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """`lane` is None for the control thread. `secret` came down the socketpair that only this worker inherited."""
+
+    kind: ClassVar[int] = 32
+    slot: int
+    incarnation: int
+    lane: int | None
+    secret: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LaneProgress:
+    lane: int
+    batch: int
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """Progress, not proof of life: `detail` names what is loaded, `running` what each busy lane runs."""
+
+    kind: ClassVar[int] = 35
+    phase: Phase
+    detail: str
+    running: tuple[LaneProgress, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Every model is loaded and warmed up, every lane has been welcomed."""
+
+    kind: ClassVar[int] = 36
+    lanes: int
+    models: tuple[ModelInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartDone:
+    """The part's answer is the next `frames` frames of the payload: a `Table` and a buffer a tensor."""
+
+    frames: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartFailed:
+    fault: Fault
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """One outcome a part, in the order of the RUN."""
+
+    kind: ClassVar[int] = 38
+    batch: int
+    outcomes: tuple[PartDone | PartFailed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """The one `ConfigProto` of a worker; the names are TensorFlow's."""
+
+    allow_growth: bool
+    per_process_gpu_memory_fraction: float
+    allow_soft_placement: bool
+    log_device_placement: bool
+    intra_op_parallelism_threads: int
+    inter_op_parallelism_threads: int
+    device_count: Mapping[str, int]
+    jit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    name: str
+    path: str
+    warmup: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """All that the worker needs to know. `gpus`: how many GPUs it must see once TensorFlow is imported."""
+
+    kind: ClassVar[int] = 33
+    lanes: int
+    gpus: int
+    heartbeat_s: float
+    session: SessionSettings
+    models: tuple[ModelSettings, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WelcomeLane:
+    kind: ClassVar[int] = 34
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A batch of `model`; `parts` are the numbers of payload frames of each part: its `Call` and its buffers."""
+
+    kind: ClassVar[int] = 37
+    batch: int
+    model: str
+    parts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Finish what runs, answer it, exit."""
+
+    kind: ClassVar[int] = 39
+
+
+WORKER_MESSAGES: Mapping[int, type[Message]] = {
+    message.kind: message for message in (Hello, Beat, Ready, Done, Welcome, WelcomeLane, Run, Stop)
+}
