@@ -5,6 +5,7 @@ import logging
 import os
 import shutil
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +43,26 @@ def start(config: Path | None, verbose: bool, embedded: int | None) -> None:
     def on_ready(serving: int, slots: int) -> None:
         log.info("ready: %d of %d slots serve at %s", serving, slots, plan.endpoint)
         if config is None:
-            log.info(
-                "next, in another terminal: pool submit digits --input pixels=@%s",
-                demo_folder() / "seven.json",
-            )
+            log.info("next, in another terminal: %s", _next_command())
 
     stopped = Service(plan, os.environ, on_ready).run()
     if stopped.failed:
         raise PoolError(stopped.reason)
     log.info("stopped: %s", stopped.reason)
+
+
+def _next_command() -> str:
+    """A line that works when it is typed in the same folder, whether or not the environment is activated."""
+    found = shutil.which("pool")
+    if found is not None and Path(found).resolve() == Path(sys.argv[0]).resolve():
+        program = "pool"
+    elif Path(sys.argv[0]).name == "pool":
+        program = sys.argv[0]
+    else:
+        program = f"{sys.executable} -m pool"
+    image = demo_folder() / "seven.json"
+    image = min(image, Path(os.path.relpath(image)), key=lambda path: len(str(path)))
+    return f"{program} submit digits --input pixels=@{image}"
 
 
 def settings_of(config: Path | None) -> Any:
