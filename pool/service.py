@@ -54,7 +54,6 @@ class Service:
         self._instance = secrets.token_bytes(8)
         self._started = time.monotonic()
         self._signals: deque[str] = deque()
-        self._parent: int | None = None
         self._stopped: do.PoolStopped | None = None
         plans = [SlotPlan(models) for models in plan.placement]
         self._machine = Machine(plan.policy, plans, random.Random(self._instance))

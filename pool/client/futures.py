@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures._base import CANCELLED, FINISHED, PENDING, RUNNING
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,11 +12,10 @@ if TYPE_CHECKING:
 
 from pool.errors import PoolError
 
-__all__ = ["JobFuture", "Outputs", "PoolFuture"]
+__all__ = ["JobFuture", "PoolFuture"]
 
 log = logging.getLogger("pool.client")
 
-Outputs = Mapping[str, "np.ndarray[Any, Any]"]
 T = TypeVar("T")
 
 

@@ -12,27 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness import PoolProcess, alive, children, pool_process, stub_config
+from harness import STUBS, PoolProcess, alive, children, pool_process, stub_config
 
 TIMEOUT_S = 60.0
 
-BROKEN = """
-[[model]]
-name = "echo"
-path = "stub:echo"
-devices = "all"
-[[model]]
-name = "faults"
-path = "stub:faults"
-devices = "all"
-[[model]]
-name = "counter"
-path = "stub:counter"
-devices = "all"
-[[model]]
-name = "broken"
-path = "stub:cannot-load"
-"""
+BROKEN = f'{STUBS}[[model]]\nname = "broken"\npath = "stub:cannot-load"\n'
 
 
 def command(pool: PoolProcess | None, *argv: str) -> list[str]:
