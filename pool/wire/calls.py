@@ -1,15 +1,27 @@
-"""What to run and what came of it, as the payload frames of a job describe it. The pool never reads these."""
+"""The tensors that follow a message, as the first payload frame of a job or of an answer describes them.
+
+    Table · buffer · buffer · …            one buffer a tensor, in the order of the table
+
+A job that can be cut and joined by rows says how many it has in its SUBMIT, and -1 for axis 0 of every tensor here. So
+the tables of all jobs that may run together are the same bytes, which is what the pool compares; it never reads a
+tensor.
+"""
 
 from dataclasses import dataclass
 
-__all__ = ["CALL_BYTES", "Call", "Table", "TensorHeader"]
+__all__ = ["ROWS", "TABLE_BYTES", "Table", "TensorHeader"]
 
-CALL_BYTES = 1 << 20  # of a packed `Call`: names, dtypes and shapes of a few thousand inputs
+TABLE_BYTES = 1 << 20  # of a packed `Table`: names, dtypes and shapes of a few thousand tensors
+ROWS = -1
 
 
 @dataclass(frozen=True, slots=True)
 class TensorHeader:
-    """`weak`: made from Python numbers, which have no dtype of their own; the worker gives them the input's."""
+    """`shape` may begin with `ROWS`, which stands for the rows that the message names.
+
+    `weak`: made from Python numbers, which have no dtype of their own; the worker gives them the input's.
+    An input named "" is the only input of its signature.
+    """
 
     name: str
     dtype: str
@@ -18,16 +30,5 @@ class TensorHeader:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """What to run, read by the worker alone. An input named "" is the only input of its signature."""
-
-    signature: str | None
-    outputs: tuple[str, ...] | None
-    tensors: tuple[TensorHeader, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Table:
-    """The tensors that a RESULT carries."""
-
     tensors: tuple[TensorHeader, ...]

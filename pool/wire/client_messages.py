@@ -3,8 +3,8 @@
     client                 pool
       │ OPEN ─────────────► │
       │ ◄─────────── OPENED │
-      │ SUBMIT ───────────► │  payload: a `Call` and a buffer a tensor
-      │ ◄─── RESULT/FAILURE │  payload: a `Table` and a buffer a tensor
+      │ SUBMIT ───────────► │  payload: a `Table` and a buffer a tensor
+      │ ◄─── RESULT/FAILURE │  payload: a `Table` and a buffer a tensor, of each piece
       │ CANCEL, PING ─────► │
       │ ASK ──────► ANSWER  │
       │ CLOSE ────────────► │
@@ -19,6 +19,7 @@ from typing import ClassVar
 
 from pool.wire.faults import Fault
 from pool.wire.message import Message
+from pool.wire.timeline import Timeline
 
 __all__ = [
     "CLIENT_MESSAGES",
@@ -47,12 +48,22 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """One job; its payload is a `Call` and a buffer a tensor. `job` is unique for this connection."""
+    """One job; its payload is a `Table` and a buffer a tensor. `job` is unique for this connection.
+
+    `outputs` None: all of the signature's. `rows`: the common axis 0 of all its tensors, at least 1, which their shapes
+    leave out; None if they have none in common. `priority`: higher first. `device`: a name of the devices in `pool
+    status`, or None for any.
+    """
 
     kind: ClassVar[int] = 3
     job: int
     model: str
+    signature: str | None
+    outputs: tuple[str, ...] | None
+    rows: int | None
     timeout_s: float | None
+    priority: int
+    device: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +81,12 @@ class Ping:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """`what`: status, models, stop. Answered with msgpack's types."""
+    """`what`: status, models, stop, explain, of which `about` is the job. Answered with msgpack's types."""
 
     kind: ClassVar[int] = 9
     request: int
     what: str
+    about: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +108,26 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Its payload is a `Table` and a buffer a tensor."""
+    """`pieces`: how many payload frames each piece of the answer has: its `Table` and a buffer a tensor.
+
+    The tensors of several pieces belong together along axis 0, in this order.
+    """
 
     kind: ClassVar[int] = 4
     job: int
+    pieces: tuple[int, ...]
+    timeline: Timeline
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
+    """`retry_after_s`: when a job that was not taken in may be sent again."""
+
     kind: ClassVar[int] = 5
     job: int
     fault: Fault
     text: str
+    retry_after_s: float | None
 
 
 @dataclass(frozen=True, slots=True)

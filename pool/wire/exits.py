@@ -16,8 +16,9 @@ class Exit(IntEnum):
     BACKEND_MISSING = 73  # TensorFlow is not installed, or does not import
     MODEL_CANNOT_LOAD = 74  # the files are not a model, or not one for these settings
     LOAD_FAILED = 75  # a load failed for want of what may be there next time: memory, the device, the storage
+    PROCESS_UNUSABLE = 76  # an error that no later run in this process survives, such as a broken CUDA context
 
     @property
     def restartable(self) -> bool:
         """False: the same worker would fail in the same way, so the slot goes FATAL at once."""
-        return self in (Exit.STOPPED, Exit.CRASHED, Exit.POOL_GONE, Exit.LOAD_FAILED)
+        return self in (Exit.STOPPED, Exit.CRASHED, Exit.POOL_GONE, Exit.LOAD_FAILED, Exit.PROCESS_UNUSABLE)

@@ -11,5 +11,6 @@ class Fault(Enum):
     DEADLINE_EXCEEDED = "deadline-exceeded"
     OVERLOADED = "overloaded"
     WORKER_LOST = "worker-lost"
+    QUARANTINED = "quarantined"
     STATEFUL_WORKER_LOST = "stateful-worker-lost"
     POOL_STOPPING = "pool-stopping"

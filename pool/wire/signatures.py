@@ -1,6 +1,6 @@
 """What a model takes and gives, as a worker tells it when it is READY."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from pool.wire.faults import Fault
@@ -39,6 +39,15 @@ class Signature:
     inputs: Mapping[str, TensorSpec]
     outputs: Mapping[str, TensorSpec]
 
+    def has_rows(self, outputs: Collection[str] | None) -> bool:
+        """Whether every input and these outputs (None: all) have an axis 0 of unknown size.
+
+        Only then may jobs be joined and cut along it. That each row is computed by itself cannot be seen here.
+        """
+        fetched = self.outputs.keys() if outputs is None else self.outputs.keys() & outputs
+        specs = [*self.inputs.values(), *(self.outputs[name] for name in fetched)]
+        return bool(self.inputs) and all(spec.shape is not None and spec.shape[:1] == (-1,) for spec in specs)
+
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
@@ -48,3 +57,16 @@ class ModelInfo:
     path: str
     signatures: Mapping[str, Signature]
     stateful: bool
+
+    def signature_name(self, asked: str | None) -> str | None:
+        """The signature that a call means: the one it asks for, else the default one, else the only one, else None."""
+        if asked is not None:
+            return asked
+        if DEFAULT_SIGNATURE in self.signatures:
+            return DEFAULT_SIGNATURE
+        return next(iter(self.signatures)) if len(self.signatures) == 1 else None
+
+    def batchable(self, signature: str | None, outputs: Collection[str] | None) -> bool:
+        """Whether jobs for these outputs of this signature may run together."""
+        found = self.signatures.get(signature or "")
+        return not self.stateful and found is not None and found.has_rows(outputs)

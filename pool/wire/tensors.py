@@ -1,11 +1,14 @@
 """Arrays to buffers and back, exactly, for every dtype that numpy or ml_dtypes can hold.
 
-Numbers travel as their little-endian bytes in C order. A tensor of strings travels as the length of each element
-(8 bytes, little-endian) and then all the bytes, so trailing NULs survive and nothing is ever pickled.
+Numbers travel as their little-endian bytes in C order. A tensor of strings travels as the end of each element
+(8 bytes, little-endian) and then all the bytes, so trailing NULs survive and nothing is ever pickled. The ends count
+from wherever the last one is the end of the buffer, so that some rows of a tensor are some of its ends and some of its
+bytes.
 """
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import ml_dtypes
@@ -142,20 +145,22 @@ def _to_bytes(element: object) -> bytes:
 def _join(elements: Sequence[object]) -> bytes:
     # TensorFlow gives `bytes`; some of its string outputs come as `str` objects.
     blobs = [_to_bytes(element) for element in elements]
-    return np.array([len(blob) for blob in blobs], "<u8").tobytes() + b"".join(blobs)
+    return np.fromiter(accumulate(map(len, blobs)), "<u8", len(blobs)).tobytes() + b"".join(blobs)
 
 
 def _split(buffer: memoryview, count: int) -> Array:
     if count * 8 > len(buffer):
         raise BadFrame(f"{len(buffer)} bytes are too few for the strings of its shape")
-    lengths: Iterable[int] = np.frombuffer(buffer[: count * 8], "<u8").tolist()
+    ends = np.frombuffer(buffer[: count * 8], "<u8").tolist()
+    blob = buffer[count * 8 :]
+    start = ends[-1] - len(blob) if ends else -len(blob)
+    if start < 0:
+        raise BadFrame(f"{-start} bytes belong to no string")
     strings = np.empty(count, dtype=object)
-    position = count * 8
-    for index, length in enumerate(lengths):
-        if length > len(buffer) - position:
-            raise BadFrame(f"string {index} reaches past the end of its tensor")
-        strings[index] = bytes(buffer[position : position + length])
-        position += length
-    if position != len(buffer):
-        raise BadFrame(f"{len(buffer) - position} bytes after the last string")
+    origin = start
+    for index, end in enumerate(ends):
+        if not start <= end <= ends[-1]:
+            raise BadFrame(f"string {index} ends before it begins, or past the end of its tensor")
+        strings[index] = bytes(blob[start - origin : end - origin])
+        start = end
     return strings

@@ -14,7 +14,7 @@
 The numbers are the protocol: they are never reused.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
@@ -32,13 +32,17 @@ __all__ = [
     "ModelSettings",
     "PartDone",
     "PartFailed",
+    "PartOutcome",
+    "PartSpoiled",
     "Phase",
     "Ready",
+    "RowsDiffer",
     "Run",
     "SessionSettings",
     "Stop",
     "Welcome",
     "WelcomeLane",
+    "done",
 ]
 
 
@@ -97,17 +101,62 @@ class PartDone:
 
 @dataclass(frozen=True, slots=True)
 class PartFailed:
+    """By its own fault: it could not be read, or ran alone."""
+
     fault: Fault
     text: str
 
 
 @dataclass(frozen=True, slots=True)
+class PartSpoiled:
+    """The run that it shared failed; whose fault that is, this one's or a neighbour's, nobody knows yet."""
+
+    fault: Fault
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowsDiffer:
+    """The fetches came back with other rows than were fed, so nobody knows which are whose: run it alone."""
+
+    text: str
+
+
+PartOutcome = PartDone | PartFailed | PartSpoiled | RowsDiffer
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
-    """One outcome a part, in the order of the RUN."""
+    """The outcomes of a RUN's parts, in its order: `done` makes it of them, `outcomes` gives them back.
+
+    `frames`: how many frames of the payload each part's answer has; 0 stands for the next of `failures`. Nearly all
+    parts are done, and a number each is quickly read. `run_s`: inside the backend; `fetch_s`: from there to now.
+    """
 
     kind: ClassVar[int] = 38
     batch: int
-    outcomes: tuple[PartDone | PartFailed, ...]
+    frames: tuple[int, ...]
+    failures: tuple[PartFailed | PartSpoiled | RowsDiffer, ...]
+    run_s: float
+    fetch_s: float
+
+    @property
+    def outcomes(self) -> Iterator[PartOutcome]:
+        """Ends early where failures are missing; those that are too many do not come up."""
+        failures = iter(self.failures)
+        for frames in self.frames:
+            if frames:
+                yield PartDone(frames)
+            elif (failure := next(failures, None)) is not None:
+                yield failure
+            else:
+                return
+
+
+def done(batch: int, outcomes: Sequence[PartOutcome], run_s: float, fetch_s: float) -> Done:
+    frames = tuple([outcome.frames if isinstance(outcome, PartDone) else 0 for outcome in outcomes])
+    failures = tuple([outcome for outcome in outcomes if not isinstance(outcome, PartDone)])
+    return Done(batch, frames, failures, run_s, fetch_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +199,21 @@ class WelcomeLane:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A batch of `model`; `parts` are the numbers of payload frames of each part: its `Call` and its buffers."""
+    """A batch. Its payload is one `Table`, which all parts share, and then the buffers of each part in turn.
+
+    `rows` of each part; empty for a lone part whose shapes are whole in the table. `pad_to`: how many rows are to be
+    fed, at least as many as the parts have; the rest repeats the first row, and its answers are thrown away.
+    `by_rows`: the rows were joined, cut or padded, so each fetch must come back with as many as were fed.
+    """
 
     kind: ClassVar[int] = 37
     batch: int
     model: str
-    parts: tuple[int, ...]
+    signature: str | None
+    outputs: tuple[str, ...] | None
+    rows: tuple[int, ...]
+    pad_to: int
+    by_rows: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pool.wire.calls import Call, Table
+from pool.wire.calls import Table, TensorHeader
 from pool.wire.client_messages import CLIENT_MESSAGES
 from pool.wire.codec import MAX_HEADER_BYTES, BadFrame, pack, unpack
 from pool.wire.frames import VERSION, Envelope, OtherVersion, decode, encode
@@ -140,7 +140,7 @@ def test_every_kind_of_message_survives(kind: int, data: st.DataObject) -> None:
     assert envelope.payload is payload
 
 
-@pytest.mark.parametrize("kind", [Call, Table])
+@pytest.mark.parametrize("kind", [TensorHeader, Table])
 @settings(steady, max_examples=60)
 @given(data=st.data())
 def test_what_travels_in_a_payload_survives(kind: type, data: st.DataObject) -> None:
@@ -238,7 +238,7 @@ def test_hostile_headers(header: bytes) -> None:
         check(preamble(kind), header)
 
 
-@pytest.mark.parametrize("kind", [Call, Table])
+@pytest.mark.parametrize("kind", [TensorHeader, Table])
 def test_what_travels_in_a_payload_is_bounded_too(kind: type) -> None:
     with pytest.raises(BadFrame, match=f"{kind.__name__}: a header of {MAX_HEADER_BYTES + 1} bytes"):
         unpack(kind, bytes(MAX_HEADER_BYTES + 1))

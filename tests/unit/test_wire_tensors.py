@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pool.wire.calls import Table
-from pool.wire.codec import pack, unpack
+from pool.wire.calls import Table, TensorHeader
+from pool.wire.codec import BadFrame, pack, unpack
 from pool.wire.tensors import DTYPES, Array, decode_tensor, dtype_name, encode_tensor, to_array
 
 NUMERIC = [name for name in DTYPES if name != "string"]
@@ -104,7 +104,7 @@ def test_a_contiguous_array_is_not_copied() -> None:
         (np.array(1.5, "f8"), b"\0\0\0\0\0\0\xf8\x3f"),
         (np.array([1.5], ml_dtypes.bfloat16), b"\xc0\x3f"),
         (np.array([True, False]), b"\x01\0"),
-        (np.array([b"", b"a\0", b"xyz"], object), struct.pack("<3Q", 0, 2, 3) + b"a\0xyz"),
+        (np.array([b"", b"a\0", b"xyz"], object), struct.pack("<3Q", 0, 2, 5) + b"a\0xyz"),
         (np.array(b"\xff", object), struct.pack("<Q", 1) + b"\xff"),
         (np.empty((2, 0), object), b""),
     ],
@@ -159,6 +159,29 @@ def test_strings_arrive_as_bytes(value: Any, strings: object) -> None:
     assert arrived.shape == np.shape(value)
     assert {type(element) for element in arrived.reshape(-1).tolist()} <= {bytes}
     assert not weak(value)
+
+
+@pytest.mark.parametrize("base", [0, 7, 2**60])
+def test_the_ends_of_strings_count_from_anywhere(base: int) -> None:
+    header = TensorHeader("x", "string", (3,), False)
+    buffer = struct.pack("<3Q", base + 2, base + 2, base + 5) + b"a\0xyz"
+    assert decode_tensor(header, buffer).tolist() == [b"a\0", b"", b"xyz"]
+
+
+@pytest.mark.parametrize(
+    ("ends", "blob", "complaint"),
+    [
+        ((2, 1), b"abc", "2 bytes belong to no string"),
+        ((4, 3), b"abc", "string 0 ends before it begins, or past the end"),
+        ((1, 2), b"abc", "1 bytes belong to no string"),
+        ((2**64 - 9, 2**64 - 1), b"abc", "string 0 ends before it begins, or past the end"),
+        ((), b"abc", "3 bytes belong to no string"),
+    ],
+)
+def test_ends_that_cut_no_strings_are_a_bad_frame(ends: tuple[int, ...], blob: bytes, complaint: str) -> None:
+    header = TensorHeader("x", "string", (len(ends),), False)
+    with pytest.raises(BadFrame, match=complaint):
+        decode_tensor(header, struct.pack(f"<{len(ends)}Q", *ends) + blob)
 
 
 # --- Python's own values -----------------------------------------------------------------------------------------

@@ -1,0 +1,118 @@
+"""An answer's tensors as frames, those that are small packed together in the first one.
+
+    ┌───────────┬────────────────┬──────────────────────────────────┬─────────────────────────────────┐
+    │ u32: size │ packed `Table` │ u32 a tensor: its bytes here, or │ the bytes of the small tensors, │
+    │ of table  │                │ 0xFFFFFFFF: a frame of its own   │ one after the other             │
+    └───────────┴────────────────┴──────────────────────────────────┴─────────────────────────────────┘
+    and then a frame for each of the large ones, in the order of the table
+
+A frame costs every process on the way microseconds, whatever is in it: a hundred gradients are one frame so, and the
+answer to a row of features is one, too. The pool never reads an answer.
+"""
+
+import struct
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import accumulate, pairwise
+
+import numpy as np
+
+from pool.wire.calls import TABLE_BYTES, Table, TensorHeader
+from pool.wire.codec import BadFrame, pack, unpack
+from pool.wire.tensors import Array, decode_tensor, dtype_name, encode_tensor
+
+__all__ = ["SMALL_BYTES", "pack_answer", "pack_answers", "unpack_answer"]
+
+SMALL_BYTES = 16 << 10  # copying so much costs less than a frame
+OWN_FRAME = 0xFFFFFFFF
+
+_KEPT = 128  # the tables of one model's answers differ by their rows alone
+
+Buffer = bytes | memoryview
+
+
+def pack_answer(arrays: Mapping[str, Array]) -> list[Buffer]:
+    """The frames of named arrays, whatever their layout. Large arrays in C order are not copied, but seen by a view."""
+    sizes, packed, own = [], [], []
+    for array in arrays.values():
+        buffer = array.tobytes() if _is_small(array) else encode_tensor("", array)[1]
+        if len(buffer) < SMALL_BYTES:
+            sizes.append(len(buffer))
+            packed.append(buffer)
+        else:
+            sizes.append(OWN_FRAME)
+            own.append(buffer)
+    return [b"".join((_head(arrays, sizes), *packed)), *own]
+
+
+def pack_answers(arrays: Mapping[str, Array], rows: Sequence[int]) -> list[list[Buffer]]:
+    """The frames of each part of named arrays, whose rows they have one after the other; the rest is left out."""
+    spans = list(pairwise(accumulate(rows, initial=0)))
+    largest = max(rows)
+    if len(rows) == 1 or not all(_is_small(array[:largest]) for array in arrays.values()):
+        return [pack_answer({name: array[start:stop] for name, array in arrays.items()}) for start, stop in spans]
+    # Small answers are many: per part there is one `join`, and what rows of the same number have in common once.
+    octets = [(encode_tensor("", array)[1], array[:1].nbytes) for array in arrays.values()]
+    heads: dict[int, bytes] = {}
+    answers: list[list[Buffer]] = []
+    for start, stop in spans:
+        head = heads.get(stop - start)
+        if head is None:
+            slices = {name: array[start:stop] for name, array in arrays.items()}
+            head = heads[stop - start] = _head(slices, [array.nbytes for array in slices.values()])
+        answers.append([b"".join([head, *[whole[start * size : stop * size] for whole, size in octets]])])
+    return answers
+
+
+def unpack_answer(frames: Sequence[Buffer]) -> dict[str, Array]:
+    """The arrays in the frames of an answer, or of one piece of it, over the frames' memory where it is aligned.
+
+    Raises `BadFrame`.
+    """
+    if not frames:
+        raise BadFrame("an answer without a table")
+    first = memoryview(frames[0])
+    table_end = 4 + int.from_bytes(first[:4], "little")
+    if not 4 <= table_end <= len(first):
+        raise BadFrame("an answer whose table is cut short")
+    headers = _headers(bytes(first[4:table_end]))
+    position = table_end + 4 * len(headers)
+    if position > len(first):
+        raise BadFrame("an answer whose sizes are cut short")
+    sizes = struct.unpack(f"<{len(headers)}I", first[table_end:position])
+    if len(frames) - 1 != sizes.count(OWN_FRAME):
+        raise BadFrame(f"{len(frames) - 1} frames of their own for {sizes.count(OWN_FRAME)} tensors")
+    own = iter(frames[1:])
+    arrays: dict[str, Array] = {}
+    for header, size in zip(headers, sizes, strict=True):
+        if size == OWN_FRAME:
+            array = decode_tensor(header, next(own))
+        else:
+            array = decode_tensor(header, first[position : position + size])
+            position += size
+        arrays[header.name] = array if array.flags.aligned else array.copy()
+    if position != len(first):
+        raise BadFrame(f"{len(first)} bytes in the first frame of an answer, {position} are told of")
+    return arrays
+
+
+def _is_small(array: Array) -> bool:
+    """Whether it is known, without a look at its elements, that it will be packed."""
+    return array.nbytes < SMALL_BYTES and not array.dtype.hasobject
+
+
+def _head(arrays: Mapping[str, Array], sizes: Sequence[int]) -> bytes:
+    table = _table(tuple((name, array.dtype, array.shape) for name, array in arrays.items()))
+    return table + struct.pack(f"<{len(sizes)}I", *sizes)
+
+
+@lru_cache(_KEPT)
+def _table(tensors: tuple[tuple[str, "np.dtype[np.generic]", tuple[int, ...]], ...]) -> bytes:
+    headers = tuple(TensorHeader(name, dtype_name(dtype), shape, False) for name, dtype, shape in tensors)
+    table = pack(Table(headers))
+    return len(table).to_bytes(4, "little") + table
+
+
+@lru_cache(_KEPT)
+def _headers(table: bytes) -> tuple[TensorHeader, ...]:
+    return unpack(Table, table, TABLE_BYTES).tensors
