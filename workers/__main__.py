@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from pool.wire.exits import Exit
 from workers import environment
+from workers.leaving import leave
 
 
 def main() -> NoReturn:
@@ -23,13 +24,6 @@ def main() -> NoReturn:
     from workers.worker import run
 
     leave(run(seat))
-
-
-def leave(status: Exit) -> NoReturn:
-    """Without Python's and TensorFlow's teardown, which can hang or crash and has nothing left to save."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
 
 
 if __name__ == "__main__":

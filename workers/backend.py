@@ -11,7 +11,7 @@ from pool.wire.signatures import ModelInfo
 from pool.wire.tensors import Array
 from pool.wire.worker_messages import ModelSettings
 
-__all__ = ["Backend", "CannotLoad", "LoadFailed", "Model", "WrongDevices"]
+__all__ = ["Backend", "CannotLoad", "LoadFailed", "Model", "ProcessUnusable", "WrongDevices"]
 
 
 class CannotLoad(Exception):
@@ -26,6 +26,10 @@ class WrongDevices(Exception):
     """The process sees other devices than its slot was promised. One line: how many, which, and what to install."""
 
 
+class ProcessUnusable(Exception):
+    """No later run in this process can succeed, whatever it is fed, so the process must end. One line: what broke."""
+
+
 class Model(Protocol):
     """A loaded model."""
 
@@ -38,12 +42,16 @@ class Model(Protocol):
         `feeds` has each input of the signature, with its dtype and a shape that fits it; `outputs` are names of the
         signature's outputs. Returns an array an output (strings as `bytes` in an object array); an array may alias
         a feed or the model's own memory, so the caller must not write into it, but never memory that a later run
-        writes. Raises `pool.wire.signatures.Refused` with `Fault.MODEL_FAILED` or `Fault.OUT_OF_MEMORY`.
+        writes. Raises `pool.wire.signatures.Refused` with `Fault.MODEL_FAILED` or `Fault.OUT_OF_MEMORY`, and
+        `ProcessUnusable`.
         """
         ...
 
     def warm_up(self) -> None:
-        """Runs what can be run without knowing the caller's data, so that the first job does not pay for it."""
+        """Runs what can be run without knowing the caller's data, so that the first job does not pay for it.
+
+        Raises `ProcessUnusable`.
+        """
         ...
 
 

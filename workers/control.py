@@ -4,9 +4,7 @@ It works while a lane is inside TensorFlow. What stops it for a moment (an impor
 covered by the phase's time budget in the pool.
 """
 
-import os
 import socket
-import sys
 import threading
 import time
 import traceback
@@ -18,6 +16,7 @@ from pool.wire.frames import BadFrame
 from pool.wire.message import Message
 from pool.wire.worker_messages import Phase, Stop
 from workers.connection import Connection
+from workers.leaving import leave
 from workers.progress import Progress
 
 __all__ = ["Control"]
@@ -54,7 +53,7 @@ class Control:
             self._loop()
         except BaseException:
             traceback.print_exc()
-            _leave(Exit.CRASHED)
+            leave(Exit.CRASHED)
 
     def _loop(self) -> None:
         poller = zmq.Poller()
@@ -68,7 +67,7 @@ class Control:
                 next_beat = now + self._heartbeat_s
             ready = dict(poller.poll(int(max(0.0, next_beat - now) * 1000) + 1))
             if self._link.fileno() in ready and not self._link.recv(4096):
-                _leave(Exit.POOL_GONE)
+                leave(Exit.POOL_GONE)
             if self._wake_reader.fileno() in ready:
                 self._wake_reader.recv(4096)
             while self._outbox:
@@ -81,10 +80,5 @@ class Control:
         if not isinstance(message, Stop):
             raise BadFrame(f"the control thread got {type(message).__name__}")
         if self._progress.phase is not Phase.SERVING:
-            _leave(Exit.STOPPED)  # the main thread is inside a load that nothing can interrupt; no job is lost
+            leave(Exit.STOPPED)  # the main thread is inside a load that nothing can interrupt; no job is lost
         self.stop_asked.set()
-
-
-def _leave(status: Exit) -> None:
-    sys.stderr.flush()
-    os._exit(status)

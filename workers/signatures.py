@@ -5,59 +5,68 @@ take a big-endian array for garbage, so everything is checked here, whatever the
 """
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pool.wire.calls import Call
-from pool.wire.signatures import DEFAULT_SIGNATURE, ModelInfo, Refused, Signature, TensorSpec
-from pool.wire.tensors import DTYPES, Array, dtype_name
-from workers.casts import cast
+from pool.wire.calls import TensorHeader
+from pool.wire.codec import BadFrame
+from pool.wire.signatures import ModelInfo, Refused, Signature, TensorSpec
+from pool.wire.tensors import DTYPES
+from workers.inputs import Buffer, Input, Piece
 
 __all__ = ["Invocation", "resolve"]
 
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """A call that fits: each input of `signature` is in `feeds` with its own dtype and a fitting shape."""
+    """A call that fits: `inputs` are those of `signature`, each once, in the order of their buffers."""
 
     signature: str
-    outputs: Sequence[str]
-    feeds: Mapping[str, Array]
+    outputs: tuple[str, ...]
+    inputs: tuple[Input, ...]
+
+    def read(self, buffers: Sequence[Buffer]) -> list[Piece]:
+        """What a part gives to each input. Raises `BadFrame` or `Refused`; see `Input.read`."""
+        if len(buffers) != len(self.inputs):
+            raise BadFrame(f"{len(buffers)} buffers for {len(self.inputs)} tensors")
+        return [each.read(buffer) for each, buffer in zip(self.inputs, buffers, strict=True)]
 
 
-def resolve(model: ModelInfo, call: Call, arrays: Sequence[Array]) -> Invocation:
-    """What to run for a call whose tensors are `arrays`. Raises `Refused` with one line for the caller."""
-    name = _signature_name(model, call.signature)
-    signature = model.signatures[name]
+def resolve(
+    model: ModelInfo, signature: str | None, outputs: Sequence[str] | None, tensors: Sequence[TensorHeader]
+) -> Invocation:
+    """What to run for a call with these tensors, whose shapes are whole.
+
+    Raises `Refused` with one line for the caller, and `BadFrame` for what no client of ours sends.
+    """
+    name = _signature_name(model, signature)
+    found = model.signatures[name]
     where = f"model {model.name}, signature {name}"
     # Each once: a name that is asked for a million times must not make an answer of a million copies.
-    outputs = tuple(dict.fromkeys(signature.outputs if call.outputs is None else call.outputs))
-    for output in outputs:
-        if output not in signature.outputs:
-            raise Refused(f"{where}: no output {output!r:.80}; {_choice(output, signature.outputs)}")
-    given: dict[str, Array] = {}
-    for header, array in zip(call.tensors, arrays, strict=True):
-        key = _input_name(header.name, signature, where)
+    wanted = tuple(dict.fromkeys(found.outputs if outputs is None else outputs))
+    for output in wanted:
+        if output not in found.outputs:
+            raise Refused(f"{where}: no output {output!r:.80}; {_choice(output, found.outputs)}")
+    given: dict[str, Input] = {}
+    for header in tensors:
+        key = _input_name(header.name, found, where)
         if key in given:
             raise Refused(f"{where}: input {key!r} is given twice")
-        given[key] = _fit(array, header.weak, signature.inputs[key], f"{where}, input {key!r}")
-    missing = [key for key in signature.inputs if key not in given]
+        given[key] = _input(key, header, found.inputs[key], f"{where}, input {key!r}")
+    missing = [key for key in found.inputs if key not in given]
     if missing:
-        wanted = ", ".join(f"{key!r} ({signature.inputs[key]})" for key in missing)
-        raise Refused(f"{where}: missing input {wanted}")
-    return Invocation(name, outputs, given)
+        named = ", ".join(f"{key!r} ({found.inputs[key]})" for key in missing)
+        raise Refused(f"{where}: missing input {named}")
+    return Invocation(name, wanted, tuple(given.values()))
 
 
 def _signature_name(model: ModelInfo, asked: str | None) -> str:
-    if asked is not None:
-        if asked not in model.signatures:
-            raise Refused(f"model {model.name}: no signature {asked!r:.80}; {_choice(asked, model.signatures)}")
-        return asked
-    if DEFAULT_SIGNATURE in model.signatures:
-        return DEFAULT_SIGNATURE
-    if len(model.signatures) == 1:
-        return next(iter(model.signatures))
-    raise Refused(f"model {model.name} has several signatures, name one of them: {_names(model.signatures)}")
+    name = model.signature_name(asked)
+    if name is None:
+        raise Refused(f"model {model.name} has several signatures, name one of them: {_names(model.signatures)}")
+    if name not in model.signatures:
+        raise Refused(f"model {model.name}: no signature {name!r:.80}; {_choice(name, model.signatures)}")
+    return name
 
 
 def _input_name(asked: str, signature: Signature, where: str) -> str:
@@ -70,16 +79,14 @@ def _input_name(asked: str, signature: Signature, where: str) -> str:
     raise Refused(f"{where}: no input {asked!r:.80}; {_choice(asked, signature.inputs)}")
 
 
-def _fit(array: Array, weak: bool, spec: TensorSpec, where: str) -> Array:
-    given = TensorSpec(dtype_name(array.dtype), array.shape)
-    if not _shape_fits(array.shape, spec.shape):
-        raise Refused(f"{where}: expected {spec}, got {given}")
-    if given.dtype == "bool" and array.size and array.view("uint8").max() > 1:
-        raise Refused(f"{where}: expected {spec}, got {given} with a byte that is neither 0 nor 1")
-    kept = cast(array, DTYPES[spec.dtype], weak)
-    if kept is None:
-        raise Refused(f"{where}: expected {spec}, got {given}, which cannot be cast without loss")
-    return kept
+def _input(name: str, header: TensorHeader, spec: TensorSpec, where: str) -> Input:
+    if header.dtype not in DTYPES:
+        raise BadFrame(f"no dtype {header.dtype!r:.40}")
+    if any(axis < 0 for axis in header.shape):
+        raise BadFrame(f"no shape {header.shape!r:.80}")
+    if not _shape_fits(header.shape, spec.shape):
+        raise Refused(f"{where}: expected {spec}, got {TensorSpec(header.dtype, header.shape)!s:.500}")
+    return Input(name, header, spec, where)
 
 
 def _shape_fits(shape: tuple[int, ...], wanted: tuple[int, ...] | None) -> bool:

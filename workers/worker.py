@@ -14,12 +14,13 @@ import zmq
 from pool.wire.exits import Exit
 from pool.wire.frames import BadFrame
 from pool.wire.worker_messages import Phase, Ready, Welcome
-from workers.backend import Backend, CannotLoad, LoadFailed, Model, WrongDevices
+from workers.backend import Backend, CannotLoad, LoadFailed, Model, ProcessUnusable, WrongDevices
 from workers.connection import Connection, PoolGone
 from workers.control import Control
 from workers.environment import Seat, WrongEnvironment
 from workers.lane import Lane
 from workers.progress import Progress
+from workers.runner import Runner
 
 __all__ = ["run"]
 
@@ -70,10 +71,14 @@ def run(seat: Seat) -> Exit:
     except WrongDevices as error:
         log.error("%s", error)
         return Exit.WRONG_DEVICES
+    except ProcessUnusable as error:
+        log.error("%s", error)
+        return Exit.PROCESS_UNUSABLE
     except BackendMissing as error:
         log.error("%s", error)
         return Exit.BACKEND_MISSING
-    lanes = [Lane(number, context, seat, secret, models, progress) for number in range(welcome.lanes)]
+    runner = Runner(models)
+    lanes = [Lane(number, context, seat, secret, runner, progress) for number in range(welcome.lanes)]
     return _serve(lanes, models, control)
 
 
@@ -107,7 +112,7 @@ class _Backends:
 
     @cache  # noqa: B019  # one instance a process
     def _stub(self) -> Backend:
-        from workers.stub_backend import StubBackend
+        from workers.stub.backend import StubBackend
 
         return StubBackend()
 

@@ -1,6 +1,7 @@
 """One worker process, with the pool's side of the conversation played by hand."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -8,13 +9,18 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import zmq
 
 from pool.wire import worker_messages as wire
+from pool.wire.calls import ROWS, Table, TensorHeader
+from pool.wire.codec import pack
 from pool.wire.exits import Exit
+from pool.wire.faults import Fault
 from pool.wire.frames import decode, encode
 from pool.wire.message import Message
+from pool.wire.packing import unpack_answer
 
 INSTANCE = b"instance"
 SECRET = b"s" * 32
@@ -41,16 +47,49 @@ class Bench:
 
     def hear(self, kind: type[Message]) -> tuple[bytes, Message]:
         """The next message of a kind, with who sent it; others are skipped."""
+        return self.hear_all(kind)[:2]
+
+    def hear_all(self, kind: type[Message]) -> tuple[bytes, Message, list[bytes]]:
         assert self.router is not None
         while True:
             route, preamble, header, *payload = self.router.recv_multipart()
             message = decode(wire.WORKER_MESSAGES, preamble, header, payload).message
             if isinstance(message, kind):
-                return route, message
+                return route, message, payload
 
-    def say(self, route: bytes, message: Message) -> None:
+    def say(self, route: bytes, message: Message, payload: list[bytes] | None = None) -> None:
         assert self.router is not None
-        self.router.send_multipart([route, *encode(message, INSTANCE)])
+        self.router.send_multipart([route, *encode(message, INSTANCE), *(payload or [])])
+
+    def serve(self, path: str) -> tuple[bytes, bytes]:
+        """Welcomes the worker and its lanes, until it is ready with model m; the control's route and one lane's."""
+        control, _ = self.hear(wire.Hello)
+        self.say(control, welcome(wire.ModelSettings("m", path, True)))
+        for _ in range(2):
+            lane, _ = self.hear(wire.Hello)
+            self.say(lane, wire.WelcomeLane())
+        self.hear(wire.Ready)
+        return control, lane
+
+    def run(self, lane: bytes, signature: str, *parts: list[float], pad_to: int = 0) -> None:
+        """A batch of parts of one float a row."""
+        rows = tuple(map(len, parts))
+        run = wire.Run(7, "m", signature, None, rows, max(pad_to, sum(rows)), True)
+        table = pack(Table((TensorHeader("", "float32", (ROWS,), False),)))
+        self.say(lane, run, [table, *(np.array(part, np.float32).tobytes() for part in parts)])
+
+    def done(self) -> tuple[wire.Done, list[dict[str, list[float]]]]:
+        """The outcomes of a batch, and the answers among them."""
+        _, done, payload = self.hear_all(wire.Done)
+        assert isinstance(done, wire.Done)
+        frames = iter(payload)
+        answers = [
+            unpack_answer([next(frames) for _ in range(outcome.frames)])
+            for outcome in done.outcomes
+            if isinstance(outcome, wire.PartDone)
+        ]
+        assert next(frames, None) is None
+        return done, [{name: array.tolist() for name, array in answer.items()} for answer in answers]
 
     def end(self) -> tuple[int, str]:
         """Its exit status and its last words."""
@@ -145,3 +184,57 @@ def test_an_answer_to_hello_that_is_no_welcome_is_one_line(bench: Bench, answer:
     assert status == Exit.WRONG_ENVIRONMENT
     assert words.count("\n") == 1
     assert "the pool answered HELLO with" in words
+
+
+def test_a_batch_is_run_once_and_each_part_gets_its_rows(bench: Bench) -> None:
+    control, lane = bench.serve("stub:rows?run_ms=20&row_ms=5")
+    bench.run(lane, "double", [1], [2, 3], [4], pad_to=8)
+    done, answers = bench.done()
+    assert done.batch == 7
+    assert answers == [
+        {"y": [2], "batch": [8]},
+        {"y": [4, 6], "batch": [8, 8]},
+        {"y": [8], "batch": [8]},
+    ]
+    assert done.run_s >= 0.02 + 8 * 0.005
+    assert 0 < done.fetch_s < 1
+    bench.say(control, wire.Stop())
+    assert bench.end() == (Exit.STOPPED, "")
+
+
+def test_a_lane_goes_on_after_whatever_a_batch_brings(bench: Bench) -> None:
+    _, lane = bench.serve("stub:rows?fits=2")
+    spoiled = wire.PartSpoiled(Fault.MODEL_FAILED, "a row is negative")
+    bench.run(lane, "fail", [1], [-1])
+    assert tuple(bench.done()[0].outcomes) == (spoiled, spoiled)
+    bench.run(lane, "fail", [-1])
+    assert tuple(bench.done()[0].outcomes) == (wire.PartFailed(Fault.MODEL_FAILED, "a row is negative"),)
+    bench.run(lane, "oom", [1, 2], [3])
+    assert {outcome.fault for outcome in bench.done()[0].outcomes} == {Fault.OUT_OF_MEMORY}
+    bench.run(lane, "oom", [1, 2])
+    assert bench.done()[1] == [{"y": [1, 2]}]
+    bench.run(lane, "shrink", [1], [2])
+    assert [type(outcome) for outcome in bench.done()[0].outcomes] == [wire.RowsDiffer] * 2
+    bench.run(lane, "view", [1], [2, 3])
+    assert bench.done()[1] == [{"column": [[1]], "same": [1]}, {"column": [[2], [3]], "same": [2, 3]}]
+
+
+def test_a_row_that_kills_takes_the_worker_along(bench: Bench) -> None:
+    _, lane = bench.serve("stub:rows")
+    bench.run(lane, "kill", [1], [2])
+    assert bench.done()[1] == [{"y": [1]}, {"y": [2]}]
+    bench.run(lane, "kill", [1], [-1])
+    assert bench.end() == (-signal.SIGKILL, "")
+
+
+def test_a_broken_process_ends_at_once_and_answers_nobody(bench: Bench) -> None:
+    _, lane = bench.serve("stub:rows")
+    bench.run(lane, "unusable", [1], [-1])
+    status, words = bench.end()
+    assert Exit(status) is Exit.PROCESS_UNUSABLE
+    assert Exit(status).restartable
+    assert words == "this process is of no more use: model m: a row broke this process\n"
+    assert bench.router is not None
+    while bench.router.poll(0):
+        _, preamble, header, *payload = bench.router.recv_multipart()
+        assert not isinstance(decode(wire.WORKER_MESSAGES, preamble, header, payload).message, wire.Done)

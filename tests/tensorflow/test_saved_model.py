@@ -11,7 +11,7 @@ from pool.wire.faults import Fault
 from pool.wire.signatures import Refused, TensorSpec
 from pool.wire.worker_messages import ModelSettings
 from workers.tf import callables
-from workers.tf.errors import refused
+from workers.tf.errors import of_a_run
 
 pytestmark = pytest.mark.tensorflow
 
@@ -214,4 +214,4 @@ def test_warming_up_swallows_what_a_model_makes_of_zeros(load, two_signatures, f
 
 
 def test_a_plain_exception_is_the_models_failure():
-    assert str(refused(ValueError("no"))) == "ValueError: no"
+    assert str(of_a_run(ValueError("no"))) == "ValueError: no"

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pool.wire.calls import Call, TensorHeader
+from pool.wire.calls import TensorHeader
+from pool.wire.codec import BadFrame
 from pool.wire.faults import Fault
 from pool.wire.signatures import DEFAULT_SIGNATURE, ModelInfo, Refused, Signature, TensorSpec
-from pool.wire.tensors import DTYPES, Array, dtype_name, to_array
+from pool.wire.tensors import DTYPES, Array, dtype_name, encode_tensor, to_array
+from workers.batch import whole
 from workers.casts import cast
-from workers.signatures import Invocation, resolve
+from workers.signatures import resolve
 
 X = TensorSpec("float32", (-1, 8))
 Y = TensorSpec("float32", (-1,))
@@ -28,16 +31,40 @@ def taking(inputs: Mapping[str, TensorSpec], outputs: Sequence[str] = ("y",)) ->
     return model(s=Signature(inputs, dict.fromkeys(outputs, Y)))
 
 
+@dataclass
+class Asked:
+    """What is run and with which feeds."""
+
+    signature: str
+    outputs: Sequence[str]
+    feeds: dict[str, Array]
+
+
+def run(
+    info: ModelInfo,
+    signature: str | None,
+    outputs: Sequence[str] | None,
+    inputs: Sequence[tuple[str, Array, bool]],
+) -> Asked:
+    """As a worker gets it: headers, which are resolved, and buffers, which are read."""
+    encoded = [encode_tensor(*each) for each in inputs]
+    invocation = resolve(info, signature, outputs, [header for header, _ in encoded])
+    pieces = invocation.read([buffer for _, buffer in encoded])
+    feeds = {
+        each.name: whole(piece, each.dtype, each.header.shape)
+        for each, piece in zip(invocation.inputs, pieces, strict=True)
+    }
+    return Asked(invocation.signature, invocation.outputs, feeds)
+
+
 def ask(
     info: ModelInfo,
     *inputs: tuple[str, object],
     signature: str | None = None,
     outputs: tuple[str, ...] | None = None,
-) -> Invocation:
+) -> Asked:
     """As a client sends it: `to_array` says what is weak."""
-    arrays = [(name, *to_array(value)) for name, value in inputs]
-    headers = tuple(TensorHeader(name, dtype_name(array.dtype), array.shape, weak) for name, array, weak in arrays)
-    return resolve(info, Call(signature, outputs, headers), [array for _, array, _ in arrays])
+    return run(info, signature, outputs, [(name, *to_array(value)) for name, value in inputs])
 
 
 def refusal(*arguments: Any, **options: Any) -> str:
@@ -80,8 +107,8 @@ def test_a_shape_that_does_not_fit_is_refused(shape: tuple[int, ...], text: str)
     ],
 )
 def test_a_shape_that_fits_is_fed(shape: tuple[int, ...], wanted: tuple[int, ...] | None) -> None:
-    array = np.zeros(shape, np.float32)
-    assert fed(array, "float32", wanted) is array
+    array = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
+    assert np.array_equal(fed(array, "float32", wanted), array)
 
 
 # --- dtypes -----------------------------------------------------------------------------------------------------
@@ -281,15 +308,14 @@ def test_python_numbers_that_would_change_are_refused(value: object, dtype: str)
 def test_an_array_is_not_weak() -> None:
     """Its owner chose the dtype; `weak` of other dtypes than Python's is a client's lie."""
     refusal(taking({"x": TensorSpec("float32", None)}), ("x", np.array(1.5)))
-    lie = Call(None, None, (TensorHeader("x", "float32", (1,), True),))
     with pytest.raises(Refused, match="cannot be cast without loss"):
-        resolve(taking({"x": TensorSpec("float16", None)}), lie, [np.ones(1, np.float32)])
+        run(taking({"x": TensorSpec("float16", None)}), None, None, [("x", np.ones(1, np.float32), True)])
 
 
 def test_what_fits_already_is_not_copied() -> None:
     array = np.arange(8, dtype=np.float32)
     array.flags.writeable = False
-    assert fed(array, "float32") is array
+    assert np.shares_memory(fed(array, "float32"), array)
 
 
 @pytest.mark.parametrize("source", [name for name in DTYPES if name != "string" and DTYPES[name].itemsize <= 2])
@@ -345,8 +371,8 @@ def test_inputs_that_are_unknown_missing_or_there_twice() -> None:
 
 
 def test_an_input_alone_is_the_only_input() -> None:
-    assert ask(taking({"x": X}), ("", ROWS)).feeds["x"] is ROWS
-    assert ask(taking({"": X}), ("", ROWS)).feeds[""] is ROWS
+    assert list(ask(taking({"x": X}), ("", ROWS)).feeds) == ["x"]
+    assert list(ask(taking({"": X}), ("", ROWS)).feeds) == [""]
     text = refusal(taking(TWO), ("", ROWS))
     assert text == "model m, signature s: an array alone needs exactly one input, give a dict of a, b"
     assert "needs exactly one input, give a dict of none" in refusal(taking({}), ("", ROWS))
@@ -378,6 +404,21 @@ def test_a_long_name_makes_no_long_text(where: str) -> None:
     assert len(text) < 500
 
 
+@pytest.mark.parametrize(
+    ("header", "buffer"),
+    [
+        (TensorHeader("x", "complex33", (1,), False), bytes(8)),
+        (TensorHeader("x", "float32", (-1,), False), bytes(4)),
+        (TensorHeader("x", "float32", (2,), False), bytes(4)),
+        (TensorHeader("x", "float32", (1,) * 65, False), bytes(4)),
+        (TensorHeader("x", "float32", (0, 2**62), False), b""),
+    ],
+)
+def test_what_is_no_tensor_is_a_bad_frame(header: TensorHeader, buffer: bytes) -> None:
+    with pytest.raises(BadFrame):
+        resolve(taking({"x": TensorSpec("float32", None)}), None, None, [header]).read([buffer])
+
+
 # --- whatever comes ---------------------------------------------------------------------------------------------
 
 names = st.sampled_from(["x", "y", "", "z"])
@@ -402,17 +443,22 @@ def arrays(draw: st.DrawFn, dtype: str | None = None) -> Array:
     return np.frombuffer(draw(st.binary(min_size=length, max_size=length)), np.uint8).view(kind).reshape(shape)
 
 
-def check(info: ModelInfo, call: Call, given: Sequence[Array]) -> None:
+def check(
+    info: ModelInfo,
+    signature: str | None,
+    outputs: tuple[str, ...] | None,
+    inputs: Sequence[tuple[str, Array, bool]],
+) -> None:
     try:
-        invocation = resolve(info, call, given)
+        asked = run(info, signature, outputs, inputs)
     except Refused as error:
         text = str(error)
     else:
-        signature = info.signatures[invocation.signature]
-        assert set(invocation.feeds) == set(signature.inputs)
-        assert set(invocation.outputs) <= set(signature.outputs)
-        for name, spec in signature.inputs.items():
-            array = invocation.feeds[name]
+        found = info.signatures[asked.signature]
+        assert set(asked.feeds) == set(found.inputs)
+        assert set(asked.outputs) <= set(found.outputs)
+        for name, spec in found.inputs.items():
+            array = asked.feeds[name]
             assert array.dtype == DTYPES[spec.dtype]
             assert array.dtype.isnative
             assert spec.shape is None or len(spec.shape) == array.ndim
@@ -435,8 +481,7 @@ def test_any_call_is_an_invocation_that_fits_or_refused(
     outputs: tuple[str, ...] | None,
     inputs: list[tuple[str, Array, bool]],
 ) -> None:
-    headers = tuple(TensorHeader(name, dtype_name(array.dtype), array.shape, weak) for name, array, weak in inputs)
-    check(model(**offered), Call(signature, outputs, headers), [array for _, array, _ in inputs])
+    check(model(**offered), signature, outputs, inputs)
 
 
 @pytest.mark.parametrize("source", DTYPES)
@@ -446,5 +491,4 @@ def test_any_dtype_for_any_other(source: str, data: st.DataObject) -> None:
     array = data.draw(arrays(source))
     for target in DTYPES:
         for weak in (False, True):
-            call = Call(None, None, (TensorHeader("x", source, array.shape, weak),))
-            check(taking({"x": TensorSpec(target, None)}), call, [array])
+            check(taking({"x": TensorSpec(target, None)}), None, None, [("x", array, weak)])

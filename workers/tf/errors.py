@@ -5,17 +5,44 @@ import re
 
 from pool.wire.faults import Fault
 from pool.wire.signatures import Refused
+from workers.backend import ProcessUnusable
 from workers.tf.library import tf
 
-__all__ = ["one_line", "passes", "refused"]
+__all__ = ["of_a_run", "one_line", "passes"]
 
 _MAX_CHARS = 2000
 _MAX_LINE_CHARS = 400
 _ALLOCATION = re.compile(
-    r"CUDA_ERROR_OUT_OF_MEMORY|(CUDNN|CUBLAS|CUSOLVER|CUSPARSE)_STATUS_ALLOC_FAILED|CUFFT_ALLOC_FAILED"
+    r"CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|(CUDNN|CUBLAS|CUSOLVER|CUSPARSE)_STATUS_ALLOC_FAILED"
+    r"|CUFFT_ALLOC_FAILED|CUDNN_STATUS_INTERNAL_ERROR_(HOST|DEVICE)_ALLOCATION_FAILED"
 )
 # Only these two wrap a failed call of CUDA's libraries; anywhere else the words would be a model's own.
 _WRAPS_CUDA = (tf.errors.InternalError, tf.errors.UnknownError)
+# After one of these every later call gives the same error, says CUDA: "the process must be terminated and relaunched".
+_STICKY = (
+    # The driver's names, then those of the runtime.
+    r"CUDA_ERROR_(ILLEGAL_ADDRESS|LAUNCH_FAILED|LAUNCH_TIMEOUT|ASSERT|HARDWARE_STACK_ERROR|ILLEGAL_INSTRUCTION"
+    r"|MISALIGNED_ADDRESS|INVALID_ADDRESS_SPACE|INVALID_PC|TENSOR_MEMORY_LEAK|EXTERNAL_DEVICE|CONTAINED"
+    r"|ECC_UNCORRECTABLE|NVLINK_UNCORRECTABLE|CONTEXT_IS_DESTROYED|DEINITIALIZED)\b",
+    r"cudaError(IllegalAddress|LaunchFailure|LaunchTimeout|Assert|HardwareStackError|IllegalInstruction"
+    r"|MisalignedAddress|InvalidAddressSpace|InvalidPc|TensorMemoryLeak|ExternalDevice|Contained"
+    r"|ECCUncorrectable|NvlinkUncorrectable|ContextIsDestroyed|CudartUnloading)\b",
+    # Their words, where TensorFlow passes on no name.
+    r"an illegal memory access was encountered|unspecified launch failure|device-side assert triggered"
+    r"|an illegal instruction was encountered|uncorrectable ECC error|GPU sync failed",
+    # A library that has no handle: whatever keeps it from one, a new process is what cures it.
+    r"CU(DNN|BLAS|SOLVER|SPARSE)_STATUS_(NOT_INITIALIZED|INTERNAL_ERROR)\b",
+    r"cuDNN failed to initialize|No (DNN|BLAS)( support)? (in|for) stream|without (DNN|BLAS) support"
+    r"|Failed to initialize BLAS support|[Ff]ailed to create cu\w+ handle|[Cc]ould not create cu\w+ handle",
+)
+_DNN = r"DNN library (initialization failed|is not found)"
+_UNUSABLE = {
+    **dict.fromkeys(_WRAPS_CUDA, re.compile("|".join((*_STICKY, _DNN)))),
+    tf.errors.FailedPreconditionError: re.compile(_DNN),
+    tf.errors.UnimplementedError: re.compile(_DNN),
+    tf.errors.CancelledError: re.compile("Session has been closed"),
+    RuntimeError: re.compile("Attempted to use a closed Session"),
+}
 # What may be otherwise a moment later, whatever the text: the device's memory is still held by the process before.
 _PASSING = (
     tf.errors.ResourceExhaustedError,
@@ -49,10 +76,16 @@ _TRACE = re.compile(r"\n\s*(Original stack trace|Errors may have originated|Func
 _CALL_PATH = re.compile(r"\n\s*\[\[.*\]\]\s*(?=\n|$)")
 
 
-def refused(error: Exception) -> Refused:
-    """What a run raised, as `Fault.OUT_OF_MEMORY` or else `Fault.MODEL_FAILED`. The text is bounded."""
-    fault = Fault.OUT_OF_MEMORY if _out_of_memory(error) else Fault.MODEL_FAILED
-    return Refused(_bounded(f"{type(error).__name__}: {_message(error)}", _MAX_CHARS), fault)
+def of_a_run(error: Exception) -> Refused | ProcessUnusable:
+    """What a run raised, as what is to be raised instead.
+
+    `Refused` has `Fault.OUT_OF_MEMORY` or else `Fault.MODEL_FAILED`; its text is bounded.
+    """
+    if _out_of_memory(error):
+        return Refused(_text(error), Fault.OUT_OF_MEMORY)
+    if _unusable(error):
+        return ProcessUnusable(f"{type(error).__name__}: {one_line(error)}")
+    return Refused(_text(error), Fault.MODEL_FAILED)
 
 
 def one_line(error: Exception) -> str:
@@ -74,6 +107,16 @@ def _out_of_memory(error: Exception) -> bool:
     if isinstance(error, tf.errors.ResourceExhaustedError | MemoryError):
         return True
     return isinstance(error, _WRAPS_CUDA) and _ALLOCATION.search(str(error.message)) is not None
+
+
+def _unusable(error: Exception) -> bool:
+    pattern = _UNUSABLE.get(type(error))
+    message = error.message if isinstance(error, tf.errors.OpError) else error
+    return pattern is not None and pattern.search(str(message)) is not None
+
+
+def _text(error: Exception) -> str:
+    return _bounded(f"{type(error).__name__}: {_message(error)}", _MAX_CHARS)
 
 
 def _message(error: Exception) -> str:

@@ -13,7 +13,7 @@ from pool.wire.signatures import ModelInfo, Refused, TensorSpec
 from pool.wire.tensors import DTYPES, Array
 from pool.wire.worker_messages import ModelSettings
 from workers.tf.callables import Callables
-from workers.tf.errors import refused
+from workers.tf.errors import of_a_run
 from workers.tf.reachable import ReachableOps
 from workers.tf.signature_defs import BoundSignature
 from workers.tf.statefulness import blocks_its_thread, uses_references, writes_references, writes_state
@@ -104,14 +104,14 @@ class TensorFlowModel:
                 if self.info.stateful:
                     results = [result.copy() if isinstance(result, np.ndarray) else result for result in results]
         except Exception as error:  # of the model's own making, by what it computes or refuses
-            raise refused(error) from error
+            raise of_a_run(error) from error
         return results
 
     def warm_up(self) -> None:
         """Runs each signature once on zeros and empty strings, unknown axes being 1.
 
-        Skips what would change the model's state, and inputs of unknown rank. Never raises: what the model
-        makes of zeros says nothing about what it makes of data.
+        Skips what would change the model's state, and inputs of unknown rank. What the model makes of zeros says
+        nothing about what it makes of data, so nothing is raised but `ProcessUnusable`.
         """
         for name, plan in self._plans.items():
             inputs = plan.bound.signature.inputs

@@ -1,0 +1,107 @@
+"""Jobs that are run together get what they would have got alone, whatever their sizes, dtypes and padding."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pool.wire.calls import ROWS, Table, TensorHeader
+from pool.wire.codec import pack
+from pool.wire.packing import unpack_answer
+from pool.wire.signatures import ModelInfo, Signature, TensorSpec
+from pool.wire.tensors import DTYPES, Array, encode_tensor
+from pool.wire.worker_messages import PartDone, PartFailed, Run
+from workers.runner import Runner
+
+steady = settings(deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+class Elementwise:
+    """Each input, backwards along its last axis past axis 0, plus a mark of the row's own bytes."""
+
+    def __init__(self, inputs: Mapping[str, TensorSpec]) -> None:
+        outputs = {**inputs, "mark": TensorSpec("string", (-1,))}
+        self.info = ModelInfo("m", "stub:m", {"s": Signature(inputs, outputs)}, False)
+
+    def run(self, signature: str, feeds: Mapping[str, Array], outputs: Sequence[str]) -> dict[str, Array]:
+        assert signature == "s"
+        rows = len(next(iter(feeds.values())))
+        mark = np.empty(rows, object)
+        mark[:] = [b"|".join(_bytes(array[row]) for array in feeds.values()) for row in range(rows)]
+        given = {name: array[..., ::-1] if array.ndim > 1 else array for name, array in feeds.items()}
+        return {name: ({**given, "mark": mark})[name] for name in outputs}
+
+    def warm_up(self) -> None:
+        pass
+
+
+def _bytes(row: Array) -> bytes:
+    return repr(row.tolist()).encode() if isinstance(row, np.ndarray) else repr(row).encode()
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> tuple[dict[str, TensorSpec], list[tuple[int, list[Array]]]]:
+    names = draw(st.lists(st.sampled_from("abc"), min_size=1, max_size=3, unique=True))
+    rows_of = draw(st.lists(st.integers(1, 4), min_size=1, max_size=6))
+    specs, arrays = {}, []
+    for name in names:
+        dtype = draw(st.sampled_from(list(DTYPES)))
+        tail = tuple(draw(st.lists(st.integers(0, 3), max_size=2)))
+        specs[name] = TensorSpec(dtype, (-1, *draw(st.sampled_from([tail, (-1,) * len(tail)]))))
+        arrays.append([draw(tensors(dtype, (rows, *tail))) for rows in rows_of])
+    return specs, [(rows, [column[number] for column in arrays]) for number, rows in enumerate(rows_of)]
+
+
+@st.composite
+def tensors(draw: st.DrawFn, dtype: str, shape: tuple[int, ...]) -> Array:
+    size = math.prod(shape)
+    if dtype == "string":
+        array = np.empty(size, object)
+        array[:] = draw(st.lists(st.binary(max_size=4), min_size=size, max_size=size))
+        return array.reshape(shape)
+    most = 1 if dtype == "bool" else 255
+    count = size * DTYPES[dtype].itemsize
+    octets = draw(st.lists(st.integers(0, most), min_size=count, max_size=count))
+    return np.array(octets, np.uint8).view(DTYPES[dtype]).reshape(shape)
+
+
+def table_of(specs: Mapping[str, TensorSpec], arrays: Sequence[Array]) -> bytes:
+    headers = zip(specs.items(), arrays, strict=True)
+    return pack(
+        Table(tuple(TensorHeader(name, spec.dtype, (ROWS, *array.shape[1:]), False) for (name, spec), array in headers))
+    )
+
+
+@settings(steady, max_examples=200)
+@given(jobs(), st.integers(0, 12), st.sets(st.integers(0, 5)))
+def test_batched_and_cut_is_what_each_gets_alone(
+    drawn: tuple[dict[str, TensorSpec], list[tuple[int, list[Array]]]], padding: int, broken: set[int]
+) -> None:
+    specs, parts = drawn
+    runner = Runner({"m": Elementwise(specs)})
+    table = table_of(specs, parts[0][1])
+    rows = tuple(count for count, _ in parts)
+    buffers = [[bytes(encode_tensor("", array)[1]) for array in arrays] for _, arrays in parts]
+    sent = [[each + b"." for each in part] if number in broken else part for number, part in enumerate(buffers)]
+    together = runner.run(
+        Run(1, "m", "s", None, rows, sum(rows) + padding, True), [table, *(each for part in sent for each in part)]
+    )
+    assert len(together.outcomes) == len(parts)
+    frames = iter(together.payload)
+    for number, outcome in enumerate(together.outcomes):
+        if number in broken:
+            assert isinstance(outcome, PartFailed)
+            continue
+        assert isinstance(outcome, PartDone)
+        alone = runner.run(Run(2, "m", "s", None, rows[number : number + 1], 0, False), [table, *buffers[number]])
+        expected = unpack_answer(alone.payload)
+        found = unpack_answer([next(frames) for _ in range(outcome.frames)])
+        assert list(found) == list(expected) == [*specs, "mark"]
+        for name, array in found.items():
+            assert array.dtype == expected[name].dtype
+            assert array.shape == expected[name].shape
+            same = array.tolist() if array.dtype.hasobject else array.tobytes()
+            assert same == (expected[name].tolist() if array.dtype.hasobject else expected[name].tobytes())
+    assert next(frames, None) is None

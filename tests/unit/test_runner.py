@@ -1,0 +1,302 @@
+"""Batch runs of a model in this process: who fails, who is done, and whose rows they get."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from pool.wire.calls import ROWS, Table, TensorHeader
+from pool.wire.codec import pack
+from pool.wire.faults import Fault
+from pool.wire.packing import unpack_answer
+from pool.wire.signatures import ModelInfo, Refused, Signature, TensorSpec
+from pool.wire.tensors import Array, encode_tensor, to_array
+from pool.wire.worker_messages import PartDone, PartFailed, PartOutcome, PartSpoiled, RowsDiffer, Run
+from workers.backend import ProcessUnusable
+from workers.runner import Runner
+
+X = {"x": TensorSpec("float32", (-1, 2))}
+Y = {"y": TensorSpec("float32", (-1, 2))}
+Function = Callable[[Mapping[str, Array]], Any]
+
+
+class Model:
+    """One signature, whose feeds are remembered."""
+
+    def __init__(self, function: Function, inputs: Any = X, outputs: Any = Y) -> None:
+        self.info = ModelInfo("m", "stub:m", {"s": Signature(inputs, outputs)}, False)
+        self.fed: list[Mapping[str, Array]] = []
+        self._function = function
+
+    def run(self, signature: str, feeds: Mapping[str, Array], outputs: Sequence[str]) -> dict[str, Array]:
+        assert signature == "s"
+        self.fed.append(feeds)
+        fetched = self._function(feeds)
+        return {name: fetched[name] for name in outputs}
+
+    def warm_up(self) -> None:
+        pass
+
+
+Part = Mapping[str, Any]
+Answer = dict[str, Array] | PartOutcome
+
+
+def frames_of(part: Part, by_rows: bool = True) -> tuple[list[TensorHeader], list[bytes]]:
+    headers, buffers = [], []
+    for name, value in part.items():
+        array, weak = to_array(value)
+        header, buffer = encode_tensor(name, array, weak)
+        shape = (ROWS, *header.shape[1:]) if by_rows else header.shape
+        headers.append(TensorHeader(name, header.dtype, shape, weak))
+        buffers.append(bytes(buffer))
+    return headers, buffers
+
+
+def run(
+    model: Model,
+    *parts: Part,
+    rows: Sequence[int] | None = None,
+    pad_to: int = 0,
+    by_rows: bool = True,
+    outputs: tuple[str, ...] | None = None,
+    spoil: Callable[[list[list[bytes]]], None] = lambda _: None,
+) -> list[Answer]:
+    """The answers, decoded, or the other outcomes, of a batch of these parts."""
+    encoded = [frames_of(part) for part in parts]
+    tables = {pack(Table(tuple(headers))) for headers, _ in encoded}
+    (table,) = tables
+    buffers = [buffers for _, buffers in encoded]
+    spoil(buffers)
+    counts = tuple(len(np.atleast_1d(next(iter(part.values())))) for part in parts) if rows is None else tuple(rows)
+    message = Run(1, "m", None, outputs, counts, max(pad_to, sum(counts)), by_rows)
+    return answers(model, message, [table, *(buffer for each in buffers for buffer in each)])
+
+
+def answers(model: Model, message: Run, frames: Sequence[bytes]) -> list[Answer]:
+    finished = Runner({"m": model}).run(message, frames)
+    assert finished.began <= finished.ended
+    payload = [bytes(frame) for frame in finished.payload]
+    found: list[Answer] = []
+    for outcome in finished.outcomes:
+        if isinstance(outcome, PartDone):
+            found.append(unpack_answer(payload[: outcome.frames]))
+            del payload[: outcome.frames]
+        else:
+            found.append(outcome)
+    assert not payload
+    return found
+
+
+def floats(*rows: Sequence[float]) -> Array:
+    return np.array(rows, np.float32)
+
+
+def doubling(**options: Any) -> Model:
+    return Model(lambda feeds: {"y": feeds["x"] * 2}, **options)
+
+
+def values(found: Sequence[Answer]) -> list[Any]:
+    return [answer["y"].tolist() if isinstance(answer, dict) else answer for answer in found]
+
+
+ONE, TWO, THREE = {"x": floats([1, 2])}, {"x": floats([3, 4], [5, 6])}, {"x": floats([7, 8])}
+
+
+def test_each_part_gets_its_own_rows_of_one_run() -> None:
+    model = doubling()
+    assert values(run(model, ONE, TWO, THREE)) == [[[2, 4]], [[6, 8], [10, 12]], [[14, 16]]]
+    (fed,) = model.fed
+    assert fed["x"].tolist() == [[1, 2], [3, 4], [5, 6], [7, 8]]
+
+
+def test_padding_repeats_the_first_row_and_is_stripped() -> None:
+    model = doubling()
+    assert values(run(model, ONE, TWO, pad_to=5)) == [[[2, 4]], [[6, 8], [10, 12]]]
+    assert model.fed[0]["x"].tolist() == [[1, 2], [3, 4], [5, 6], [1, 2], [1, 2]]
+    assert values(run(model, TWO, pad_to=3)) == [[[6, 8], [10, 12]]]
+    assert model.fed[1]["x"].tolist() == [[3, 4], [5, 6], [3, 4]]
+
+
+def test_a_part_that_cannot_be_read_or_does_not_fit_fails_alone() -> None:
+    def spoil(buffers: list[list[bytes]]) -> None:
+        buffers[0][0] = buffers[0][0][:-1]
+        buffers[2][0] = b""
+
+    model = doubling()
+    first, second, third, fourth = run(model, ONE, TWO, THREE, ONE, pad_to=8, spoil=spoil)
+    assert first == PartFailed(Fault.INVALID_INPUT, "the job cannot be read: 7 bytes for float32 [1, 2]")
+    assert third == PartFailed(Fault.INVALID_INPUT, "the job cannot be read: 0 bytes for float32 [1, 2]")
+    assert values([second, fourth]) == [[[6, 8], [10, 12]], [[2, 4]]]
+    assert len(model.fed[0]["x"]) == 8
+
+
+def test_values_are_refused_part_by_part() -> None:
+    taken, refused = {"x": [[1, 2]]}, {"x": [[1, 2**24 + 1]]}
+    model = doubling()
+    found = run(model, taken, refused, taken)
+    assert values([found[0], found[2]]) == [[[2, 4]], [[2, 4]]]
+    assert found[1] == PartFailed(
+        Fault.INVALID_INPUT,
+        "model m, signature s, input 'x': expected float32 [?, 2], got int64 [1, 2], which cannot be cast without loss",
+    )
+    assert model.fed[0]["x"].dtype == np.float32
+
+
+def test_a_shape_that_fits_nobody_fails_each_with_its_own_rows() -> None:
+    model = doubling()
+    found = run(model, {"x": np.zeros((1, 3), np.float32)}, {"x": np.zeros((4, 3), np.float32)})
+    said = "model m, signature s, input 'x': expected float32 [?, 2], got float32"
+    assert found == [PartFailed(Fault.INVALID_INPUT, f"{said} [{rows}, 3]") for rows in (1, 4)]
+    assert not model.fed
+
+
+def test_strings_and_bools_and_small_dtypes() -> None:
+    inputs = {"s": TensorSpec("string", (-1,)), "b": TensorSpec("bool", (-1,)), "h": TensorSpec("bfloat16", (-1, 1))}
+    model = Model(dict, inputs, inputs)
+    one = {"s": [b"a\0"], "b": np.array([True]), "h": np.array([[1.5]], ml_dtypes.bfloat16)}
+    two = {"s": [b"", b"xyz"], "b": np.array([False, True]), "h": np.array([[2.5], [-1]], ml_dtypes.bfloat16)}
+    for found, part in zip(run(model, one, two, one, pad_to=8), (one, two, one), strict=True):
+        assert isinstance(found, dict)
+        assert {name: array.tolist() for name, array in found.items()} == {
+            name: np.asarray(value).tolist() if name != "s" else value for name, value in part.items()
+        }
+
+
+def test_a_bool_of_another_byte_fails_alone() -> None:
+    inputs = {"b": TensorSpec("bool", (-1,))}
+
+    def spoil(buffers: list[list[bytes]]) -> None:
+        buffers[1][0] = b"\2"
+
+    good, bad = run(Model(dict, inputs, inputs), {"b": np.array([True])}, {"b": np.array([True])}, spoil=spoil)
+    assert isinstance(good, dict)
+    assert isinstance(bad, PartFailed)
+    assert "neither 0 nor 1" in bad.text
+
+
+def raising(error: Exception) -> Function:
+    def function(_: Mapping[str, Array]) -> Any:
+        raise error
+
+    return function
+
+
+def test_a_run_that_fails_spoils_the_joined_and_fails_the_lone() -> None:
+    model = Model(raising(Refused("no", Fault.MODEL_FAILED)))
+    assert run(model, ONE, TWO) == [PartSpoiled(Fault.MODEL_FAILED, "no")] * 2
+    assert run(model, ONE, pad_to=4) == [PartFailed(Fault.MODEL_FAILED, "no")]
+    assert run(model, ONE, by_rows=False) == [PartFailed(Fault.MODEL_FAILED, "no")]
+
+    def spoil(buffers: list[list[bytes]]) -> None:
+        buffers[1][0] = b""
+
+    left, unread = run(model, ONE, TWO, spoil=spoil)
+    assert left == PartFailed(Fault.MODEL_FAILED, "no"), "the only one that ran"
+    assert isinstance(unread, PartFailed)
+
+
+def test_memory_and_our_own_faults_are_told_apart() -> None:
+    assert run(Model(raising(MemoryError("none"))), ONE) == [PartFailed(Fault.OUT_OF_MEMORY, "in the worker: none")]
+    (found,) = run(Model(raising(KeyError("k\ud800" * 3000))), ONE)
+    assert isinstance(found, PartFailed)
+    assert found.fault is Fault.MODEL_FAILED
+    assert found.text.startswith("in the worker: KeyError: 'k")
+    assert len(found.text.encode()) < 9000
+
+
+def test_a_broken_process_answers_nobody() -> None:
+    with pytest.raises(ProcessUnusable):
+        run(Model(raising(ProcessUnusable("gone"))), ONE, TWO)
+
+
+@pytest.mark.parametrize(("pad_to", "fed"), [(0, 3), (8, 8)])
+def test_other_rows_than_were_fed_are_nobodys(pad_to: int, fed: int) -> None:
+    model = Model(lambda feeds: {"y": feeds["x"][:1]})
+    text = f"model m, signature s: output 'y' came back with 1 rows where {fed} were fed"
+    assert run(model, ONE, TWO, pad_to=pad_to) == [RowsDiffer(text)] * 2
+
+
+def test_a_job_that_is_whole_may_get_any_rows() -> None:
+    model = Model(lambda feeds: {"y": feeds["x"].sum(0)})
+    assert values(run(model, TWO, by_rows=False)) == [[8, 10]]
+    headers, buffers = frames_of(TWO, by_rows=False)
+    whole = [pack(Table(tuple(headers))), *buffers]
+    assert values(answers(model, Run(1, "m", "s", ("y", "y"), (), 0, False), whole)) == [[8, 10]]
+
+
+def test_one_part_is_fed_from_where_it_arrived() -> None:
+    model = Model(dict, X, X)
+    headers, buffers = frames_of(TWO)
+    Runner({"m": model}).run(Run(1, "m", None, None, (2,), 2, True), [pack(Table(tuple(headers))), *buffers])
+    assert np.shares_memory(model.fed[0]["x"], np.frombuffer(buffers[0], np.uint8))
+
+
+def test_answers_that_are_views_of_the_batch_survive_the_next_batch() -> None:
+    runner = Runner({"m": Model(dict, X, X)})
+    headers, _ = frames_of(ONE)
+    table = pack(Table(tuple(headers)))
+    wide = {"x": np.ones((2000, 2), np.float32)}
+    other = {"x": np.full((2000, 2), 7, np.float32)}
+    message = Run(1, "m", None, None, (2000, 2000), 4000, True)
+    first = runner.run(message, [table, *frames_of(wide)[1], *frames_of(other)[1]])
+    runner.run(message, [table, *frames_of(other)[1], *frames_of(wide)[1]])
+    sizes = [outcome.frames for outcome in first.outcomes if isinstance(outcome, PartDone)]
+    frames = iter(first.payload)
+    found = [unpack_answer([next(frames) for _ in range(size)])["x"] for size in sizes]
+    assert [np.unique(array).tolist() for array in found] == [[1], [7]]
+
+
+def test_a_signature_without_inputs_is_run_without() -> None:
+    model = Model(lambda _: {"y": np.array(3)}, {}, {"y": TensorSpec("int64", ())})
+    assert values(answers(model, Run(1, "m", None, None, (), 0, False), [pack(Table(()))])) == [3]
+
+
+# --- what only a hostile client sends -----------------------------------------------------------------------------
+
+FLOAT_ROWS = TensorHeader("x", "float32", (ROWS, 2), False)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "rows", "buffers", "complaint"),
+    [
+        ((), (2,), [], "2 rows of 0 tensors"),
+        ((FLOAT_ROWS,), (0,), [b""], "0 rows of 1 tensors"),
+        ((FLOAT_ROWS,), (-1,), [b""], "-1 rows of 1 tensors"),
+        ((FLOAT_ROWS,), (2**62,), [bytes(8)], "8 bytes for float32"),
+        ((TensorHeader("x", "float32", (1, 2), False),), (1,), [bytes(8)], "does not leave its rows to the message"),
+        ((TensorHeader("x", "float32", (), False),), (1,), [bytes(8)], "does not leave its rows to the message"),
+        ((TensorHeader("x", "float32", (ROWS, ROWS), False),), (1,), [bytes(8)], "no shape"),
+        ((FLOAT_ROWS,), (), [bytes(8)], "no shape"),
+        ((FLOAT_ROWS,), (1,), [bytes(8)] * 2, "2 buffers for 1 tensors"),
+        ((FLOAT_ROWS,), (1,), [], "0 buffers for 1 tensors"),
+    ],
+)
+def test_a_lie_about_rows_is_a_bad_frame(
+    tensors: tuple[TensorHeader, ...], rows: tuple[int, ...], buffers: list[bytes], complaint: str
+) -> None:
+    message = Run(1, "m", None, None, rows, sum(rows), bool(rows))
+    (found,) = answers(doubling(), message, [pack(Table(tensors)), *buffers])
+    assert isinstance(found, PartFailed)
+    assert found.fault is Fault.INVALID_INPUT
+    assert complaint in found.text
+
+
+def test_a_table_that_is_none_fails_each() -> None:
+    found = answers(doubling(), Run(1, "m", None, None, (1, 1), 2, True), [b"\xc1", bytes(8), bytes(8)])
+    assert [type(outcome) for outcome in found] == [PartFailed] * 2
+
+
+def test_buffers_that_cannot_be_told_apart_spoil_all() -> None:
+    message = Run(1, "m", None, None, (1, 1), 2, True)
+    found = answers(doubling(), message, [pack(Table((FLOAT_ROWS,))), *[bytes(8)] * 3])
+    assert found == [PartSpoiled(Fault.INVALID_INPUT, "the batch cannot be read: 3 buffers for 2 parts")] * 2
+
+
+def test_an_enormous_table_is_refused_and_not_kept() -> None:
+    table = pack(Table(tuple(TensorHeader(f"{number}", "float32", (ROWS,), False) for number in range(60_000))))
+    found = answers(doubling(), Run(1, "m", None, None, (1,), 1, True), [table])
+    assert isinstance(found[0], PartFailed)
+    assert "a header of" in found[0].text

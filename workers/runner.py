@@ -1,0 +1,156 @@
+"""A batch run: the parts that can be read are joined, run once, and each gets its own rows of what came back.
+
+    RUN ─► resolve and read each part ─► join, pad ─► Model.run ─► check the rows, cut ─► outcomes
+
+A part that cannot be read fails alone, and the others run without it. If the run fails, nobody knows by whose fault.
+"""
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pool.wire.codec import BadFrame
+from pool.wire.faults import Fault
+from pool.wire.packing import pack_answer, pack_answers
+from pool.wire.signatures import Refused
+from pool.wire.tensors import Array
+from pool.wire.worker_messages import PartDone, PartFailed, PartOutcome, PartSpoiled, RowsDiffer, Run
+from workers.backend import Model, ProcessUnusable
+from workers.batch import join, rows_differ, whole
+from workers.calls import Calls
+from workers.inputs import Buffer, Piece
+from workers.signatures import Invocation
+
+__all__ = ["Finished", "Runner"]
+
+log = logging.getLogger("workers.runner")
+
+TEXT_CHARS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """One outcome a part; `payload` has the answers of those that are done. The instants are `time.monotonic`'s.
+
+    The payload may be views of arrays that nothing writes any more: a batch has its own, and what a model gives stays
+    as it is. So it can leave without a copy.
+    """
+
+    outcomes: tuple[PartOutcome, ...]
+    payload: list[Buffer]
+    began: float
+    ended: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """The parts that could be read; all ask for the same, but for the number of their rows."""
+
+    invocation: Invocation
+    positions: list[int]
+    rows: list[int]
+    pieces: list[list[Piece]]
+
+
+class Runner:
+    """Runs batches of these models. Safe from several threads."""
+
+    def __init__(self, models: Mapping[str, Model]) -> None:
+        self._models = models
+        self._calls = {name: Calls(model.info) for name, model in models.items()}
+
+    def run(self, run: Run, frames: Sequence[Buffer]) -> Finished:
+        """`frames`: the payload of the RUN. Raises `ProcessUnusable`; whatever else happens is an outcome."""
+        outcomes: dict[int, PartOutcome] = {}
+        answers: list[list[Buffer]] = []
+        began = ended = time.monotonic()
+        joined = self._read(run, frames, outcomes)
+        if joined is not None:
+            try:
+                feeds = _feeds(run, joined)
+                began = time.monotonic()
+                try:
+                    fetched = self._models[run.model].run(joined.invocation.signature, feeds, joined.invocation.outputs)
+                finally:
+                    ended = time.monotonic()
+                amiss = rows_differ(fetched, _fed(run, joined)) if run.by_rows else None
+                if amiss is None:
+                    answers = pack_answers(fetched, joined.rows) if run.by_rows else [pack_answer(fetched)]
+                    outcomes.update(zip(joined.positions, (PartDone(len(answer)) for answer in answers), strict=True))
+                else:
+                    where = f"model {run.model}, signature {joined.invocation.signature}"
+                    outcomes.update(dict.fromkeys(joined.positions, RowsDiffer(f"{where}: {amiss}")))
+            except ProcessUnusable:
+                raise
+            except Exception as error:
+                failure = PartFailed if len(joined.positions) == 1 else PartSpoiled
+                outcomes.update(dict.fromkeys(joined.positions, failure(*_said(run.model, error))))
+        ordered = tuple(outcomes[position] for position in range(len(outcomes)))
+        return Finished(ordered, [frame for answer in answers for frame in answer], began, ended)
+
+    def _read(self, run: Run, frames: Sequence[Buffer], outcomes: dict[int, PartOutcome]) -> _Joined | None:
+        """The parts that can be run; the others' outcomes are written."""
+        parts = run.rows or (None,)
+        table, buffers = bytes(frames[0]), frames[1:]
+        each, left = divmod(len(buffers), len(parts))
+        if left:  # whose frames are amiss cannot be told, so they must come one by one
+            text = f"the batch cannot be read: {len(buffers)} buffers for {len(parts)} parts"
+            outcomes.update(dict.fromkeys(range(len(parts)), PartSpoiled(Fault.INVALID_INPUT, text)))
+            return None
+        resolved = {rows: self._resolved(run, table, rows) for rows in dict.fromkeys(parts)}
+        joined: _Joined | None = None
+        for position, rows in enumerate(parts):
+            invocation = resolved[rows]
+            if isinstance(invocation, PartFailed):
+                outcomes[position] = invocation
+                continue
+            try:
+                pieces = invocation.read(buffers[position * each : (position + 1) * each])
+            except Exception as error:
+                outcomes[position] = PartFailed(*_said(run.model, error))
+                continue
+            if joined is None:
+                joined = _Joined(invocation, [], [], [])
+            joined.positions.append(position)
+            joined.rows.append(rows or 0)
+            joined.pieces.append(pieces)
+        return joined
+
+    def _resolved(self, run: Run, table: bytes, rows: int | None) -> Invocation | PartFailed:
+        try:
+            return self._calls[run.model].invocation(table, rows, run.signature, run.outputs)
+        except Exception as error:
+            return PartFailed(*_said(run.model, error))
+
+
+def _fed(run: Run, joined: _Joined) -> int:
+    return max(run.pad_to, sum(joined.rows))
+
+
+def _feeds(run: Run, joined: _Joined) -> dict[str, Array]:
+    inputs = joined.invocation.inputs
+    columns = zip(*joined.pieces, strict=True)
+    if not run.by_rows:
+        return {
+            each.name: whole(only, each.dtype, each.header.shape) for each, (only,) in zip(inputs, columns, strict=True)
+        }
+    rows, fed = sum(joined.rows), _fed(run, joined)
+    return {
+        each.name: join(column, each.dtype, rows, fed, each.header.shape[1:])
+        for each, column in zip(inputs, columns, strict=True)
+    }
+
+
+def _said(model: str, error: Exception) -> tuple[Fault, str]:
+    match error:
+        case Refused():
+            return error.fault, str(error)
+        case BadFrame():
+            return Fault.INVALID_INPUT, f"the job cannot be read: {error}"
+        case MemoryError():
+            return Fault.OUT_OF_MEMORY, f"in the worker: {error}"[:TEXT_CHARS]
+    # A fault of ours: the job hears of it, the lane goes on.
+    log.error("a batch of model %s failed in the worker", model, exc_info=error)
+    text = f"in the worker: {type(error).__name__}: {error}"[:TEXT_CHARS]
+    return Fault.MODEL_FAILED, text.encode(errors="replace").decode()

@@ -1,0 +1,67 @@
+"""A backend without TensorFlow, for tests of everything around it: it echoes, and does each wrong thing when told.
+
+path = "stub:echo"         a signature a dtype: gives its input back; serving_default is float32
+path = "stub:faults"       sleep, fail, kill, kill_once, exit, pid: what the signature's name says
+path = "stub:counter"      stateful: `add` returns the total so far, `kill_once` as above
+path = "stub:rows"         batchable signatures, see `workers.stub.rows`; "stub:rows?fits=8&run_ms=5&row_ms=1": how many
+                           rows fit into its device's memory, and how long a run and each row of it take
+path = "stub:cannot-load"  the load is refused, as TensorFlow's is of a broken folder
+path = "stub:load-failed"  the load fails for want of memory
+path = "stub:load-exit"    the process ends while it loads
+path = "stub:load-hang"    the load never ends
+"""
+
+import os
+import sys
+import threading
+from urllib.parse import parse_qsl
+
+from pool.wire.worker_messages import ModelSettings
+from workers.backend import CannotLoad, LoadFailed
+from workers.stub.device import Device
+from workers.stub.lone import counter, echo, faults
+from workers.stub.model import StubModel
+from workers.stub.rows import rows
+
+__all__ = ["StubBackend"]
+
+OPTIONS = {"fits": float("inf"), "run_ms": 0.0, "row_ms": 0.0}
+
+
+class StubBackend:
+    """Implements `workers.backend.Backend`. Its models share one device."""
+
+    def __init__(self) -> None:
+        self._device = Device()
+
+    def load(self, settings: ModelSettings) -> StubModel:
+        where = f"model {settings.name}: {settings.path}"
+        kind, _, query = settings.path.removeprefix("stub:").partition("?")
+        match kind:
+            case "echo":
+                return StubModel(settings, echo())
+            case "faults":
+                return StubModel(settings, faults())
+            case "counter":
+                return StubModel(settings, counter(), stateful=True)
+            case "rows":
+                options = _options(where, query)
+                times = options["run_ms"] / 1000, options["row_ms"] / 1000
+                return StubModel(settings, rows(self._device, options["fits"], *times))
+            case "load-failed":
+                raise LoadFailed(f"{where} cannot be loaded now: out of memory")
+            case "load-exit":
+                print("the stub was told to die while it loads", file=sys.stderr)  # noqa: T201  # its last words
+                os._exit(9)
+            case "load-hang":
+                threading.Event().wait()
+        raise CannotLoad(f"{where}: the stub backend has no model {kind!r} to load")
+
+
+def _options(where: str, query: str) -> dict[str, float]:
+    options = dict(OPTIONS)
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name not in OPTIONS or not value.replace(".", "", 1).isdecimal():
+            raise CannotLoad(f"{where}: {name}={value} is none of the numbers {', '.join(OPTIONS)}")
+        options[name] = float(value)
+    return options

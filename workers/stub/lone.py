@@ -1,0 +1,79 @@
+"""Stub models whose jobs run alone: no input of theirs has rows."""
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+from pool.wire.faults import Fault
+from pool.wire.signatures import DEFAULT_SIGNATURE, Refused, Signature, TensorSpec
+from pool.wire.tensors import DTYPES
+from workers.stub.model import Feeds, Fetched, Functions, pid
+
+__all__ = ["counter", "echo", "faults"]
+
+INT = TensorSpec("int64", ())
+FLOAT = TensorSpec("float64", ())
+STRING = TensorSpec("string", ())
+PID = {"pid": INT}
+
+
+def echo() -> Functions:
+    def signature(dtype: str) -> Signature:
+        spec = {"x": TensorSpec(dtype, None)}
+        return Signature(spec, spec)
+
+    return {
+        DEFAULT_SIGNATURE: (signature("float32"), dict),
+        **{dtype: (signature(dtype), dict) for dtype in DTYPES},
+    }
+
+
+def faults() -> Functions:
+    return {
+        "sleep": (Signature({"seconds": FLOAT}, PID), _sleep),
+        "fail": (Signature({"text": STRING}, PID), _fail),
+        "kill": (Signature({"signal": INT}, PID), _kill),
+        "kill_once": (Signature({"signal": INT, "marker": STRING}, PID), _kill_once),
+        "exit": (Signature({"status": INT}, PID), lambda feeds: os._exit(int(feeds["status"]))),
+        "pid": (Signature({}, PID), lambda _: pid()),
+    }
+
+
+def counter() -> Functions:
+    lock = threading.Lock()
+    total = np.array(0)
+
+    def add(feeds: Feeds) -> Fetched:
+        with lock:
+            total[...] += feeds["n"]
+            return {"total": total.copy()}
+
+    return {"add": (Signature({"n": INT}, {"total": INT}), add), "kill_once": faults()["kill_once"]}
+
+
+def _sleep(feeds: Feeds) -> Fetched:
+    time.sleep(float(feeds["seconds"]))
+    return pid()
+
+
+def _fail(feeds: Feeds) -> Fetched:
+    raise Refused(feeds["text"].item().decode(), Fault.MODEL_FAILED)
+
+
+def _kill(feeds: Feeds) -> Fetched:
+    os.kill(os.getpid(), int(feeds["signal"]))
+    return pid()
+
+
+def _kill_once(feeds: Feeds) -> Fetched:
+    """Dies unless the marker file is there, and makes it first: the next worker lives."""
+    marker = Path(feeds["marker"].item().decode())
+    try:
+        marker.touch(exist_ok=False)
+    except FileExistsError:
+        return pid()
+    return _kill({"signal": feeds["signal"] or np.array(signal.SIGKILL)})
