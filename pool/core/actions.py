@@ -1,14 +1,23 @@
-"""What the core wants done. The body (`pool.service`) does each, in order, and never decides anything itself."""
+"""What the core wants done. The body (`pool.service`) does each, in order, and never decides anything itself.
+
+Those that are made for every job are not frozen, which would make them cost five times as much; nobody changes one.
+"""
 
 from dataclasses import dataclass
 
-from pool.core.events import Outcome
 from pool.core.slots import SlotState
+from pool.wire.faults import Fault
+from pool.wire.timeline import Timeline
 
 __all__ = [
     "Action",
     "AnswerJob",
+    "JobDone",
+    "JobFailed",
+    "KeepJob",
     "KillWorker",
+    "Notice",
+    "PartToRun",
     "PoolReady",
     "PoolStopped",
     "RunBatch",
@@ -33,25 +42,76 @@ class WelcomeWorker:
     incarnation: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
+class PartToRun:
+    """Rows `start` to `stop` of a job's payload; both 0 where the job has no rows."""
+
+    payload: object
+    start: int
+    stop: int
+
+
+@dataclass(slots=True)
 class RunBatch:
-    """Send the payloads, one a part, to a lane. The lane has credit for it: it runs nothing else."""
+    """Send the parts to a lane. The lane has credit for it: it runs nothing else.
+
+    `pad_to` and `by_rows` as in the wire's RUN.
+    """
 
     slot: int
     incarnation: int
     lane: int
     batch: int
     model: str
+    signature: str | None
+    outputs: tuple[str, ...] | None
+    parts: tuple[PartToRun, ...]
+    pad_to: int
+    by_rows: bool
+
+
+@dataclass(slots=True)
+class JobDone:
+    """`payloads`: the answers of its pieces, in the order of its rows; one, unless the job was cut."""
+
     payloads: tuple[object, ...]
+    timeline: Timeline
 
 
 @dataclass(frozen=True, slots=True)
+class JobFailed:
+    fault: Fault
+    text: str
+    retry_after_s: float | None = None
+
+
+@dataclass(slots=True)
 class AnswerJob:
     """The one answer of a job. There is never a second."""
 
     client: bytes
     job: int
-    outcome: Outcome
+    outcome: JobDone | JobFailed
+
+
+@dataclass(frozen=True, slots=True)
+class KeepJob:
+    """A job was quarantined: its inputs are worth keeping, so that somebody can look at what kills workers."""
+
+    job: int
+    model: str
+    signature: str | None
+    outputs: tuple[str, ...] | None
+    rows: int | None
+    payload: object
+    story: str
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A line for the log: what the core found out about a model and acts on from now on."""
+
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,5 +157,15 @@ class PoolStopped:
 
 
 Action = (
-    SpawnWorker | WelcomeWorker | RunBatch | AnswerJob | StopWorker | KillWorker | SlotChanged | PoolReady | PoolStopped
+    SpawnWorker
+    | WelcomeWorker
+    | RunBatch
+    | AnswerJob
+    | KeepJob
+    | Notice
+    | StopWorker
+    | KillWorker
+    | SlotChanged
+    | PoolReady
+    | PoolStopped
 )

@@ -3,39 +3,83 @@
 import difflib
 import math
 
+from pool.core.actions import JobFailed
 from pool.core.backlog import Backlog
-from pool.core.events import Failed, JobArrived
+from pool.core.events import JobArrived
+from pool.core.line import Client
+from pool.core.models import Model
 from pool.core.policy import Policy
 from pool.wire.faults import Fault
 
-__all__ = ["refusal"]
+__all__ = ["PRIORITIES", "refusal"]
 
 SEARCHED_CHARS = 100  # the search for a near name takes as long as the client's text is
+PRIORITIES = range(-100, 101)
+CLIENT_SHARE = 8  # a client may hold so many times what is free: alone 8/9 of all, two of them 8/17 each, and so on
+DRAINED = 0.05  # who was refused may come again when this share of what is in the way is likely to be done
 
 
-def refusal(job: JobArrived, policy: Policy, backlog: Backlog, stopping: bool) -> Failed | None:
+def refusal(job: JobArrived, policy: Policy, backlog: Backlog, stopping: bool, now: float) -> JobFailed | None:
     """Why a job is not taken in, in words for its caller; None if it is."""
-    if job.model not in backlog.models:
+    model = backlog.models.get(job.model)
+    if model is None:
         near = difflib.get_close_matches(job.model[:SEARCHED_CHARS], backlog.models, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(backlog.models))}"
-        return Failed(Fault.MODEL_NOT_FOUND, f"no model {job.model!r:.100}; {hint}")
-    if (job.client, job.job) in backlog.jobs:
-        return Failed(Fault.INVALID_INPUT, f"job {job.job} is already in the pool")
+        return JobFailed(Fault.MODEL_NOT_FOUND, f"no model {job.model!r:.100}; {hint}")
+    client = backlog.client(job.client)
+    if job.job in client.jobs:
+        return JobFailed(Fault.INVALID_INPUT, f"job {job.job} is already in the pool")
     if job.timeout_s is not None and not 0 <= job.timeout_s < math.inf:
-        return Failed(Fault.INVALID_INPUT, f"timeout is {job.timeout_s} s, give a positive number")
-    if job.size_bytes > policy.max_bytes:
-        return Failed(
-            Fault.INVALID_INPUT,
-            f"the job has {job.size_bytes} bytes, [queue] max_bytes = {policy.max_bytes} never has room for it",
-        )
+        return JobFailed(Fault.INVALID_INPUT, f"timeout is {job.timeout_s} s, give a positive number")
+    if job.priority not in PRIORITIES:
+        allowed = f"{PRIORITIES[0]} to {PRIORITIES[-1]}"
+        return JobFailed(Fault.INVALID_INPUT, f"priority is {job.priority}, give one from {allowed}")
+    bounds = (
+        ("[queue] max_bytes", policy.max_bytes),
+        ("[queue] client_max_bytes", policy.client_max_bytes),
+        (f"model {model.name}: max_bytes", model.policy.max_bytes),
+    )
+    for bound, most in bounds:
+        if most is not None and job.size_bytes > most:
+            text = f"the job has {job.size_bytes} bytes, {bound} = {most} never has room for it"
+            return JobFailed(Fault.INVALID_INPUT, text)
     if stopping:
-        return Failed(Fault.POOL_STOPPING, "the pool is stopping and takes no new job")
-    if len(backlog.jobs) >= policy.max_jobs:
-        return Failed(Fault.OVERLOADED, f"{len(backlog.jobs)} jobs are in the pool, [queue] max_jobs allows no more")
-    if backlog.size_bytes + job.size_bytes > policy.max_bytes:
-        return Failed(
-            Fault.OVERLOADED,
-            f"{backlog.size_bytes} bytes are in the pool, [queue] max_bytes = {policy.max_bytes}"
-            f" has no room for {job.size_bytes} more",
-        )
+        return JobFailed(Fault.POOL_STOPPING, "the pool is stopping and takes no new job")
+    full = _full(job, policy, backlog, client, model)
+    if full is None:
+        return None
+    text, in_the_way = full
+    return JobFailed(Fault.OVERLOADED, text, backlog.seconds_for(max(1.0, DRAINED * in_the_way), now))
+
+
+def _full(job: JobArrived, policy: Policy, backlog: Backlog, client: Client, model: Model) -> tuple[str, int] | None:
+    """What has no room for the job, and how many jobs are in its way."""
+    jobs, size_bytes = len(backlog.jobs), backlog.size_bytes
+    if jobs >= policy.max_jobs:
+        return f"{jobs} jobs are in the pool, [queue] max_jobs allows no more", jobs
+    if size_bytes + job.size_bytes > policy.max_bytes:
+        held = f"{size_bytes} bytes are in the pool, [queue] max_bytes = {policy.max_bytes}"
+        return f"{held} has no room for {job.size_bytes} more", jobs
+    allowed = model.policy.max_jobs
+    if allowed is not None and model.jobs >= allowed:
+        return f"{model.jobs} jobs of model {model.name} are in the pool, its max_jobs allows no more", model.jobs
+    allowed = model.policy.max_bytes
+    if allowed is not None and model.size_bytes + job.size_bytes > allowed:
+        held = f"{model.size_bytes} bytes of model {model.name} are in the pool, its max_bytes = {allowed}"
+        return f"{held} has no room for {job.size_bytes} more", model.jobs
+    mine = len(client.jobs)
+    allowed = CLIENT_SHARE * (policy.max_jobs - jobs) if policy.client_max_jobs is None else policy.client_max_jobs
+    if mine >= allowed:
+        return f"this client has {mine} jobs in the pool, {_bound(policy.client_max_jobs, 'jobs')}", mine
+    free = policy.max_bytes - size_bytes
+    allowed = CLIENT_SHARE * free if policy.client_max_bytes is None else policy.client_max_bytes
+    if client.size_bytes + job.size_bytes > allowed and client.jobs:
+        held = f"this client has {client.size_bytes} bytes in the pool"
+        return f"{held}, {_bound(policy.client_max_bytes, 'bytes')} for {job.size_bytes} more", mine
     return None
+
+
+def _bound(configured: int | None, what: str) -> str:
+    if configured is None:
+        return f"the rest of [queue] max_{what} is for others; there is no room"
+    return f"[queue] client_max_{what} = {configured} leaves no room"

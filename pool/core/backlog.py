@@ -1,86 +1,96 @@
-"""All jobs that are not answered yet, and the order in which they wait."""
+"""All jobs that are not answered yet: who has how many in the pool, and what they hold."""
 
-from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterable, Iterator
+from __future__ import annotations
 
-from pool.core.jobs import Job, JobKey, JobState
+from collections.abc import Collection, Iterable, Mapping
+
+from pool.core.jobs import FINISHED, Job, JobState
+from pool.core.line import Client
+from pool.core.models import Model
+from pool.core.policy import ModelPolicy
 
 __all__ = ["Backlog"]
 
+RATE_MEMORY_S = 5.0  # of how jobs drain: so long a past counts
+
 
 class Backlog:
-    """Jobs by key, and a first-in-first-out queue a model. No operation costs more when there are more jobs."""
+    """The books of admission. No operation costs more when there are more jobs."""
 
-    def __init__(self, models: Iterable[str]) -> None:
-        self.jobs: dict[JobKey, Job] = {}
+    def __init__(self, names: Iterable[str], policies: Mapping[str, ModelPolicy]) -> None:
+        self.models: dict[str, Model] = {name: Model(name, policies.get(name, ModelPolicy())) for name in names}
+        self.clients: dict[bytes, Client] = {}
+        self.jobs: dict[int, Job] = {}
         self.size_bytes = 0
-        self.unanswered: Counter[str] = Counter()
-        """How many jobs a model has, waiting or leased."""
-        self._queues: dict[str, OrderedDict[JobKey, Job]] = {model: OrderedDict() for model in models}
-        self._clients: dict[bytes, set[JobKey]] = {}
+        self._rate = 0.0  # jobs that ended, a second
+        self._rated = 0.0
 
     @property
-    def models(self) -> Collection[str]:
-        return self._queues.keys()
+    def queued_jobs(self) -> int:
+        return sum(1 for job in self.jobs.values() if job.state is JobState.QUEUED)
+
+    def client(self, route: bytes) -> Client:
+        """The client that speaks from there; kept while it has jobs here."""
+        return self.clients.get(route) or Client(route)
 
     def admit(self, job: Job) -> None:
-        """Takes in a new job, at the end of its model's queue."""
-        self.jobs[job.key] = job
+        client, model = job.client, job.line.model
+        self.jobs[job.id] = job
         self.size_bytes += job.size_bytes
-        self.unanswered[job.model] += 1
-        self._clients.setdefault(job.client, set()).add(job.key)
-        self._queues[job.model][job.key] = job
+        self.clients[client.route] = client
+        client.jobs[job.number] = job
+        client.size_bytes += job.size_bytes
+        model.jobs += 1
+        model.size_bytes += job.size_bytes
 
-    def lease(self, job: Job) -> None:
-        """QUEUED → LEASED"""
-        job.become(JobState.LEASED)
-        job.attempts += 1
-        del self._queues[job.model][job.key]
-
-    def put_back(self, job: Job) -> None:
-        """LEASED → QUEUED, before all others: it has waited longest."""
-        job.become(JobState.QUEUED)
-        job.lease = None
-        queue = self._queues[job.model]
-        queue[job.key] = job
-        queue.move_to_end(job.key, last=False)
-
-    def finish(self, job: Job, state: JobState) -> None:
-        """QUEUED or LEASED → a finished state; the job is forgotten here."""
-        job.become(state)
-        job.lease = None
-        self.unanswered[job.model] -= 1
-        self._queues[job.model].pop(job.key, None)
-        del self.jobs[job.key]
+    def forget(self, job: Job, now: float) -> None:
+        """A job that has ended."""
+        client, model = job.client, job.line.model
+        del self.jobs[job.id]
         self.size_bytes -= job.size_bytes
-        mine = self._clients[job.client]
-        mine.discard(job.key)
-        if not mine:
-            del self._clients[job.client]
+        del client.jobs[job.number]
+        client.size_bytes -= job.size_bytes
+        if not client.jobs:
+            del self.clients[client.route]
+        model.jobs -= 1
+        model.size_bytes -= job.size_bytes
+        self._count(now)
 
-    def head(self, model: str) -> Job | None:
-        """The job of this model that is next, or None."""
-        return next(iter(self._queues[model].values()), None)
+    def find(self, route: bytes, number: int) -> Job | None:
+        client = self.clients.get(route)
+        return None if client is None else client.jobs.get(number)
 
-    def queued(self, model: str) -> int:
-        return len(self._queues[model])
+    def of_client(self, route: bytes) -> Collection[Job]:
+        client = self.clients.get(route)
+        return () if client is None else list(client.jobs.values())
 
-    def of_client(self, client: bytes) -> list[Job]:
-        return [self.jobs[key] for key in self._clients.get(client, ())]
+    # --- how fast it drains -------------------------------------------------------------------------------------
 
-    def waiting(self) -> Iterator[Job]:
-        """Every queued job."""
-        for queue in self._queues.values():
-            yield from queue.values()
+    def _count(self, now: float) -> None:
+        """An average that forgets: each job that ends counts less as time goes by."""
+        self._rate = self._rate * self._faded(now) + 1 / RATE_MEMORY_S
+        self._rated = now
+
+    def _faded(self, now: float) -> float:
+        return max(0.0, 1.0 - (now - self._rated) / RATE_MEMORY_S)
+
+    def seconds_for(self, jobs: float, now: float) -> float:
+        """How long it is likely to take until so many more jobs have ended; within what makes sense to wait."""
+        rate = self._rate * self._faded(now)
+        return min(5.0, max(0.01, jobs / rate)) if rate else 1.0
 
     def validate(self) -> None:
         """Raises AssertionError where the books do not agree."""
         assert self.size_bytes == sum(job.size_bytes for job in self.jobs.values())
-        assert +self.unanswered == Counter(job.model for job in self.jobs.values())
-        waiting = {job.key for job in self.waiting()}
-        for key, job in self.jobs.items():
-            assert job.state in (JobState.QUEUED, JobState.LEASED), job
-            assert (job.state is JobState.QUEUED) == (key in waiting), job
-            assert key in self._clients[job.client]
-        assert waiting <= self.jobs.keys()
-        assert sum(map(len, self._clients.values())) == len(self.jobs)
+        assert sum(len(client.jobs) for client in self.clients.values()) == len(self.jobs)
+        assert all(client.jobs for client in self.clients.values())
+        assert sum(model.jobs for model in self.models.values()) == len(self.jobs)
+        assert sum(model.size_bytes for model in self.models.values()) == self.size_bytes
+        for job in self.jobs.values():
+            assert job.state not in FINISHED, job
+            assert self.find(*job.name) is job
+            assert (job.state is JobState.LEASED) == (job.out > 0), job
+        for model in self.models.values():
+            for line in model.lines.values():
+                line.validate()
+                assert all(self.jobs.get(job.id) is job for job in line.by_age.values())

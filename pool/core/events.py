@@ -1,4 +1,7 @@
-"""What the core is told. Plain values: the payloads are opaque to it and only handed on."""
+"""What the core is told. Plain values: the payloads are opaque to it and only handed on.
+
+Those that are made for every job are not frozen, which would make them cost five times as much; nobody changes one.
+"""
 
 from dataclasses import dataclass
 
@@ -16,6 +19,8 @@ __all__ = [
     "JobArrived",
     "JobCancelled",
     "Outcome",
+    "RowsChanged",
+    "Spoiled",
     "Start",
     "StopAsked",
     "Succeeded",
@@ -28,18 +33,35 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Succeeded:
     payload: object
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
+    """By the part's own fault."""
+
     fault: Fault
     text: str
 
 
-Outcome = Succeeded | Failed
+@dataclass(frozen=True, slots=True)
+class Spoiled:
+    """The run that the part shared with others failed; whose fault that is, nobody knows yet."""
+
+    fault: Fault
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowsChanged:
+    """The run gave other rows than it was fed: its signature cannot be batched after all."""
+
+    text: str
+
+
+Outcome = Succeeded | Failed | Spoiled | RowsChanged
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +81,25 @@ class StopAsked:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class JobArrived:
-    """`job` is the client's own number. `timeout_s` None means the policy's default."""
+    """`job` is the client's own number. `timeout_s` None means the policy's default.
+
+    `rows` None: the job cannot be joined with others or cut. `form` is what must be equal, beside model, signature and
+    outputs, of jobs that run together: names, dtypes and shapes past axis 0. The core only compares it.
+    """
 
     client: bytes
     job: int
     model: str
+    signature: str | None
+    outputs: tuple[str, ...] | None
+    rows: int | None
     timeout_s: float | None
+    priority: int
+    device: str | None
     size_bytes: int
+    form: bytes
     payload: object
 
 
@@ -112,14 +144,17 @@ class WorkerReady:
     models: tuple[ModelInfo, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BatchDone:
-    """One outcome a part, in the order of the batch."""
+    """One outcome a part, in the order of the batch; and the worker's own times of it."""
 
     slot: int
     incarnation: int
     batch: int
     outcomes: tuple[Outcome, ...]
+    feed_s: float = 0.0
+    run_s: float = 0.0
+    fetch_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,17 @@
-"""A job's life."""
+"""A job's life, and what of it is leased."""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
 
-__all__ = ["FINISHED", "JOB_STEPS", "Batch", "IllegalStep", "Job", "JobKey", "JobState"]
+if TYPE_CHECKING:
+    from pool.core.line import Client, Key, Line
+    from pool.wire.timeline import Timeline
+
+__all__ = ["FINISHED", "JOB_STEPS", "Batch", "IllegalStep", "Job", "JobKey", "JobState", "Part"]
 
 JobKey = tuple[bytes, int]
 
@@ -15,11 +22,13 @@ class IllegalStep(Exception):
 
 class JobState(Enum):
     QUEUED = "waits for a lane"
-    LEASED = "entrusted to one incarnation"
+    LEASED = "entrusted, or a piece of it, to an incarnation"
     DONE = "answered with its result"
     FAILED = "answered with an error"
     EXPIRED = "answered at its deadline"
     CANCELLED = "nobody wants its answer"
+
+    __hash__ = object.__hash__  # Enum's own is written in Python, and each step of each job needs two
 
 
 JOB_STEPS: Mapping[JobState, frozenset[JobState]] = {
@@ -33,53 +42,133 @@ JOB_STEPS: Mapping[JobState, frozenset[JobState]] = {
 
 FINISHED = frozenset(state for state, steps in JOB_STEPS.items() if not steps)
 
+Note = tuple[float, str, tuple[object, ...]]
+
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """`attempts` counts leases; `story` is its path in words, with seconds since it came."""
+    """What a caller waits for. `number` is the client's own; `id` is the pool's.
 
-    client: bytes
+    `rows` is 0 where it has none. Rows before `cut` have been leased or given up to a retry; of the rest, parts are cut
+    when a batch has room for them. `out` parts are leased now. `pieces` are the answers so far, by first row.
+    `losses` counts the workers that died while they held a part of it, `runs` the batches that a part of it was in.
+    `round` is raised when it starts over: answers to parts of an earlier one are of no use.
+    """
+
+    client: Client
     number: int
-    model: str
+    id: int
+    line: Line
+    key: Key
+    rows: int
+    priority: int
     timeout_s: float
     size_bytes: int
     payload: object
     arrived: float
+    deadline: float
+    device: str | None = None
     state: JobState = JobState.QUEUED
-    attempts: int = 0
-    lease: "Batch | None" = None
-    story: list[str] = field(default_factory=list)
+    cut: int = 0
+    out: int = 0
+    answered_rows: int = 0
+    pieces: dict[int, object] | None = None
+    losses: int = 0
+    runs: int = 0
+    round: int = 0
+    gathered_s: float = 0.0
+    waiting: bool = False  # in its line, for the next lane
+    gathering: bool = False  # for company, as `batch_wait` asks
+    work_s: float = 0.0
+    ended: float | None = None
+    timeline: Timeline | None = None
+    story: list[Note] = field(default_factory=list)
 
     @property
-    def key(self) -> JobKey:
-        return (self.client, self.number)
+    def name(self) -> JobKey:
+        """How its client knows it."""
+        return (self.client.route, self.number)
 
     @property
-    def deadline(self) -> float:
-        return self.arrived + self.timeout_s
+    def left(self) -> int:
+        """How many rows wait to be cut."""
+        return self.rows - self.cut
+
+    def start_over(self) -> None:
+        """Its pieces cannot be joined: all of it is to be run anew."""
+        self.round += 1
+        self.cut = 0
+        self.answered_rows = 0
+        self.pieces = None
 
     def become(self, state: JobState) -> None:
         if state not in JOB_STEPS[self.state]:
-            raise IllegalStep(f"job {self.number}: {self.state.name} → {state.name}")
+            raise IllegalStep(f"job {self.id}: {self.state.name} → {state.name}")
         self.state = state
 
-    def note(self, now: float, what: str) -> None:
-        self.story.append(f"{now - self.arrived:.3f} s {what}")
+    def note(self, now: float, what: str, *values: object) -> None:
+        """A line of its story; it is put into words when somebody asks."""
+        self.story.append((now, what, values))
+
+    def told(self) -> list[str]:
+        """Its story in words, with seconds since it came."""
+        lines = [f"{now - self.arrived:.3f} s {what.format(*values)}" for now, what, values in self.story]
+        if self.ended is not None:
+            lines.append(f"{self.ended - self.arrived:.3f} s {self.state.name}")
+        return lines
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
+class Part:
+    """Rows `start` to `stop` of a job, both 0 where it has none: what is leased."""
+
+    job: Job
+    start: int
+    stop: int
+    round: int
+    rows: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rows = self.stop - self.start
+
+    @property
+    def whole(self) -> bool:
+        return self.rows == self.job.rows
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody still waits for its answer."""
+        return self.job.state not in FINISHED and self.round == self.job.round
+
+
+@dataclass(slots=True, eq=False)
 class Batch:
-    """Parts run together in one lane; today a part is a whole job and a batch has one."""
+    """Parts of one key, run together in one lane. `cost_s` is what was charged for it when it began."""
 
     number: int
-    model: str
+    key: Key
     slot: int
     incarnation: int
     lane: int
     started: float
-    jobs: tuple[Job, ...]
+    parts: tuple[Part, ...]
+    rows: int
+    padded: int
+    cost_s: float
+    expected_end: float
+    beside: bool = False  # another batch ran in its worker at the same time
+    over: bool = False
+
+    @property
+    def model(self) -> str:
+        return self.key.model
+
+    @property
+    def cost_of_row_s(self) -> float:
+        """What of the charge falls on a row; on the one part, if it has none."""
+        return self.cost_s / (self.rows or 1)
 
     @property
     def wanted(self) -> bool:
         """Whether anybody still waits for an answer of it."""
-        return any(job.state is JobState.LEASED for job in self.jobs)
+        return any(part.wanted for part in self.parts)

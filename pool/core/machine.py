@@ -2,24 +2,33 @@
 
 It knows no process, socket, clock or tensor. The same machine runs in `pool start` and under the property tests.
 
-    JobArrived ──► backlog ──lease──► batch on (slot, incarnation, lane) ──BatchDone──► AnswerJob
-                      ▲                        │
-                      └──── put back ◄──── WorkerExited (attempts left, not stateful)
+    JobArrived ─► admission ─► line ─dispatch─► batch on (slot, incarnation, lane) ─BatchDone─► settlement ─► AnswerJob
+                                ▲ ▲                      │                                          │
+                                │ └──── suspects ◄── WorkerExited                                   │
+                                └────── retries ◄───────────────────────────────────────────────────┘
 
-What it guarantees: a job is answered exactly once, at its deadline at the latest; it is leased to one incarnation at
-a time, and to the next only after the exit of the former was seen; a lane gets one batch at a time.
+What it guarantees: a job is answered exactly once, at its deadline at the latest; each row of it is leased to one
+incarnation at a time, and to the next only after the exit of the former was seen; a lane gets one batch at a time.
 """
 
 import random
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.admission import refusal
+from pool.core.answers import Answers
 from pool.core.backlog import Backlog
-from pool.core.jobs import Batch, Job, JobState
+from pool.core.dispatch import Dispatch
+from pool.core.explain import recent_jobs, story_of
+from pool.core.history import History
+from pool.core.hope import Hope
+from pool.core.jobs import Batch, Job
+from pool.core.line import Key
 from pool.core.policy import Policy, SlotPlan
+from pool.core.settlement import Settlement
 from pool.core.slots import Slot, SlotState
 from pool.core.supervision import Supervision
 from pool.core.timers import Timers
@@ -34,17 +43,23 @@ class Machine:
     def __init__(self, policy: Policy, plans: Sequence[SlotPlan], rng: random.Random) -> None:
         self.policy = policy
         self.timers = Timers()
-        self.backlog = Backlog({model for plan in plans for model in plan.models})
-        self.supervision = Supervision(policy, plans, rng, self.timers)
-        self.answered: Counter[str] = Counter()
-        self._holders = {
-            model: [slot for slot in self.supervision.slots if model in slot.models]
-            for plan in plans
-            for model in plan.models
-        }
-        self._batches = 0
+        self.history = History()
+        self.backlog = Backlog({model: None for plan in plans for model in plan.models}, policy.models)
         self._actions: list[do.Action] = []
+        self.supervision = Supervision(policy, plans, rng, self.timers, self._actions)
+        self._answers = Answers(self.backlog, self.timers, self.history, self._actions)
+        slots, models = self.supervision.slots, self.backlog.models
+        self._dispatch = Dispatch(policy, slots, models, self.timers, self._answers, self._actions)
+        self._settlement = Settlement(policy, self._dispatch, self._answers, self._actions)
+        self._hope = Hope(self.supervision, self._dispatch, models)
+        self._pins = frozenset(name for plan in plans for name in plan.names)
+        self._jobs = 0
         self._over = False
+
+    @property
+    def answered(self) -> Counter[str]:
+        """How many jobs ended in which way."""
+        return self._answers.counts
 
     def next_deadline(self) -> float | None:
         """When to call `handle(Tick(), now)` at the latest, if nothing else happens."""
@@ -52,210 +67,178 @@ class Machine:
 
     def handle(self, event: told.Event, now: float) -> list[do.Action]:
         """What is to be done about an event. `now` is monotonic seconds and never goes back."""
-        self._actions = self.supervision.actions = []
         match event:
-            case told.Tick():
-                pass
             case told.JobArrived():
                 self._arrive(event, now)
+            case told.BatchDone():
+                self._batch_done(event, now)
+            case told.Tick():
+                pass
             case told.JobCancelled():
-                self._cancel(self.backlog.jobs.get((event.client, event.job)), now)
+                if (job := self.backlog.find(event.client, event.job)) is not None:
+                    self._cancel(job, now)
             case told.ClientGone():
                 for job in self.backlog.of_client(event.client):
                     self._cancel(job, now)
-            case told.BatchDone():
-                self._batch_done(event, now)
             case told.BatchUnsent():
                 self._batch_unsent(event, now)
             case told.WorkerExited():
                 self._worker_exited(event, now)
             case told.StopAsked():
                 self._stop_asked(event, now)
-            case told.Start() | told.WorkerSpawned() | told.WorkerHello() | told.WorkerBeat() | told.WorkerReady():
+            case _:
                 self.supervision.handle(event, now)
+        self._slots_changed(now)
         self._fire_timers(now)
-        self._refuse_hopeless()
-        self._dispatch(now)
-        self._wind_down(now)
-        return self._actions
+        if self.supervision.stopping:
+            self._refuse_hopeless(now)
+            self._wind_down(now)
+        if self.supervision.stopping or self.supervision.fatal:
+            self._end_if_down()
+        actions = self._actions[:]
+        self._actions.clear()
+        return actions
 
     # --- jobs ---------------------------------------------------------------------------------------------------
 
     def _arrive(self, event: told.JobArrived, now: float) -> None:
-        refused = refusal(event, self.policy, self.backlog, self.supervision.stopping)
-        if refused is not None:
-            self._answer(event.client, event.job, refused)
+        failed = refusal(event, self.policy, self.backlog, self.supervision.stopping, now)
+        failed = failed or self._unknown_device(event)
+        if failed is not None:
+            self._answers.refuse(event.client, event.job, failed)
             return
         timeout_s = self.policy.default_timeout_s if event.timeout_s is None else event.timeout_s
-        job = Job(event.client, event.job, event.model, timeout_s, event.size_bytes, event.payload, now)
+        line = self.backlog.models[event.model].line(event.device)
+        self._jobs += 1
+        job = Job(
+            self.backlog.client(event.client),
+            event.job,
+            self._jobs,
+            line,
+            line.key(line.model.signature_name(event.signature), event.outputs, event.form),
+            event.rows or 0,
+            event.priority,
+            timeout_s,
+            event.size_bytes,
+            event.payload,
+            now,
+            now + timeout_s,
+        )
         self.backlog.admit(job)
-        self.timers.set(job.key, job.deadline)
-
-    def _cancel(self, job: Job | None, now: float) -> None:
-        """Nobody waits for the answer: a queued job is forgotten, the answer of a leased one will be dropped."""
-        if job is None:
+        end = self._dispatch.earliest_end(job, now)
+        if end > job.deadline:
+            self._answers.too_late(job, end, now)
             return
-        batch = job.lease
-        self._forget(job, JobState.CANCELLED)
-        if batch is not None and not batch.wanted:
-            # Its budget was as long as the longest timeout of its jobs, which nobody waits out any more.
-            self.timers.advance(("batch", batch.slot, batch.number), now + self.policy.batch_budget_s([]))
+        self.timers.set(job, job.deadline)
+        if self._hope.has(line):
+            self._dispatch.arrive(job, now)
+        else:
+            self._refuse(job, self._hope.lost(line), now)
+
+    def _unknown_device(self, event: told.JobArrived) -> do.JobFailed | None:
+        device = event.device
+        if device is None:
+            return None
+        holders = [slot for slot in self.supervision.slots if event.model in slot.models]
+        if any(device in slot.names for slot in holders):
+            return None
+        there = ", ".join(dict.fromkeys(slot.device or f"slot:{slot.number}" for slot in holders))
+        why = f"does not hold model {event.model}" if device in self._pins else "is no device of this pool"
+        return do.JobFailed(Fault.INVALID_INPUT, f"device {device!r:.80} {why}; the model is on: {there}")
+
+    def _refuse(self, job: Job, failed: do.JobFailed, now: float) -> None:
+        self._answers.fail(job, failed.fault, failed.text, now)
+
+    def _cancel(self, job: Job, now: float) -> None:
+        """Nobody waits for the answer: a queued job is forgotten, the answer of a leased one will be dropped."""
+        leased = job.out > 0
+        self._answers.cancel(job, now)
+        if not leased:
+            return
+        for slot in self._dispatch.holders(job.line):
+            for batch in slot.batches.values():
+                if any(part.job is job for part in batch.parts) and not batch.wanted:
+                    # Its budget was as long as the longest timeout of its jobs, which nobody waits out any more.
+                    budget_s = self.policy.batch_budget_s(0.0, batch.key.cost.slowest())
+                    self.timers.advance(("batch", slot.number, batch.number), now + budget_s)
 
     def _batch_done(self, event: told.BatchDone, now: float) -> None:
         slot = self.supervision.current(event.slot, event.incarnation)
         batch = None if slot is None else slot.batches.get(event.batch)
         if slot is None or batch is None:
             return  # an answer from a dead incarnation: its jobs have been given to another
-        if len(event.outcomes) != len(batch.jobs):
-            self.supervision.kill(
-                slot,
-                f"answered {len(event.outcomes)} parts of {len(batch.jobs)} in batch {batch.number}",
-                now,
-            )
+        if len(event.outcomes) != len(batch.parts):
+            why = f"answered {len(event.outcomes)} parts of {len(batch.parts)} in batch {batch.number}"
+            self.supervision.kill(slot, why, now)
             return
-        del slot.batches[batch.number]
-        self.timers.clear(("batch", slot.number, batch.number))
-        slot.idle_lanes.append(batch.lane)
-        slot.jobs_done += len(batch.jobs)
-        for job, outcome in zip(batch.jobs, event.outcomes, strict=True):
-            if job.state is JobState.LEASED:
-                self._finish(job, outcome)
+        self._dispatch.ended(batch)
+        self._settlement.done(slot, batch, event, now)
+        self._dispatch.serve(slot, now)
 
     def _batch_unsent(self, event: told.BatchUnsent, now: float) -> None:
-        """LEASED → QUEUED: the job was never out, so this was no attempt; the worker is of no use any more."""
+        """The lane cannot be reached, so the worker is of no use any more."""
         slot = self.supervision.current(event.slot, event.incarnation)
-        batch = None if slot is None else slot.batches.pop(event.batch, None)
+        batch = None if slot is None else slot.batches.get(event.batch)
         if slot is None or batch is None:
             return
-        self.timers.clear(("batch", slot.number, batch.number))
-        slot.idle_lanes.append(batch.lane)
+        self._dispatch.ended(batch)
         self.supervision.kill(slot, f"has a lane {batch.lane} that cannot be reached", now)
-        for job in batch.jobs:
-            if job.state is JobState.LEASED:
-                job.attempts -= 1
-                job.note(now, f"never reached slot {slot.number}")
-                self.backlog.put_back(job)
+        self._slots_changed(now)
+        self._settlement.unsent(slot, batch, now)
+        self._refuse_hopeless(now)
 
     def _worker_exited(self, event: told.WorkerExited, now: float) -> None:
         slot = self.supervision.current(event.slot, event.incarnation)
         if slot is None:
             return
-        held_jobs = bool(slot.batches)
-        jobs = self._withdraw(slot)
-        death = self.supervision.exited(slot, event.death, held_jobs, now)
-        for job in jobs:
-            self._lost(job, slot, death, now, gone=True)
+        batches = self._dispatch.withdraw(slot)
+        death = self.supervision.exited(slot, event.death, bool(batches), now)
+        self._slots_changed(now)
+        self._settlement.lost(slot, batches, death, now, gone=True)
+        self._refuse_hopeless(now)
 
-    def _slot_timer(self, number: int, now: float) -> None:
-        self.supervision.slot_timer(number, now)
-        slot = self.supervision.slots[number]
-        if slot.state is SlotState.FATAL:
-            for job in self._withdraw(slot):
-                self._lost(job, slot, f"slot {number} incarnation {slot.incarnation}: {slot.reason}", now, gone=False)
+    def _slots_changed(self, now: float) -> None:
+        """What supervision did to the slots, told to those who give them work."""
+        if not self.supervision.changed:
+            return
+        while self.supervision.changed:
+            slot = self.supervision.changed.pop(0)
+            self._dispatch.changed(slot, now)
+        self._refuse_hopeless(now)
 
-    def _withdraw(self, slot: Slot) -> list[Job]:
-        """What a worker will not answer any more, the latest lease first: put back so, they keep their order."""
-        batches, slot.batches = slot.batches, {}
-        for number in batches:
-            self.timers.clear(("batch", slot.number, number))
-        jobs = [job for batch in batches.values() for job in batch.jobs if job.state is JobState.LEASED]
-        return jobs[::-1]
-
-    def _lost(self, job: Job, slot: Slot, death: str, now: float, gone: bool) -> None:
-        """LEASED → QUEUED, or the reason why the job must not run again; `gone`: the exit of its worker was seen."""
-        job.note(now, f"lost: {death}")
-        if slot.loaded[job.model].stateful:
-            text = "the model keeps state and the job may have started, so it is not run again"
-            self._finish(job, told.Failed(Fault.STATEFUL_WORKER_LOST, f"{death}; {text}; {_story(job)}"))
-        elif job.attempts >= self.policy.max_attempts:
-            text = f"{job.attempts} of {self.policy.max_attempts} attempts ended with their worker"
-            self._finish(job, told.Failed(Fault.WORKER_LOST, f"{text}; {_story(job)}"))
-        elif not gone:
-            text = "its worker is not seen to be gone, so the job is not run elsewhere"
-            self._finish(job, told.Failed(Fault.WORKER_LOST, f"{text}; {_story(job)}"))
-        else:
-            self.backlog.put_back(job)
-
-    def _finish(self, job: Job, outcome: told.Outcome) -> None:
-        self._forget(job, JobState.DONE if isinstance(outcome, told.Succeeded) else JobState.FAILED)
-        self._answer(job.client, job.number, outcome)
-
-    def _forget(self, job: Job, state: JobState) -> None:
-        self.backlog.finish(job, state)
-        self.timers.clear(job.key)
-        job.payload = None
-        if state is JobState.CANCELLED:
-            self.answered["cancelled"] += 1
-
-    def _answer(self, client: bytes, number: int, outcome: told.Outcome) -> None:
-        self.answered["done" if isinstance(outcome, told.Succeeded) else outcome.fault.value] += 1
-        self._actions.append(do.AnswerJob(client, number, outcome))
+    def _refuse_hopeless(self, now: float) -> None:
+        """Answers at once the jobs that no slot will ever run."""
+        for line in self._hope.lost_lines():
+            failed = self._hope.lost(line)
+            for job in dict.fromkeys(line.unleased()):
+                if not job.out:
+                    self._refuse(job, failed, now)
 
     # --- time ---------------------------------------------------------------------------------------------------
 
     def _fire_timers(self, now: float) -> None:
         while (key := self.timers.pop_due(now)) is not None:
             match key:
+                case Job():
+                    self._answers.expire(key, now)
+                case Key():
+                    self._dispatch.release(key, now)
                 case ("slot", int(number)):
                     self._slot_timer(number, now)
                 case ("batch", int(number), int(batch)):
                     self.supervision.batch_overran(number, batch, now)
                 case ("drain",):
                     self._abandon(now, f"the drain took longer than {self.policy.drain_timeout_s:g} s")
-                case (bytes(client), int(number)):
-                    self._expire(self.backlog.jobs[(client, number)])
+            self._slots_changed(now)
 
-    def _expire(self, job: Job) -> None:
-        """QUEUED or LEASED → EXPIRED; a run under way goes on and its answer is dropped."""
-        where = "in the queue" if job.state is JobState.QUEUED else "while it ran"
-        self._forget(job, JobState.EXPIRED)
-        # The client sends what is left of its timeout, so the number here is not the one that its caller gave.
-        text = f"the timeout ended {where}, {job.timeout_s:.3g} s after the job came; {_story(job)}".removesuffix("; ")
-        self._answer(job.client, job.number, told.Failed(Fault.DEADLINE_EXCEEDED, text))
-
-    # --- dispatch -----------------------------------------------------------------------------------------------
-
-    def _dispatch(self, now: float) -> None:
-        """Gives idle lanes the job that came first among those that they can run."""
-        while True:
-            heads = [
-                (job.arrived, job.model, job)
-                for model in self.supervision.models_with_credit()
-                if (job := self.backlog.head(model)) is not None
-            ]
-            if not heads:
-                return
-            self._lease(min(heads)[2], now)
-
-    def _lease(self, job: Job, now: float) -> None:
-        """QUEUED → LEASED, to the READY slot with most idle lanes; among equals to the one used longest ago."""
-        slot = min(
-            (slot for slot in self._holders[job.model] if slot.state is SlotState.READY and slot.idle_lanes),
-            key=lambda slot: (-len(slot.idle_lanes), slot.last_used),
-        )
-        self.backlog.lease(job)
-        self._batches += 1
-        lane = slot.idle_lanes.pop()
-        batch = Batch(self._batches, job.model, slot.number, slot.incarnation, lane, now, (job,))
-        job.lease = batch
-        slot.batches[batch.number] = batch
-        slot.last_used = batch.number
-        job.note(now, f"leased to slot {slot.number} incarnation {slot.incarnation}")
-        self.timers.set(("batch", slot.number, batch.number), now + self.policy.batch_budget_s([job.timeout_s]))
-        self._actions.append(do.RunBatch(slot.number, slot.incarnation, lane, batch.number, job.model, (job.payload,)))
-
-    def _refuse_hopeless(self) -> None:
-        """Answers at once the jobs that no slot will ever run."""
-        for model, holders in self._holders.items():
-            if not self.backlog.queued(model) or any(self.supervision.hopeful(slot) for slot in holders):
-                continue
-            if self.supervision.stopping:
-                failed = told.Failed(Fault.POOL_STOPPING, "the pool is stopping")
-            else:
-                why = "; ".join(f"slot {slot.number} is {slot.state.name}: {slot.reason}" for slot in holders)
-                failed = told.Failed(Fault.WORKER_LOST, f"no worker is left for model {model!r}: {why}")
-            while (job := self.backlog.head(model)) is not None:
-                self._finish(job, failed)
+    def _slot_timer(self, number: int, now: float) -> None:
+        self.supervision.slot_timer(number, now)
+        slot = self.supervision.slots[number]
+        if slot.state is SlotState.FATAL:
+            batches: list[Batch] = self._dispatch.withdraw(slot)
+            self._slots_changed(now)
+            why = f"slot {number} incarnation {slot.incarnation}: {slot.reason}"
+            self._settlement.lost(slot, batches, why, now, gone=False)
 
     # --- the end ------------------------------------------------------------------------------------------------
 
@@ -265,46 +248,62 @@ class Machine:
             return
         self.supervision.stop(event.reason, now)
         self.timers.set(("drain",), now + self.policy.drain_timeout_s)
+        self._slots_changed(now)
+        self._refuse_hopeless(now)
 
     def _abandon(self, now: float, reason: str) -> None:
         """Ends the drain: answers what is left and kills what still runs."""
+        failed = do.JobFailed(Fault.POOL_STOPPING, f"the pool stopped before the job was done: {reason}")
         for job in list(self.backlog.jobs.values()):
-            self._finish(job, told.Failed(Fault.POOL_STOPPING, f"the pool stopped before the job was done: {reason}"))
+            self._refuse(job, failed, now)
         for slot in self.supervision.alive():
             self.supervision.kill(slot, f"was still running when {reason}", now)
 
     def _wind_down(self, now: float) -> None:
-        """Stops each slot as soon as nothing is left for it, and says when all is over."""
-        if self._over:
-            return
-        if self.supervision.stopping:
-            for slot in self.supervision.alive():
-                if not any(self.backlog.unanswered[model] for model in slot.models):
-                    self.supervision.retire(slot, now)
-        if self.supervision.all_down() and not self.backlog.jobs:
+        """Stops each slot as soon as nothing is left for it."""
+        idle = {name for name, model in self.backlog.models.items() if not model.jobs}
+        for slot in self.supervision.alive():
+            if idle.issuperset(slot.models):
+                self.supervision.retire(slot, now)
+        self._slots_changed(now)
+
+    def _end_if_down(self) -> None:
+        """Says when all is over."""
+        if not self._over and not self.backlog.jobs and self.supervision.all_down():
             self._over = True
             self.timers.clear(("drain",))
             self._actions.append(self.supervision.verdict())
+
+    # --- for people ---------------------------------------------------------------------------------------------
+
+    def explain(self, about: str) -> dict[str, Any] | None:
+        """The story of a job, by the pool's own number; of the last ones for ""; None for one that is not known."""
+        if not about:
+            return {"jobs": recent_jobs(self.backlog, self.history)}
+        job = self._find(about)
+        return None if job is None else story_of(job)
+
+    def _find(self, about: str) -> Job | None:
+        if not (about.isascii() and about.isdecimal() and len(about) < 20):
+            return None
+        return self.backlog.jobs.get(int(about)) or self.history.find(int(about))
+
+    def models_snapshot(self) -> list[dict[str, Any]]:
+        """What each model has waiting, has used and costs, as plain values."""
+        return [model.snapshot() for model in self.backlog.models.values()]
 
     def validate(self) -> None:
         """Raises AssertionError where an invariant does not hold; called by the tests after every step."""
         self.backlog.validate()
         self.supervision.validate()
-        leased: Counter[int] = Counter()
-        for slot in self.supervision.slots:
+        self._dispatch.validate()
+        out: Counter[Job] = Counter()
+        slots: Sequence[Slot] = self.supervision.slots
+        for slot in slots:
             for batch in slot.batches.values():
                 assert ("batch", slot.number, batch.number) in self.timers or slot.killed_for, batch
-                leased.update(id(job) for job in batch.jobs if job.state is JobState.LEASED)
+                out.update(part.job for part in batch.parts)
         for job in self.backlog.jobs.values():
-            assert job.key in self.timers, job
-            assert leased[id(job)] == (job.state is JobState.LEASED), job
-            assert job.attempts <= self.policy.max_attempts
-            assert job.state is JobState.QUEUED or job.attempts > 0
-        assert len(self.backlog.jobs) <= self.policy.max_jobs
-        assert self.backlog.size_bytes <= self.policy.max_bytes
-        for model in self.supervision.models_with_credit():
-            assert not self.backlog.queued(model), f"{model}: a job waits beside an idle lane"
-
-
-def _story(job: Job) -> str:
-    return "; ".join(job.story)
+            assert job.out == out[job], job
+            assert job in self.timers, job
+            assert self._hope.has(job.line) or job.out, job

@@ -1,18 +1,42 @@
 """What the core decides by: values with their units, and where each comes from."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from pool.wire.worker_messages import Phase
 
-__all__ = ["Policy", "SlotPlan"]
+__all__ = ["ModelPolicy", "Policy", "SlotPlan"]
+
+
+HUNG_FACTOR = 10  # times the slowest batch of the kind seen of late
 
 
 @dataclass(frozen=True, slots=True)
 class SlotPlan:
-    """A slot as the placement made it: which models its workers load. One without models is never started."""
+    """A slot as the placement made it: which models its workers load. One without models is never started.
+
+    `device` is its device's name in `pool status`; `names` are all the names by which a job may ask for the slot.
+    """
 
     models: tuple[str, ...]
+    device: str = ""
+    names: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPolicy:
+    """How the jobs of one model are scheduled; defaults are the configuration's."""
+
+    max_batch: int = 32  # rows
+    batch_wait_s: float = 0.0  # how long a job may wait for company while a lane is idle
+    allowed_batch_sizes: tuple[int, ...] = ()  # rising, the last one is `max_batch`; empty: any size
+    weight: float = 1.0  # its share of the time of a device that it shares, against the others' weights
+    max_jobs: int | None = None  # None: only the pool's bound
+    max_bytes: int | None = None
+
+    def padded(self, rows: int) -> int:
+        """How many rows are fed for so many."""
+        return next((size for size in self.allowed_batch_sizes if size >= rows), rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +45,8 @@ class Policy:
 
     max_jobs: int = 10_000
     max_bytes: int = 2 << 30
+    client_max_jobs: int | None = None  # None: a share of what is free, so that there is always room for another client
+    client_max_bytes: int | None = None
     default_timeout_s: float = 60.0
     max_attempts: int = 2
     restart_intensity: int = 5
@@ -30,12 +56,13 @@ class Policy:
     import_timeout_s: float = 120.0
     load_timeout_s: float = 600.0
     warmup_timeout_s: float = 900.0
-    hung_after_s: float | None = None  # None: the longest timeout in the batch, at least `hung_floor_s`
+    hung_after_s: float | None = None  # None: as `batch_budget_s` finds
     hung_floor_s: float = 60.0
     drain_timeout_s: float = 30.0
     stop_timeout_s: float = 5.0  # an idle worker exits in milliseconds; after this it is killed
     kill_timeout_s: float = 10.0  # SIGKILL is immediate unless the process is stuck in the kernel (D state)
     ready_needs_all: bool = True
+    models: Mapping[str, ModelPolicy] = field(default_factory=dict)  # those that are not in it have the defaults
 
     @property
     def longest_stop_s(self) -> float:
@@ -60,8 +87,8 @@ class Policy:
             Phase.SERVING: "[health] hung_after",
         }[phase]
 
-    def batch_budget_s(self, timeouts_s: Sequence[float]) -> float:
-        """How long a batch may run before its worker counts as hung."""
+    def batch_budget_s(self, longest_timeout_s: float, slowest_s: float) -> float:
+        """How long a batch may run before its worker counts as hung; `slowest_s` is what its like have taken."""
         if self.hung_after_s is not None:
             return self.hung_after_s
-        return max((self.hung_floor_s, *timeouts_s))
+        return max(self.hung_floor_s, longest_timeout_s, HUNG_FACTOR * slowest_s)

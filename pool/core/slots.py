@@ -3,10 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from pool.core.jobs import Batch, IllegalStep
 from pool.wire.signatures import ModelInfo
 from pool.wire.worker_messages import Phase
+
+if TYPE_CHECKING:
+    from pool.core.line import Line
 
 __all__ = ["ALIVE", "SLOT_STEPS", "Slot", "SlotState"]
 
@@ -45,10 +49,17 @@ ALIVE = frozenset({SlotState.STARTING, SlotState.LOADING, SlotState.READY, SlotS
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """A permanent seat. `(number, incarnation)` names its worker for ever; `idle_lanes` is the worker's credit."""
+    """A permanent seat. `(number, incarnation)` names its worker for ever; `idle_lanes` is the worker's credit.
+
+    `device` is its device's name, `names` are those by which a job may be pinned to it. `kept_for` is the line that has
+    a suspect to run here, alone: until what runs is done the slot takes nothing else. `turn` changes with each change
+    of what the slot could take.
+    """
 
     number: int
     models: tuple[str, ...]
+    device: str = ""
+    names: frozenset[str] = frozenset()
     state: SlotState = SlotState.STOPPED
     incarnation: int = 0
     pid: int | None = None
@@ -62,8 +73,24 @@ class Slot:
     batches: dict[int, Batch] = field(default_factory=dict)
     loaded: dict[str, ModelInfo] = field(default_factory=dict)
     last_used: int = 0
+    started: int = 0  # batches
     jobs_done: int = 0
     killed_for: str | None = None
+    kept_for: "Line | None" = None
+    runs_suspect: bool = False
+    turn: int = 0
+
+    @property
+    def takes_work(self) -> bool:
+        """Whether it can start any batch now."""
+        return (
+            bool(self.idle_lanes) and self.state is SlotState.READY and self.kept_for is None and not self.runs_suspect
+        )
+
+    @property
+    def free_at(self) -> float:
+        """When all that it runs is likely to have ended; 0.0 if it runs nothing."""
+        return max((batch.expected_end for batch in self.batches.values()), default=0.0)
 
     def become(self, state: SlotState, now: float, reason: str = "") -> None:
         if state not in SLOT_STEPS[self.state]:
@@ -78,3 +105,4 @@ class Slot:
         self.lanes, self.idle_lanes = 0, []
         self.batches, self.loaded = {}, {}
         self.killed_for = None
+        self.kept_for, self.runs_suspect = None, False

@@ -19,9 +19,20 @@ MOST_LANES = 64  # the configuration allows 16; a worker that claims more lies
 class Supervision:
     """The half of the machine that moves slots through their states. It appends to `actions` and sets slot timers."""
 
-    def __init__(self, policy: Policy, plans: Sequence[SlotPlan], rng: random.Random, timers: Timers) -> None:
-        self.slots = [Slot(number, plan.models) for number, plan in enumerate(plans)]
-        self.actions: list[do.Action] = []
+    def __init__(
+        self,
+        policy: Policy,
+        plans: Sequence[SlotPlan],
+        rng: random.Random,
+        timers: Timers,
+        actions: list[do.Action],
+    ) -> None:
+        self.slots = [Slot(number, plan.models, plan.device, plan.names) for number, plan in enumerate(plans)]
+        self.actions = actions
+        self.changed: list[Slot] = []
+        """The slots whose state is another since somebody last emptied this list."""
+        self.fatal = 0
+        """How many slots are FATAL."""
         self.stopping = False
         self.stop_reason = ""
         self._policy = policy
@@ -61,22 +72,15 @@ class Supervision:
 
     def all_down(self) -> bool:
         """No process is left and none will be spawned."""
-        seated = [slot for slot in self.slots if slot.models]
         if self.stopping:
-            return all(slot.state in (SlotState.STOPPED, SlotState.FATAL) for slot in seated)
-        return all(slot.state is SlotState.FATAL for slot in seated)
+            return all(slot.state in (SlotState.STOPPED, SlotState.FATAL) for slot in self.slots)
+        return self.fatal == sum(bool(slot.models) for slot in self.slots)
 
     def hopeful(self, slot: Slot) -> bool:
         """Whether a job that waits for this slot may still be run by it."""
         if self.stopping:
             return slot.state is SlotState.READY
         return slot.state not in (SlotState.FATAL, SlotState.STOPPED)
-
-    def models_with_credit(self) -> set[str]:
-        """The models that a lane could run now."""
-        return {
-            model for slot in self.slots if slot.state is SlotState.READY and slot.idle_lanes for model in slot.models
-        }
 
     def verdict(self) -> do.PoolStopped:
         fatal = [slot for slot in self.slots if slot.state is SlotState.FATAL]
@@ -245,7 +249,9 @@ class Supervision:
     def _change(
         self, slot: Slot, state: SlotState, now: float, reason: str = "", last_output: tuple[str, ...] = ()
     ) -> None:
+        self.fatal += (state is SlotState.FATAL) - (slot.state is SlotState.FATAL)
         slot.become(state, now, reason)
+        self.changed.append(slot)
         self.actions.append(do.SlotChanged(slot.number, slot.incarnation, state, reason, last_output))
 
     def validate(self) -> None:

@@ -1,0 +1,80 @@
+"""The end of a job: its one answer, and whatever has to be taken out of the books with it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from pool.core import actions as do
+from pool.core.backlog import Backlog
+from pool.core.history import History
+from pool.core.jobs import Job, JobState
+from pool.core.timers import Timers
+from pool.wire.faults import Fault
+from pool.wire.timeline import Timeline
+
+__all__ = ["Answers"]
+
+
+class Answers:
+    """Every way in which a job ends goes through here. It appends to `actions`."""
+
+    def __init__(self, backlog: Backlog, timers: Timers, history: History, actions: list[do.Action]) -> None:
+        self.counts: Counter[str] = Counter()
+        self._backlog = backlog
+        self._timers = timers
+        self._history = history
+        self._actions = actions
+
+    def refuse(self, client: bytes, number: int, failed: do.JobFailed) -> None:
+        """Of a job that was not taken in."""
+        self.counts[failed.fault.value] += 1
+        self._actions.append(do.AnswerJob(client, number, failed))
+
+    def done(self, job: Job, payloads: tuple[object, ...], timeline: Timeline, now: float) -> None:
+        """LEASED → DONE"""
+        job.timeline = timeline
+        self._end(job, JobState.DONE, now, "done")
+        self._actions.append(do.AnswerJob(job.client.route, job.number, do.JobDone(payloads, timeline)))
+
+    def fail(self, job: Job, fault: Fault, text: str, now: float, state: JobState = JobState.FAILED) -> None:
+        """QUEUED, LEASED → FAILED or EXPIRED"""
+        self._end(job, state, now, fault.value)
+        self._actions.append(do.AnswerJob(job.client.route, job.number, do.JobFailed(fault, text)))
+
+    def expire(self, job: Job, now: float) -> None:
+        """QUEUED, LEASED → EXPIRED; a run under way goes on and its answer is dropped."""
+        where = "in the queue" if job.state is JobState.QUEUED else "while it ran"
+        # The client sends what is left of its timeout, so the number here is not the one that its caller gave.
+        text = f"the timeout ended {where}, {job.timeout_s:.3g} s after the job came"
+        self.fail(job, Fault.DEADLINE_EXCEEDED, with_story(text, job), now, JobState.EXPIRED)
+
+    def too_late(self, job: Job, end: float, now: float) -> None:
+        """QUEUED → EXPIRED, before its deadline: no lane could finish it in time."""
+        text = (
+            f"it would be done {end - job.arrived:.3g} s after it came at the earliest,"
+            f" and its timeout is {job.timeout_s:.3g} s"
+        )
+        self.fail(job, Fault.DEADLINE_EXCEEDED, with_story(text, job), now, JobState.EXPIRED)
+
+    def cancel(self, job: Job, now: float) -> None:
+        """QUEUED, LEASED → CANCELLED: nobody is told."""
+        self._end(job, JobState.CANCELLED, now, "cancelled")
+
+    def _end(self, job: Job, state: JobState, now: float, count: str) -> None:
+        job.become(state)
+        self.counts[count] += 1
+        self._timers.clear(job)
+        self._backlog.forget(job, now)
+        if job.waiting:
+            job.line.take(job)
+        if job.gathering:
+            job.key.leave(job)
+            if not job.key.gathered:
+                self._timers.clear(job.key)
+        job.payload, job.pieces = None, None
+        job.ended = now
+        self._history.keep(job)
+
+
+def with_story(text: str, job: Job) -> str:
+    return "; ".join((text, *job.told()))

@@ -1,0 +1,104 @@
+"""Slots that hold the same models, and where their idle lanes and the lines with work for them meet.
+
+A lane that is free asks its bank for the line that is next; a job that comes asks its line's banks for the slot that is
+best. Both cost the logarithm of what a bank holds, however many jobs wait.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+from pool.core.jobs import Batch
+from pool.core.line import Line
+from pool.core.slots import Slot, SlotState
+
+__all__ = ["Bank"]
+
+
+class Bank:
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        self.slots = slots
+        self.lanes = 0  # of its READY slots
+        self.clock_s = 0.0  # what the last model that ran here had used: one that comes anew begins here
+        self._idle: list[tuple[float, int, int, int, Slot]] = []
+        self._lines: list[tuple[int, float, int, Line]] = []
+        self._enlisted: dict[Line, tuple[int, int]] = {}  # the entry that counts, and its priority
+        self._ends: list[tuple[float, int, Batch]] = []
+        self._entries = 0
+
+    # --- slots --------------------------------------------------------------------------------------------------
+
+    def rest(self, slot: Slot) -> None:
+        """The slot has lanes to spare and found no work. Every change of it makes this void: say it again then."""
+        heapq.heappush(self._idle, (slot.free_at, slot.last_used, slot.number, slot.turn, slot))
+        if len(self._idle) > 64 + 2 * len(self.slots):
+            self._idle = [entry for entry in self._idle if entry[3] == entry[4].turn]
+            heapq.heapify(self._idle)
+
+    def best_idle(self) -> Slot | None:
+        """The resting slot that will be free first; among those that are, the one used longest ago."""
+        idle = self._idle
+        while idle:
+            slot = idle[0][4]
+            if idle[0][3] == slot.turn and slot.takes_work:
+                return slot
+            heapq.heappop(idle)
+        return None
+
+    def began(self, batch: Batch) -> None:
+        heapq.heappush(self._ends, (batch.expected_end, batch.number, batch))
+        if len(self._ends) > 64 + 4 * max(1, self.lanes):
+            self._ends = [entry for entry in self._ends if not entry[2].over]
+            heapq.heapify(self._ends)
+
+    def lane_free_at(self) -> float:
+        """When a lane is likely to be free, by the cost table; 0.0 if one is, or nothing is known."""
+        if self.best_idle() is not None:
+            return 0.0
+        while self._ends and self._ends[0][2].over:
+            heapq.heappop(self._ends)
+        return self._ends[0][0] if self._ends else 0.0
+
+    # --- lines --------------------------------------------------------------------------------------------------
+
+    def enlist(self, line: Line, priority: int) -> None:
+        """The line has work of this priority that no idle lane takes now."""
+        enlisted = self._enlisted.get(line)
+        if enlisted is None or enlisted[1] < priority:
+            self._enter(line, priority)
+
+    def next_line(self) -> Line | None:
+        """The line with the highest priority; among equals the one whose model has used least. It has work."""
+        lines = self._lines
+        while lines:
+            negative, used_s, entry, line = lines[0]
+            if self._enlisted.get(line, (0, 0))[0] != entry:
+                heapq.heappop(lines)
+            elif not line.busy:
+                heapq.heappop(lines)
+                del self._enlisted[line]
+            elif -negative != (priority := line.priority()) or used_s < line.model.used_s:
+                heapq.heappop(lines)
+                self._enter(line, priority)
+            else:
+                return line
+        return None
+
+    def busy_lines(self) -> list[Line]:
+        return [line for line in self._enlisted if line.busy]
+
+    def _enter(self, line: Line, priority: int) -> None:
+        self._entries += 1
+        self._enlisted[line] = (self._entries, priority)
+        heapq.heappush(self._lines, (-priority, line.model.used_s, self._entries, line))
+        if len(self._lines) > 64 + 2 * len(self._enlisted):
+            self._lines = [entry for entry in self._lines if self._enlisted.get(entry[3], (0, 0))[0] == entry[2]]
+            heapq.heapify(self._lines)
+
+    def validate(self) -> None:
+        """Raises AssertionError where an invariant does not hold."""
+        assert self.lanes == sum(slot.lanes for slot in self.slots if slot.state is SlotState.READY)
+        resting = {entry[2] for entry in self._idle if entry[3] == entry[4].turn}
+        for slot in self.slots:
+            assert not slot.takes_work or slot.number in resting, f"slot {slot.number} is idle and does not rest"

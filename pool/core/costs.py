@@ -1,0 +1,87 @@
+"""What a batch of so many rows costs, learned from the batches that ran.
+
+For each key and batch size the last few durations are kept: their median is what a batch is expected to take, so one
+outlier (a first compile, a page that was swapped out) moves nothing; their minimum is what it surely takes, which is
+what a job may be refused by.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+__all__ = ["Cost"]
+
+KEPT = 9  # durations a size: odd, so that the median is one of them
+ENOUGH = 3  # durations before anybody is refused by them
+MOST_SIZES = 64  # a key; beyond, a size is counted as the next smaller one
+
+
+class Cost:
+    """Of one key. Sizes are the rows fed, padding included; 0 stands for jobs without rows."""
+
+    __slots__ = ("_expected", "_medians", "_recent", "_surely", "last_learned")
+
+    def __init__(self) -> None:
+        self._recent: dict[int, deque[float]] = {}
+        self._medians: dict[int, float] = {}
+        # Asked far more often than anything is learned.
+        self._expected: dict[int, float] = {}
+        self._surely: dict[int, float] = {}
+        self.last_learned = 0.0
+
+    def learn(self, rows: int, seconds: float, now: float) -> None:
+        """A batch of so many rows took so long."""
+        recent = self._recent.get(rows)
+        if recent is None:
+            if len(self._recent) >= MOST_SIZES:
+                rows = max((size for size in self._recent if size <= rows), default=min(self._recent))
+                recent = self._recent[rows]
+            else:
+                recent = self._recent[rows] = deque(maxlen=KEPT)
+        recent.append(seconds)
+        self._medians[rows] = sorted(recent)[len(recent) // 2]
+        self._expected = dict(self._medians)
+        self._surely.clear()
+        self.last_learned = now
+
+    def expected(self, rows: int) -> float | None:
+        """How long a batch of so many rows is likely to take; None if nothing is known.
+
+        Between known sizes on the straight line; beyond the largest, in proportion to it; below the smallest, as much.
+        """
+        expected = self._expected.get(rows)
+        if expected is None and self._medians:
+            expected = self._expected[rows] = self._between(rows)
+        return expected
+
+    def _between(self, rows: int) -> float:
+        medians = self._medians
+        below = max((size for size in medians if size < rows), default=None)
+        above = min((size for size in medians if size > rows), default=None)
+        if below is None:
+            return medians[above]  # type: ignore[index]  # there is at least one size
+        if above is None:
+            return medians[below] * rows / below if below else medians[below]
+        share = (rows - below) / (above - below)
+        return medians[below] + share * (medians[above] - medians[below])
+
+    def surely(self, rows: int) -> float:
+        """What a batch of so many rows has never undercut of late; 0.0 while too little is known."""
+        surely = self._surely.get(rows)
+        if surely is None:
+            surely = self._surely[rows] = max(
+                (min(recent) for size, recent in self._recent.items() if size <= rows and len(recent) >= ENOUGH),
+                default=0.0,
+            )
+        return surely
+
+    def slowest(self) -> float:
+        """The longest of all that are kept."""
+        return max((max(recent) for recent in self._recent.values()), default=0.0)
+
+    def table(self) -> dict[int, tuple[int, float, float]]:
+        """For people: rows → (durations kept, median, slowest), seconds."""
+        return {
+            size: (len(self._recent[size]), self._medians[size], max(self._recent[size]))
+            for size in sorted(self._recent)
+        }

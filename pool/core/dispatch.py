@@ -1,0 +1,401 @@
+"""Who runs what, where and when.
+
+    JobArrived ─► line (or its key, to gather company) ─┬─► an idle lane, best first ──► lease
+    BatchDone ──► the lane's bank ─► the line that is next ┘
+
+A lane that could run something is never idle, but for two reasons: `batch_wait` lets a job wait for company, and a
+suspect (a part whose worker died) waits for a worker that runs nothing else, so that its next death is nobody else's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pool.core import actions as do
+from pool.core.answers import Answers
+from pool.core.banks import Bank
+from pool.core.batching import form, start_by
+from pool.core.isolation import Group
+from pool.core.jobs import Batch, Job, JobState, Part
+from pool.core.line import Key, Line
+from pool.core.models import Model
+from pool.core.policy import Policy
+from pool.core.slots import Slot, SlotState
+from pool.core.timers import Timers
+
+__all__ = ["Dispatch"]
+
+OLDEST_EVERY = 16  # of so many batches of a slot, one is led by the job that has waited longest, whatever its priority
+UNKNOWN_ROW_S = 0.001  # what a row is charged while nothing is known; corrected when the batch is done
+WHOLE = "leased to slot {} incarnation {} in batch {} of {} rows"
+PIECE = "leased to slot {} incarnation {} in batch {} of {} rows: rows {} to {}"
+STALE_S = 10.0  # a cost that nobody has seen for so long refuses nobody: the next job tries it again
+
+
+class Dispatch:
+    """It appends to `actions` and sets timers: ("batch", slot, number), and one a key that gathers."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        slots: Sequence[Slot],
+        models: dict[str, Model],
+        timers: Timers,
+        answers: Answers,
+        actions: list[do.Action],
+    ) -> None:
+        self._policy = policy
+        self._slots = slots
+        self._timers = timers
+        self._answers = answers
+        self._actions = actions
+        self._models = models
+        self._batches = 0
+        kinds: dict[frozenset[str], list[Slot]] = {}
+        for slot in slots:
+            if slot.models:
+                kinds.setdefault(frozenset(slot.models), []).append(slot)
+        self._bank: dict[int, Bank] = {}
+        self._banks: dict[str, list[Bank]] = {name: [] for name in models}
+        for names, members in kinds.items():
+            bank = Bank(members)
+            for slot in members:
+                self._bank[slot.number] = bank
+            for name in names:
+                self._banks[name].append(bank)
+        self._holders: dict[Line, Sequence[Slot]] = {}
+        self._pinned: dict[int, dict[Line, None]] = {slot.number: {} for slot in slots}  # lines with work
+        self._joined: dict[int, int] = {}  # READY slots, with their lanes
+        self._unkept: set[Line] = set()  # lines with suspects, for which no slot is kept
+
+    # --- jobs come ----------------------------------------------------------------------------------------------
+
+    def holders(self, line: Line) -> Sequence[Slot]:
+        """The slots that may run its jobs."""
+        slots = self._holders.get(line)
+        if slots is None:
+            slots = [slot for bank in self._banks[line.model.name] for slot in bank.slots]
+            if line.device is not None:
+                slots = [slot for slot in slots if line.device in slot.names]
+            self._holders[line] = slots
+        return slots
+
+    def earliest_end(self, job: Job, now: float) -> float:
+        """When a job that comes now is done at the very earliest; `now` if nothing is known.
+
+        By what its like have never undercut. Its client's own jobs go before it; whether others do, fairness decides
+        later, so they do not count.
+        """
+        key, line = job.key, job.line
+        rows = job.rows
+        if rows > 1 and line.model.batchable(key.signature, key.outputs):
+            rows = min(rows, line.model.most_rows(key))
+        own = key.cost.surely(rows)
+        if not own or now > key.cost.last_learned + max(STALE_S, 20 * own):
+            return now
+        job.work_s = own * job.rows / rows if rows else own
+        if line.device is not None:
+            return now + own
+        banks = self._banks[line.model.name]
+        lanes = sum([bank.lanes for bank in banks])
+        if not lanes:
+            return now
+        free_at = min([bank.lane_free_at() for bank in banks if bank.lanes])
+        return max(now, free_at) + line.work_before(job.client, job.priority) / lanes + own
+
+    def arrive(self, job: Job, now: float) -> None:
+        """A new job waits from now on, or starts."""
+        line, key = job.line, job.key
+        if line.model.jobs == 1:
+            # It used nothing while nobody asked for it, and may not make up for that now.
+            clock_s = min(bank.clock_s for bank in self._banks[line.model.name])
+            line.model.used_s = max(line.model.used_s, clock_s)
+        wait_s = line.model.policy.batch_wait_s
+        if wait_s and job.rows and not key.levels and line.model.batchable(key.signature, key.outputs):
+            self._gather(job, min(now + wait_s, start_by(key, line.model.most_rows(key), job.deadline)), now)
+            return
+        if not line.busy:
+            line.put(job)
+            self.offer(line, now)
+            return
+        # Others of the line wait already, so no lane of its slots is idle.
+        line.put(job)
+        if line.device is None:
+            self._enlist(line, job.priority)
+
+    def _gather(self, job: Job, release_at: float, now: float) -> None:
+        key = job.key
+        job.gathering = True
+        key.gathered[job.id] = job
+        key.gathered_rows += job.rows
+        if key.gathered_rows >= job.line.model.most_rows(key) or release_at <= now:
+            self.release(key, now)
+        elif len(key.gathered) == 1 or release_at < key.release_at:
+            key.release_at = release_at
+            self._timers.set(key, release_at)
+
+    def release(self, key: Key, now: float) -> None:
+        """What has gathered waits for the next lane."""
+        self._timers.clear(key)
+        for job in list(key.gathered.values()):
+            key.leave(job)
+            job.gathered_s = now - job.arrived
+            key.line.put(job)
+        self.offer(key.line, now)
+
+    def again(self, line: Line, groups: Sequence[Group], now: float) -> None:
+        """Parts that have been out are run again, each group as one batch, before all that wait."""
+        line.retries.extendleft(group for group in reversed(groups) if group)
+        for group in groups:
+            self._returned(group)
+        self.offer(line, now)
+
+    def suspect(self, line: Line, parts: Sequence[Part], now: float) -> None:
+        """Parts whose worker died are run again, each in a worker that runs nothing else."""
+        line.suspects.extend(parts)
+        self._returned(parts)
+        self._keep_slot(line, now)
+
+    def _returned(self, parts: Sequence[Part]) -> None:
+        for part in parts:
+            if not part.job.out and part.job.state is JobState.LEASED:
+                part.job.become(JobState.QUEUED)
+
+    # --- slots come and go --------------------------------------------------------------------------------------
+
+    def changed(self, slot: Slot, now: float) -> None:
+        """The slot's state is another: it begins to take work, or ends."""
+        slot.turn += 1
+        if slot.state is SlotState.READY:
+            if slot.number not in self._joined:
+                self._join(slot, now)
+        elif slot.number in self._joined:
+            self._bank[slot.number].lanes -= self._joined.pop(slot.number)
+            line, slot.kept_for = slot.kept_for, None
+            if line is not None:
+                self._keep_slot(line, now)
+
+    def _join(self, slot: Slot, now: float) -> None:
+        self._joined[slot.number] = slot.lanes
+        self._bank[slot.number].lanes += slot.lanes
+        for name in slot.models:
+            self._models[name].loaded(slot.loaded[name])
+        for line in list(self._unkept):
+            self._keep_slot(line, now)
+        self.serve(slot, now)
+
+    def ended(self, batch: Batch) -> None:
+        """A batch is over. Its slot still has to be served, when what came of the batch is settled."""
+        batch.over = True
+        slot = self._slots[batch.slot]
+        del slot.batches[batch.number]
+        self._timers.clear(("batch", slot.number, batch.number))
+        slot.idle_lanes.append(batch.lane)
+        slot.runs_suspect = False
+        slot.turn += 1
+
+    def withdraw(self, slot: Slot) -> list[Batch]:
+        """What a worker will not answer any more."""
+        batches = list(slot.batches.values())
+        slot.batches = {}
+        for batch in batches:
+            batch.over = True
+            self._timers.clear(("batch", slot.number, batch.number))
+        return batches
+
+    # --- work and lanes meet ------------------------------------------------------------------------------------
+
+    def offer(self, line: Line, now: float) -> None:
+        """A line has work: idle lanes take it, best first; what is left waits for lanes to be free."""
+        while line.busy and (slot := self._best_idle(line)) is not None:
+            self._start(line, slot, False, now)
+            if slot.takes_work:
+                self._bank[slot.number].rest(slot)
+        if not line.busy:
+            return
+        if line.device is None:
+            self._enlist(line, line.priority())
+        else:
+            for slot in self.holders(line):
+                self._pinned[slot.number][line] = None
+
+    def serve(self, slot: Slot, now: float) -> None:
+        """A slot has lanes to spare: they take the work that is next."""
+        if slot.kept_for is not None and slot.state is SlotState.READY and not slot.batches:
+            self._run_suspect(slot, slot.kept_for, now)
+        bank = self._bank[slot.number]
+        while slot.takes_work:
+            eldest = slot.started % OLDEST_EVERY == OLDEST_EVERY - 1
+            line = self._eldest_line(slot) if eldest else self._next_line(slot)
+            if line is None:
+                bank.rest(slot)
+                return
+            self._start(line, slot, eldest, now)
+
+    def _enlist(self, line: Line, priority: int) -> None:
+        for bank in self._banks[line.model.name]:
+            bank.enlist(line, priority)
+
+    def _best_idle(self, line: Line) -> Slot | None:
+        if line.device is None:
+            banks = self._banks[line.model.name]
+            if len(banks) == 1:
+                return banks[0].best_idle()
+            idle = [slot for bank in banks if (slot := bank.best_idle()) is not None]
+        else:
+            idle = [slot for slot in self.holders(line) if slot.takes_work]
+        return min(idle, key=lambda slot: (slot.free_at, slot.last_used)) if len(idle) > 1 else next(iter(idle), None)
+
+    def _next_line(self, slot: Slot) -> Line | None:
+        best = self._bank[slot.number].next_line()
+        for line in list(self._pinned[slot.number]):
+            if not line.busy:
+                del self._pinned[slot.number][line]
+            elif best is None or (-line.priority(), line.model.used_s) < (-best.priority(), best.model.used_s):
+                best = line
+        return best
+
+    def _eldest_line(self, slot: Slot) -> Line | None:
+        lines = [*self._bank[slot.number].busy_lines(), *(line for line in self._pinned[slot.number] if line.busy)]
+        return min(lines, key=_waits_since, default=None)
+
+    def _start(self, line: Line, slot: Slot, eldest: bool, now: float) -> None:
+        """Gives a lane of the slot the line's next batch, or answers jobs of the line that would be too late."""
+        while line.retries:
+            group = tuple(part for part in line.retries.popleft() if part.wanted)
+            if group:
+                self._lease(slot, group, now)
+                return
+        while (job := line.oldest() if eldest else line.leader()) is not None:
+            key = job.key
+            surely = key.cost.surely(1 if job.rows and line.model.batchable(key.signature, key.outputs) else job.rows)
+            if now + surely <= job.deadline or now > key.cost.last_learned + max(STALE_S, 20 * surely):
+                self._lease(slot, form(line, job, now), now)
+                return
+            self._answers.too_late(job, now + surely, now)
+
+    def _lease(self, slot: Slot, parts: Group, now: float) -> Batch:
+        """QUEUED → LEASED. The lane has credit: it is idle."""
+        key = parts[0].job.key
+        model = key.line.model
+        rows = sum(part.rows for part in parts)
+        batchable = rows > 0 and model.batchable(key.signature, key.outputs)
+        padded = model.padded(key, rows) if batchable else rows
+        expected_s = key.cost.expected(padded)
+        cost_s = UNKNOWN_ROW_S * max(1, rows) if expected_s is None else expected_s
+        self._batches += 1
+        lane = slot.idle_lanes.pop()
+        batch = Batch(
+            self._batches,
+            key,
+            slot.number,
+            slot.incarnation,
+            lane,
+            now,
+            parts,
+            rows,
+            padded,
+            cost_s,
+            now + cost_s,
+            beside=bool(slot.batches),
+        )
+        for other in slot.batches.values():
+            other.beside = True
+        slot.batches[batch.number] = batch
+        slot.last_used = batch.number
+        slot.started += 1
+        slot.turn += 1
+        bank = self._bank[slot.number]
+        bank.began(batch)
+        bank.clock_s = max(bank.clock_s, model.used_s)
+        model.charge(cost_s)
+        row_s = batch.cost_of_row_s
+        longest_s = 0.0
+        for part in parts:
+            job = part.job
+            if not job.out:
+                job.become(JobState.LEASED)
+            job.out += 1
+            job.runs += 1
+            key.line.charge(job.client, row_s * (part.rows or 1))
+            if job.timeout_s > longest_s:
+                longest_s = job.timeout_s
+            # Numbers, not the batch: it would keep its other jobs, and they theirs.
+            where = (slot.number, slot.incarnation, batch.number, rows)
+            job.story.append((now, WHOLE, where) if part.whole else (now, PIECE, (*where, part.start, part.stop - 1)))
+        budget_s = self._policy.batch_budget_s(longest_s, key.cost.slowest())
+        self._timers.set(("batch", slot.number, batch.number), now + budget_s)
+        cut = padded != rows or len(parts) > 1 or not parts[0].whole
+        self._actions.append(
+            do.RunBatch(
+                slot.number,
+                slot.incarnation,
+                lane,
+                batch.number,
+                model.name,
+                key.signature,
+                key.outputs,
+                tuple([do.PartToRun(part.job.payload, part.start, part.stop) for part in parts]),
+                padded,
+                batchable and cut,
+            )
+        )
+        return batch
+
+    # --- suspects -----------------------------------------------------------------------------------------------
+
+    def _keep_slot(self, line: Line, now: float) -> None:
+        """One slot at a time takes a line's suspects; the others go on."""
+        if not line.suspects or line in self._kept():
+            return
+        ready = [
+            slot
+            for slot in self.holders(line)
+            if slot.state is SlotState.READY and slot.kept_for is None and not slot.runs_suspect
+        ]
+        if not ready:
+            self._unkept.add(line)
+            return
+        self._unkept.discard(line)
+        slot = min(ready, key=lambda slot: (slot.free_at, slot.last_used))
+        slot.kept_for = line
+        slot.turn += 1
+        if not slot.batches:
+            self.serve(slot, now)
+
+    def _kept(self) -> set[Line]:
+        return {slot.kept_for for slot in self._slots if slot.kept_for is not None}
+
+    def _run_suspect(self, slot: Slot, line: Line, now: float) -> None:
+        """The next suspect, or the end of keeping the slot for them."""
+        while line.suspects:
+            part = line.suspects.popleft()
+            if part.wanted:
+                slot.runs_suspect = True
+                self._lease(slot, (part,), now)
+                return
+        slot.kept_for = None
+        slot.turn += 1
+
+    def validate(self) -> None:
+        """Raises AssertionError where an invariant does not hold."""
+        for bank in {id(bank): bank for bank in self._bank.values()}.values():
+            bank.validate()
+        for slot in self._slots:
+            assert (slot.number in self._joined) == (slot.state is SlotState.READY), slot
+            if slot.takes_work:
+                line = self._next_line(slot)
+                assert line is None, f"slot {slot.number} is idle, and model {line.model.name} waits"
+            if slot.runs_suspect:
+                assert len(slot.batches) <= 1, slot
+            if slot.kept_for is not None:
+                assert slot.state is SlotState.READY
+                assert slot.batches, f"slot {slot.number} is kept for a suspect and does not run it"
+        for line in self._unkept:
+            assert line not in self._kept()
+
+
+def _waits_since(line: Line) -> float:
+    """When the oldest of its jobs came. It has work; retries have waited longest."""
+    oldest = line.oldest()
+    return 0.0 if oldest is None or line.retries else oldest.arrived

@@ -1,0 +1,49 @@
+"""How a batch that failed is taken apart, so that only the guilty job gets the error.
+
+model error    halves, again and again; single runs once they are as few
+out of memory  halves by rows, jobs cut too: less fits where more did not
+rows changed   single runs
+worker died    single runs, each in a worker that runs nothing else (see `dispatch`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pool.core.jobs import Part
+
+__all__ = ["Group", "bisected", "halved", "singly"]
+
+FEWEST_TO_BISECT = 5  # with one guilty among four, two halves and then single runs are four runs, as single runs are
+
+Group = tuple[Part, ...]
+
+
+def bisected(parts: Sequence[Part]) -> list[Group]:
+    """What to run after a shared run failed by somebody's fault: whichever way takes fewer runs with one guilty."""
+    if len(parts) < FEWEST_TO_BISECT:
+        return singly(parts)
+    middle = len(parts) // 2
+    return [tuple(parts[:middle]), tuple(parts[middle:])]
+
+
+def singly(parts: Sequence[Part]) -> list[Group]:
+    return [(part,) for part in parts]
+
+
+def halved(parts: Sequence[Part]) -> list[Group]:
+    """Two groups with half the rows each, the part in the middle cut. There are two rows at least."""
+    half = sum(part.rows for part in parts) // 2
+    first: list[Part] = []
+    second: list[Part] = []
+    for part in parts:
+        room = half - sum(other.rows for other in first)
+        if part.rows <= room:
+            first.append(part)
+        elif room > 0 and not second:
+            middle = part.start + room
+            first.append(Part(part.job, part.start, middle, part.round))
+            second.append(Part(part.job, middle, part.stop, part.round))
+        else:
+            second.append(part)
+    return [tuple(first), tuple(second)]

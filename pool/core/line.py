@@ -1,0 +1,308 @@
+"""The jobs that wait for the same slots: those of one model, or of one model pinned to one device.
+
+    Line ─┬─ clients, by priority and by the device time that each has used ─► the job that leads the next batch
+          ├─ keys ─► the jobs that may run together with it
+          └─ retries, suspects: parts that have been out before, and go first
+
+No operation costs more when more jobs wait; choosing a leader costs the logarithm of the clients that wait.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pool.core.jobs import Job, Part
+
+if TYPE_CHECKING:
+    from pool.core.costs import Cost
+    from pool.core.models import Model
+
+__all__ = ["Client", "Key", "Line"]
+
+MOST_IDLE_KEYS = 256  # keys of a line that are kept while no job of theirs waits
+MOST_IDLE_CLIENTS = 256
+
+Jobs = OrderedDict[int, Job]
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    """Who submits: its jobs that are not answered yet, by its own numbers."""
+
+    route: bytes
+    jobs: dict[int, Job] = field(default_factory=dict)
+    size_bytes: int = 0
+
+
+class Key:
+    """What jobs of a line must share to run together, and those that wait with it, by priority and client."""
+
+    __slots__ = ("cost", "form", "gathered", "gathered_rows", "levels", "line", "outputs", "release_at", "signature")
+
+    def __init__(
+        self, line: Line, signature: str | None, outputs: tuple[str, ...] | None, form: bytes, cost: Cost
+    ) -> None:
+        self.line = line
+        self.signature = signature
+        self.outputs = outputs
+        self.form = form
+        self.cost = cost
+        self.levels: dict[int, OrderedDict[Client, Jobs]] = {}
+        self.gathered: Jobs = OrderedDict()
+        self.gathered_rows = 0
+        self.release_at = math.inf
+
+    @property
+    def model(self) -> str:
+        return self.line.model.name
+
+    @property
+    def idle(self) -> bool:
+        return not (self.levels or self.gathered)
+
+    def add(self, job: Job) -> None:
+        level = self.levels.get(job.priority)
+        if level is None:
+            level = self.levels[job.priority] = OrderedDict()
+        jobs = level.get(job.client)
+        if jobs is None:
+            jobs = level[job.client] = OrderedDict()
+        jobs[job.id] = job
+
+    def remove(self, job: Job) -> None:
+        level = self.levels[job.priority]
+        jobs = level[job.client]
+        del jobs[job.id]
+        if not jobs:
+            del level[job.client]
+            if not level:
+                del self.levels[job.priority]
+
+    def leave(self, job: Job) -> None:
+        """It gathers no more company."""
+        job.gathering = False
+        del self.gathered[job.id]
+        self.gathered_rows -= job.rows
+
+    def company(self) -> Iterator[Job]:
+        """The waiting jobs, higher priorities first, each client's first ones in turn.
+
+        A job that the caller does not take ends its client's turns: a client's jobs never overtake each other.
+        """
+        for priority in sorted(self.levels, reverse=True):
+            level = self.levels[priority]
+            passed: set[Client] = set()
+            while len(level) > len(passed):
+                client = next(iter(level))
+                level.move_to_end(client)
+                if client not in passed:
+                    job = next(iter(level[client].values()))
+                    yield job
+                    if job.waiting:
+                        passed.add(client)
+
+
+class Level:
+    """The jobs of one client with one priority, in the order in which they came, and what they will surely cost."""
+
+    __slots__ = ("jobs", "work_s")
+
+    def __init__(self) -> None:
+        self.jobs: Jobs = OrderedDict()
+        self.work_s = 0.0
+
+
+class ClientQueue:
+    """One client's waiting jobs in one line. `used_s`: the device time it has used, on the line's own scale."""
+
+    __slots__ = ("entry", "entry_priority", "levels", "used_s")
+
+    def __init__(self, used_s: float) -> None:
+        self.levels: dict[int, Level] = {}
+        self.used_s = used_s
+        self.entry = 0
+        self.entry_priority = 0
+
+    @property
+    def top(self) -> int:
+        return max(self.levels) if len(self.levels) > 1 else next(iter(self.levels))
+
+
+class Line:
+    def __init__(self, model: Model, device: str | None) -> None:
+        """`device`: the name that its jobs are pinned to; None for the jobs that any holder may run."""
+        self.model = model
+        self.device = device
+        self.retries: deque[tuple[Part, ...]] = deque()
+        self.suspects: deque[Part] = deque()
+        self.queued = 0  # waiting jobs
+        self.by_age: Jobs = OrderedDict()
+        self._keys: OrderedDict[tuple[str | None, tuple[str, ...] | None, bytes], Key] = OrderedDict()
+        self._clients: OrderedDict[Client, ClientQueue] = OrderedDict()
+        self._heap: list[tuple[int, float, int, ClientQueue]] = []
+        self._entries = 0
+        self._clock_s = 0.0  # what the last leader's client had used: who comes anew begins here
+
+    # --- in and out ---------------------------------------------------------------------------------------------
+
+    def key(self, signature: str | None, outputs: tuple[str, ...] | None, form: bytes) -> Key:
+        name = (signature, outputs, form)
+        key = self._keys.get(name)
+        if key is None:
+            key = self._keys[name] = Key(self, signature, outputs, form, self.model.cost(name))
+            self._forget_keys()
+        return key
+
+    def put(self, job: Job) -> None:
+        """Its rows that are not cut yet wait for a lane from now on."""
+        job.waiting = True
+        queue = self._clients.get(job.client)
+        if queue is None:
+            queue = self._clients[job.client] = ClientQueue(self._clock_s)
+            self._forget_clients()
+        elif not queue.levels:
+            queue.used_s = max(queue.used_s, self._clock_s)
+        level = queue.levels.get(job.priority)
+        if level is None:
+            level = queue.levels[job.priority] = Level()
+            if not queue.entry or job.priority > queue.entry_priority:
+                self._enter(queue, job.priority)
+        level.jobs[job.id] = job
+        level.work_s += job.work_s
+        self.by_age[job.id] = job
+        job.key.add(job)
+        self.queued += 1
+
+    def take(self, job: Job) -> None:
+        """It does not wait any more: all of it is cut, or nobody wants it."""
+        job.waiting = False
+        queue = self._clients[job.client]
+        level = queue.levels[job.priority]
+        del level.jobs[job.id]
+        level.work_s -= job.work_s
+        if not level.jobs:
+            del queue.levels[job.priority]
+        del self.by_age[job.id]
+        job.key.remove(job)
+        self.queued -= 1
+
+    def charge(self, client: Client, seconds: float) -> None:
+        """A client has used so much device time here; a negative charge corrects an earlier one."""
+        queue = self._clients.get(client)
+        if queue is not None:
+            queue.used_s += seconds
+
+    # --- who is next --------------------------------------------------------------------------------------------
+
+    def leader(self) -> Job | None:
+        """The first job of the client that has used least, among those with the highest priority."""
+        heap = self._heap
+        while heap:
+            negative, used_s, entry, queue = heap[0]
+            if entry != queue.entry:
+                heapq.heappop(heap)
+            elif not queue.levels:
+                heapq.heappop(heap)
+                queue.entry = 0
+            elif -negative != queue.top or used_s < queue.used_s:
+                heapq.heappop(heap)
+                self._enter(queue, queue.top)
+            else:
+                return next(iter(queue.levels[-negative].jobs.values()))
+        return None
+
+    def led(self, job: Job) -> None:
+        """The leader's batch begins: the line's scale moves on to where its client stands."""
+        self._clock_s = max(self._clock_s, self._clients[job.client].used_s)
+
+    def oldest(self) -> Job | None:
+        return next(iter(self.by_age.values()), None)
+
+    def work_before(self, client: Client, priority: int) -> float:
+        """Device time that the client's own waiting jobs take, which go before another one of this priority."""
+        queue = self._clients.get(client)
+        if queue is None:
+            return 0.0
+        return sum([level.work_s for above, level in queue.levels.items() if above >= priority])
+
+    def queued_rows(self) -> int:
+        """For people: a job without rows counts as one."""
+        return sum(job.left or 1 for job in self.by_age.values())
+
+    @property
+    def busy(self) -> bool:
+        """Whether a lane that may run anything would find work here; suspects need a worker of their own."""
+        return bool(self.by_age or self.retries)
+
+    def priority(self) -> int:
+        """The highest that waits. There is work."""
+        leader = self.leader()
+        highest = [] if leader is None else [leader.priority]
+        if self.retries:
+            highest.append(max(part.job.priority for part in self.retries[0]))
+        return max(highest)
+
+    def unleased(self) -> Iterator[Job]:
+        """The jobs of which some rows are not out; one may come up twice."""
+        yield from list(self.by_age.values())
+        for key in list(self._keys.values()):
+            yield from list(key.gathered.values())
+        for group in (*list(self.retries), tuple(self.suspects)):
+            yield from (part.job for part in group if part.wanted)
+
+    # --- within -------------------------------------------------------------------------------------------------
+
+    def _enter(self, queue: ClientQueue, priority: int) -> None:
+        self._entries += 1
+        queue.entry, queue.entry_priority = self._entries, priority
+        heapq.heappush(self._heap, (-priority, queue.used_s, self._entries, queue))
+        # Superseded entries stay until they surface; rebuild before they outnumber the others.
+        if len(self._heap) > 64 + 2 * len(self._clients):
+            self._heap = [entry for entry in self._heap if entry[2] == entry[3].entry]
+            heapq.heapify(self._heap)
+
+    def _forget_keys(self) -> None:
+        """Not their costs: the model remembers those."""
+        for _ in range(2 if len(self._keys) > MOST_IDLE_KEYS else 0):
+            name, key = next(iter(self._keys.items()))
+            if key.idle:
+                del self._keys[name]
+            else:
+                self._keys.move_to_end(name)
+
+    def _forget_clients(self) -> None:
+        """Those who are even with the line: if they come again, they begin where it stands."""
+        for _ in range(2 if len(self._clients) > MOST_IDLE_CLIENTS else 0):
+            client, queue = next(iter(self._clients.items()))
+            if queue.levels or queue.used_s > self._clock_s:
+                self._clients.move_to_end(client)
+            else:
+                queue.entry = 0
+                del self._clients[client]
+
+    def validate(self) -> None:
+        """Raises AssertionError where the books do not agree."""
+        assert self.queued == len(self.by_age)
+        by_client = {
+            job.id: job
+            for queue in self._clients.values()
+            for level in queue.levels.values()
+            for job in level.jobs.values()
+        }
+        by_key = {
+            job.id: job
+            for key in self._keys.values()
+            for clients in key.levels.values()
+            for jobs in clients.values()
+            for job in jobs.values()
+        }
+        assert by_client.keys() == by_key.keys() == self.by_age.keys()
+        for job in self.by_age.values():
+            assert job.waiting
+            assert job.line is self
+            assert job.cut < job.rows or (job.rows == 0 and not job.out), job

@@ -1,0 +1,175 @@
+"""What the core knows of each model: how it is to be scheduled, what its batches cost, what it has used."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pool.core.costs import Cost
+from pool.core.line import Key, Line
+from pool.core.policy import ModelPolicy
+from pool.wire.signatures import ModelInfo
+
+__all__ = ["Model"]
+
+MOST_COSTS = 4096  # keys whose costs are remembered, and whose working size is
+FIRST_PATIENCE_S = 10.0  # after memory ran out, so long at the smaller size before a larger one is tried
+LONGEST_PATIENCE_S = 600.0
+
+KeyName = tuple[str | None, tuple[str, ...] | None, bytes]
+
+
+@dataclass(slots=True, eq=False)
+class WorkingSize:
+    """Rows that the memory had room for. Raised when `patience_s` have passed since the last change."""
+
+    rows: int
+    changed: float
+    patience_s: float = FIRST_PATIENCE_S
+
+
+class Model:
+    """`used_s` is the device time it has used, divided by its weight: the scale on which models share devices."""
+
+    def __init__(self, name: str, policy: ModelPolicy) -> None:
+        self.name = name
+        self.policy = policy
+        self._info: ModelInfo | None = None
+        self._batchable: dict[tuple[str | None, tuple[str, ...] | None], bool] = {}
+        self.used_s = 0.0
+        self.device_s = 0.0
+        self.jobs = 0
+        self.size_bytes = 0
+        self.lines: dict[str | None, Line] = {None: Line(self, None)}
+        self._costs: OrderedDict[KeyName, Cost] = OrderedDict()
+        self._sizes: OrderedDict[KeyName, WorkingSize] = OrderedDict()
+        self._alone: set[str | None] = set()  # signatures that turned out not to keep their rows
+
+    @property
+    def queued(self) -> int:
+        return sum(line.queued for line in self.lines.values())
+
+    def loaded(self, info: ModelInfo) -> None:
+        """A worker has told what the model takes and gives."""
+        if info != self._info:
+            self._info = info
+            self._batchable.clear()
+
+    def line(self, device: str | None) -> Line:
+        """Where its jobs for this device wait."""
+        line = self.lines.get(device)
+        if line is None:
+            line = self.lines[device] = Line(self, device)
+        return line
+
+    def cost(self, name: KeyName) -> Cost:
+        cost = self._costs.get(name)
+        if cost is None:
+            cost = self._costs[name] = Cost()
+            if len(self._costs) > MOST_COSTS:
+                self._costs.popitem(last=False)
+        return cost
+
+    def charge(self, seconds: float) -> None:
+        """It has used so much device time; a negative charge corrects an earlier one."""
+        self.device_s += seconds
+        self.used_s += seconds / self.policy.weight
+
+    # --- how many rows run together -----------------------------------------------------------------------------
+
+    def signature_name(self, asked: str | None) -> str | None:
+        """The name under which its jobs are batched: the default signature's too, once a worker has told it."""
+        return asked if self._info is None else self._info.signature_name(asked)
+
+    def batchable(self, signature: str | None, outputs: tuple[str, ...] | None) -> bool:
+        """Whether jobs for these outputs may run together, as far as it is known by now."""
+        batchable = self._batchable.get((signature, outputs))
+        if batchable is None:
+            if self._info is None:
+                return False
+            name = self.signature_name(signature)
+            batchable = name not in self._alone and self._info.batchable(name, outputs)
+            if len(self._batchable) < MOST_COSTS:
+                self._batchable[(signature, outputs)] = batchable
+        return batchable
+
+    def run_alone(self, signature: str | None) -> bool:
+        """From now on; False if it does already."""
+        name = self.signature_name(signature)
+        if name in self._alone:
+            return False
+        self._alone.add(name)
+        self._batchable.clear()
+        return True
+
+    def most_rows(self, key: Key) -> int:
+        """How many rows of this key may run together."""
+        most = self.policy.max_batch
+        size = self._sizes.get(_name(key)) if self._sizes else None
+        if size is None or size.rows >= most:
+            return most
+        # A size that is padded up to one that did not fit would not fit either.
+        return max((allowed for allowed in self.policy.allowed_batch_sizes if allowed <= size.rows), default=size.rows)
+
+    def padded(self, key: Key, rows: int) -> int:
+        padded = self.policy.padded(rows)
+        return padded if padded == rows or padded <= self.most_rows(key) else rows
+
+    def ran_out(self, key: Key, rows: int, now: float) -> int:
+        """Memory had no room for so many rows: what is to be tried from now on. Waits longer each time it happens."""
+        name = _name(key)
+        size = self._sizes.get(name)
+        lowered = max(1, rows // 2)
+        if size is None:
+            self._sizes[name] = WorkingSize(lowered, now)
+            if len(self._sizes) > MOST_COSTS:
+                self._sizes.popitem(last=False)
+        elif lowered < size.rows:
+            size.rows, size.changed = lowered, now
+            size.patience_s = min(LONGEST_PATIENCE_S, 2 * size.patience_s)
+        return lowered
+
+    def fitted(self, key: Key, rows: int, now: float) -> None:
+        """Memory had room for so many rows: after a while at the working size, a somewhat larger one is tried."""
+        name = _name(key)
+        size = self._sizes.get(name)
+        if size is None or rows < size.rows < self.policy.max_batch or now < size.changed + size.patience_s:
+            return
+        size.rows = min(self.policy.max_batch, size.rows + max(1, size.rows // 4))
+        size.changed = now
+
+    def sizes(self) -> Iterator[tuple[str | None, int]]:
+        """The signatures whose batches are smaller than they might be, for want of memory."""
+        for (signature, _, _), size in self._sizes.items():
+            if size.rows < self.policy.max_batch:
+                yield signature, size.rows
+
+    def snapshot(self) -> dict[str, Any]:
+        """For people."""
+        return {
+            "name": self.name,
+            "queued_jobs": self.queued,
+            "queued_rows": sum(line.queued_rows() for line in self.lines.values()),
+            "unanswered_jobs": self.jobs,
+            "bytes": self.size_bytes,
+            "device_s": self.device_s,
+            "max_batch": self.policy.max_batch,
+            "working_sizes": [{"signature": signature, "rows": rows} for signature, rows in self.sizes()],
+            "run_alone": sorted(name or "" for name in self._alone),
+            "costs": [
+                {
+                    "signature": signature,
+                    "sizes": [
+                        {"rows": rows, "batches": count, "median_s": median, "slowest_s": slowest}
+                        for rows, (count, median, slowest) in cost.table().items()
+                    ],
+                }
+                for (signature, _, _), cost in list(self._costs.items())[-8:]
+            ],
+        }
+
+
+def _name(key: Key) -> KeyName:
+    return (key.signature, key.outputs, key.form)

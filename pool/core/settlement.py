@@ -1,0 +1,217 @@
+"""What becomes of the parts of a batch that is over.
+
+done                 ─► the job's answer, once all its rows have theirs
+failed, alone        ─► the job's error
+failed, shared       ─► taken apart (`isolation`) and run again
+out of memory        ─► run again in halves; the error once a single row does not fit
+the worker died      ─► suspects: run again, each alone in a worker; the error after `max_attempts` deaths
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pool.core import actions as do
+from pool.core import events as told
+from pool.core.answers import Answers, with_story
+from pool.core.dispatch import Dispatch
+from pool.core.isolation import Group, bisected, halved, singly
+from pool.core.jobs import Batch, Job, JobState, Part
+from pool.core.policy import Policy
+from pool.core.slots import Slot
+from pool.wire.faults import Fault
+from pool.wire.timeline import Timeline
+
+__all__ = ["Settlement"]
+
+WRONG_SHARE = 0.1  # the clients' charges are corrected where the guess was further off; among so many, less evens out
+
+
+class Settlement:
+    def __init__(self, policy: Policy, dispatch: Dispatch, answers: Answers, actions: list[do.Action]) -> None:
+        self._policy = policy
+        self._dispatch = dispatch
+        self._answers = answers
+        self._actions = actions
+
+    # --- the worker answered ------------------------------------------------------------------------------------
+
+    def done(self, slot: Slot, batch: Batch, event: told.BatchDone, now: float) -> None:
+        """One outcome a part. The batch has ended already, and its slot is served afterwards."""
+        slot.jobs_done += len(batch.parts)
+        self._learn(batch, event, now)
+        spoiled: list[Part] = []
+        fault, text = Fault.MODEL_FAILED, ""
+        unjoined: list[Part] = []
+        for part, outcome in zip(batch.parts, event.outcomes, strict=True):
+            job = part.job
+            if not part.wanted:
+                _let_go(job)
+                continue
+            job.out -= 1
+            match outcome:
+                case told.Succeeded(payload):
+                    self._succeeded(slot, batch, part, payload, event, now)
+                case told.Failed(Fault.OUT_OF_MEMORY, text) if self._may_fit(batch, part):
+                    spoiled.append(part)
+                    fault = Fault.OUT_OF_MEMORY
+                case told.Failed(own_fault, own_text):
+                    self._answers.fail(job, own_fault, own_text, now)
+                case told.Spoiled(fault, text):
+                    spoiled.append(part)
+                case told.RowsChanged(text):
+                    unjoined.append(part)
+        if spoiled:
+            self._take_apart(batch, spoiled, fault, text, now)
+        if unjoined:
+            self._run_whole(batch, unjoined, text, now)
+
+    def _learn(self, batch: Batch, event: told.BatchDone, now: float) -> None:
+        """What it cost, unless it failed: a failure says nothing about what a result takes."""
+        if not all(isinstance(outcome, told.Succeeded) for outcome in event.outcomes):
+            return
+        key, seconds = batch.key, now - batch.started
+        key.cost.learn(batch.padded, seconds, now)
+        key.line.model.fitted(key, batch.rows, now)
+        wrong_s = seconds - batch.cost_s
+        key.line.model.charge(wrong_s)
+        if abs(wrong_s) > WRONG_SHARE * batch.cost_s:
+            row_s = wrong_s / (batch.rows or 1)
+            for part in batch.parts:
+                key.line.charge(part.job.client, row_s * (part.rows or 1))
+
+    def _succeeded(
+        self, slot: Slot, batch: Batch, part: Part, payload: object, event: told.BatchDone, now: float
+    ) -> None:
+        job = part.job
+        job.answered_rows += part.rows
+        if part.whole:
+            payloads: tuple[object, ...] = (payload,)
+        else:
+            pieces = job.pieces = job.pieces or {}
+            pieces[part.start] = payload
+            if job.answered_rows < job.rows:
+                if not job.out:
+                    job.become(JobState.QUEUED)
+                return
+            payloads = tuple(pieces[start] for start in sorted(pieces))
+        waited_s = batch.started - job.arrived
+        timeline = Timeline(
+            job=job.id,
+            queue_s=waited_s - job.gathered_s,
+            batch_wait_s=job.gathered_s,
+            feed_s=now - batch.started - event.run_s - event.fetch_s,
+            run_s=event.run_s,
+            fetch_s=event.fetch_s,
+            rows=job.rows,
+            batch_rows=batch.rows,
+            slot=slot.number,
+            device=slot.device,
+            attempts=job.losses + 1,
+        )
+        self._answers.done(job, payloads, timeline, now)
+
+    # --- the run failed -----------------------------------------------------------------------------------------
+
+    def _may_fit(self, batch: Batch, part: Part) -> bool:
+        """Whether what found no memory might with fewer rows."""
+        key = batch.key
+        return part.rows > 1 and key.line.model.batchable(key.signature, key.outputs)
+
+    def _take_apart(self, batch: Batch, parts: Sequence[Part], fault: Fault, text: str, now: float) -> None:
+        """A shared run failed: smaller ones find out by whom, or fit."""
+        groups: list[Group]
+        if fault is Fault.OUT_OF_MEMORY:
+            rows = batch.key.line.model.ran_out(batch.key, batch.padded, now)
+            groups = halved(parts)
+            name = batch.key.signature or "default"
+            notice = f"model {batch.model}, signature {name}: no memory for {batch.padded} rows, {rows} are tried now"
+            self._actions.append(do.Notice(notice))
+        else:
+            groups = bisected(parts)
+        for part in parts:
+            part.job.note(now, "batch {} failed, and is taken apart: {}", batch.number, text)
+        self._dispatch.again(batch.key.line, groups, now)
+
+    def _run_whole(self, batch: Batch, parts: Sequence[Part], text: str, now: float) -> None:
+        """The rows of this signature do not come back as they were fed: from now on each job runs by itself."""
+        if batch.key.line.model.run_alone(batch.key.signature):
+            name = batch.key.signature or "default"
+            self._actions.append(do.Notice(f"model {batch.model}, signature {name}: not batched any more: {text}"))
+        whole: list[Part] = []
+        for part in parts:
+            job = part.job
+            job.note(now, "batch {} gave other rows than it was fed, and is run again job by job", batch.number)
+            if not part.whole:
+                job.start_over()
+            if job.waiting:
+                job.line.take(job)
+            job.cut = job.rows
+            whole.append(Part(job, 0, job.rows, job.round))
+        self._dispatch.again(batch.key.line, singly(whole), now)
+
+    # --- the worker did not answer ------------------------------------------------------------------------------
+
+    def unsent(self, slot: Slot, batch: Batch, now: float) -> None:
+        """LEASED → QUEUED: the batch was never out, so this was no attempt."""
+        parts = []
+        for part in batch.parts:
+            if not part.wanted:
+                _let_go(part.job)
+                continue
+            part.job.out -= 1
+            part.job.note(now, "never reached slot {}", slot.number)
+            parts.append(part)
+        self._dispatch.again(batch.key.line, [tuple(parts)] if parts else [], now)
+
+    def lost(self, slot: Slot, batches: Sequence[Batch], death: str, now: float, gone: bool) -> None:
+        """LEASED → QUEUED, or the reason why a job must not run again; `gone`: the exit of its worker was seen."""
+        for batch in batches:
+            alone = len(batch.parts) == 1 and not batch.beside
+            suspects = []
+            for part in batch.parts:
+                if not part.wanted:
+                    _let_go(part.job)
+                    continue
+                part.job.out -= 1
+                part.job.losses += 1
+                part.job.note(now, "lost: {}", death)
+                if self._may_run_again(slot, part.job, death, alone, gone, now):
+                    suspects.append(part)
+            if suspects:
+                self._dispatch.suspect(batch.key.line, suspects, now)
+
+    def _may_run_again(self, slot: Slot, job: Job, death: str, alone: bool, gone: bool, now: float) -> bool:
+        """If not, the job gets its answer here."""
+        most = self._policy.max_attempts
+        if slot.loaded[job.line.model.name].stateful:
+            text = f"{death}; the model keeps state and the job may have started, so it is not run again"
+            fault = Fault.STATEFUL_WORKER_LOST
+        elif job.losses >= most and alone:
+            text = f"{job.losses} of {most} attempts ended with their worker, the last with this job alone in it"
+            fault = Fault.QUARANTINED
+            self._keep(job)
+        elif job.losses >= most:
+            text = f"{job.losses} of {most} attempts ended with their worker"
+            fault = Fault.WORKER_LOST
+        elif not gone:
+            text = "its worker is not seen to be gone, so the job is not run elsewhere"
+            fault = Fault.WORKER_LOST
+        else:
+            return True
+        self._answers.fail(job, fault, with_story(text, job), now)
+        return False
+
+    def _keep(self, job: Job) -> None:
+        story = "\n".join(job.told())
+        key = job.key
+        self._actions.append(
+            do.KeepJob(job.id, key.model, key.signature, key.outputs, job.rows or None, job.payload, story)
+        )
+
+
+def _let_go(job: Job) -> None:
+    """A part that nobody wants is back; its job may have ended, or have started over."""
+    job.out -= 1
+    if not job.out and job.state is JobState.LEASED:
+        job.become(JobState.QUEUED)

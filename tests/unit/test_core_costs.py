@@ -1,0 +1,79 @@
+"""What a batch is expected to take, learned from those that ran."""
+
+import pytest
+
+from pool.core.costs import ENOUGH, KEPT, MOST_SIZES, Cost
+
+
+def learned(**durations: list[float]) -> Cost:
+    cost = Cost()
+    for rows, seconds in durations.items():
+        for duration in seconds:
+            cost.learn(int(rows.removeprefix("rows")), duration, 0.0)
+    return cost
+
+
+def test_nothing_is_known_at_first() -> None:
+    cost = Cost()
+    assert cost.expected(8) is None
+    assert cost.surely(8) == 0.0
+    assert cost.slowest() == 0.0
+
+
+def test_one_outlier_moves_nothing() -> None:
+    cost = learned(rows8=[0.010, 0.011, 9.0, 0.012, 0.010])
+    assert cost.expected(8) == 0.011
+    assert cost.surely(8) == 0.010
+    assert cost.slowest() == 9.0
+
+
+def test_a_change_for_good_is_believed_soon() -> None:
+    cost = learned(rows8=[0.01] * 50 + [0.1] * (KEPT // 2 + 1))
+    assert cost.expected(8) == 0.1
+
+
+def test_between_known_sizes_it_is_on_the_line() -> None:
+    cost = learned(rows8=[0.010], rows16=[0.020])
+    assert cost.expected(12) == pytest.approx(0.015)
+
+
+@pytest.mark.parametrize(("rows", "expected"), [(1, 0.010), (8, 0.010), (32, 0.040), (16, 0.020)])
+def test_beyond_known_sizes(rows: int, expected: float) -> None:
+    cost = learned(rows8=[0.010], rows16=[0.020])
+    assert cost.expected(rows) == pytest.approx(expected)
+
+
+def test_nobody_is_refused_by_what_was_seen_too_rarely() -> None:
+    cost = learned(rows8=[0.5] * (ENOUGH - 1))
+    assert cost.surely(8) == 0.0
+    cost.learn(8, 0.4, 0.0)
+    assert cost.surely(8) == 0.4
+
+
+def test_more_rows_take_no_less_than_fewer_and_fewer_say_nothing_of_more() -> None:
+    cost = learned(rows4=[0.2] * ENOUGH, rows16=[0.1] * ENOUGH)
+    assert cost.surely(16) == 0.2
+    assert cost.surely(4) == 0.2
+    assert cost.surely(2) == 0.0
+
+
+def test_what_was_learned_last_counts_at_once() -> None:
+    cost = learned(rows8=[0.2] * ENOUGH)
+    assert cost.surely(20) == 0.2
+    cost.learn(8, 0.05, 0.0)
+    assert cost.surely(20) == 0.05
+    assert cost.expected(20) == pytest.approx(0.5)
+
+
+def test_sizes_without_end_take_bounded_memory() -> None:
+    cost = Cost()
+    for rows in range(1, 1000):
+        cost.learn(rows, 0.001 * rows, 0.0)
+    assert len(cost.table()) == MOST_SIZES
+    assert cost.expected(500) is not None
+
+
+def test_jobs_without_rows_have_a_cost_of_their_own() -> None:
+    cost = learned(rows0=[0.3] * ENOUGH)
+    assert cost.expected(0) == 0.3
+    assert cost.surely(0) == 0.3
