@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pool.core.policy import Policy
-from pool.devices import Device, Discovery, discover_gpus, pinned_slots, resolve_devices
+from pool.core.policy import ModelPolicy, Policy, SlotPlan
+from pool.devices import Device, Discovery, discover_gpus, pinned_slots, resolve_devices, slot_names
 from pool.endpoint import default_endpoint, ipc_path
 from pool.errors import InvalidConfig
 from pool.launch import cpu_share
 from pool.placement import ModelDemand, model_bytes, place
+from pool.quarantine import state_folder
 from pool.wire.worker_messages import ModelSettings, SessionSettings, Welcome
 
 if TYPE_CHECKING:
@@ -24,7 +25,11 @@ __all__ = ["Plan", "make_plan"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """`placement` has the model names of each slot; `notes` are lines for the person who starts the pool."""
+    """`placement` has the model names of each slot; `notes` are lines for the person who starts the pool.
+
+    `state` is the folder for what outlives the pool, None where there is none; `quarantine_keep` and
+    `quarantine_max_bytes` bound the jobs that are kept there.
+    """
 
     endpoint: str
     listen: tuple[str, ...]
@@ -37,7 +42,17 @@ class Plan:
     heartbeat_s: float
     cpu_share: int
     policy: Policy
+    state: Path | None
+    quarantine_keep: int
+    quarantine_max_bytes: int
     notes: tuple[str, ...]
+
+    def slots(self) -> list[SlotPlan]:
+        """What the core is to know of each slot."""
+        return [
+            SlotPlan(models, device.label, slot_names(number, device))
+            for number, (models, device) in enumerate(zip(self.placement, self.devices, strict=True))
+        ]
 
     def welcome(self, slot: int) -> Welcome:
         """What the worker of a slot is told."""
@@ -72,7 +87,6 @@ def make_plan(settings: "Settings", environ: Mapping[str, str], discovery: Disco
             raise InvalidConfig(f"model {model.name}: there is nothing at {model.path}; give the path of a SavedModel")
     cores = len(os.sched_getaffinity(0))
     cpu_slots = sum(device.kind == "cpu" for device in devices)
-    health, queue, restart = settings.health, settings.queue, settings.restart
     return Plan(
         endpoint=endpoint,
         listen=settings.pool.listen,
@@ -82,22 +96,43 @@ def make_plan(settings: "Settings", environ: Mapping[str, str], discovery: Disco
         model_bytes=sizes,
         session=settings.session.message(),
         lanes=settings.pool.lanes,
-        heartbeat_s=health.heartbeat,
+        heartbeat_s=settings.health.heartbeat,
         cpu_share=cpu_share(cores, cpu_slots),
-        policy=Policy(
-            max_jobs=queue.max_jobs,
-            max_bytes=queue.max_bytes,
-            default_timeout_s=queue.default_timeout,
-            max_attempts=queue.max_attempts,
-            restart_intensity=restart.intensity,
-            restart_period_s=restart.period,
-            backoff_max_s=restart.backoff_max,
-            import_timeout_s=health.import_timeout,
-            load_timeout_s=health.load_timeout,
-            warmup_timeout_s=health.warmup_timeout,
-            hung_after_s=None if health.hung_after == "auto" else health.hung_after,
-            drain_timeout_s=settings.pool.drain_timeout,
-            ready_needs_all=settings.pool.ready == "all",
-        ),
+        policy=_policy(settings),
+        state=Path(settings.pool.state) if settings.pool.state else state_folder(environ),
+        quarantine_keep=settings.quarantine.keep,
+        quarantine_max_bytes=settings.quarantine.max_bytes,
         notes=tuple(notes),
+    )
+
+
+def _policy(settings: "Settings") -> Policy:
+    health, queue, restart = settings.health, settings.queue, settings.restart
+    return Policy(
+        max_jobs=queue.max_jobs,
+        max_bytes=queue.max_bytes,
+        client_max_jobs=None if queue.client_max_jobs == "auto" else queue.client_max_jobs,
+        client_max_bytes=None if queue.client_max_bytes == "auto" else queue.client_max_bytes,
+        default_timeout_s=queue.default_timeout,
+        max_attempts=queue.max_attempts,
+        restart_intensity=restart.intensity,
+        restart_period_s=restart.period,
+        backoff_max_s=restart.backoff_max,
+        import_timeout_s=health.import_timeout,
+        load_timeout_s=health.load_timeout,
+        warmup_timeout_s=health.warmup_timeout,
+        hung_after_s=None if health.hung_after == "auto" else health.hung_after,
+        drain_timeout_s=settings.pool.drain_timeout,
+        ready_needs_all=settings.pool.ready == "all",
+        models={
+            model.name: ModelPolicy(
+                max_batch=model.max_batch,
+                batch_wait_s=model.batch_wait,
+                allowed_batch_sizes=model.allowed_batch_sizes,
+                weight=model.weight,
+                max_jobs=model.max_jobs,
+                max_bytes=model.max_bytes,
+            )
+            for model in settings.model
+        },
     )

@@ -25,12 +25,13 @@ import zmq
 from pool.core import actions as do
 from pool.core.events import BatchUnsent, Event, Start, StopAsked, Tick
 from pool.core.machine import Machine
-from pool.core.policy import SlotPlan
 from pool.core.slots import SlotState
 from pool.endpoint import WORKERS_SUFFIX, EndpointLock, ipc_path, prepare_folder
 from pool.plan import Plan
+from pool.quarantine import KeptJob, Quarantine
 from pool.router.back import Back
 from pool.router.front import Front, Question
+from pool.router.rows import Inputs
 from pool.status import models_status, pool_status
 from pool.supervisor import Supervisor
 from pool.wire import client_messages as wire
@@ -41,6 +42,7 @@ log = logging.getLogger("pool")
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LONGEST_POLL_S = 3600.0
+QUARANTINE_S = 2.0  # how long the pool's end waits for the disk
 
 
 class Service:
@@ -55,8 +57,8 @@ class Service:
         self._started = time.monotonic()
         self._signals: deque[str] = deque()
         self._stopped: do.PoolStopped | None = None
-        plans = [SlotPlan(models) for models in plan.placement]
-        self._machine = Machine(plan.policy, plans, random.Random(self._instance))
+        self._machine = Machine(plan.policy, plan.slots(), random.Random(self._instance))
+        self._quarantine = Quarantine(plan.state, plan.quarantine_keep, plan.quarantine_max_bytes)
 
     def run(self, parent_fd: int | None = None) -> do.PoolStopped:
         """Serves until it is told to stop or no slot is left. Leaves no process and no file behind.
@@ -102,6 +104,7 @@ class Service:
             finally:
                 self._front.close()
                 self._back.close()
+                self._quarantine.close(QUARANTINE_S)
 
     # --- the loop -----------------------------------------------------------------------------------------------
 
@@ -165,6 +168,10 @@ class Service:
             case do.RunBatch():
                 if not self._back.run(action):
                     self._feed(BatchUnsent(action.slot, action.incarnation, action.batch))
+            case do.KeepJob():
+                self._keep(action)
+            case do.Notice(text):
+                log.warning("%s", text)
             case do.SpawnWorker():
                 self._feed(self._supervisor.spawn(action))
             case do.WelcomeWorker():
@@ -180,6 +187,11 @@ class Service:
                 self._on_ready(serving, slots)
             case do.PoolStopped():
                 self._stopped = action
+
+    def _keep(self, kept: do.KeepJob) -> None:
+        inputs: Inputs = kept.payload  # type: ignore[assignment]  # as `Front` gave it to the core
+        job = KeptJob(kept.model, kept.signature, kept.outputs, kept.rows, kept.story, (), kept.job)
+        self._quarantine.keep(job, [inputs.table, *(frame.buffer for frame in inputs.buffers)])
 
     def _slot_changed(self, change: do.SlotChanged) -> None:
         if change.state in (SlotState.BACKOFF, SlotState.STOPPED, SlotState.FATAL):
@@ -209,6 +221,8 @@ class Service:
                 self._front.reply(question, status)
             case "models":
                 self._front.reply(question, models_status(self._machine))
+            case "explain":
+                self._explain(question)
             case "stop" if question.local:
                 self._front.reply(question)
                 self._feed(StopAsked("a client asked for it"))
@@ -216,6 +230,14 @@ class Service:
                 self._front.reply(question, error="stop is taken from the local endpoint only")
             case other:
                 self._front.reply(question, error=f"this pool does not know how to answer {other!r:.40}")
+
+    def _explain(self, question: Question) -> None:
+        story = self._machine.explain(question.about)
+        if story is None:
+            asked = f"this pool knows no job {question.about!r:.40}"
+            self._front.reply(question, error=f"{asked}; it remembers only the most recent jobs, by its own numbers")
+        else:
+            self._front.reply(question, story)
 
 
 def _allow_descriptors() -> None:

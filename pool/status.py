@@ -21,9 +21,10 @@ def pool_status(machine: Machine, devices: Sequence[Device], now: float, about: 
         "slots": slots,
         "queue": {
             "jobs": len(machine.backlog.jobs),
-            "queued": sum(1 for _ in machine.backlog.waiting()),
+            "queued": machine.backlog.queued_jobs,
             "bytes": machine.backlog.size_bytes,
         },
+        "models": machine.models_snapshot(),
         "answered": dict(machine.answered),
     }
 
@@ -72,8 +73,10 @@ def _resident_bytes(pid: int) -> int | None:
 
 def models_status(machine: Machine) -> list[dict[str, Any]]:
     """A model that no worker has loaded yet is listed without signatures."""
-    names = dict.fromkeys(model for slot in machine.supervision.slots for model in slot.models)
-    return [_model(name, machine.supervision.slots) for name in names]
+    return [
+        {**_model(snapshot["name"], machine.supervision.slots), "scheduling": snapshot}
+        for snapshot in machine.models_snapshot()
+    ]
 
 
 def _model(name: str, slots: Sequence[Slot]) -> dict[str, Any]:

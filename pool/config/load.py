@@ -23,7 +23,7 @@ STUB = "stub:"
 
 
 def load_settings(path: Path) -> Settings:
-    """The settings in a TOML file. Model paths become absolute, relative to the file's folder."""
+    """The settings in a TOML file. Paths become absolute, relative to the file's folder."""
     try:
         text = path.read_bytes().decode("utf-8").replace("\r\n", "\n")
     except OSError as error:
@@ -41,7 +41,7 @@ def load_settings(path: Path) -> Settings:
 def parse_settings(data: Mapping[str, object], where: str, base: Path) -> Settings:
     """The settings in a mapping with the keys of `config.toml`; `where` begins each line of an error.
 
-    Model paths become absolute, relative to `base`; they may be `Path`s.
+    Paths become absolute, relative to `base`; they may be `Path`s.
     """
     return _settings(data, where, base, None)
 
@@ -60,7 +60,8 @@ def _settings(data: Mapping[str, object], where: str, base: Path, source: TomlSo
         ordered = sorted(mistakes, key=lambda mistake: lines[mistake] or 0)
         raise InvalidConfig("\n".join(_line(where, lines[mistake], mistake) for mistake in ordered)) from None
     models = tuple(model.model_copy(update={"path": _absolute(model.path, base)}) for model in settings.model)
-    return settings.model_copy(update={"model": models})
+    pool = settings.pool.model_copy(update={"state": settings.pool.state and _absolute(settings.pool.state, base)})
+    return settings.model_copy(update={"model": models, "pool": pool})
 
 
 def _line(where: str, line: int | None, mistake: Mistake) -> str:

@@ -92,6 +92,8 @@ def _text(details: ErrorDetails) -> str:
             return "is empty; write a text of at least one character"
         case "greater_than_equal":
             return f"{value!r} is too small; write {context['ge']} or more"
+        case "greater_than":
+            return f"{value!r} is too small; write more than {context['gt']:g}"
         case "less_than_equal":
             return f"{value!r} is too large; write {context['le']} or less"
         case "literal_error":

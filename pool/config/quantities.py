@@ -12,7 +12,16 @@ from typing import Annotated, Literal
 from pydantic import PlainValidator
 from pydantic_core import PydanticCustomError
 
-__all__ = ["Bytes", "PositiveSeconds", "Seconds", "SecondsOrAuto", "parse_duration", "parse_size"]
+__all__ = [
+    "Bytes",
+    "BytesOrAuto",
+    "CountOrAuto",
+    "PositiveSeconds",
+    "Seconds",
+    "SecondsOrAuto",
+    "parse_duration",
+    "parse_size",
+]
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _BYTES = {
@@ -94,7 +103,28 @@ def parse_size(value: object) -> int:
     return size
 
 
+def parse_size_or_auto(value: object) -> int | Literal["auto"]:
+    """A size, or "auto" as it stands."""
+    if value == "auto":
+        return "auto"
+    try:
+        return parse_size(value)
+    except PydanticCustomError:
+        raise _refuse("size", value, '"auto", or a size such as "512MiB"') from None
+
+
+def parse_count_or_auto(value: object) -> int | Literal["auto"]:
+    """A whole number of at least one, or "auto" as it stands."""
+    if value == "auto":
+        return "auto"
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise _refuse("number of at least one", value, '"auto", or a whole number such as 1000')
+    return value
+
+
 Seconds = Annotated[float, PlainValidator(parse_duration)]
 PositiveSeconds = Annotated[float, PlainValidator(parse_positive_duration)]
 SecondsOrAuto = Annotated[float | Literal["auto"], PlainValidator(parse_duration_or_auto)]
 Bytes = Annotated[int, PlainValidator(parse_size)]
+BytesOrAuto = Annotated[int | Literal["auto"], PlainValidator(parse_size_or_auto)]
+CountOrAuto = Annotated[int | Literal["auto"], PlainValidator(parse_count_or_auto)]

@@ -8,7 +8,8 @@ is not read by anything.
 import os
 import re
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from itertools import pairwise
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -18,17 +19,19 @@ from pydantic import (
     Field,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 from pydantic_core import PydanticCustomError
 
 from pool.config.device_list import ModelDevices, PoolDevices
-from pool.config.quantities import Bytes, PositiveSeconds, Seconds, SecondsOrAuto
+from pool.config.quantities import Bytes, BytesOrAuto, CountOrAuto, PositiveSeconds, Seconds, SecondsOrAuto
 from pool.wire.worker_messages import SessionSettings
 
 __all__ = [
     "HealthSection",
     "ModelSection",
     "PoolSection",
+    "QuarantineSection",
     "QueueSection",
     "RestartSection",
     "SessionSection",
@@ -39,11 +42,16 @@ __all__ = [
 # sun_path of a Unix socket has 108 bytes, the last one a NUL.
 _PATH_BYTES = 107
 _TCP = re.compile(r"tcp://(?:\*|\[[0-9A-Fa-f:.%\w]+\]|[^\s:/\[\]]+):(\*|\d{1,5})", re.ASCII)
+_LARGEST_BATCH = 65536
 _NAME = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 
 
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def _as_text(value: object) -> object:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def _tcp_endpoint(value: str) -> str:
@@ -58,7 +66,10 @@ def _tcp_endpoint(value: str) -> str:
 
 
 class PoolSection(_Section):
-    """What the pool listens on, and what it has a worker for."""
+    """What the pool listens on, what it has a worker for, and where it keeps what outlives it.
+
+    `state` is absolute once it is loaded, or "" for the user's own state folder.
+    """
 
     endpoint: str = ""
     # `strict=False` lets a TOML array be a tuple; its items stay strict.
@@ -67,6 +78,7 @@ class PoolSection(_Section):
     lanes: Annotated[int, Field(ge=1, le=16)] = 2
     ready: Literal["all", "any"] = "all"
     drain_timeout: Seconds = 30.0
+    state: Annotated[str, BeforeValidator(_as_text)] = ""
 
     @field_validator("endpoint")
     @classmethod
@@ -108,10 +120,12 @@ class SessionSection(_Section):
 
 
 class QueueSection(_Section):
-    """The bounds of what may wait, and for how long."""
+    """The bounds of what may wait, and for how long; "auto": a client leaves a part of what is free to others."""
 
     max_jobs: Annotated[int, Field(ge=1)] = 10_000
     max_bytes: Bytes = 2 * 2**30
+    client_max_jobs: CountOrAuto = "auto"
+    client_max_bytes: BytesOrAuto = "auto"
     default_timeout: PositiveSeconds = 60.0
     max_attempts: Annotated[int, Field(ge=1)] = 2
 
@@ -134,12 +148,19 @@ class HealthSection(_Section):
     warmup_timeout: PositiveSeconds = 900.0
 
 
-def _as_text(value: object) -> object:
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
+class QuarantineSection(_Section):
+    """What is kept of the inputs of jobs that killed their workers; `keep` 0: nothing."""
+
+    keep: Annotated[int, Field(ge=0)] = 20
+    max_bytes: Bytes = 256 * 2**20
 
 
 class ModelSection(_Section):
-    """One model, and where it is served. Once loaded, `path` is absolute or starts with `stub:`."""
+    """One model, where it is served and how it is scheduled. Once loaded, `path` is absolute or starts with `stub:`.
+
+    `max_batch` is the last of `allowed_batch_sizes`, if there are any. `max_jobs`, `max_bytes` None: only the pool's
+    own bounds.
+    """
 
     name: str
     path: Annotated[str, BeforeValidator(_as_text), Field(min_length=1)]
@@ -147,6 +168,40 @@ class ModelSection(_Section):
     replicas: Annotated[int, Field(ge=1)] = 1
     memory: Bytes | None = None
     warmup: bool = True
+    max_batch: Annotated[int, Field(ge=1, le=_LARGEST_BATCH)] = 32
+    batch_wait: Seconds = 0.0
+    allowed_batch_sizes: Annotated[tuple[Annotated[int, Field(ge=1, le=_LARGEST_BATCH)], ...], Field(strict=False)] = ()
+    weight: Annotated[float, Field(gt=0)] = 1.0
+    max_jobs: Annotated[int, Field(ge=1)] | None = None
+    max_bytes: Bytes | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _max_batch_follows_the_sizes(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or "max_batch" in data:
+            return data
+        sizes = data.get("allowed_batch_sizes")
+        last = sizes[-1] if isinstance(sizes, list | tuple) and sizes else None
+        # Any other is told of where it stands.
+        return {**data, "max_batch": last} if type(last) is int and 1 <= last <= _LARGEST_BATCH else data
+
+    @field_validator("allowed_batch_sizes")
+    @classmethod
+    def _rise_to_max_batch(cls, value: tuple[int, ...], info: ValidationInfo) -> tuple[int, ...]:
+        if any(size >= larger for size, larger in pairwise(value)):
+            raise PydanticCustomError(
+                "sizes",
+                "{value} does not rise; write each size once, the smallest first, such as [1, 8, 32]",
+                {"value": str(list(value))},
+            )
+        most = info.data.get("max_batch", value[-1] if value else None)
+        if value and value[-1] != most:
+            raise PydanticCustomError(
+                "sizes",
+                "ends with {last} and max_batch is {most}; write the same number, or leave max_batch out",
+                {"last": value[-1], "most": most},
+            )
+        return value
 
     @field_validator("name")
     @classmethod
@@ -183,6 +238,7 @@ class Settings(_Section):
     queue: QueueSection = QueueSection()
     restart: RestartSection = RestartSection()
     health: HealthSection = HealthSection()
+    quarantine: QuarantineSection = QuarantineSection()
     model: Annotated[tuple[ModelSection, ...], Field(strict=False)] = ()
 
     @field_validator("model")

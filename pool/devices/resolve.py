@@ -12,7 +12,7 @@ from pool.devices.discovery import Discovery, Gpu
 from pool.devices.visible import VisibleGpus, visible_gpus
 from pool.errors import InvalidConfig
 
-__all__ = ["Device", "Entry", "WantedDevices", "pinned_slots", "resolve_devices"]
+__all__ = ["Device", "Entry", "WantedDevices", "pinned_slots", "resolve_devices", "slot_names"]
 
 # One entry is one slot: a GPU's number or uuid, "cpu", or a group of numbers and uuids.
 Entry = int | str | tuple[int | str, ...]
@@ -80,6 +80,15 @@ def pinned_slots(wanted: Sequence[Entry], devices: Sequence[Device]) -> tuple[in
             raise InvalidConfig(f"devices: the pool has no slot for {_shown(entry)}; its slots are {have}")
         slots |= matches
     return tuple(sorted(slots))
+
+
+def slot_names(number: int, device: Device) -> frozenset[str]:
+    """All names by which a job may ask for the slot `number`, which is bound to this device.
+
+    "slot:3", its label, and of each of its GPUs the uuid and the number; "cpu" is any CPU slot.
+    """
+    numbers = (str(one) for one in device.numbers if one is not None)
+    return frozenset((f"slot:{number}", device.label, *device.uuids, *numbers, *(["cpu"] * (device.kind == "cpu"))))
 
 
 def _listed(

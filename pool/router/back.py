@@ -8,7 +8,7 @@ import hmac
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import zmq
@@ -19,12 +19,15 @@ from pool.core.events import (
     Event,
     Failed,
     Outcome,
+    RowsChanged,
+    Spoiled,
     Succeeded,
     WorkerBeat,
     WorkerHello,
     WorkerReady,
 )
 from pool.router.refusals import count
+from pool.router.rows import Inputs
 from pool.wire import worker_messages as wire
 from pool.wire.frames import BadFrame, Envelope, decode, encode
 
@@ -104,8 +107,11 @@ class Back:
                 return WorkerBeat(slot, incarnation, phase, detail, running)
             case wire.Ready(lanes, models):
                 return WorkerReady(slot, incarnation, lanes, models)
-            case wire.Done(batch, outcomes):
-                return BatchDone(slot, incarnation, batch, tuple(_outcomes(outcomes, envelope.payload)))
+            case wire.Done(batch, frames, failures, run_s, fetch_s):
+                outcomes = tuple(_outcomes(message.outcomes, envelope.payload))
+                if frames.count(0) != len(failures):
+                    raise BadFrame(f"{len(failures)} failures for {frames.count(0)} parts that failed")
+                return BatchDone(slot, incarnation, batch, outcomes, run_s=run_s, fetch_s=fetch_s)
         raise BadFrame(f"{type(message).__name__} is not a worker's message")
 
     def _hello(self, route: bytes, hello: wire.Hello) -> Event | None:
@@ -136,14 +142,17 @@ class Back:
 
     def run(self, action: RunBatch) -> bool:
         """False: the lane cannot be reached, which only a dying worker's lane cannot."""
-        payloads: tuple[Sequence[zmq.Frame], ...] = action.payloads  # type: ignore[assignment]  # as `Front` gave them
-        run = wire.Run(action.batch, action.model, tuple(len(payload) for payload in payloads))
-        frames: list[bytes | zmq.Frame] = [*encode(run, self._instance)]
-        for payload in payloads:
-            frames += payload
+        parts: list[Inputs] = [part.payload for part in action.parts]  # type: ignore[misc]  # as `Front` gave them
+        rows = () if parts[0].rows is None else tuple(part.stop - part.start for part in action.parts)
+        run = wire.Run(
+            action.batch, action.model, action.signature, action.outputs, rows, action.pad_to, action.by_rows
+        )
+        frames: list[bytes | memoryview | zmq.Frame] = [*encode(run, self._instance), parts[0].table]
+        for inputs, part in zip(parts, action.parts, strict=True):
+            frames += inputs.cut(part.start, part.stop)
         return self._send((action.slot, action.incarnation, action.lane), frames)
 
-    def _send(self, peer: Peer, frames: "Sequence[bytes | zmq.Frame]") -> bool:
+    def _send(self, peer: Peer, frames: "Sequence[bytes | memoryview | zmq.Frame]") -> bool:
         """Never blocks: a lane's credit is one batch, so a pipe that is full belongs to a worker that does not read."""
         route = self._routes.get(peer)
         if route is None:
@@ -157,16 +166,21 @@ class Back:
         return True
 
 
-def _outcomes(outcomes: Sequence[wire.PartDone | wire.PartFailed], payload: Sequence[zmq.Frame]) -> Iterator[Outcome]:
+def _outcomes(outcomes: Iterable[wire.PartOutcome], payload: Sequence[zmq.Frame]) -> Iterator[Outcome]:
     position = 0
     for outcome in outcomes:
-        if isinstance(outcome, wire.PartFailed):
-            yield Failed(outcome.fault, outcome.text)
-            continue
-        end = position + outcome.frames
-        if outcome.frames < 1 or end > len(payload):
-            raise BadFrame(f"a part's answer has {outcome.frames} frames of {len(payload) - position}")
-        yield Succeeded(payload[position:end])
-        position = end
+        match outcome:
+            case wire.PartFailed(fault, text):
+                yield Failed(fault, text)
+            case wire.PartSpoiled(fault, text):
+                yield Spoiled(fault, text)
+            case wire.RowsDiffer(text):
+                yield RowsChanged(text)
+            case wire.PartDone(frames):
+                end = position + frames
+                if frames < 1 or end > len(payload):
+                    raise BadFrame(f"a part's answer has {frames} frames of {len(payload) - position}")
+                yield Succeeded(payload[position:end])
+                position = end
     if position != len(payload):
         raise BadFrame(f"{len(payload) - position} frames belong to no part")

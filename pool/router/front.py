@@ -10,26 +10,29 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import msgpack
 import zmq
 
-from pool.core.actions import AnswerJob
-from pool.core.events import ClientGone, Event, JobArrived, JobCancelled, Succeeded
+from pool.core.actions import AnswerJob, JobDone
+from pool.core.events import ClientGone, Event, JobArrived, JobCancelled
 from pool.router.inbox import MOST_FRAMES, Inbox
+from pool.router.intake import Intake
 from pool.router.outbox import Outbox
-from pool.router.payload import Payload, held_bytes
+from pool.router.payload import Payload
 from pool.router.presence import Presence
 from pool.router.refusals import count
 from pool.wire import client_messages as wire
+from pool.wire.faults import Fault
 from pool.wire.frames import BadFrame, Envelope, decode, encode
 
 __all__ = ["Front", "Question"]
 
 log = logging.getLogger("pool.front")
 
-CLIENT_HEADER_BYTES = 64 << 10  # a model's name and a few numbers
+CLIENT_HEADER_BYTES = 64 << 10  # a few names and numbers
 RECEIVE_HIGH_WATER_MARK = 1000  # messages
 # Small: what libzmq holds for a slow reader is counted in messages only, what waits in an outbox here in bytes too.
 SEND_HIGH_WATER_MARK = 64
@@ -47,6 +50,7 @@ class Question:
     client: bytes
     request: int
     what: str
+    about: str
     local: bool
 
 
@@ -69,6 +73,7 @@ class Front:
         self._most_replies = most_replies
         self._inboxes: list[Inbox] = []
         self._local: list[bool] = []
+        self._intake = Intake()
         self._presence = Presence(SILENCE_S)
         self._owed: dict[bytes, set[int]] = {}  # the jobs that each client waits for
         self._outboxes: dict[bytes, Outbox] = {}
@@ -155,24 +160,33 @@ class Front:
         if envelope.instance != self._instance:
             raise BadFrame("this message is for another instance of the pool, which has ended")
         match envelope.message:
-            case wire.Submit(job, model, timeout_s):
-                if not envelope.payload:
-                    raise BadFrame("SUBMIT without a call")
-                self._owed.setdefault(client, set()).add(job)
-                return JobArrived(client, job, model, timeout_s, held_bytes(envelope.payload), envelope.payload)
+            case wire.Submit() as submit:
+                return self._submitted(client, submit, envelope.payload)
             case wire.Cancel(job):
                 self._settle(client, job)
                 return JobCancelled(client, job)
             case wire.Ping():
                 self._send(client, encode(wire.Pong(), self._instance))
-            case wire.Ask(request, what):
-                return Question(client, request, what, self._local[client[0]])
+            case wire.Ask(request, what, about):
+                return Question(client, request, what, about, self._local[client[0]])
             case wire.Close():
                 self._forget(client)
                 return ClientGone(client)
             case other:
                 raise BadFrame(f"{type(other).__name__} is not a client's message")
         return None
+
+    def _submitted(self, client: bytes, submit: wire.Submit, payload: Sequence[zmq.Frame]) -> JobArrived | None:
+        try:
+            arrived = self._intake.job(client, submit, payload)
+        except BadFrame as error:
+            text = f"the job cannot be read: {error}"
+            if count(self.refused, text):
+                log.warning("refused a job of a client: %s", text)
+            self._send(client, encode(wire.Failure(submit.job, Fault.INVALID_INPUT, text, None), self._instance))
+            return None
+        self._owed.setdefault(client, set()).add(submit.job)
+        return arrived
 
     def _refuse(self, client: bytes, text: str) -> None:
         if count(self.refused, text):
@@ -183,11 +197,13 @@ class Front:
 
     def answer(self, action: AnswerJob) -> None:
         self._settle(action.client, action.job)
-        if isinstance(action.outcome, Succeeded):
-            payload: Payload = action.outcome.payload  # type: ignore[assignment]  # as `Back` gave it to the core
-            self._send(action.client, [*encode(wire.Result(action.job), self._instance), *payload])
+        outcome = action.outcome
+        if isinstance(outcome, JobDone):
+            answers: Sequence[Payload] = outcome.payloads  # type: ignore[assignment]  # as `Back` gave them to the core
+            result = wire.Result(action.job, tuple(map(len, answers)), outcome.timeline)
+            self._send(action.client, [*encode(result, self._instance), *chain.from_iterable(answers)])
         else:
-            failure = wire.Failure(action.job, action.outcome.fault, action.outcome.text)
+            failure = wire.Failure(action.job, outcome.fault, outcome.text, outcome.retry_after_s)
             self._send(action.client, encode(failure, self._instance))
 
     def reply(self, question: Question, value: object = None, error: str | None = None) -> None:

@@ -164,6 +164,33 @@ def test_submit_does_not_wait_longer_than_its_timeout() -> None:
         pool.kill()
 
 
+def test_submit_with_its_timeline_and_what_explain_says_of_it(pool: PoolProcess) -> None:
+    argv = ["submit", "echo", "--input", "1", "--priority", "3", "--device", "cpu:1", "--timeline"]
+    timeline = json.loads(output(pool, *argv, "--json"))["timeline"]
+    segments = [value for key, value in timeline.items() if key.endswith("_s") and key != "wall_s"]
+    assert sum(segments) == pytest.approx(timeline["wall_s"])
+    assert timeline["device"] == "cpu:1"
+    assert "slot 1 (cpu:1)" in output(pool, *argv)
+    told = json.loads(output(pool, "explain", str(timeline["job"]), "--json"))
+    assert (told["model"], told["priority"], told["device"], told["state"]) == ("echo", 3, "cpu:1", "DONE")
+    shown = output(pool, "explain", str(timeline["job"])).splitlines()
+    assert shown[0].startswith(f"job {timeline['job']}: echo")
+    assert shown[0].endswith(": DONE")
+    assert [line.split(" ms")[0].rsplit(maxsplit=1)[0].strip() for line in shown[3:8]] == [
+        "queue",
+        "batch wait",
+        "feed",
+        "run",
+        "fetch",
+    ]
+    assert output(pool, "explain").splitlines()[0].split()[:3] == ["JOB", "STATE", "MODEL"]
+    assert "987654321" in failure(pool, "explain", "987654321")
+
+
+def test_submit_to_a_device_that_is_none(pool: PoolProcess) -> None:
+    assert "cpu:1" in failure(pool, "submit", "echo", "--input", "1", "--device", "cpu:9")
+
+
 # --- bench
 
 
@@ -198,6 +225,38 @@ def test_bench_counts_errors_and_fails_if_there_is_nothing_else(pool: PoolProces
 def test_bench_says_at_once_what_the_caller_got_wrong(pool: PoolProcess) -> None:
     assert "did you mean 'echo'?" in failure(pool, "bench", "ecko")
     assert "has several signatures" in failure(pool, "bench", "faults")
+
+
+def test_an_open_loop(pool: PoolProcess) -> None:
+    argv = ["--open-loop", "100", "--duration", "1", "--warmup", "0.2", "--timeout", "5", "--uniform"]
+    found = json.loads(output(pool, "bench", "echo", *argv, "--json"))
+    (point,) = found["points"]
+    # However slow this machine is: what was sent was answered, and the figures are of that.
+    assert 0 < point["answered"] <= 100
+    assert point["answered"] == pytest.approx(point["sent_rate"], abs=1)
+    assert 0 < point["p50_s"] <= point["p90_s"] <= point["p99_s"] <= point["max_s"]
+    assert found["errors"] == {}
+    assert (found["arrivals"], found["ended_early"]) == ("even", None)
+
+
+def test_a_sweep_draws_its_curve(pool: PoolProcess, tmp_path: Path) -> None:
+    argv = ["bench", "echo", "--sweep", "20:80:3", "--duration", "0.5", "--warmup", "0", "--clients", "2"]
+    shown = output(pool, *argv)
+    assert "timeout 1 s, 0.5 s a rate" in shown.splitlines()[0]
+    assert [line.split()[0] for line in shown.splitlines()[3:6]] == ["20.00", "40.00", "80.00"]
+    assert "● p99  ○ p50" in shown
+    pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
+    drawn = output(pool, *argv, "--plot", str(tmp_path / "curve.png"))
+    assert drawn.endswith(f"drawn: {tmp_path}/curve.png\n")
+    assert (tmp_path / "curve.png").stat().st_size > 10_000
+
+
+def test_an_open_loop_of_errors_alone(pool: PoolProcess) -> None:
+    argv = ["--signature", "fail", "--input", "text=boom", "--open-loop", "50", "--duration", "0.4", "--warmup", "0"]
+    done = run(pool, "bench", "faults", *argv)
+    assert done.returncode == 1
+    assert " ModelFailed, the last: boom" in done.stdout
+    assert done.stderr == "pool: every job failed (ModelFailed)\n"
 
 
 def test_ctrl_c_ends_a_benchmark_with_what_was_measured(pool: PoolProcess) -> None:

@@ -35,17 +35,17 @@ def test_a_worker_killed_from_outside_is_replaced_and_its_jobs_run_elsewhere() -
 
 
 def test_past_max_attempts_the_caller_gets_the_story(client: Client) -> None:
-    with pytest.raises(errors.WorkerLost) as caught:
+    with pytest.raises(errors.Quarantined) as caught:
         client.run("faults", int(signal.SIGKILL), signature="kill")
     text = str(caught.value)
-    assert "2 of 2 attempts ended with their worker" in text
+    assert "2 of 2 attempts ended with their worker, the last with this job alone in it" in text
     assert text.count("leased to slot") == 2
     assert text.count("died: SIGKILL") == 2
-    assert caught.value.retryable
+    assert not caught.value.retryable
 
 
 def test_an_exit_is_a_death_too(client: Client) -> None:
-    with pytest.raises(errors.WorkerLost, match="died: exit status 3"):
+    with pytest.raises(errors.Quarantined, match="died: exit status 3"):
         client.run("faults", 3, signature="exit")
 
 
@@ -68,7 +68,7 @@ def test_a_hung_batch_is_ended_and_the_slot_comes_back() -> None:
     config = stub_config(rest='[health]\nhung_after = "700ms"\n[queue]\nmax_attempts = 1', devices='["cpu"]')
     with pool_process(config) as pool, pool.client() as client:
         began = time.monotonic()
-        with pytest.raises(errors.WorkerLost, match="hung_after"):
+        with pytest.raises(errors.Quarantined, match="hung_after"):
             client.run("faults", 60.0, signature="sleep")
         assert time.monotonic() - began < 5
         assert client.run("echo", 1.0, timeout=30)["x"] == 1.0
@@ -133,7 +133,7 @@ def test_a_client_that_repeats_a_poisonous_job_does_not_end_the_pool() -> None:
     config = stub_config(rest='[restart]\nintensity = 2\nbackoff_max = "100ms"')
     with pool_process(config) as pool, pool.client() as client:
         for _ in range(8):
-            with pytest.raises(errors.WorkerLost):
+            with pytest.raises(errors.Quarantined):
                 client.run("faults", int(signal.SIGKILL), signature="kill")
         assert client.run("echo", 1.0)["x"] == 1.0
         assert "FATAL" not in pool.text()

@@ -9,20 +9,26 @@ from pathlib import Path
 import pytest
 import zmq
 
-from pool.core.actions import AnswerJob
-from pool.core.events import ClientGone, Event, Failed, JobArrived, Succeeded
-from pool.router.front import SEND_HIGH_WATER_MARK, SILENCE_S, Front
+from pool.core.actions import AnswerJob, JobDone, JobFailed
+from pool.core.events import ClientGone, Event, JobArrived
+from pool.router.front import SEND_HIGH_WATER_MARK, SILENCE_S, Front, Question
 from pool.router.inbox import FRAMES_A_TURN, MOST_FRAMES
 from pool.router.payload import FRAME_BYTES
 from pool.router.presence import LOOK_S
+from pool.router.rows import Inputs
 from pool.wire import client_messages as wire
+from pool.wire.calls import ROWS, TABLE_BYTES, Table, TensorHeader
+from pool.wire.codec import pack
 from pool.wire.faults import Fault
 from pool.wire.frames import NO_INSTANCE, decode, encode
 from pool.wire.message import Message
+from pool.wire.timeline import Timeline
 
 INSTANCE = b"instance"
 MOST_REPLIES = 50
 CREDIT = 16 << 20
+TABLE = pack(Table((TensorHeader("x", "float32", (ROWS, 2), False),)))
+TIMELINE = Timeline(41, 0.5, 0.0, 0.0, 0.0, 0.0, rows=3, batch_rows=3, slot=0, device="cpu:0", attempts=1)
 
 
 @pytest.fixture
@@ -71,9 +77,13 @@ def tend_until(front: Front, now: float, later: float) -> list[Event]:
     return told
 
 
+def submission(job: int, rows: int | None = None) -> wire.Submit:
+    return wire.Submit(job, "m", None, None, rows, None, 0, None)
+
+
 def submit(front: Front, dealer: "zmq.Socket[bytes]", now: float, job: int = 1) -> bytes:
     """Sends a job and returns the client's name."""
-    dealer.send_multipart([*encode(wire.Submit(job, "m", None), INSTANCE), b"call"])
+    dealer.send_multipart([*encode(submission(job), INSTANCE), b"table"])
     return job_of(front, now).client
 
 
@@ -108,7 +118,7 @@ def test_a_client_that_waits_for_nothing_is_forgotten_without_a_word(
 ) -> None:
     with connect(front, context) as dealer:
         client = submit(front, dealer, now=1.0)
-        front.answer(AnswerJob(client, 1, Failed(Fault.MODEL_FAILED, "text")))
+        front.answer(AnswerJob(client, 1, JobFailed(Fault.MODEL_FAILED, "text")))
         assert isinstance(heard_by(dealer), wire.Failure)
         assert tend_until(front, 1.0, 3.0 + SILENCE_S) == [ClientGone(client)]
         assert front.next_deadline(100.0) is None
@@ -135,9 +145,9 @@ def test_a_client_that_went_away_is_noticed_when_it_is_answered(
     front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
 ) -> None:
     with connect(front, context) as dealer:
-        dealer.send_multipart([*encode(wire.Submit(1, "m", None), INSTANCE), b"call"])
+        dealer.send_multipart([*encode(submission(1), INSTANCE), b"table"])
         client = job_of(front, now=1.0).client
-    answer = AnswerJob(client, 1, Failed(Fault.MODEL_FAILED, "text"))
+    answer = AnswerJob(client, 1, JobFailed(Fault.MODEL_FAILED, "text"))
     for _ in range(1000):  # until libzmq has seen the end of the connection
         front.answer(answer)
         gone = list(front.tend(now=1.0))
@@ -152,16 +162,16 @@ def test_a_slow_reader_is_bounded_and_loses_nothing_within_the_bound(
     front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
 ) -> None:
     with connect(front, context) as dealer:
-        dealer.send_multipart([*encode(wire.Submit(1, "m", None), INSTANCE), b"call"])
+        dealer.send_multipart([*encode(submission(1), INSTANCE), b"table"])
         client = job_of(front, now=1.0).client
         text = "x" * 200_000  # far more than a socket's buffer, so the pipe fills
         sent = 0
         while not front._outboxes:
-            front.answer(AnswerJob(client, sent, Failed(Fault.MODEL_FAILED, text)))
+            front.answer(AnswerJob(client, sent, JobFailed(Fault.MODEL_FAILED, text)))
             sent += 1
             assert sent < 20_000
         for _ in range(MOST_REPLIES - 5):
-            front.answer(AnswerJob(client, sent, Failed(Fault.MODEL_FAILED, text)))
+            front.answer(AnswerJob(client, sent, JobFailed(Fault.MODEL_FAILED, text)))
             sent += 1
         assert list(front.tend(now=1.0)) == []
         received = []
@@ -177,7 +187,7 @@ def test_a_slow_reader_is_bounded_and_loses_nothing_within_the_bound(
 def fill(front: Front, client: bytes, text: str) -> list[Event]:
     """Answers that nobody reads, until the client is dropped."""
     for number in range(20_000):
-        front.answer(AnswerJob(client, number, Failed(Fault.MODEL_FAILED, text)))
+        front.answer(AnswerJob(client, number, JobFailed(Fault.MODEL_FAILED, text)))
         if gone := list(front.tend(now=1.0)):
             return gone
     raise AssertionError("it was never dropped")
@@ -213,7 +223,7 @@ def test_answers_that_nobody_reads_are_bounded_in_bytes(
 ) -> None:
     with connect(front, context) as dealer:
         client = submit(front, dealer, now=1.0)
-        answer = Succeeded((zmq.Frame(bytes(CREDIT // 4)),))
+        answer = JobDone(((zmq.Frame(bytes(CREDIT // 4)),),), TIMELINE)
         number = 0
         while not list(front.tend(now=1.0)):
             front.answer(AnswerJob(client, number, answer))
@@ -225,10 +235,39 @@ def test_answers_that_nobody_reads_are_bounded_in_bytes(
         assert len(front._outboxes[client]) == 1
 
 
+def test_the_pieces_of_a_split_answer_count_with_every_frame(
+    front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
+) -> None:
+    with connect(front, context) as dealer:
+        client = submit(front, dealer, now=1.0)
+        pieces = tuple(tuple(zmq.Frame(bytes(CREDIT // 32)) for _ in range(2)) for _ in range(4))
+        number = 0
+        while not list(front.tend(now=1.0)):
+            front.answer(AnswerJob(client, number, JobDone(pieces, TIMELINE)))
+            number += 1
+            assert number < 1000
+        # As above: a quarter of the credit each, whatever it is made of.
+        assert number <= SEND_HIGH_WATER_MARK + 4 + 5
+        assert len(front._outboxes[client]) == 1, "the farewell"
+
+
+def test_empty_pieces_are_not_free(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
+    with connect(front, context) as dealer:
+        client = submit(front, dealer, now=1.0)
+        empty = JobDone(tuple((zmq.Frame(b""),) for _ in range(CREDIT // FRAME_BYTES // 4)), TIMELINE)
+        for number in range(1000):
+            front.answer(AnswerJob(client, number, empty))
+            if list(front.tend(now=1.0)):
+                break
+        else:
+            raise AssertionError("it was never dropped")
+        assert len(front._outboxes[client]) == 1
+
+
 def test_one_large_answer_may_wait(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
     with connect(front, context) as dealer:
         client = submit(front, dealer, now=1.0)
-        large = Succeeded((zmq.Frame(bytes(2 * CREDIT)),))
+        large = JobDone(((zmq.Frame(bytes(2 * CREDIT)),),), TIMELINE)
         number = 0
         while client not in front._outboxes:
             front.answer(AnswerJob(client, number, large))
@@ -245,7 +284,7 @@ def test_answers_that_wait_when_the_pool_stops_are_handed_over(
         client = submit(front, dealer, now=1.0)
         sent = 0
         while not front._outboxes or len(front._outboxes[client]) < 20:
-            front.answer(AnswerJob(client, sent, Failed(Fault.MODEL_FAILED, "x" * 200_000)))
+            front.answer(AnswerJob(client, sent, JobFailed(Fault.MODEL_FAILED, "x" * 200_000)))
             sent += 1
         closing = threading.Thread(target=front.close)
         closing.start()
@@ -273,8 +312,8 @@ def test_a_message_of_countless_frames_is_refused_and_stalls_nobody(
     front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
 ) -> None:
     with connect(front, context) as flooder, connect(front, context) as polite:
-        flooder.send_multipart([*encode(wire.Submit(1, "m", None), INSTANCE), *([b""] * 3 * FRAMES_A_TURN)])
-        flooder.send_multipart([*encode(wire.Submit(2, "m", None), INSTANCE), b"call"])
+        flooder.send_multipart([*encode(submission(1), INSTANCE), *([b""] * 3 * FRAMES_A_TURN)])
+        flooder.send_multipart([*encode(submission(2), INSTANCE), b"table"])
         assert job_of(front, now=1.0).job == 2
         told = heard_by(flooder)
         assert isinstance(told, wire.Refusal)
@@ -285,7 +324,7 @@ def test_a_message_of_countless_frames_is_refused_and_stalls_nobody(
 
 def test_empty_frames_are_not_free(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
     with connect(front, context) as dealer:
-        dealer.send_multipart([*encode(wire.Submit(1, "m", None), INSTANCE), *([b""] * 1000)])
+        dealer.send_multipart([*encode(submission(1), INSTANCE), *([b""] * 1000)])
         assert job_of(front, now=1.0).size_bytes == 1000 * FRAME_BYTES
 
 
@@ -298,3 +337,90 @@ def test_frames_of_no_client_are_counted(front: Front, context: "zmq.Context[zmq
         while sum(front.refused.values()) < 4:
             assert front.sockets[0].poll(5000)
             assert list(front.receive(front.sockets[0], now=1.0)) == []
+
+
+# --- jobs
+
+
+def test_a_job_with_rows_arrives_with_its_form(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
+    with connect(front, context) as dealer:
+        for job in (1, 2):
+            asked = wire.Submit(job, "m", "s", ("y", "z"), 3, 2.5, -7, "gpu:0")
+            dealer.send_multipart([*encode(asked, INSTANCE), TABLE, bytes(24)])
+        first, second = job_of(front, now=1.0), job_of(front, now=1.0)
+        assert (first.model, first.signature, first.outputs) == ("m", "s", ("y", "z"))
+        assert (first.rows, first.timeout_s, first.priority, first.device) == (3, 2.5, -7, "gpu:0")
+        assert first.size_bytes == len(TABLE) + 24 + 2 * FRAME_BYTES
+        assert first.form == TABLE
+        assert first.form is second.form, "a thousand jobs that wait share it"
+        assert isinstance(first.payload, Inputs)
+        (piece,) = first.payload.cut(1, 2)
+        assert len(piece) == 8
+
+
+def test_nothing_is_read_of_a_job_without_rows(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
+    with connect(front, context) as dealer:
+        dealer.send_multipart([*encode(submission(1), INSTANCE), b"\xc1 not a table", b"x"])
+        arrived = job_of(front, now=1.0)
+        assert arrived.rows is None
+        assert arrived.form == b"\xc1 not a table"
+        assert isinstance(arrived.payload, Inputs)
+        assert [frame.bytes for frame in arrived.payload.cut(0, 0)] == [b"x"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("rows", "payload", "told"),
+    [
+        (None, [], "it has no table"),
+        (None, [bytes(TABLE_BYTES + 1)], "a table of 1048577 bytes, at most 1048576 are read"),
+        (3, [bytes(TABLE_BYTES + 1), b""], "a table of 1048577 bytes, at most 1048576 are read"),
+        (3, [TABLE, bytes(25)], "input 'x', float32 [?, 2]: 25 bytes where 3 rows have 24"),
+        (3, [TABLE], "0 buffers for 1 tensors"),
+        (0, [TABLE, b""], "it has 0 rows"),
+        (1 << 40, [TABLE, b""], "it has 1099511627776 rows"),
+        (3, [b"\xc1", b""], "its table is not msgpack"),
+        (3, [pack(Table((TensorHeader("x", "float32", (3, 2), False),))), bytes(24)], "input 'x': no shape of rows"),
+    ],
+)
+def test_a_job_whose_rows_are_not_there_is_answered_and_the_client_goes_on(
+    front: Front, context: "zmq.Context[zmq.Socket[bytes]]", rows: int | None, payload: list[bytes], told: str
+) -> None:
+    with connect(front, context) as dealer:
+        dealer.send_multipart([*encode(submission(7, rows), INSTANCE), *payload])
+        submit(front, dealer, now=1.0, job=8)
+        failure = heard_by(dealer)
+        assert isinstance(failure, wire.Failure)
+        assert (failure.job, failure.fault, failure.retry_after_s) == (7, Fault.INVALID_INPUT, None)
+        assert failure.text.startswith(f"the job cannot be read: {told}")
+        assert sum(front.refused.values()) == 1
+        assert front._owed == {next(iter(front._owed)): {8}}
+
+
+def test_an_answer_says_how_many_frames_each_piece_has(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
+    with connect(front, context) as dealer:
+        client = submit(front, dealer, now=1.0)
+        pieces = ([zmq.Frame(b"a"), zmq.Frame(b"b")], [zmq.Frame(b"c")])
+        front.answer(AnswerJob(client, 1, JobDone(pieces, TIMELINE)))
+        dealer.recv_multipart()
+        preamble, header, *payload = dealer.recv_multipart()
+        assert decode(wire.CLIENT_MESSAGES, preamble, header, ()).message == wire.Result(1, (2, 1), TIMELINE)
+        assert payload == [b"a", b"b", b"c"]
+
+
+def test_a_refusal_says_when_to_come_again(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
+    with connect(front, context) as dealer:
+        client = submit(front, dealer, now=1.0)
+        front.answer(AnswerJob(client, 1, JobFailed(Fault.OVERLOADED, "full", 0.25)))
+        assert heard_by(dealer) == wire.Failure(1, Fault.OVERLOADED, "full", 0.25)
+
+
+def test_a_question_says_what_it_is_about(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
+    with connect(front, context) as dealer:
+        dealer.send_multipart(encode(wire.Ask(5, "explain", "41"), INSTANCE))
+        asked: list[object] = []
+        while not asked:
+            assert front.sockets[0].poll(5000)
+            asked += front.receive(front.sockets[0], now=1.0)
+        (question,) = asked
+        assert isinstance(question, Question)
+        assert (question.what, question.about, question.local) == ("explain", "41", True)

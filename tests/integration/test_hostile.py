@@ -17,13 +17,19 @@ from pool import Client, errors
 from pool.client.payload import encode_call
 from pool.router.refusals import MOST_REASONS, count
 from pool.wire import client_messages as wire
-from pool.wire.calls import Call, TensorHeader
+from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import pack
 from pool.wire.frames import MAGIC, NO_INSTANCE, VERSION, decode, encode
 from pool.wire.message import Message
 from pool.wire.worker_messages import Beat, Done, Hello, Phase
 
-Dealer = "zmq.Socket[bytes]"
+
+def submission(job: int, timeout_s: float = 5.0, rows: int | None = None, signature: str | None = None) -> wire.Submit:
+    return wire.Submit(job, "echo", signature, None, rows, timeout_s, 0, None)
+
+
+def table(*headers: TensorHeader) -> bytes:
+    return pack(Table(headers))
 
 
 @pytest.fixture
@@ -83,7 +89,7 @@ def test_a_client_of_another_version_hears_so() -> None:
 
 def test_a_message_for_an_earlier_instance_is_refused(dealer: "zmq.Socket[bytes]") -> None:
     opened(dealer)
-    dealer.send_multipart([*encode(wire.Submit(1, "echo", 1.0), b"formerly"), *encode_call("echo", 1.0, None, None)])
+    dealer.send_multipart([*encode(submission(1), b"formerly"), *encode_call("echo", 1.0)[1]])
     refusal = answer(dealer)
     assert isinstance(refusal, wire.Refusal)
     assert "another instance" in refusal.text
@@ -95,7 +101,7 @@ def test_a_worker_without_the_secret_is_nobody(pool: PoolProcess, client: Client
         stranger.linger = 500
         stranger.connect(f"{pool.endpoint}.workers")
         stranger.send_multipart(encode(Hello(0, 1, None, b"x" * 32), NO_INSTANCE))
-        stranger.send_multipart(encode(Done(1, ()), NO_INSTANCE))
+        stranger.send_multipart(encode(Done(1, (), (), 0.0, 0.0), NO_INSTANCE))
         stranger.send_multipart([b"junk"])
         deadline = time.monotonic() + 10
         while sum(client.status()["dropped"].values()) < before + 3:
@@ -116,48 +122,51 @@ def test_a_client_cannot_speak_as_a_worker(dealer: "zmq.Socket[bytes]") -> None:
 
 
 @pytest.mark.parametrize(
-    ("payload", "complaint"),
+    ("rows", "payload", "complaint"),
     [
-        ([b"\xc1"], "not msgpack"),
-        ([pack(Call(None, None, ())), b"x"], "1 buffers for 0 tensors"),
-        (
-            [pack(Call(None, None, (TensorHeader("x", "float32", (3,), False),))), b"xx"],
-            "2 bytes for float32",
-        ),
-        ([pack(Call(None, None, (TensorHeader("x", "object", (), False),))), b""], "no dtype"),
-        ([pack(Call(None, None, (TensorHeader("x", "float32", (-1,), False),))), b""], "no shape"),
-        ([pack(Call(None, None, (TensorHeader("x", "float32", (0, 1 << 62), False),))), b""], None),
-        (
-            [pack(Call("string", None, (TensorHeader("x", "string", (1 << 40,), False),))), b"12345678"],
-            "8 bytes are too few",
-        ),
+        (None, [], "it has no table"),
+        (None, [b"\xc1"], "not msgpack"),
+        (None, [table(), b"x"], "missing input 'x'"),
+        (None, [table(TensorHeader("x", "float32", (3,), False)), b"xx"], "2 bytes for float32"),
+        (None, [table(TensorHeader("x", "float32", (3,), False)), bytes(12), b""], "2 buffers"),
+        (None, [table(TensorHeader("x", "object", (), False)), b""], "no dtype"),
+        (None, [table(TensorHeader("x", "float32", (-1,), False)), b""], "no shape"),
+        (None, [table(TensorHeader("x", "float32", (0, 1 << 62), False)), b""], None),
+        (None, [table(TensorHeader("x", "string", (1 << 40,), False)), b"12345678"], "8 bytes are too few"),
+        (1, [b"\xc1"], "not msgpack"),
+        (1, [table(), b"x"], "0 tensors"),
+        (3, [table(TensorHeader("x", "float32", (ROWS,), False)), b"xx"], "2 bytes where 3 rows have 12"),
+        (1, [table(TensorHeader("x", "object", (ROWS,), False)), b""], "no dtype"),
+        (3, [table(TensorHeader("x", "float32", (3,), False)), bytes(12)], "no shape of rows"),
+        (1 << 31, [table(TensorHeader("x", "float32", (ROWS, 0), False)), b""], "rows without a byte in them"),
+        (9, [table(TensorHeader("x", "string", (ROWS,), False)), b"12345678"], "8 bytes are too few"),
     ],
 )
 def test_a_job_that_lies_is_answered(
-    pool: PoolProcess, dealer: "zmq.Socket[bytes]", client: Client, payload: list[bytes], complaint: str | None
+    pool: PoolProcess,
+    dealer: "zmq.Socket[bytes]",
+    client: Client,
+    rows: int | None,
+    payload: list[bytes],
+    complaint: str | None,
 ) -> None:
     workers = pool.workers()
     instance = opened(dealer)
-    dealer.send_multipart([*encode(wire.Submit(7, "echo", 5.0), instance), *payload])
+    signature = "string" if b"string" in b"".join(payload) else None
+    dealer.send_multipart([*encode(submission(7, rows=rows, signature=signature), instance), *payload])
     reply = answer(dealer)
     if complaint is not None:
         assert isinstance(reply, wire.Failure)
         assert reply.job == 7
+        assert reply.fault is wire.Fault.INVALID_INPUT
         assert complaint in reply.text
+        assert "\n" not in reply.text
     assert client.run("echo", 1.0)["x"] == 1.0
     assert pool.workers() == workers, "no worker died of it"
 
 
-def test_a_submit_without_a_call_is_refused(dealer: "zmq.Socket[bytes]", client: Client) -> None:
-    dealer.send_multipart(encode(wire.Submit(7, "echo", 5.0), opened(dealer)))
-    refusal = answer(dealer)
-    assert isinstance(refusal, wire.Refusal)
-    assert "without a call" in refusal.text
-    assert client.run("echo", 1.0)["x"] == 1.0
-
-
 def test_a_huge_header_is_refused_unread(dealer: "zmq.Socket[bytes]", client: Client) -> None:
-    preamble, _ = encode(wire.Submit(7, "echo", 5.0), opened(dealer))
+    preamble, _ = encode(submission(7), opened(dealer))
     dealer.send_multipart([preamble, b"\xdd" + (1 << 20).to_bytes(4, "big") + b"\x80" * (1 << 20), b"call"])
     refusal = answer(dealer)
     assert isinstance(refusal, wire.Refusal)
@@ -171,7 +180,7 @@ def test_countless_frames_are_refused_and_hold_up_nobody(
     instance = opened(dealer)
     before = rss_bytes(pool.pid)
     for job in range(4):
-        dealer.send_multipart([*encode(wire.Submit(job, "echo", 50.0), instance), *([b""] * 50_000)])
+        dealer.send_multipart([*encode(submission(job, 50.0), instance), *([b""] * 50_000)])
     for _ in range(4):
         refusal = answer(dealer)
         assert isinstance(refusal, wire.Refusal)
@@ -187,9 +196,9 @@ def rss_bytes(pid: int) -> int:
 
 def test_bad_numbers_of_a_submit(dealer: "zmq.Socket[bytes]") -> None:
     instance = opened(dealer)
-    payload = encode_call("echo", 1.0, None, None)
+    _, payload = encode_call("echo", 1.0)
     for timeout in (float("nan"), float("inf"), -1.0):
-        dealer.send_multipart([*encode(wire.Submit(1, "echo", timeout), instance), *payload])
+        dealer.send_multipart([*encode(submission(1, timeout), instance), *payload])
         reply = answer(dealer)
         assert isinstance(reply, wire.Failure)
         assert "give a positive number" in reply.text
@@ -205,10 +214,12 @@ def test_mutated_traffic_never_stops_the_pool(pool: PoolProcess, client: Client)
         dealer.connect(pool.endpoint)
         instance = opened(dealer)
         templates = [
-            [*encode(wire.Submit(1, "echo", 2.0), instance), *encode_call("echo", np.ones(4, np.float32), None, None)],
+            [*encode(submission(1, 2.0), instance), *encode_call("echo", np.float32(1))[1]],
+            [*encode(submission(1, 2.0, rows=4), instance), *encode_call("echo", np.ones(4, np.float32))[1]],
+            [*encode(submission(1, 2.0, 3, "string"), instance), *encode_call("echo", [b"a", b"", b"bc"])[1]],
             encode(wire.Cancel(1), instance),
             encode(wire.Ping(), instance),
-            encode(wire.Ask(1, "status"), instance),
+            encode(wire.Ask(1, "explain", "1"), instance),
         ]
         for turn in range(600):
             frames = [bytearray(frame) for frame in rng.choice(templates)]

@@ -69,7 +69,9 @@ def test_the_example_has_every_key_and_its_model_loads(tmp_path: Path) -> None:
     present = {(section, key) for section, keys in data.items() for key in (keys[0] if section == "model" else keys)}
     assert present == set(_keys(Settings))
     (loaded,) = load_settings(shown).model
-    assert loaded == ModelSection(name="digits", path=str(tmp_path / "models/digits"), memory=2**30)
+    assert loaded == ModelSection(
+        name="digits", path=str(tmp_path / "models/digits"), memory=2**30, max_jobs=1000, max_bytes=2**28
+    )
 
 
 @pytest.mark.parametrize(
@@ -144,6 +146,73 @@ def test_the_endpoint_is_a_local_socket_with_a_path_that_fits() -> None:
     assert "the path has 109 bytes; write one of at most 107" in line
 
 
+# --- scheduling
+
+
+def model(**keys: object) -> ModelSection:
+    return parse_settings({"model": [{"name": "m", "path": "/m", **keys}]}, "config", Path("/")).model[0]
+
+
+def test_the_largest_allowed_size_is_the_largest_batch() -> None:
+    assert model().max_batch == 32
+    assert model(max_batch=5).max_batch == 5
+    assert model(allowed_batch_sizes=[1, 8, 64]).max_batch == 64
+    assert model(allowed_batch_sizes=[]).max_batch == 32
+    both = model(allowed_batch_sizes=[4, 8], max_batch=8)
+    assert (both.allowed_batch_sizes, both.max_batch) == ((4, 8), 8)
+    assert ModelSection(name="m", path="/m", allowed_batch_sizes=(2, 3)).max_batch == 3
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"max_batch": 0}, "max_batch: 0 is too small; write 1 or more"),
+        ({"max_batch": 65537}, "max_batch: 65537 is too large; write 65536 or less"),
+        ({"max_batch": True}, "max_batch: True is not a whole number; write digits only, such as 2"),
+        ({"batch_wait": -1}, "batch_wait: -1 is not a duration; write"),
+        ({"allowed_batch_sizes": 8}, "allowed_batch_sizes: 8 is not a list; write a list such as []"),
+        ({"allowed_batch_sizes": [1, 0]}, "allowed_batch_sizes[1]: 0 is too small; write 1 or more"),
+        ({"allowed_batch_sizes": [1, "8"]}, "allowed_batch_sizes[1]: '8' is not a whole number"),
+        ({"allowed_batch_sizes": [70000]}, "allowed_batch_sizes[0]: 70000 is too large; write 65536 or less"),
+        (
+            {"allowed_batch_sizes": [8, 8]},
+            "allowed_batch_sizes: [8, 8] does not rise; write each size once, the smallest first, such as [1, 8, 32]",
+        ),
+        (
+            {"allowed_batch_sizes": [1, 8], "max_batch": 32},
+            "allowed_batch_sizes: ends with 8 and max_batch is 32; write the same number, or leave max_batch out",
+        ),
+        ({"weight": 0}, "weight: 0 is too small; write more than 0"),
+        ({"weight": float("inf")}, "weight: inf is not a number; write one such as 0.5"),
+        ({"max_jobs": 0}, "max_jobs: 0 is too small; write 1 or more"),
+        ({"max_bytes": "many"}, "max_bytes: 'many' is not a size; write"),
+    ],
+)
+def test_how_a_model_cannot_be_scheduled(keys: dict[str, object], told: str) -> None:
+    (line,) = mistakes({"model": [{"name": "m", "path": "/m", **keys}]})
+    assert line.startswith(f"config: model[0].{told}")
+
+
+def test_the_bounds_of_a_client() -> None:
+    def queue(**keys: object) -> tuple[object, object]:
+        section = parse_settings({"queue": keys}, "config", Path("/")).queue
+        return section.client_max_jobs, section.client_max_bytes
+
+    assert queue() == queue(client_max_jobs="auto", client_max_bytes="auto") == ("auto", "auto")
+    assert queue(client_max_jobs=5, client_max_bytes="1KiB") == (5, 1024)
+    assert mistakes({"queue": {"client_max_jobs": 0, "client_max_bytes": "all"}}) == [
+        "config: [queue] client_max_jobs: 0 is not a number of at least one;"
+        ' write "auto", or a whole number such as 1000',
+        'config: [queue] client_max_bytes: \'all\' is not a size; write "auto", or a size such as "512MiB"',
+    ]
+
+
+def test_quarantine_can_be_switched_off() -> None:
+    assert parse_settings({"quarantine": {"keep": 0}}, "config", Path("/")).quarantine.keep == 0
+    (line,) = mistakes({"quarantine": {"keep": -1}})
+    assert line == "config: [quarantine] keep: -1 is too small; write 0 or more"
+
+
 # --- mistakes
 
 
@@ -169,11 +238,10 @@ path = ""
 devices = "all"
 replicas = 2
 memory = "6 gigs"
-max_batch = 2
-batch_wait = "1ms"
+max_batches = 2
+batch_wait = "soon"
 """
     size = 'write a number with its unit, such as "2GiB", "512MiB" or "1GB", or whole bytes'
-    keys = "name, path, devices, replicas, memory, warmup"
     assert file_mistakes(tmp_path, text) == [
         ":1: lanes: unknown section; 'lanes' is a key of [pool]",
         ":3: [pool] lane: unknown key; did you mean 'lanes'?",
@@ -192,8 +260,9 @@ batch_wait = "1ms"
         ":19: model[1].replicas: `devices` already says where it is served;"
         ' leave `replicas` out or write devices = "auto"',
         f":20: model[1].memory: '6 gigs' is not a size; {size}",
-        f":21: model[1].max_batch: unknown key; write one of {keys}",
-        f":22: model[1].batch_wait: unknown key; write one of {keys}",
+        ":21: model[1].max_batches: unknown key; did you mean 'max_batch'?",
+        ":22: model[1].batch_wait: 'soon' is not a duration;"
+        ' write a number with its unit, such as "60s", "250ms", "2m" or "1h"',
     ]
 
 
@@ -276,6 +345,18 @@ def test_model_paths_are_relative_to_the_file(tmp_path: Path) -> None:
         str(tmp_path.parent / "b"),
         "/c",
         "stub:echo",
+    ]
+
+
+def test_the_state_folder_is_relative_to_the_file_too() -> None:
+    def state(written: object) -> str:
+        return parse_settings({"pool": {"state": written}}, "config", Path("/base")).pool.state
+
+    assert [state(written) for written in ("", "kept", "/kept", Path("kept"))] == [
+        "",
+        "/base/kept",
+        "/kept",
+        "/base/kept",
     ]
 
 

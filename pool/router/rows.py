@@ -1,0 +1,57 @@
+"""Some rows of a job, cut from its buffers as they came, without numpy.
+
+Numbers are slices of the memory that they arrived in. Of strings a copy is made: some of the ends, and the bytes
+between them; the ends count from where the last one is the end of the bytes, so they stay as they are.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import zmq
+
+from pool.router.layouts import Column, Layout
+from pool.wire.dtypes import END_BYTES
+
+__all__ = ["Inputs", "cut_strings"]
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """A job's payload while it is in the pool. `layout` and `rows` are None for one that has no rows."""
+
+    table: bytes
+    buffers: Sequence[zmq.Frame]
+    layout: Layout | None
+    rows: int | None
+
+    def cut(self, start: int, stop: int) -> "Sequence[zmq.Frame | bytes | memoryview]":
+        """The buffers of these rows; all of them as they came if the job has none. The frames live on in them."""
+        if self.layout is None or (start, stop) == (0, self.rows):
+            return self.buffers
+        assert self.rows is not None
+        assert 0 <= start < stop <= self.rows, f"rows {start} to {stop} of {self.rows}"
+        return [
+            cut_strings(buffer.buffer, column, self.rows, start, stop)
+            if column.strings
+            else buffer.buffer[start * column.row_bytes : stop * column.row_bytes]
+            for column, buffer in zip(self.layout.columns, self.buffers, strict=True)
+        ]
+
+
+def cut_strings(buffer: memoryview, column: Column, rows: int, start: int, stop: int) -> bytes:
+    """These rows of so many. Where the ends lie, it is nothing that a worker reads as strings, or strings that lie."""
+    table_bytes, first, last = rows * column.row_bytes, start * column.row_bytes, stop * column.row_bytes
+    if first == last:
+        return b""  # rows without elements
+    base = _end(buffer, table_bytes) - (len(buffer) - table_bytes)  # what the bytes' begin counts as
+    begin = _end(buffer, first) if first else base
+    end = _end(buffer, last)
+    if not base <= begin <= end <= base + len(buffer) - table_bytes:
+        return b""  # too short for its ends, so it is refused
+    blob = buffer[table_bytes + begin - base : table_bytes + end - base]
+    return b"".join((buffer[first:last], blob))
+
+
+def _end(buffer: memoryview, position: int) -> int:
+    """The end that stands before this position of the table."""
+    return int.from_bytes(buffer[position - END_BYTES : position], "little")

@@ -1,0 +1,168 @@
+"""The workers' socket on its own: what a RUN is made of, and what is heard of a DONE."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zmq
+
+from pool.core.actions import PartToRun, RunBatch
+from pool.core.events import BatchDone, Event, Failed, RowsChanged, Spoiled, Succeeded, WorkerHello
+from pool.router.back import Back
+from pool.router.layouts import read
+from pool.router.rows import Inputs
+from pool.wire import worker_messages as wire
+from pool.wire.calls import ROWS, Table, TensorHeader
+from pool.wire.codec import pack
+from pool.wire.faults import Fault
+from pool.wire.frames import NO_INSTANCE, decode, encode
+from pool.wire.message import Message
+
+INSTANCE = b"instance"
+SECRET = b"s" * 32
+LANE = 0
+TABLE = pack(Table((TensorHeader("x", "int32", (ROWS,), False), TensorHeader("s", "string", (ROWS,), False))))
+
+
+@pytest.fixture
+def context() -> "Iterator[zmq.Context[zmq.Socket[bytes]]]":
+    with zmq.Context() as context:
+        yield context
+
+
+@pytest.fixture
+def back(context: "zmq.Context[zmq.Socket[bytes]]") -> Iterator[Back]:
+    with tempfile.TemporaryDirectory(prefix="pb-") as folder:
+        back = Back(context, Path(folder, "back.sock"), INSTANCE)
+        back.expect(0, 1, SECRET)
+        yield back
+        back.close()
+
+
+@pytest.fixture
+def lane(back: Back, context: "zmq.Context[zmq.Socket[bytes]]") -> "Iterator[zmq.Socket[bytes]]":
+    """A lane that has been welcomed."""
+    with context.socket(zmq.DEALER) as dealer:
+        dealer.linger = 0
+        dealer.rcvtimeo = 5000
+        dealer.connect(back.endpoint)
+        dealer.send_multipart(encode(wire.Hello(0, 1, None, SECRET), NO_INSTANCE))
+        assert heard(back) == [WorkerHello(0, 1)]
+        with context.socket(zmq.DEALER) as other:
+            other.linger = 0
+            other.rcvtimeo = 5000
+            other.connect(back.endpoint)
+            other.send_multipart(encode(wire.Hello(0, 1, LANE, SECRET), NO_INSTANCE))
+            back.socket.poll(5000)
+            assert list(back.receive()) == []
+            assert isinstance(received(other)[0], wire.WelcomeLane)
+            yield other
+
+
+def heard(back: Back) -> list[Event]:
+    back.socket.poll(5000)
+    return list(back.receive())
+
+
+def received(dealer: "zmq.Socket[bytes]") -> tuple[Message, list[bytes]]:
+    preamble, header, *payload = dealer.recv_multipart()
+    return decode(wire.WORKER_MESSAGES, preamble, header, ()).message, payload
+
+
+def job(first: int, rows: int) -> Inputs:
+    """Rows `first`, first + 1, …, as numbers and as strings of so many letters."""
+    numbers = np.arange(first, first + rows, dtype="<i4")
+    letters = [b"x" * number for number in numbers.tolist()]
+    strings = np.cumsum(numbers).astype("<u8").tobytes() + b"".join(letters)
+    layout = read(TABLE)
+    buffers = [zmq.Frame(numbers.tobytes()), zmq.Frame(strings)]
+    layout.check(rows, buffers)
+    return Inputs(TABLE, buffers, layout, rows)
+
+
+def batch(*parts: PartToRun, by_rows: bool = True) -> RunBatch:
+    return RunBatch(0, 1, LANE, 9, "m", "s", ("y",), parts, 8, by_rows)
+
+
+def numbers_of(payload: Sequence[bytes]) -> list[list[int]]:
+    return [np.frombuffer(buffer, "<i4").tolist() for buffer in payload[1::2]]
+
+
+def test_a_batch_is_one_table_and_the_buffers_of_each_part(back: Back, lane: "zmq.Socket[bytes]") -> None:
+    assert back.run(batch(PartToRun(job(1, 3), 0, 3), PartToRun(job(10, 5), 1, 3)))
+    run, payload = received(lane)
+    assert run == wire.Run(9, "m", "s", ("y",), (3, 2), 8, True)
+    assert payload[0] == TABLE
+    assert numbers_of(payload) == [[1, 2, 3], [11, 12]]
+    assert [np.frombuffer(payload[4][:16], "<u8").tolist(), payload[4][16:]] == [[21, 33], b"x" * 23]
+    assert len(payload) == 5
+
+
+def test_a_job_without_rows_is_sent_as_it_came(back: Back, lane: "zmq.Socket[bytes]") -> None:
+    whole = Inputs(b"whole", [zmq.Frame(b"a"), zmq.Frame(b"b")], None, None)
+    assert back.run(batch(PartToRun(whole, 0, 0), by_rows=False))
+    run, payload = received(lane)
+    assert isinstance(run, wire.Run)
+    assert (run.rows, run.by_rows) == ((), False)
+    assert payload == [b"whole", b"a", b"b"]
+
+
+def test_a_large_piece_is_sent_from_the_memory_that_it_came_in(back: Back, lane: "zmq.Socket[bytes]") -> None:
+    """It must live until libzmq has sent it, whoever else has let it go."""
+    numbers = np.arange(1 << 20, dtype="<i4")
+    table = pack(Table((TensorHeader("x", "int32", (ROWS,), False),)))
+    large = Inputs(table, [zmq.Frame(numbers.tobytes())], read(table), 1 << 20)
+    for start in range(0, 1 << 20, 1 << 18):
+        assert back.run(batch(PartToRun(large, start, start + (1 << 18))))
+    del large
+    for start in range(0, 1 << 20, 1 << 18):
+        _, payload = received(lane)
+        assert np.array_equal(np.frombuffer(payload[1], "<i4"), numbers[start : start + (1 << 18)])
+
+
+def test_a_lane_that_is_not_there_takes_nothing(back: Back) -> None:
+    assert not back.run(batch(PartToRun(job(1, 1), 0, 1)))
+
+
+def test_each_outcome_is_told_with_the_workers_times(back: Back, lane: "zmq.Socket[bytes]") -> None:
+    outcomes = (
+        wire.PartDone(2),
+        wire.PartFailed(Fault.INVALID_INPUT, "its own"),
+        wire.PartSpoiled(Fault.MODEL_FAILED, "somebody's"),
+        wire.RowsDiffer("other rows"),
+        wire.PartDone(1),
+    )
+    done = wire.done(9, outcomes, 0.5, 0.125)
+    lane.send_multipart([*encode(done, INSTANCE), b"a", b"b", b"c"])
+    (event,) = heard(back)
+    assert isinstance(event, BatchDone)
+    assert (event.slot, event.incarnation, event.batch) == (0, 1, 9)
+    assert (event.run_s, event.fetch_s) == (0.5, 0.125)
+    first, *others, last = event.outcomes
+    assert others == [
+        Failed(Fault.INVALID_INPUT, "its own"),
+        Spoiled(Fault.MODEL_FAILED, "somebody's"),
+        RowsChanged("other rows"),
+    ]
+    for outcome, frames in ((first, [b"a", b"b"]), (last, [b"c"])):
+        assert isinstance(outcome, Succeeded)
+        assert [frame.bytes for frame in outcome.payload] == frames  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "payload"),
+    [
+        ((wire.PartDone(2),), [b"a"]),
+        ((wire.PartDone(0),), []),
+        ((wire.PartDone(-1),), [b"a"]),
+        ((wire.RowsDiffer("x"),), [b"a"]),
+    ],
+)
+def test_a_done_whose_frames_are_amiss_is_dropped_and_counted(
+    back: Back, lane: "zmq.Socket[bytes]", outcomes: tuple[wire.PartOutcome, ...], payload: list[bytes]
+) -> None:
+    lane.send_multipart([*encode(wire.done(9, outcomes, 0.0, 0.0), INSTANCE), *payload])
+    assert heard(back) == []
+    assert sum(back.dropped.values()) == 1

@@ -1,0 +1,126 @@
+"""One bad job harms no other: over real processes with the stub backend."""
+
+import stat
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from harness import PoolProcess, eventually, pool_process, stub_config
+from pool import Client, errors
+from pool.quarantine import load
+
+MODELS = """
+[[model]]
+name = "rows"
+path = "stub:rows?fits=5"
+devices = "all"
+max_batch = 16
+[[model]]
+name = "faults"
+path = "stub:faults"
+devices = "all"
+"""
+COUNT = 16
+GUILTY = 11
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[PoolProcess]:
+    """Two workers with a lane each, so that a batch gathers behind what occupies them."""
+    with pool_process(stub_config(extra_pool="lanes = 1", models=MODELS, rest="[restart]\nintensity = 20")) as running:
+        yield running
+
+
+@pytest.fixture
+def client(pool: PoolProcess) -> Iterator[Client]:
+    eventually(lambda: all(slot["state"] == "READY" for slot in _status(pool)))
+    with pool.client() as client:
+        yield client
+
+
+def _status(pool: PoolProcess) -> list[dict[str, object]]:
+    with pool.client() as client:
+        return client.status()["slots"]
+
+
+def occupy(client: Client, seconds: float = 0.3) -> None:
+    for _ in range(2):
+        client.submit("faults", seconds, signature="sleep")
+    eventually(lambda: all(slot["busy_lanes"] == 1 for slot in client.status()["slots"]))
+
+
+def batch_with_one_guilty(client: Client, signature: str) -> "list[object]":
+    """What became of each of the jobs of one batch, all but one with their right results."""
+    occupy(client)
+    values = [float(-n if n == GUILTY else n) for n in range(1, COUNT + 1)]
+    futures = [client.submit("rows", np.array([value], np.float32), signature=signature) for value in values]
+    for value, future in zip(values, futures, strict=True):
+        if value > 0:
+            assert future.result(30)["y"].tolist() == [value]
+    return [future.exception(30) for future in futures]
+
+
+def test_a_model_error_reaches_the_guilty_job_alone(client: Client) -> None:
+    error = batch_with_one_guilty(client, "fail")[GUILTY - 1]
+    assert isinstance(error, errors.ModelFailed)
+    assert "a row is negative" in str(error)
+
+
+def test_many_rows_of_one_job_fail_with_it_alone(client: Client) -> None:
+    values = np.ones(40, np.float32)
+    values[33] = -1
+    with pytest.raises(errors.ModelFailed, match="a row is negative"):
+        client.run("rows", values, signature="fail")
+    assert client.run("rows", abs(values), signature="fail")["y"].tolist() == [1.0] * 40
+
+
+def test_what_does_not_fit_together_is_run_in_pieces(pool: PoolProcess, client: Client) -> None:
+    occupy(client)
+    futures = [client.submit("rows", np.array([n], np.float32), signature="oom") for n in range(COUNT)]
+    assert [future.result(20)["y"].tolist() for future in futures] == [[n] for n in range(COUNT)]
+    assert "no memory for 16 rows, 8 are tried now" in pool.text()
+    # One job, larger than what fits: cut by rows.
+    values = np.arange(16, dtype=np.float32)
+    assert client.run("rows", values, signature="oom")["y"].tolist() == values.tolist()
+
+
+def test_a_row_that_does_not_fit_is_out_of_memory(client: Client) -> None:
+    error = batch_with_one_guilty(client, "oom")[GUILTY - 1]
+    assert isinstance(error, errors.OutOfMemory)
+
+
+@pytest.mark.parametrize(("signature", "death"), [("kill", "SIGKILL"), ("unusable", "PROCESS_UNUSABLE")])
+def test_a_killer_is_quarantined_and_its_neighbours_get_their_results(
+    pool: PoolProcess, client: Client, signature: str, death: str
+) -> None:
+    error = batch_with_one_guilty(client, signature)[GUILTY - 1]
+    assert isinstance(error, errors.Quarantined)
+    assert not error.retryable
+    assert str(error).count(death) == 2
+    eventually(lambda: "pool submit --replay" in pool.text())
+
+
+def test_the_inputs_of_a_quarantined_job_are_kept_and_can_be_sent_again(pool: PoolProcess, client: Client) -> None:
+    folder = pool.state / "pool" / "quarantine"
+    before = set(folder.glob("*")) if folder.exists() else set()
+    with pytest.raises(errors.Quarantined):
+        client.run("rows", np.array([3.0, -1.0], np.float32), signature="kill")
+    eventually(lambda: bool(set(folder.glob("*")) - before))
+    (path,) = set(folder.glob("*")) - before
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    kept = load(path)
+    assert (kept.model, kept.signature, kept.rows) == ("rows", "kill", 2)
+    assert "died: SIGKILL" in kept.story
+    again = client.submit_payload(
+        model=kept.model, signature=kept.signature, outputs=kept.outputs, rows=kept.rows, payload=kept.payload
+    )
+    assert isinstance(again.exception(30), errors.Quarantined)
+
+
+def test_further_jobs_are_not_held_up_by_a_killer(client: Client) -> None:
+    killer = client.submit("rows", np.array([-1], np.float32), signature="kill")
+    for n in range(50):
+        assert client.run("rows", np.array([n], np.float32), signature="kill", timeout=5)["y"].tolist() == [n]
+    assert isinstance(killer.exception(30), errors.Quarantined)

@@ -1,0 +1,237 @@
+"""What the scheduler promises, over real processes with the stub backend: batches, deadlines, priorities, pins."""
+
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from harness import PoolProcess, eventually, pool_process, stub_config
+from pool import Client, errors
+
+ROWS = """
+[[model]]
+name = "rows"
+path = "stub:rows"
+devices = "all"
+max_batch = 8
+[[model]]
+name = "padded"
+path = "stub:rows"
+devices = "all"
+allowed_batch_sizes = [4, 16]
+[[model]]
+name = "patient"
+path = "stub:rows"
+devices = "all"
+max_batch = 4
+batch_wait = "400ms"
+[[model]]
+name = "counter"
+path = "stub:counter"
+[[model]]
+name = "faults"
+path = "stub:faults"
+devices = "all"
+"""
+ONE_LANE = stub_config(extra_pool="lanes = 1", devices='["cpu"]', models=ROWS)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[PoolProcess]:
+    """One worker with one lane: what runs meanwhile makes all else wait."""
+    with pool_process(ONE_LANE) as running:
+        yield running
+
+
+@pytest.fixture
+def client(pool: PoolProcess) -> Iterator[Client]:
+    with pool.client() as client:
+        yield client
+
+
+def occupy(client: Client, seconds: float) -> None:
+    """Gives the only lane something to do, and returns once it does it."""
+    client.submit("faults", seconds, signature="sleep")
+    eventually(lambda: client.status()["slots"][0]["busy_lanes"] == 1)
+
+
+def floats(*values: float) -> "np.ndarray[tuple[int], np.dtype[np.float32]]":
+    return np.array(values, np.float32)
+
+
+def test_jobs_of_several_clients_run_together_and_each_gets_its_own(pool: PoolProcess, client: Client) -> None:
+    with pool.client() as other:
+        occupy(client, 0.3)
+        mine = [client.submit("rows", floats(n), signature="double") for n in range(4)]
+        others = [other.submit("rows", floats(10 + n), signature="double") for n in range(4)]
+        for n in range(4):
+            assert mine[n].result()["y"].tolist() == [2 * n]
+            assert others[n].result()["y"].tolist() == [20 + 2 * n]
+            assert mine[n].result()["batch"].tolist() == [8]
+        timeline = others[0].timeline
+        assert timeline is not None
+        assert timeline.batch_rows == 8
+        assert timeline.rows == 1
+
+
+def test_an_idle_lane_never_waits_for_company(client: Client) -> None:
+    assert client.run("rows", floats(1.0), signature="double")["batch"].tolist() == [1]
+
+
+def test_a_job_larger_than_a_batch_is_split_and_joined(client: Client) -> None:
+    values = np.arange(100, dtype=np.float32)
+    result = client.run("rows", values, signature="double")
+    assert result["y"].tolist() == (2 * values).tolist()
+    assert result["batch"].tolist() == [8] * 96 + [4] * 4
+
+
+def test_strings_are_split_and_joined_too(client: Client) -> None:
+    texts = [("é" * (n % 5) + str(n)).encode() + b"\0" * (n % 3) for n in range(37)]
+    result = client.run("rows", texts, signature="text")
+    assert result["upper"].tolist() == [text.upper() for text in texts]
+    assert result["length"].tolist() == [len(text) for text in texts]
+
+
+def test_padding_is_stripped(client: Client) -> None:
+    result = client.run("padded", floats(1, 2, 3, 4, 5), signature="double")
+    assert result["y"].tolist() == [2, 4, 6, 8, 10]
+    assert result["batch"].tolist() == [16] * 5
+
+
+def test_views_of_a_shared_batch_are_each_client_s_own(pool: PoolProcess, client: Client) -> None:
+    with pool.client() as other:
+        occupy(client, 0.2)
+        one = client.submit("rows", floats(1, 2), signature="view")
+        two = other.submit("rows", floats(3), signature="view")
+        assert one.result()["column"].tolist() == [[1], [2]]
+        assert two.result()["column"].tolist() == [[3]]
+        assert one.result()["same"].tolist() == [1, 2]
+        client.run("rows", floats(9, 9, 9), signature="view")
+        assert two.result()["same"].tolist() == [3]
+
+
+def test_stateful_jobs_are_never_batched(client: Client) -> None:
+    occupy(client, 0.2)
+    futures = [client.submit("counter", 1, signature="add") for _ in range(5)]
+    assert [int(future.result()["total"]) for future in futures] == [1, 2, 3, 4, 5]
+
+
+def test_a_signature_that_does_not_keep_its_rows_runs_alone_from_then_on(pool: PoolProcess, client: Client) -> None:
+    occupy(client, 0.2)
+    futures = [client.submit("rows", floats(n, n), signature="shrink") for n in range(3)]
+    assert [future.result()["y"].tolist() for future in futures] == [[0], [1], [2]]
+    assert "signature shrink: not batched any more" in pool.text()
+    assert client.run("rows", np.arange(20, dtype=np.float32), signature="shrink")["y"].tolist() == [0]
+
+
+# --- waiting for company ----------------------------------------------------------------------------------------------
+
+
+def test_batch_wait_ends_when_the_batch_is_full(client: Client) -> None:
+    client.run("patient", floats(0), signature="double")
+    began = time.monotonic()
+    futures = [client.submit("patient", floats(n), signature="double") for n in range(4)]
+    assert [future.result()["batch"].tolist() for future in futures] == [[4]] * 4
+    assert time.monotonic() - began < 0.35
+
+
+def test_batch_wait_is_told_apart_from_the_queue(client: Client) -> None:
+    future = client.submit("patient", floats(1), signature="double")
+    future.result()
+    assert future.timeline is not None
+    assert 0.35 < future.timeline.batch_wait_s < 0.6
+    assert future.timeline.queue_s < 0.2
+
+
+def test_batch_wait_never_costs_a_deadline(client: Client) -> None:
+    assert client.run("patient", floats(1), signature="double", timeout=0.3)["y"].tolist() == [2]
+
+
+# --- time -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_deadline_behind_a_long_job_is_answered_at_the_deadline(client: Client) -> None:
+    """Triton #7512, ten times faster: 1 s behind a job of 3 s."""
+    occupy(client, 3.0)
+    began = time.monotonic()
+    with pytest.raises(errors.DeadlineExceeded, match="in the queue"):
+        client.run("rows", floats(1), signature="double", timeout=1.0)
+    assert 0.95 < time.monotonic() - began < 1.5
+    # The expired job did not reach the device: nothing follows the long one.
+    eventually(lambda: client.status()["slots"][0]["busy_lanes"] == 0)
+    assert client.run("rows", floats(1), signature="double", timeout=1.0)["batch"].tolist() == [1]
+
+
+def test_a_job_that_cannot_make_it_is_refused_at_once_with_the_time(client: Client) -> None:
+    for _ in range(4):
+        client.run("rows", np.array([0.3]), signature="sleep")
+    began = time.monotonic()
+    with pytest.raises(errors.DeadlineExceeded, match=r"it would be done 0\.3\d* s after it came"):
+        client.run("rows", np.array([0.3]), signature="sleep", timeout=0.2)
+    assert time.monotonic() - began < 0.15
+
+
+def test_a_cancelled_job_never_runs(client: Client) -> None:
+    occupy(client, 0.4)
+    before = client.status()["slots"][0]["jobs_done"]
+    futures = [client.submit("rows", floats(n), signature="double") for n in range(20)]
+    assert all(future.cancel() for future in futures)
+    last = client.submit("rows", floats(7), signature="double")
+    assert last.result()["batch"].tolist() == [1]
+    assert client.status()["slots"][0]["jobs_done"] == before + 2
+
+
+# --- order ------------------------------------------------------------------------------------------------------------
+
+
+def test_higher_priorities_go_first(client: Client) -> None:
+    occupy(client, 0.4)
+    order: list[str] = []
+    futures = []
+    for name, priority in (("low", -5), ("normal", 0), ("high", 5)):
+        future = client.submit("faults", 0.05, signature="sleep", priority=priority)
+        future.add_done_callback(lambda _, name=name: order.append(name))
+        futures.append(future)
+    for future in futures:
+        future.result()
+    assert order == ["high", "normal", "low"]
+
+
+def test_a_priority_that_is_none_is_refused(client: Client) -> None:
+    with pytest.raises(errors.InvalidInput, match="priority"):
+        client.run("rows", floats(1), signature="double", priority=1000)
+
+
+def test_one_client_s_flood_does_not_hold_up_another(pool: PoolProcess) -> None:
+    """`max_batch` limits how many of the flood go with it; its own wait is for the running batch alone."""
+    with pool.client() as flood, pool.client() as polite:
+        waiting = [flood.submit("faults", 0.02, signature="sleep", timeout=60) for _ in range(400)]
+        eventually(lambda: polite.status()["queue"]["jobs"] > 300)
+        waits = []
+        for _ in range(10):
+            began = time.monotonic()
+            polite.run("faults", 0.02, signature="sleep")
+            waits.append(time.monotonic() - began)
+        assert sum(not future.done() for future in waiting) > 50, "the flood was over too soon to prove anything"
+        assert sorted(waits)[-2] < 0.3
+        for future in waiting:
+            future.cancel()
+
+
+def test_a_pinned_job_runs_where_it_is_asked_to() -> None:
+    with pool_process(stub_config(models=ROWS)) as pool, pool.client() as client:
+        slots = {slot["slot"]: slot["pid"] for slot in client.status()["slots"]}
+        for number, pid in slots.items():
+            for name in (f"slot:{number}", f"cpu:{number}"):
+                futures = [client.submit("rows", np.array([0.01]), signature="sleep", device=name) for _ in range(5)]
+                assert {int(future.result()["pid"][0]) for future in futures} == {pid}
+        with pytest.raises(errors.InvalidInput, match=r"'gpu:7' is no device of this pool.*cpu:0, cpu:1"):
+            client.run("rows", floats(1), signature="double", device="gpu:7")
+
+        # Scattered over both, joined in order; the same input on each.
+        values = np.arange(12, dtype=np.float32)
+        scattered = client.scatter("rows", values, signature="double", reduce="concat")
+        assert scattered["y"].tolist() == (2 * values).tolist()
+        everywhere = client.broadcast("rows", np.array([0.01]), signature="sleep")
+        assert {number: int(result["pid"][0]) for number, result in everywhere.items()} == slots

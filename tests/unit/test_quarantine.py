@@ -1,0 +1,237 @@
+"""Files of quarantined jobs: written whole or not at all, bounded, private, and read with suspicion."""
+
+import dataclasses
+import logging
+import os
+import stat
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pool import quarantine
+from pool.errors import InvalidInput
+from pool.quarantine import MAGIC, KeptJob, Quarantine, load, state_folder
+
+JOB = KeptJob("digits", "predict", ("classes",), 3, "0.000 s arrived\n0.100 s its worker died", (), 81)
+PAYLOAD = [b"table", memoryview(bytes(range(256))), b""]
+
+texts = st.text(st.characters(codec="utf-8"), max_size=20)
+kept_jobs = st.builds(
+    KeptJob,
+    texts,
+    st.none() | texts,
+    st.none() | st.lists(texts, max_size=3).map(tuple),
+    st.none() | st.integers(1, 1 << 31),
+    texts,
+    st.lists(st.binary(max_size=50), min_size=1, max_size=4).map(tuple),
+    st.integers(0, 1 << 40),
+    st.just("2026-01-31T08:15:02+00:00"),
+)
+
+
+def kept(keeper: Quarantine, job: KeptJob = JOB, payload: list[bytes | memoryview] | None = None) -> list[Path]:
+    """Keeps a job and returns the files that are there then, the oldest first."""
+    keeper.keep(job, PAYLOAD if payload is None else payload)
+    keeper.close(10.0)
+    assert keeper.folder is not None
+    return sorted(keeper.folder.iterdir()) if keeper.folder.exists() else []
+
+
+def test_a_job_is_kept_as_it_was(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        (path,) = kept(Quarantine(tmp_path, 20, 1 << 20))
+    found = load(path)
+    assert found == dataclasses.replace(JOB, payload=(b"table", bytes(range(256)), b""), kept_at=found.kept_at)
+    assert found.kept_at.endswith("+00:00")
+    assert path.name.endswith("-digits-81.job")
+    assert caplog.messages == [
+        f"the inputs of job 81 of model digits are kept: try it again with `pool submit --replay {path}`"
+    ]
+
+
+def test_what_is_kept_is_this_users_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        (path,) = kept(Quarantine(tmp_path / "new" / "state", 20, 1 << 20))
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(path.parent.parent.stat().st_mode) == 0o700
+
+
+def test_a_folder_that_others_may_read_is_closed_to_them(tmp_path: Path) -> None:
+    (tmp_path / "quarantine").mkdir(mode=0o755)
+    (path,) = kept(Quarantine(tmp_path, 20, 1 << 20))
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_a_link_in_place_of_the_folder_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "quarantine").symlink_to(elsewhere)
+    assert kept(Quarantine(tmp_path, 20, 1 << 20)) == []
+    assert "are not kept" in caplog.text
+    assert "a link is refused too" in caplog.text
+
+
+def test_the_oldest_go_first_by_number(tmp_path: Path) -> None:
+    keeper = Quarantine(tmp_path, 3, 1 << 20)
+    for number in range(6):
+        files = kept(keeper, dataclasses.replace(JOB, number=number))
+        for age, path in enumerate(reversed(files)):
+            os.utime(path, (1000 - age, 1000 - age))
+    assert [load(path).number for path in files] == [3, 4, 5]
+
+
+def test_the_oldest_go_first_by_bytes_and_one_that_is_too_large_is_not_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    keeper = Quarantine(tmp_path, 100, 10_000)
+    for number in range(10):
+        files = kept(keeper, dataclasses.replace(JOB, number=number), [bytes(3000)])
+        assert sum(path.stat().st_size for path in files) <= 10_000
+        for age, path in enumerate(reversed(files)):
+            os.utime(path, (1000 - age, 1000 - age))
+    assert [load(path).number for path in files] == [7, 8, 9]
+    assert kept(keeper, dataclasses.replace(JOB, number=99), [bytes(10_001)]) == files
+    told = "the inputs of job 99 of model digits are not kept: they have 10001 bytes, [quarantine] max_bytes is 10000"
+    assert told in caplog.messages
+
+
+def test_it_can_be_switched_off(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert kept(Quarantine(tmp_path, 0, 1 << 20)) == []
+    assert list(tmp_path.iterdir()) == []
+    assert not caplog.messages
+
+
+def test_without_a_state_folder_it_says_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+    Quarantine(None, 20, 1 << 20).keep(JOB, PAYLOAD)
+    assert "there is no state folder; set [pool] state" in caplog.text
+
+
+def test_a_folder_that_cannot_be_made_is_a_log_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("")
+    Quarantine(tmp_path / "file", 20, 1 << 20).close(1.0)
+    keeper = Quarantine(tmp_path / "file" / "below", 20, 1 << 20)
+    keeper.keep(JOB, PAYLOAD)
+    keeper.close(10.0)
+    assert "are not kept" in caplog.text
+    assert "Not a directory" in caplog.text
+
+
+def test_a_disk_that_is_full_leaves_no_half_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(quarantine.os, "fsync", full)
+    assert kept(Quarantine(tmp_path, 20, 1 << 20)) == []
+    assert "No space left on device" in caplog.text
+
+
+def test_what_a_killed_pool_left_unfinished_is_removed_once_it_is_old(tmp_path: Path) -> None:
+    keeper = Quarantine(tmp_path, 20, 1 << 20)
+    (first,) = kept(keeper)
+    old, young = first.with_name("old.part"), first.with_name("young.part")
+    for path in (old, young):
+        path.write_bytes(b"half")
+    os.utime(old, (time.time() - 7200, time.time() - 7200))
+    foreign = first.with_name("notes.txt")
+    foreign.write_text("mine")
+    names = {path.name for path in kept(keeper, dataclasses.replace(JOB, number=82))}
+    assert "old.part" not in names
+    assert {"young.part", "notes.txt", first.name} < names
+
+
+# --- reading
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(InvalidInput) as caught:
+        load(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
+    return str(caught.value).removeprefix(f"{path}: ")
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    assert refused(tmp_path / "missing") == "cannot be read: No such file or directory"
+    assert refused(tmp_path) == "cannot be read: Is a directory"
+    os.mkfifo(tmp_path / "pipe")
+    assert refused(tmp_path / "pipe") == "is not a file"
+    assert refused(Path("/dev/zero")) == "is not a file"
+
+
+def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"\x80\x04\x95")
+    assert refused(path) == "is not a job that a pool has kept: it begins in another way"
+    path.write_bytes(MAGIC)
+    assert refused(path) == "is not a job that a pool has kept: it is cut short"
+
+
+def test_the_tensors_of_another_protocol_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quarantine, "VERSION", 1)
+    (path,) = kept(Quarantine(tmp_path, 20, 1 << 20))
+    monkeypatch.undo()
+    assert "protocol version 1," in refused(path)
+
+
+def one_file(data: bytes) -> KeptJob | None:
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        try:
+            return load(Path(file.name))
+        except InvalidInput:
+            return None
+
+
+def file_of(job: KeptJob) -> bytes:
+    return b"".join(quarantine._packed(job, job.kept_at, job.payload))
+
+
+@given(kept_jobs)
+def test_any_job_is_read_as_it_was_written(job: KeptJob) -> None:
+    assert one_file(file_of(job)) == job
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_job_or_the_error(data: bytes) -> None:
+    for whole in (data, MAGIC + data):
+        found = one_file(whole)
+        assert found is None or isinstance(found, KeptJob)
+
+
+@given(kept_jobs, st.data())
+def test_any_change_of_a_file_is_a_job_or_the_error(job: KeptJob, data: st.DataObject) -> None:
+    octets = bytearray(file_of(job))
+    octets[data.draw(st.integers(0, len(octets) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(octets[: data.draw(st.integers(0, len(octets)))])
+    found = one_file(cut)
+    if found is not None:
+        assert found.payload
+        assert found.rows is None or found.rows >= 1
+
+
+# --- where
+
+
+@pytest.mark.parametrize(
+    ("environ", "folder"),
+    [
+        ({"STATE_DIRECTORY": "/var/lib/pool:/var/lib/other", "HOME": "/h"}, "/var/lib/pool"),
+        ({"XDG_STATE_HOME": "/state", "HOME": "/h"}, "/state/pool"),
+        ({"XDG_STATE_HOME": "relative", "HOME": "/h"}, "/h/.local/state/pool"),
+        ({"HOME": "/h"}, "/h/.local/state/pool"),
+        ({"HOME": "nowhere"}, None),
+    ],
+)
+def test_the_state_folder(environ: dict[str, str], folder: str | None) -> None:
+    assert state_folder(environ) == (None if folder is None else Path(folder))
