@@ -18,13 +18,15 @@ if TYPE_CHECKING:
     from pool.client.client import Client
     from pool.client.default import submit
     from pool.client.embedded import EmbeddedPool, start
+    from pool.client.timeline import JobTimeline
 
-__all__ = ["AsyncClient", "Client", "EmbeddedPool", "errors", "start", "submit"]
+__all__ = ["AsyncClient", "Client", "EmbeddedPool", "JobTimeline", "errors", "start", "submit"]
 
 _HOMES = {
     "AsyncClient": "pool.client.async_client",
     "Client": "pool.client.client",
     "EmbeddedPool": "pool.client.embedded",
+    "JobTimeline": "pool.client.timeline",
     "start": "pool.client.embedded",
     "submit": "pool.client.default",
 }

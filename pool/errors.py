@@ -8,6 +8,7 @@
     ├── DeadlineExceeded     nobody: the job's time was over before its answer came
     ├── Overloaded           the load: a bound of the pool's queue was reached          (retry helps)
     ├── WorkerLost           the worker: its process died while it held the job         (retry helps, unless stateful)
+    ├── Quarantined          the job: each worker that it was given to died with it alone
     ├── PoolUnreachable      the pool: not there, or gone                               (retry helps)
     └── Incompatible         the installation: another protocol version
         └── InvalidConfig    the configuration file
@@ -28,6 +29,7 @@ __all__ = [
     "Overloaded",
     "PoolError",
     "PoolUnreachable",
+    "Quarantined",
     "WorkerLost",
     "from_fault",
 ]
@@ -71,10 +73,18 @@ class DeadlineExceeded(PoolError):
 
 
 class Overloaded(PoolError):
-    """The queue is at its bound in jobs or bytes; nothing was queued."""
+    """The queue is at its bound in jobs or bytes; nothing was queued.
+
+    `retry_after`: in how many seconds the pool expects to have room, None where it does not know. A job submitted with
+    `block=True` waits for room by itself, and gets this only when its time is over.
+    """
 
     blame = "the load"
     retryable = True
+
+    def __init__(self, text: str, retry_after: float | None = None) -> None:
+        super().__init__(text if retry_after is None else f"{text}; try again in {retry_after:.2g} s")
+        self.retry_after = retry_after
 
 
 class WorkerLost(PoolError):
@@ -85,6 +95,15 @@ class WorkerLost(PoolError):
 
     blame = "the worker"
     retryable = True
+
+
+class Quarantined(PoolError):
+    """The job killed every worker that it was given to, the last one while nothing else ran there.
+
+    It is not tried again. The pool keeps its inputs in its state folder, for `pool submit --replay`.
+    """
+
+    blame = "the job"
 
 
 class PoolUnreachable(PoolError):
@@ -112,15 +131,17 @@ _BY_FAULT: dict[Fault, type[PoolError]] = {
     Fault.MODEL_FAILED: ModelFailed,
     Fault.OUT_OF_MEMORY: OutOfMemory,
     Fault.DEADLINE_EXCEEDED: DeadlineExceeded,
-    Fault.OVERLOADED: Overloaded,
     Fault.WORKER_LOST: WorkerLost,
+    Fault.QUARANTINED: Quarantined,
     Fault.STATEFUL_WORKER_LOST: WorkerLost,
     Fault.POOL_STOPPING: PoolUnreachable,
 }
 
 
-def from_fault(fault: Fault, text: str) -> PoolError:
+def from_fault(fault: Fault, text: str, retry_after_s: float | None = None) -> PoolError:
     """The exception for a fault that came over the wire."""
+    if fault is Fault.OVERLOADED:
+        return Overloaded(text, retry_after_s)
     error = _BY_FAULT[fault](text)
     if fault is Fault.STATEFUL_WORKER_LOST:
         error.retryable = False

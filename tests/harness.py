@@ -70,7 +70,9 @@ class PoolProcess:
         self.config = self.folder / "config.toml"
         self.config.write_text(config.replace("@endpoint@", self.endpoint))
         self.log = self.folder / "log"
-        self._environ = {**os.environ, **(environ or {})}
+        # What a pool may leave behind goes where a test can look at it, and not into the home of who runs the tests.
+        self.state = Path(tempfile.mkdtemp(prefix="pt-state-"))
+        self._environ = {**os.environ, "XDG_STATE_HOME": str(self.state), **(environ or {})}
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> "PoolProcess":
@@ -149,6 +151,7 @@ def pool_process(config: str, environ: Mapping[str, str] | None = None) -> Itera
         if pool.running.poll() is None:
             assert pool.stop() == 0, pool.text()
         shutil.rmtree(pool.folder)  # kept where something failed
+        shutil.rmtree(pool.state)
     finally:
         pool.kill()
 

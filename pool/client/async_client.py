@@ -27,9 +27,25 @@ class AsyncClient:
         signature: str | None = None,
         outputs: Sequence[str] | None = None,
         timeout: float | None = None,
+        priority: int = 0,
+        device: str | int | None = None,
+        block: bool = False,
     ) -> "dict[str, np.ndarray[Any, Any]]":
-        """The result of one job; raises what `Client.submit`'s future would."""
-        future = self._client.submit(model, inputs, signature=signature, outputs=outputs, timeout=timeout)
+        """The result of one job; raises what `Client.submit`'s future would.
+
+        `block`: the task waits for room in the pool, where it would get `Overloaded` otherwise. Neither blocks the
+        event loop: the job waits in the client's I/O thread.
+        """
+        future = self._client._start(
+            model,
+            inputs,
+            signature=signature,
+            outputs=outputs,
+            timeout=timeout,
+            priority=priority,
+            device=device,
+            patient=block,
+        )
         return await asyncio.wrap_future(future)
 
     async def status(self) -> dict[str, Any]:
@@ -37,6 +53,9 @@ class AsyncClient:
 
     async def models(self) -> list[dict[str, Any]]:
         return await asyncio.to_thread(self._client.models)
+
+    async def explain(self, job: int | None = None) -> dict[str, Any]:
+        return await asyncio.to_thread(self._client.explain, job)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._client.close)

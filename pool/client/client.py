@@ -4,6 +4,7 @@ import atexit
 import logging
 import os
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,14 +16,15 @@ if TYPE_CHECKING:
 
 from pool.client.connection import Connection
 from pool.client.futures import JobFuture
+from pool.client.request import request_for
+from pool.client.scatter import Replicas
 from pool.client.trust import check_folder
 from pool.endpoint import default_endpoint
-from pool.errors import InvalidInput, PoolError
+from pool.errors import PoolError
 
 __all__ = ["Client"]
 
 ASK_TIMEOUT_S = 10.0
-LONGEST_TIMEOUT_S = 1e8  # three years
 CLOSED = "this client is closed"
 
 log = logging.getLogger("pool.client")
@@ -31,7 +33,7 @@ _live: "weakref.WeakSet[Client]" = weakref.WeakSet()
 _before_fork: list[Connection] = []  # never freed: their sockets are the parent's
 
 
-class Client:
+class Client(Replicas):
     """Submits jobs to a pool. Connects at the first use, and again after the pool was gone. Safe for many threads.
 
     Used after `fork`, it makes a connection of its own; jobs submitted before are the parent's and fail in the child.
@@ -58,28 +60,35 @@ class Client:
         signature: str | None = None,
         outputs: Sequence[str] | None = None,
         timeout: float | None = None,
+        priority: int = 0,
+        device: str | int | None = None,
+        block: bool = False,
     ) -> JobFuture:
-        """One job; never blocks, and never raises what the future can say.
+        """One job; never raises what the future can say, and never blocks unless `block` asks for it.
 
         `inputs` maps the signature's input names to arrays, Python numbers, strings or nested lists of them; with one
         input it may be that input alone. The arrays are copied before this returns. `signature` is
         `serving_default` by default, or the only one. `outputs` are the names to return, all by default. `timeout` is
-        in seconds, the pool's `default_timeout` by default. Errors, all from `pool.errors`, are the future's; only a
-        client that is closed raises `PoolError` itself.
-        """
-        from pool.client.payload import encode_call  # numpy comes with the first tensor
+        in seconds, the pool's `default_timeout` by default. `priority`: from -100 to 100, higher first. `device`: only
+        there, by a name that `pool status` shows, such as "gpu:0", "cpu:1", a uuid or "slot:3"; 0 means "0". Errors,
+        all from `pool.errors`, are the future's; only a client that is closed raises `PoolError` itself.
 
-        if self._closed:
-            raise PoolError(CLOSED)
-        try:
-            _check_timeout(timeout)
-            payload = encode_call(model, inputs, signature, outputs)
-            connection = self._connected()
-        except PoolError as error:
-            refused = JobFuture()
-            refused.finish(error)
-            return refused
-        return connection.submit(model, timeout, payload)
+        `block`: a pool that is overloaded, and this client's credit when it is used up, slow the caller down instead of
+        failing the job. This waits, while the job's time lasts, until the job is sent; one that the pool has no room
+        for is sent again when there may be, and meanwhile no other blocking job of its model leaves. `Overloaded` then
+        means that there was no room in all its time. In a done-callback `block` raises `PoolError`.
+        """
+        return self._start(
+            model,
+            inputs,
+            signature=signature,
+            outputs=outputs,
+            timeout=timeout,
+            priority=priority,
+            device=device,
+            patient=block,
+            wait=block,
+        )
 
     def run(
         self,
@@ -89,9 +98,21 @@ class Client:
         signature: str | None = None,
         outputs: Sequence[str] | None = None,
         timeout: float | None = None,
+        priority: int = 0,
+        device: str | int | None = None,
+        block: bool = False,
     ) -> "dict[str, np.ndarray[Any, Any]]":
         """`submit(…).result()`"""
-        return self.submit(model, inputs, signature=signature, outputs=outputs, timeout=timeout).result()
+        return self.submit(
+            model,
+            inputs,
+            signature=signature,
+            outputs=outputs,
+            timeout=timeout,
+            priority=priority,
+            device=device,
+            block=block,
+        ).result()
 
     def map(
         self,
@@ -102,17 +123,30 @@ class Client:
         signature: str | None = None,
         outputs: Sequence[str] | None = None,
         timeout: float | None = None,
+        priority: int = 0,
+        device: str | int | None = None,
     ) -> "Iterator[dict[str, np.ndarray[Any, Any]]]":
         """The results in the order of the inputs, of which at most `in_flight` are read ahead.
 
-        Raises the first failed job's error in its turn. What is in flight when the iterator is closed is cancelled.
+        A pool that is overloaded slows it down: it submits with `block`. Raises the first failed job's error in its
+        turn. What is in flight when the iterator is closed is cancelled.
         """
         if in_flight < 1:
             raise ValueError(f"in_flight is {in_flight}, give a positive number")
         waiting: deque[JobFuture] = deque()
         try:
             for item in inputs:
-                waiting.append(self.submit(model, item, signature=signature, outputs=outputs, timeout=timeout))
+                future = self.submit(
+                    model,
+                    item,
+                    signature=signature,
+                    outputs=outputs,
+                    timeout=timeout,
+                    priority=priority,
+                    device=device,
+                    block=True,
+                )
+                waiting.append(future)
                 if len(waiting) >= in_flight:
                     yield waiting.popleft().result()
             while waiting:
@@ -120,6 +154,59 @@ class Client:
         finally:
             for future in waiting:
                 future.cancel()
+
+    def _start(
+        self,
+        model: str,
+        inputs: object,
+        *,
+        signature: str | None,
+        outputs: Sequence[str] | None,
+        timeout: float | None,
+        priority: int,
+        device: str | int | None,
+        patient: bool,
+        wait: bool = False,
+    ) -> JobFuture:
+        """`submit`, in which a `patient` job waits for room, and the caller with it only where `wait` says so."""
+        from pool.client.payload import encode_call  # numpy comes with the first tensor
+
+        began = time.monotonic()
+        if self._closed:
+            raise PoolError(CLOSED)
+        try:
+            request = request_for(model, signature, outputs, timeout, priority, device)
+            rows, payload = encode_call(model, inputs)
+            connection = self._connected()
+        except PoolError as error:
+            return _refused(error)
+        return connection.submit(request, rows, payload, began, patient=patient, wait=wait)
+
+    def submit_payload(
+        self,
+        model: str,
+        *,
+        signature: str | None,
+        outputs: Sequence[str] | None,
+        rows: int | None,
+        payload: Sequence[bytes],
+        timeout: float | None = None,
+        priority: int = 0,
+        device: str | int | None = None,
+    ) -> JobFuture:
+        """`submit` of inputs that are encoded already, such as those of a quarantined job (`pool.quarantine.load`)."""
+        began = time.monotonic()
+        try:
+            request = request_for(model, signature, outputs, timeout, priority, device)
+            connection = self._connected()
+        except PoolError as error:
+            return _refused(error)
+        return connection.submit(request, rows, payload, began)
+
+    def _check_thread(self) -> None:
+        """Raises `PoolError` where waiting for an answer would wait for ever."""
+        if (connection := self._connection) is not None:
+            connection.check_thread()
 
     # --- questions ----------------------------------------------------------------------------------------------
 
@@ -131,12 +218,20 @@ class Client:
         """What `pool models --json` prints: each model with its signatures."""
         return self._ask("models")  # type: ignore[no-any-return]
 
+    def explain(self, job: int | None = None) -> dict[str, Any]:
+        """A recent job's story, as `pool explain --json` prints it; `job` is its `future.timeline.job`.
+
+        Without one, {"jobs": …}: the recent jobs, newest first. Raises `PoolError` for a job that the pool does not
+        remember.
+        """
+        return self._ask("explain", "" if job is None else str(job))  # type: ignore[no-any-return]
+
     def stop(self) -> None:
         """Asks the pool to finish what it holds and stop; returns when it has begun to. From the local machine only."""
         self._ask("stop")
 
-    def _ask(self, what: str) -> Any:
-        return self._connected().ask(what, ASK_TIMEOUT_S + self._connect_timeout_s)
+    def _ask(self, what: str, about: str = "") -> Any:
+        return self._connected().ask(what, about, ASK_TIMEOUT_S + self._connect_timeout_s)
 
     # --- life ---------------------------------------------------------------------------------------------------
 
@@ -180,12 +275,10 @@ class Client:
             self._connection = None
 
 
-def _check_timeout(timeout: object) -> None:
-    if timeout is None:
-        return
-    number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
-    if not number or not 0 <= timeout <= LONGEST_TIMEOUT_S:  # type: ignore[operator]  # not before it is a number
-        raise InvalidInput(f"timeout is {timeout!r:.40}; give seconds, from 0 to {LONGEST_TIMEOUT_S:g}, or None")
+def _refused(error: PoolError) -> JobFuture:
+    future = JobFuture()
+    future.finish(error)
+    return future
 
 
 def _after_fork_in_child() -> None:

@@ -2,7 +2,8 @@
 
     caller's threads ── submit ──► outbox ──► I/O thread ── SUBMIT ──► pool
                                                  │  ◄──── RESULT, FAILURE
-    future.result() ◄────────── finish ──────────┘  a timer a job, pings while jobs are out (`Pulse`)
+    future.result() ◄────────── finish ──────────┘  a timer a job, pings while jobs are out (`Pulse`),
+                                                    patient jobs wait for room (`Backpressure`)
 
 It is used until it is lost, and then replaced by a new one: each job of a lost connection ends in `PoolUnreachable`.
 The thread holds the connection, not the client: a client that was dropped leaves it to end with its last answer.
@@ -21,6 +22,7 @@ import zmq
 from pool.client.dialogue import Dialogue
 from pool.client.futures import JobFuture, PoolFuture
 from pool.client.outstanding import Job
+from pool.client.request import Request
 from pool.client.waker import Waker
 from pool.errors import PoolError, PoolUnreachable
 from pool.wire import client_messages as wire
@@ -29,6 +31,7 @@ from pool.wire.message import Message
 __all__ = ["Connection"]
 
 JOIN_S = 2.0
+LOOK_S = 1.0  # how often a caller that waits for room looks by itself: in a forked child nobody tells it
 
 
 class Connection:
@@ -61,22 +64,50 @@ class Connection:
     def lost(self) -> bool:
         return self._lost is not None
 
-    def submit(self, model: str, timeout_s: float | None, payload: Sequence[bytes]) -> JobFuture:
+    def submit(
+        self,
+        request: Request,
+        rows: int | None,
+        payload: Sequence[bytes],
+        began: float,
+        *,
+        patient: bool = False,
+        wait: bool = False,
+    ) -> JobFuture:
+        """`began`: the instant of the caller's `submit`.
+
+        A `patient` job waits for room in the pool while its time lasts; with `wait`, so does the caller: until the job
+        is sent or has ended. In the I/O thread that is a `PoolError`.
+        """
+        if wait:
+            self.check_thread()
         number = next(self._numbers)
         future = JobFuture(lambda: self._post(wire.Cancel(number)), self._thread)
         size = sum(map(len, payload))
-        job = Job(future, wire.Submit(number, model, timeout_s), payload, size, time.monotonic())
+        job = Job(future, number, request, rows, payload, size, began, time.monotonic(), patient)
+        if wait:
+            job.on_its_way = threading.Event()
         if not self._post(job):
             future.finish(self._ended())
+        if job.on_its_way is not None:
+            _wait_for(job.on_its_way, future)
         return future
 
-    def ask(self, what: str, timeout_s: float) -> Any:
+    def check_thread(self) -> None:
+        """Raises `PoolError` in the I/O thread, which runs the done-callbacks and must not wait for itself."""
+        if threading.current_thread() is self._thread:
+            raise PoolError(
+                "waiting for room in the pool in one of this client's done-callbacks would wait for ever:"
+                " submit without `block` there"
+            )
+
+    def ask(self, what: str, about: str, timeout_s: float) -> Any:
         """Waits for the answer to one question; raises `PoolUnreachable` when it does not come in time."""
         future: PoolFuture[Any] = PoolFuture(self._thread)
         request = next(self._numbers)
         self._requests[request] = future
         try:
-            if not self._post(wire.Ask(request, what)):
+            if not self._post(wire.Ask(request, what, about)):
                 raise self._ended()
             return future.result(timeout_s)
         except TimeoutError:
@@ -149,3 +180,14 @@ class Connection:
             if (question := self._requests.pop(request, None)) is not None:
                 question.set_exception(error)
         self._waker.close()
+
+
+def _wait_for(on_its_way: threading.Event, future: JobFuture) -> None:
+    """Until the job is sent or has ended, which it does in bounded time."""
+    future.add_done_callback(lambda _: on_its_way.set())
+    try:
+        while not on_its_way.wait(LOOK_S) and not future.done():
+            pass
+    except BaseException:  # KeyboardInterrupt: nobody will have the future
+        future.cancel()
+        raise

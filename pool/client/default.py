@@ -20,13 +20,25 @@ def submit(
     signature: str | None = None,
     outputs: Sequence[str] | None = None,
     timeout: float | None = None,
+    priority: int = 0,
+    device: str | int | None = None,
+    block: bool = False,
 ) -> JobFuture:
     """`Client.submit` of this process's default client, which speaks to the local pool's default endpoint."""
     global _client  # one a process, made at the first use
     with _lock:
         if _client is None:
             _client = Client()
-    return _client.submit(model, inputs, signature=signature, outputs=outputs, timeout=timeout)
+    return _client.submit(
+        model,
+        inputs,
+        signature=signature,
+        outputs=outputs,
+        timeout=timeout,
+        priority=priority,
+        device=device,
+        block=block,
+    )
 
 
 def _after_fork_in_child() -> None:

@@ -8,26 +8,18 @@ from typing import Any
 import msgpack
 import zmq
 
+from pool.client.dispatch import Dispatch
 from pool.client.futures import PoolFuture
 from pool.client.outstanding import Job, Outstanding
 from pool.client.pulse import SILENCE_S, Pulse
 from pool.client.waker import Waker
-from pool.errors import (
-    DeadlineExceeded,
-    Incompatible,
-    InvalidInput,
-    Overloaded,
-    PoolError,
-    PoolUnreachable,
-    from_fault,
-)
+from pool.errors import Incompatible, PoolError, PoolUnreachable
 from pool.wire import client_messages as wire
 from pool.wire.frames import NO_INSTANCE, BadFrame, OtherVersion, decode, encode
 from pool.wire.message import Message
 
 __all__ = ["Dialogue"]
 
-LATE_S = 2.0  # the pool answers at the deadline; after this much more the client does it itself
 RECEIVE_BURST = 100  # answers taken before pings, cancellations and new jobs get their turn
 
 
@@ -45,6 +37,7 @@ class Dialogue:
     ) -> None:
         """`outbox` and `requests` are filled by other threads, which then wake this one by the `waker`."""
         self.jobs = Outstanding()
+        self._dispatch = Dispatch(endpoint, self.jobs, self._send)
         self.released = False  # nobody will submit any more: the talk ends with the last answer
         self._endpoint = endpoint
         self._connect_timeout_s = connect_timeout_s
@@ -53,8 +46,8 @@ class Dialogue:
         self._requests = requests
         self._waker = waker
         self._instance = NO_INSTANCE
-        self._opened: wire.Opened | None = None
-        self._held: list[Job | wire.Ask] = []
+        self._opened = False
+        self._held: list[wire.Ask] = []
         self._closing = False
 
     def talk(self, dealer: "zmq.Socket[bytes]", monitor: "zmq.Socket[bytes]") -> None:
@@ -94,8 +87,9 @@ class Dialogue:
                 raise PoolUnreachable(f"the pool at {self._endpoint} went away before it answered")
             self._take_outbox()
             self._keep_time(time.monotonic())
+            self._dispatch.send_patient()
 
-        if self._opened is not None:
+        if self._opened:
             self._send(wire.Close())
 
     def _is_done(self) -> bool:
@@ -104,9 +98,9 @@ class Dialogue:
 
     def _wait_s(self, now: float) -> float:
         wait = 3600.0
-        if (instant := self.jobs.next_instant()) is not None:
+        if (instant := self._dispatch.next_instant()) is not None:
             wait = instant - now
-        if self._opened is None:
+        if not self._opened:
             wait = min(wait, self._began + self._connect_timeout_s - now)
         elif self.jobs or self._requests:
             wait = min(wait, self._pulse.next_ping() - now)
@@ -116,9 +110,8 @@ class Dialogue:
         self._began += self._pulse.overslept(now)
         if now < self._pulse.judge_from:
             return
-        for job in self.jobs.take_late(now):
-            job.future.finish(DeadlineExceeded(self._late(job, now)))
-        if self._opened is None:
+        self._dispatch.end_late(now)
+        if not self._opened:
             if now - self._began >= self._connect_timeout_s:
                 raise PoolUnreachable(
                     f"no pool answers at {self._endpoint} (waited {self._connect_timeout_s:g} s);"
@@ -131,10 +124,6 @@ class Dialogue:
                 self._send(wire.Ping())
                 self._pulse.pinged(now)
 
-    def _late(self, job: Job, now: float) -> str:
-        waited = f"within {now - job.submitted:.1f} s"
-        return f"the pool did not answer {waited}" if job.sent else f"no pool was found at {self._endpoint} {waited}"
-
     # --- out ----------------------------------------------------------------------------------------------------
 
     def _take_outbox(self) -> None:
@@ -145,56 +134,17 @@ class Dialogue:
             self._outbox.popleft()
             match item:
                 case Job():
-                    if self._opened is not None:
-                        self._send_job(item, self._opened)
-                    else:
-                        self._hold(item)
-                case wire.Cancel(number):
-                    job = self.jobs.take(number)
-                    if job is not None and job.sent:
-                        self._send(item)
+                    self._dispatch.send(item)
+                case wire.Cancel():
+                    self._dispatch.cancel(item)
                 case wire.Close():
                     self._closing = True
                     return
                 case wire.Ask():
-                    if self._opened is not None:
+                    if self._opened:
                         self._send(item)
                     else:
                         self._held.append(item)
-
-    def _hold(self, job: Job) -> None:
-        """Until there is a connection; the job's time runs meanwhile."""
-        self._held.append(job)
-        if job.message.timeout_s is not None:
-            self.jobs.wait_until(job, job.submitted + job.message.timeout_s)
-
-    def _release_held(self, opened: wire.Opened) -> None:
-        held, self._held = self._held, []
-        for item in held:
-            if isinstance(item, wire.Ask):
-                if item.request in self._requests:
-                    self._send(item)
-            elif item in self.jobs:
-                self._send_job(item, opened)
-
-    def _send_job(self, job: Job, opened: wire.Opened) -> None:
-        number, model = job.message.job, job.message.model
-        if job.size_bytes > opened.credit_bytes:
-            self.jobs.take(number)
-            size = f"this job has {job.size_bytes} bytes, and the pool takes {opened.credit_bytes} from one client"
-            job.future.finish(InvalidInput(f"{size}; it can be sent in pieces, or [queue] max_bytes be raised"))
-            return
-        if self.jobs.sent_bytes + job.size_bytes > opened.credit_bytes:
-            self.jobs.take(number)
-            lent = f"{self.jobs.sent_bytes} bytes of this client are in the pool, which lends it {opened.credit_bytes}"
-            job.future.finish(Overloaded(f"{lent}; this job has {job.size_bytes}"))
-            return
-        timeout_s = opened.default_timeout_s if job.message.timeout_s is None else job.message.timeout_s
-        now = time.monotonic()
-        left = timeout_s - (now - job.submitted)  # the wait for the connection is the job's too
-        self.jobs.wait_until(job, now + left + LATE_S)
-        self._send(wire.Submit(number, model, max(0.0, left)), job.payload)
-        self.jobs.mark_sent(job)
 
     def _send(self, message: Message, payload: Sequence[bytes] = ()) -> None:
         try:
@@ -227,29 +177,21 @@ class Dialogue:
             raise Incompatible(f"what answers at {self._endpoint} is not this release's pool: {error}") from None
         match envelope.message:
             case wire.Opened() as opened:
-                self._instance, self._opened = envelope.instance, opened
-                self._release_held(opened)
-            case wire.Result(number):
-                if (job := self.jobs.take(number)) is not None:
-                    self._finish(job, envelope.payload)
-            case wire.Failure(number, fault, text):
-                if (job := self.jobs.take(number)) is not None:
-                    job.future.finish(from_fault(fault, text))
+                self._instance, self._opened = envelope.instance, True
+                self._dispatch.open(opened)
+                held, self._held = self._held, []
+                for question in held:
+                    if question.request in self._requests:
+                        self._send(question)
+            case wire.Result() as result:
+                self._dispatch.finish(result, envelope.payload)
+            case wire.Failure() as failure:
+                self._dispatch.fail(failure)
             case wire.Answer(request, refusal):
                 self._answered(request, refusal, envelope.payload)
             case wire.Refusal(text):
                 # Of this protocol's version, so it is about this connection alone, and another one may do better.
                 raise PoolUnreachable(f"the pool at {self._endpoint} gave this client up: {text}")
-
-    def _finish(self, job: Job, payload: Sequence[zmq.Frame]) -> None:
-        from pool.client.payload import decode_answer  # numpy comes with the first tensor
-
-        try:
-            arrays = decode_answer(payload)
-        except BadFrame as error:
-            job.future.finish(Incompatible(f"the answer cannot be read: {error}"))
-        else:
-            job.future.finish(arrays)
 
     def _answered(self, request: int, error: str | None, payload: Sequence[zmq.Frame]) -> None:
         future = self._requests.pop(request, None)

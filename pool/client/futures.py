@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     import numpy as np
 
+    from pool.client.timeline import JobTimeline
+
 from pool.errors import PoolError
 
 __all__ = ["JobFuture", "PoolFuture"]
@@ -27,17 +29,20 @@ class PoolFuture(Future[T]):
         self._io_thread = io_thread
 
     def result(self, timeout: float | None = None) -> T:
-        """As a `Future`'s. In a done-callback it raises `PoolError` instead of waiting: see `_check_thread`."""
-        self._check_thread()
+        """As a `Future`'s. In a done-callback it raises `PoolError` instead of waiting: see `check_thread`."""
+        self.check_thread()
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """As a `Future`'s. In a done-callback it raises `PoolError` instead of waiting: see `_check_thread`."""
-        self._check_thread()
+        """As a `Future`'s. In a done-callback it raises `PoolError` instead of waiting: see `check_thread`."""
+        self.check_thread()
         return super().exception(timeout)
 
-    def _check_thread(self) -> None:
-        """Done-callbacks run in the I/O thread; a wait there for an answer that it has to receive never ends."""
+    def check_thread(self) -> None:
+        """Raises `PoolError` in the I/O thread: a wait there for an answer that it has to receive never ends.
+
+        That is the thread in which done-callbacks run.
+        """
         if threading.current_thread() is self._io_thread and not self.done():
             raise PoolError(
                 "waiting for this client's answer in one of its done-callbacks would wait for ever:"
@@ -51,12 +56,15 @@ class JobFuture(PoolFuture["dict[str, np.ndarray[Any, Any]]"]):
     It ends in bounded time, in a result or a `PoolError`, whatever dies. It is never "running": `cancel()` succeeds
     until the answer is there. A cancelled job that has not started never will; the answer of one that has is dropped.
     Done-callbacks run in the client's I/O thread: they should be short, and may submit but not wait.
+
+    `timeline` says where the time went: None until there is a result, and for ever where there is none.
     """
 
     def __init__(
         self, on_cancel: Callable[[], object] | None = None, io_thread: threading.Thread | None = None
     ) -> None:
         super().__init__(io_thread)
+        self.timeline: JobTimeline | None = None
         self._on_cancel = on_cancel
 
     def cancel(self) -> bool:
@@ -73,12 +81,15 @@ class JobFuture(PoolFuture["dict[str, np.ndarray[Any, Any]]"]):
                 self._on_cancel()
         return cancelled
 
-    def finish(self, result: "dict[str, np.ndarray[Any, Any]] | PoolError") -> None:
+    def finish(
+        self, result: "dict[str, np.ndarray[Any, Any]] | PoolError", timeline: "JobTimeline | None" = None
+    ) -> None:
         """Ends the future, unless the caller has cancelled it. Raises nothing, whatever its done-callbacks raise."""
         with self._condition:
             if self._state != PENDING:
                 return
             self.set_running_or_notify_cancel()
+        self.timeline = timeline
         try:
             if isinstance(result, PoolError):
                 self.set_exception(result)

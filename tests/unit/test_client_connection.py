@@ -6,54 +6,19 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
-import zmq
+from fake_pool import FakePool, Serving
 
 from pool import Client, errors
 from pool.client import connection, pulse
 from pool.client.connection import Connection
+from pool.client.request import Request
 from pool.wire import client_messages as wire
-from pool.wire.frames import NO_INSTANCE, decode, encode
-from pool.wire.message import Message
+from pool.wire.timeline import Timeline
 
-INSTANCE = b"i" * len(NO_INSTANCE)
-
-
-class FakePool:
-    """The pool's side of the socket; `expect` is its loop."""
-
-    def __init__(self, folder: Path) -> None:
-        self.endpoint = f"ipc://{folder}/p.sock"
-        self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.ROUTER)
-        self._socket.linger = 0
-        self._socket.bind(self.endpoint)
-        self.client = b""
-
-    def next(self, timeout_s: float = 5.0) -> Any:
-        """The next message, or None."""
-        if not self._socket.poll(int(timeout_s * 1000)):
-            return None
-        frames = self._socket.recv_multipart(copy=False)
-        self.client = frames[0].bytes
-        return decode(wire.CLIENT_MESSAGES, frames[1].bytes, frames[2].buffer, frames[3:]).message
-
-    def expect(self, kind: type[Message]) -> Any:
-        while not isinstance(message := self.next(), kind):
-            assert message is not None, f"no {kind.__name__} came"
-        return message
-
-    def send(self, message: Message) -> None:
-        self._socket.send_multipart([self.client, *encode(message, INSTANCE)])
-
-    def open(self, credit_bytes: int = 1 << 20) -> None:
-        self.expect(wire.Open)
-        self.send(wire.Opened("test", credit_bytes, 60.0))
-
-    def close(self) -> None:
-        self._context.destroy(linger=0)
+REQUEST = Request("echo", timeout_s=60.0)
 
 
 @pytest.fixture
@@ -66,7 +31,7 @@ def fake(tmp_path: Path) -> Iterator[FakePool]:
 def test_a_client_that_only_listens_pings(fake: FakePool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pulse, "PING_S", 0.1)
     link = Connection(fake.endpoint, 5.0)
-    link.submit("echo", 60.0, [b"call"])
+    link.submit(REQUEST, None, [b"call"], time.monotonic())
     fake.open()
     fake.expect(wire.Submit)
     pings = 0
@@ -82,7 +47,7 @@ def test_an_unanswered_ping_ends_it(fake: FakePool, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(pulse, "PING_S", 0.05)
     monkeypatch.setattr(pulse, "SILENCE_S", 0.3)
     link = Connection(fake.endpoint, 5.0)
-    future = link.submit("echo", 60.0, [b"call"])
+    future = link.submit(REQUEST, None, [b"call"], time.monotonic())
     fake.open()
     with pytest.raises(errors.PoolUnreachable, match="no sign of life"):
         future.result(5)
@@ -90,9 +55,9 @@ def test_an_unanswered_ping_ends_it(fake: FakePool, monkeypatch: pytest.MonkeyPa
 
 def test_a_job_that_never_fits_is_not_worth_a_retry(fake: FakePool) -> None:
     link = Connection(fake.endpoint, 5.0)
-    first = link.submit("echo", 60.0, [b"x" * 60])
-    large = link.submit("echo", 60.0, [b"x" * 101])
-    second = link.submit("echo", 60.0, [b"x" * 60])
+    first = link.submit(REQUEST, None, [b"x" * 60], time.monotonic())
+    large = link.submit(REQUEST, None, [b"x" * 101], time.monotonic())
+    second = link.submit(REQUEST, None, [b"x" * 60], time.monotonic())
     fake.open(credit_bytes=100)
     with pytest.raises(errors.InvalidInput, match="101 bytes"):
         large.result(5)
@@ -106,7 +71,7 @@ def test_a_job_that_never_fits_is_not_worth_a_retry(fake: FakePool) -> None:
 def test_a_question_without_an_answer_ends_and_is_forgotten(fake: FakePool) -> None:
     link = Connection(fake.endpoint, 5.0)
     with pytest.raises(errors.PoolUnreachable, match="did not answer 'status' within"):
-        link.ask("status", 0.05)
+        link.ask("status", "", 0.05)
     assert not link._requests
     fake.open()
     assert fake.next(0.1) is None  # nobody wants to know any more
@@ -115,12 +80,12 @@ def test_a_question_without_an_answer_ends_and_is_forgotten(fake: FakePool) -> N
 
 def test_a_dropped_connection_ends_with_its_last_answer(fake: FakePool) -> None:
     link = Connection(fake.endpoint, 5.0)
-    future = link.submit("echo", 60.0, [b"call"])
+    future = link.submit(REQUEST, None, [b"call"], time.monotonic())
     link.release()
     fake.open()
     number = fake.expect(wire.Submit).job
     assert not link.lost
-    fake.send(wire.Failure(number, wire.Fault.MODEL_FAILED, "as told"))
+    fake.send(wire.Failure(number, wire.Fault.MODEL_FAILED, "as told", None))
     assert isinstance(future.exception(5), errors.ModelFailed)
     fake.expect(wire.Close)
     link._thread.join(5)
@@ -144,3 +109,68 @@ def test_what_cannot_be_made_is_the_futures_error(tmp_path: Path, monkeypatch: p
         with pytest.raises(errors.PoolUnreachable, match="can't start new thread"):
             client.submit("echo", 1.0).result(0)
     client.close()
+
+
+def test_a_job_says_what_it_was_asked_for(fake: FakePool) -> None:
+    with Client(fake.endpoint) as client:
+        client.submit("m", {"x": [[1.0], [2.0]]}, signature="s", outputs=["y"], timeout=5, priority=-7, device=1)
+        fake.open()
+        submit = fake.expect(wire.Submit)
+        assert (submit.model, submit.signature, submit.outputs, submit.rows) == ("m", "s", ("y",), 2)
+        assert (submit.priority, submit.device) == (-7, "1")
+        assert 0 < submit.timeout_s <= 5
+        assert fake.inputs(submit)["x"].tolist() == [[1.0], [2.0]]
+
+
+def test_an_answer_in_pieces_is_joined_and_tells_its_timeline(fake: FakePool) -> None:
+    with Client(fake.endpoint) as client:
+        began = time.monotonic()
+        future = client.submit("m", np.zeros(5))
+        fake.open()
+        job = fake.expect(wire.Submit).job
+        assert future.timeline is None
+        told = Timeline(99, 1e-6, 2e-6, 3e-6, 4e-6, 5e-6, rows=5, batch_rows=8, slot=3, device="gpu:1", attempts=2)
+        fake.answer(job, {"y": np.arange(3)}, {"y": np.arange(3, 5)}, timeline=told)
+        assert future.result(5)["y"].tolist() == [0, 1, 2, 3, 4]
+        wall_s = time.monotonic() - began
+        timeline = future.timeline
+        assert timeline is not None
+        assert sum(seconds for _, seconds in timeline.segments()) == pytest.approx(timeline.wall_s, abs=1e-9)
+        assert 0 < timeline.wall_s <= wall_s
+        assert min(seconds for _, seconds in timeline.segments()) > 0
+        assert (timeline.job, timeline.rows, timeline.batch_rows, timeline.slot) == (99, 5, 8, 3)
+        assert (timeline.device, timeline.attempts, timeline.run_s) == ("gpu:1", 2, 4e-6)
+
+
+def test_pieces_that_do_not_fit_are_another_versions(fake: FakePool) -> None:
+    with Client(fake.endpoint) as client:
+        future = client.submit("m", np.zeros(5))
+        fake.open()
+        fake.answer(fake.expect(wire.Submit).job, {"y": np.zeros((3, 2))}, {"y": np.zeros((2, 3))})
+        with pytest.raises(
+            errors.Incompatible, match=r"2 pieces do not belong together: output 'y' is float64 \[3, 2\]"
+        ):
+            future.result(5)
+        assert future.timeline is None
+
+
+def test_a_refusal_says_when_to_come_again(fake: FakePool) -> None:
+    with Client(fake.endpoint) as client:
+        future = client.submit("m", 1.0)
+        fake.open()
+        fake.refuse(fake.expect(wire.Submit).job, 0.25)
+        with pytest.raises(errors.Overloaded, match=r"2 jobs are in the pool; try again in 0.25 s") as caught:
+            future.result(5)
+        assert caught.value.retry_after == 0.25
+        assert future.timeline is None
+
+
+@pytest.mark.parametrize(("job", "about"), [(None, ""), (17, "17")])
+def test_explain_asks_about_a_job(tmp_path: Path, job: int | None, about: str) -> None:
+    pool = Serving(tmp_path, lambda *_: None, {"explain": {"job": 17, "story": []}})
+    try:
+        with Client(pool.endpoint) as client:
+            assert client.explain(job) == {"job": 17, "story": []}
+        assert [(ask.what, ask.about) for ask in pool.asked] == [("explain", about)]
+    finally:
+        pool.close()

@@ -3,11 +3,11 @@
 from pool import errors
 from pool.client.futures import JobFuture
 from pool.client.outstanding import Job, Outstanding
-from pool.wire.client_messages import Submit
+from pool.client.request import Request
 
 
 def job(number: int) -> Job:
-    return Job(JobFuture(), Submit(number, "m", None), (), 10, 0.0)
+    return Job(JobFuture(), number, Request("m"), None, (b"x" * 10,), 10, 0.0, 0.0)
 
 
 def test_instants_do_not_pile_up_behind_one_slow_job() -> None:
@@ -19,7 +19,7 @@ def test_instants_do_not_pile_up_behind_one_slow_job() -> None:
         quick = job(number)
         outstanding.add(quick)
         outstanding.wait_until(quick, 3600.0)
-        outstanding.mark_sent(quick)
+        outstanding.mark_sent(quick, 0.0)
         outstanding.take(number)
     assert len(outstanding) == 1
     assert outstanding.sent_bytes == 0
@@ -48,3 +48,20 @@ def test_a_fork_while_a_job_is_being_finished_ends_it_in_the_child() -> None:
     outstanding.abandon_after_fork(lost)
     assert waiting.future.exception(0) is lost
     assert answered.future.exception(0) is lost
+
+
+def test_the_payload_of_a_patient_job_is_kept_and_its_credit_is_not() -> None:
+    outstanding = Outstanding()
+    patient, other = job(1), job(2)
+    patient.patient = True
+    for each in (patient, other):
+        outstanding.add(each)
+        outstanding.mark_sent(each, 1.0)
+    assert outstanding.sent_bytes == 20
+    assert patient.payload
+    assert not other.payload
+    outstanding.mark_refused(patient, errors.Overloaded("full", 0.5))
+    assert outstanding.sent_bytes == 10
+    assert patient.refusals == 1
+    assert outstanding.take(1) is patient
+    assert outstanding.sent_bytes == 10

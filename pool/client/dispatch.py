@@ -1,0 +1,158 @@
+"""Which jobs of a connection are sent, and when, and how each one's future ends."""
+
+import time
+from collections.abc import Callable, Sequence
+
+import zmq
+
+from pool.client.backpressure import Backpressure
+from pool.client.outstanding import Job, Outstanding
+from pool.client.timeline import JobTimeline
+from pool.errors import DeadlineExceeded, Incompatible, InvalidInput, Overloaded, PoolError, from_fault
+from pool.wire import client_messages as wire
+from pool.wire.frames import BadFrame
+from pool.wire.message import Message
+
+__all__ = ["Dispatch"]
+
+LATE_S = 2.0  # the pool answers at the deadline; after this much more the client does it itself
+
+
+class Dispatch:
+    """Used by the I/O thread alone."""
+
+    def __init__(self, endpoint: str, jobs: Outstanding, send: Callable[[Message, Sequence[bytes]], None]) -> None:
+        self._endpoint = endpoint
+        self._jobs = jobs
+        self._send = send
+        self._opened: wire.Opened | None = None
+        self._held: list[Job] = []
+        self._backpressure = Backpressure()
+
+    def open(self, opened: wire.Opened) -> None:
+        """There is a connection: what was held for it is sent."""
+        self._opened = opened
+        held, self._held = self._held, []
+        for job in held:
+            if job in self._jobs:
+                self.send(job)
+
+    # --- out ----------------------------------------------------------------------------------------------------
+
+    def send(self, job: Job) -> None:
+        """Sends a job that is in the book, or keeps it until it can be, or ends it."""
+        if self._opened is None:
+            self._held.append(job)
+            if job.request.timeout_s is not None:  # its time runs meanwhile
+                self._jobs.wait_until(job, job.submitted + job.request.timeout_s)
+            return
+        credit_bytes = self._opened.credit_bytes
+        if job.size_bytes > credit_bytes:
+            self._jobs.take(job.number)
+            size = f"this job has {job.size_bytes} bytes, and the pool takes {credit_bytes} from one client"
+            job.future.finish(InvalidInput(f"{size}; it can be sent in pieces, or [queue] max_bytes be raised"))
+        elif job.patient:
+            self._backpressure.add(job)
+            self._jobs.wait_until(job, job.submitted + _timeout_s(job, self._opened))
+        elif self._jobs.sent_bytes + job.size_bytes > credit_bytes:
+            self._jobs.take(job.number)
+            lent = f"{self._jobs.sent_bytes} bytes of this client are in the pool, which lends it {credit_bytes}"
+            job.future.finish(Overloaded(f"{lent}; this job has {job.size_bytes}"))
+        else:
+            self._submit(job, self._opened)
+
+    def send_patient(self) -> None:
+        """Sends the patient jobs for which there may be room by now."""
+        if self._opened is None:
+            return
+        free_bytes = self._opened.credit_bytes - self._jobs.sent_bytes
+        for job in self._backpressure.to_send(time.monotonic(), free_bytes):
+            self._backpressure.sent(job)
+            self._submit(job, self._opened)
+
+    def _submit(self, job: Job, opened: wire.Opened) -> None:
+        now = time.monotonic()
+        left = _timeout_s(job, opened) - (now - job.submitted)  # what it has waited until now is the job's time too
+        self._jobs.wait_until(job, now + left + LATE_S)
+        self._send(job.request.submit(job.number, job.rows, max(0.0, left)), job.payload)
+        self._jobs.mark_sent(job, now)
+
+    def cancel(self, cancel: wire.Cancel) -> None:
+        job = self._take(cancel.job)
+        if job is not None and job.sent_at is not None:
+            self._send(cancel, ())
+
+    # --- in -----------------------------------------------------------------------------------------------------
+
+    def finish(self, result: wire.Result, payload: Sequence[zmq.Frame]) -> None:
+        from pool.client.payload import decode_answer  # numpy comes with the first tensor
+
+        job = self._take(result.job)
+        if job is None:
+            return
+        try:
+            arrays = decode_answer(result.pieces, payload)
+        except BadFrame as error:
+            job.future.finish(Incompatible(f"the answer cannot be read: {error}"))
+            return
+        timeline = JobTimeline.measured(
+            result.timeline,
+            encode_s=job.encoded - job.submitted,
+            held_s=0.0 if job.sent_at is None else job.sent_at - job.encoded,
+            wall_s=time.monotonic() - job.submitted,
+        )
+        job.future.finish(arrays, timeline)
+
+    def fail(self, failure: wire.Failure) -> None:
+        """The job's end, or not yet: a patient one that found no room is sent again."""
+        error = from_fault(failure.fault, failure.text, failure.retry_after_s)
+        job = self._jobs.get(failure.job)
+        if job is None:
+            return
+        if job.patient and isinstance(error, Overloaded) and job.sent_at is not None and self._opened is not None:
+            self._jobs.mark_refused(job, error)
+            self._jobs.wait_until(job, job.submitted + _timeout_s(job, self._opened))
+            self._backpressure.refused(job, error.retry_after, time.monotonic())
+        else:
+            self._take(failure.job)
+            job.future.finish(error)
+
+    def _take(self, number: int) -> Job | None:
+        """As `Outstanding.take`."""
+        job = self._jobs.take(number)
+        if job is not None:
+            self._forget(job)
+        return job
+
+    def _forget(self, job: Job) -> None:
+        if job.patient and self._opened is not None:  # before that it was held
+            self._backpressure.ended(job)
+
+    # --- time ---------------------------------------------------------------------------------------------------
+
+    def next_instant(self) -> float | None:
+        """When a job is late, or may be sent by the clock alone."""
+        instants = (self._jobs.next_instant(), self._backpressure.next_instant())
+        return min((instant for instant in instants if instant is not None), default=None)
+
+    def end_late(self, now: float) -> None:
+        for job in self._jobs.take_late(now):
+            self._forget(job)
+            job.future.finish(self._lateness(job, now))
+
+    def _lateness(self, job: Job, now: float) -> PoolError:
+        waited = f"within {now - job.submitted:.1f} s"
+        if job.sent_at is not None:
+            return DeadlineExceeded(f"the pool did not answer {waited}")
+        if self._opened is None:
+            return DeadlineExceeded(f"no pool was found at {self._endpoint} {waited}")
+        if job.last_refusal is None:
+            return Overloaded(f"there was no room for this job {waited}: others of this client are before it")
+        times = "once" if job.refusals == 1 else f"{job.refusals} times"
+        error = Overloaded(f"the pool refused this job {times} {waited}, at last because {job.last_refusal}")
+        error.retry_after = job.last_refusal.retry_after  # which the text says already
+        return error
+
+
+def _timeout_s(job: Job, opened: wire.Opened) -> float:
+    return opened.default_timeout_s if job.request.timeout_s is None else job.request.timeout_s

@@ -1,0 +1,205 @@
+"""One input on all replicas of a model at once: cut into towers, or the same for each."""
+
+import queue
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+if TYPE_CHECKING:
+    import numpy as np
+
+from pool.client.futures import JobFuture
+from pool.errors import InvalidInput, ModelNotFound, WorkerLost
+
+__all__ = ["Replicas", "tower_sizes"]
+
+REDUCTIONS = (None, "concat", "sum", "mean")
+
+
+class Replicas(ABC):
+    """The part of a `Client` that runs something on several workers for one caller, and waits for it."""
+
+    @abstractmethod
+    def models(self) -> list[dict[str, Any]]: ...
+
+    @abstractmethod
+    def _start(
+        self,
+        model: str,
+        inputs: object,
+        *,
+        signature: str | None,
+        outputs: Sequence[str] | None,
+        timeout: float | None,
+        priority: int,
+        device: str | int | None,
+        patient: bool,
+        wait: bool = False,
+    ) -> JobFuture: ...
+
+    @abstractmethod
+    def _check_thread(self) -> None: ...
+
+    @overload
+    def scatter(
+        self,
+        model: str,
+        inputs: object,
+        *,
+        reduce: None = None,
+        towers: int | None = None,
+        signature: str | None = None,
+        outputs: Sequence[str] | None = None,
+        timeout: float | None = None,
+        priority: int = 0,
+    ) -> "list[dict[str, np.ndarray[Any, Any]]]": ...
+
+    @overload
+    def scatter(
+        self,
+        model: str,
+        inputs: object,
+        *,
+        reduce: Literal["concat", "sum", "mean"],
+        towers: int | None = None,
+        signature: str | None = None,
+        outputs: Sequence[str] | None = None,
+        timeout: float | None = None,
+        priority: int = 0,
+    ) -> "dict[str, np.ndarray[Any, Any]]": ...
+
+    def scatter(
+        self,
+        model: str,
+        inputs: object,
+        *,
+        reduce: Literal["concat", "sum", "mean"] | None = None,
+        towers: int | None = None,
+        signature: str | None = None,
+        outputs: Sequence[str] | None = None,
+        timeout: float | None = None,
+        priority: int = 0,
+    ) -> "dict[str, np.ndarray[Any, Any]] | list[dict[str, np.ndarray[Any, Any]]]":
+        """Cuts the inputs along axis 0 into towers, runs them side by side, waits for all, and combines the answers.
+
+        There is a tower for each replica that is READY, or `towers` of them; their rows differ by one at most. They
+        are not pinned, so a replica that is busy or dies holds up none. Under overload they wait for room while their
+        time lasts, as with `submit(block=True)`. If one fails, the others are cancelled and its error is raised.
+
+        `reduce`: None gives the answers in the order of the input; "concat" joins each output along axis 0; "sum" and
+        "mean" add each output up, element by element, in an order that does not depend on who answers first. "mean" is
+        weighted by the towers' rows: of outputs that are means over their rows, such as the gradients of a mean loss,
+        it is the mean over the whole input, also where the rows do not divide evenly. Floating dtypes are added in
+        float32 at least, integers have no "mean", strings and booleans neither.
+
+        Raises the `pool.errors` of `Client.submit`; `InvalidInput` too for inputs without a common axis 0, and for
+        outputs that cannot be combined so.
+        """
+        from pool.client.payload import concatenated, to_inputs  # numpy comes with the first tensor
+        from pool.client.reduce import Reduction
+
+        if reduce not in REDUCTIONS:
+            raise InvalidInput(f'reduce is {reduce!r:.40}; give None, "concat", "sum" or "mean"')
+        if towers is not None and (isinstance(towers, bool) or not isinstance(towers, int) or towers < 1):
+            raise InvalidInput(f"towers is {towers!r:.40}; give a positive integer, or None for one a replica")
+        self._check_thread()
+        whole = to_inputs(model, inputs)
+        if whole.rows is None:
+            raise InvalidInput(f"model {model}: scatter cuts along axis 0, which all inputs must have in common")
+        sizes = tower_sizes(whole.rows, towers or max(1, len(self._ready_slots(model))))
+        jobs = []
+        start = 0
+        for size in sizes:
+            jobs.append(
+                self._start(
+                    model,
+                    whole.cut(start, start + size),
+                    signature=signature,
+                    outputs=outputs,
+                    timeout=timeout,
+                    priority=priority,
+                    device=None,
+                    patient=True,
+                )
+            )
+            start += size
+        if reduce == "sum" or reduce == "mean":
+            reduction = Reduction(reduce, sizes)
+            _gather(jobs, reduction.add)
+            return reduction.result()
+        by_tower: dict[int, dict[str, np.ndarray[Any, Any]]] = {}
+        _gather(jobs, by_tower.__setitem__)
+        answers = [by_tower[tower] for tower in range(len(jobs))]
+        if reduce is None:
+            return answers
+        try:
+            return concatenated(answers)
+        except ValueError as error:
+            raise InvalidInput(f'model {model}: reduce="concat" cannot join its answers: {error}') from None
+
+    def broadcast(
+        self,
+        model: str,
+        inputs: object,
+        *,
+        signature: str | None = None,
+        outputs: Sequence[str] | None = None,
+        timeout: float | None = None,
+        priority: int = 0,
+    ) -> "dict[int, dict[str, np.ndarray[Any, Any]]]":
+        """Runs the same input once on each replica that is READY, waits for all: the answers by slot number.
+
+        Raises as `scatter` does, `WorkerLost` where no replica is READY. A replica that dies meanwhile fails it: what
+        is pinned to it runs nowhere else.
+        """
+        from pool.client.payload import to_inputs  # numpy comes with the first tensor
+
+        self._check_thread()
+        whole = to_inputs(model, inputs)
+        slots = self._ready_slots(model)
+        if not slots:
+            raise WorkerLost(f"model {model}: no worker that holds it is READY")
+        jobs = [
+            self._start(
+                model,
+                whole,
+                signature=signature,
+                outputs=outputs,
+                timeout=timeout,
+                priority=priority,
+                device=f"slot:{slot}",
+                patient=True,
+            )
+            for slot in slots
+        ]
+        answers: dict[int, dict[str, np.ndarray[Any, Any]]] = {}
+        _gather(jobs, answers.__setitem__)
+        return {slot: answers[number] for number, slot in enumerate(slots)}
+
+    def _ready_slots(self, model: str) -> list[int]:
+        models = self.models()
+        for each in models:
+            if each["name"] == model:
+                return list(each["ready_slots"])
+        raise ModelNotFound(f"no model {model!r:.100}; there are: {', '.join(each['name'] for each in models)}")
+
+
+def tower_sizes(rows: int, towers: int) -> list[int]:
+    """The rows of each tower, the larger ones first; no tower is empty."""
+    towers = min(rows, towers)
+    least, more = divmod(rows, towers)
+    return [least + (number < more) for number in range(towers)]
+
+
+def _gather(jobs: Sequence[JobFuture], take: "Callable[[int, dict[str, np.ndarray[Any, Any]]], None]") -> None:
+    """Hands over number and result of each as it comes. Raises the first error, and cancels the others then."""
+    done: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for number, job in enumerate(jobs):
+        job.add_done_callback(lambda _, number=number: done.put(number))  # type: ignore[misc]  # cannot be inferred
+    try:
+        for _ in jobs:
+            number = done.get()  # ends: every future does
+            take(number, jobs[number].result())
+    finally:
+        for job in jobs:
+            job.cancel()

@@ -1,0 +1,303 @@
+"""`submit(block=True)` and `map` against a pool that refuses, played by the test."""
+
+import asyncio
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_pool import FakePool, Serving
+
+from pool import AsyncClient, Client, errors
+from pool.client.futures import JobFuture
+from pool.wire import client_messages as wire
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[FakePool]:
+    fake = FakePool(tmp_path)
+    yield fake
+    fake.close()
+
+
+@pytest.fixture
+def client(fake: FakePool) -> Iterator[Client]:
+    with Client(fake.endpoint) as client:
+        yield client
+
+
+class Caller(threading.Thread):
+    """A thread that submits one blocking job; `gives` waits for what `submit` returned."""
+
+    def __init__(self, client: Client, inputs: object = 1.0, **options: Any) -> None:
+        super().__init__()
+        self._given: queue.SimpleQueue[JobFuture] = queue.SimpleQueue()
+        self._submit: Callable[[], JobFuture] = lambda: client.submit("m", inputs, block=True, **options)
+        self.start()
+
+    def run(self) -> None:
+        self._given.put(self._submit())
+
+    def gives(self) -> JobFuture:
+        future = self._given.get(timeout=10)
+        self.join(10)
+        return future
+
+
+def occupied(fake: FakePool, client: Client, credit_bytes: int = 1000) -> tuple[JobFuture, int]:
+    """A job that uses up most of the credit, and its number."""
+    first = client.submit("m", np.zeros(100))
+    fake.open(credit_bytes, default_timeout_s=0.3)
+    return first, fake.expect(wire.Submit).job
+
+
+def test_a_caller_waits_for_credit(fake: FakePool, client: Client) -> None:
+    first, number = occupied(fake, client)
+    caller = Caller(client, np.zeros(50))
+    fake.nothing_of(wire.Submit)
+    assert caller.is_alive()
+    fake.answer(number, {"y": np.zeros(1)})
+    first.result(5)
+    second = fake.expect(wire.Submit).job
+    future = caller.gives()
+    assert not future.done()
+    fake.answer(second, {"y": np.ones(1)})
+    assert future.result(5)["y"] == 1
+    assert future.timeline is not None
+    assert future.timeline.queue_s > 0.09  # the wait for room is no travel
+
+
+def test_a_refused_job_is_sent_again_and_nobody_sends_before_it(fake: FakePool, client: Client) -> None:
+    caller = Caller(client, np.arange(5))
+    fake.open()
+    number = fake.expect(wire.Submit).job
+    future = caller.gives()  # it is sent
+    sent = fake.inputs(wire.Submit(0, "m", None, None, 5, None, 0, None))
+    fake.refuse(number, 0.1)
+    refused = time.monotonic()
+    other = Caller(client, 2.0)
+    again = fake.expect(wire.Submit)
+    assert time.monotonic() - refused >= 0.1
+    assert again.job == number
+    assert fake.inputs(again)[""].tolist() == sent[""].tolist() == [0, 1, 2, 3, 4]
+    assert again.timeout_s < 60.0
+    fake.answer(number, {"y": np.zeros(1)})
+    future.result(5)
+    fake.answer(fake.expect(wire.Submit).job, {"y": np.ones(1)})
+    assert other.gives().result(5)["y"] == 1
+
+
+def test_a_job_that_finds_no_room_in_its_time_is_overloaded(fake: FakePool, client: Client) -> None:
+    caller = Caller(client, timeout=0.3)
+    fake.open()
+    number = fake.expect(wire.Submit).job
+    future = caller.gives()
+    for _ in range(2):
+        fake.refuse(number, 0.05)
+        assert fake.expect(wire.Submit).job == number
+    fake.refuse(number, 60.0)
+    with pytest.raises(
+        errors.Overloaded, match=r"refused this job 3 times within 0\.[34] s, at last because 2 jobs are .* 60 s"
+    ) as caught:
+        future.result(5)
+    assert caught.value.retry_after == 60.0
+
+
+def test_a_caller_waits_no_longer_than_its_job(fake: FakePool, client: Client) -> None:
+    first, _ = occupied(fake, client)
+    began = time.monotonic()
+    future = Caller(client, np.zeros(50)).gives()  # the pool's default_timeout is 0.3 s
+    assert 0.25 < time.monotonic() - began < 5
+    with pytest.raises(errors.Overloaded, match=r"no room for this job within 0\.[34] s"):
+        future.result(0)
+    assert not first.done()
+
+
+def test_without_block_it_is_refused_at_once(fake: FakePool, client: Client) -> None:
+    occupied(fake, client)
+    with pytest.raises(errors.Overloaded, match="bytes of this client are in the pool"):
+        client.submit("m", np.zeros(50)).result(5)
+
+
+def test_close_wakes_those_who_wait(fake: FakePool, client: Client) -> None:
+    occupied(fake, client)
+    callers = [Caller(client, np.zeros(50), timeout=60) for _ in range(3)]
+    fake.nothing_of(wire.Submit)
+    client.close()
+    for caller in callers:
+        with pytest.raises(errors.PoolUnreachable, match="closed"):
+            caller.gives().result(0)
+
+
+def test_the_pools_end_wakes_those_who_wait(fake: FakePool, client: Client) -> None:
+    occupied(fake, client)
+    caller = Caller(client, np.zeros(50), timeout=60)
+    fake.nothing_of(wire.Submit)
+    fake.send(wire.Refusal("as told"))
+    with pytest.raises(errors.PoolUnreachable, match="as told"):
+        caller.gives().result(0)
+
+
+def test_nobody_there_ends_the_wait(tmp_path: Path) -> None:
+    with Client(f"ipc://{tmp_path}/none.sock", connect_timeout=0.1) as client:
+        future = client.submit("m", 1.0, block=True)
+        assert isinstance(future.exception(0), errors.PoolUnreachable)
+
+
+def test_in_a_callback_it_raises_and_sends_nothing(fake: FakePool, client: Client) -> None:
+    raised: queue.SimpleQueue[object] = queue.SimpleQueue()
+
+    def after(_: object) -> None:
+        for wait in (
+            lambda: client.submit("m", 2.0, block=True),
+            lambda: client.scatter("m", [1.0, 2.0], towers=2),
+            lambda: client.broadcast("m", 1.0),
+            lambda: next(client.map("m", [1.0])),
+        ):
+            try:
+                raised.put(wait())
+            except errors.PoolError as error:
+                raised.put(error)
+
+    client.submit("m", 1.0).add_done_callback(after)
+    fake.open()
+    fake.answer(fake.expect(wire.Submit).job, {"y": np.zeros(1)})
+    for _ in range(4):
+        error = raised.get(timeout=5)
+        assert type(error) is errors.PoolError
+        assert "done-callback" in str(error)
+    fake.nothing_of(wire.Submit)
+
+
+def test_an_interrupted_caller_leaves_no_job_behind(
+    fake: FakePool, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, number = occupied(fake, client)
+
+    def interrupt(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Event, "wait", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            client.submit("m", np.zeros(50), block=True)
+    fake.answer(number, {"y": np.zeros(1)})
+    fake.nothing_of(wire.Submit)
+
+
+def small_pool(folder: Path, seats: int) -> Serving:
+    """Refuses what comes while `seats` jobs are in it, and answers the oldest with every job that comes."""
+    held: list[tuple[int, dict[str, Any]]] = []
+
+    def serve(submit: wire.Submit, inputs: dict[str, Any]) -> wire.Failure | None:
+        if len(held) == seats:
+            number, oldest = held.pop(0)
+            pool.answer(number, oldest)
+            return wire.Failure(submit.job, wire.Fault.OVERLOADED, "full", 0.005)
+        held.append((submit.job, inputs))
+        return None
+
+    pool = Serving(folder, serve)
+    return pool
+
+
+def test_an_overloaded_pool_slows_map_down(tmp_path: Path) -> None:
+    pool = small_pool(tmp_path, 3)
+    try:
+        with Client(pool.endpoint) as client:
+            # The pool answers only when more comes, so the last ones are not waited for.
+            results = client.map("m", ({"x": float(number)} for number in range(70)), in_flight=16)
+            assert [float(next(results)["x"]) for _ in range(40)] == list(range(40))
+            results.close()
+        numbers = [submit.job for submit in pool.submitted]
+        assert len(numbers) > len(set(numbers))
+    finally:
+        pool.close()
+
+
+def test_asyncio_waits_for_room_without_blocking_the_loop(tmp_path: Path) -> None:
+    there_is_room = threading.Event()
+
+    def serve(submit: wire.Submit, inputs: dict[str, Any]) -> Any:
+        if not there_is_room.is_set():
+            return wire.Failure(submit.job, wire.Fault.OVERLOADED, "full", 0.005)
+        return inputs
+
+    async def main(endpoint: str) -> None:
+        async with AsyncClient(endpoint) as client:
+            jobs = [
+                asyncio.ensure_future(client.submit("m", {"x": float(n)}, timeout=30, block=True)) for n in range(20)
+            ]
+            while len(pool.submitted) < 22:  # some were sent again
+                await asyncio.sleep(0.001)
+            there_is_room.set()  # by the loop, so it was free
+            assert [float((await job)["x"]) for job in jobs] == list(range(20))
+
+    pool = Serving(tmp_path, serve)
+    try:
+        asyncio.run(main(pool.endpoint))
+    finally:
+        pool.close()
+
+
+def test_a_cancelled_task_cancels_a_job_that_waits_for_room(tmp_path: Path) -> None:
+    def refuse(submit: wire.Submit, _: object) -> wire.Failure:
+        return wire.Failure(submit.job, wire.Fault.OVERLOADED, "full", 0.005)
+
+    async def main(endpoint: str) -> None:
+        async with AsyncClient(endpoint) as client:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(client.submit("m", 1.0, block=True), 0.05)
+            await client.models()  # what was said before was heard
+            sent = len(pool.submitted)
+            await client.models()
+            assert len(pool.submitted) == sent
+
+    pool = Serving(tmp_path, refuse, {"models": []})
+    try:
+        asyncio.run(main(pool.endpoint))
+    finally:
+        pool.close()
+
+
+FORK_IN_A_HANDLER = """
+import os, signal, sys, warnings
+warnings.simplefilter("ignore")
+import numpy as np
+from pool import Client, errors
+client = Client(sys.argv[1])
+child = None
+def fork(*_):
+    global child
+    child = os.fork()
+signal.signal(signal.SIGUSR1, fork)
+client.submit("m", np.zeros(100))
+print("go", flush=True)
+future = client.submit("m", np.zeros(50), timeout=30, block=True)  # the fork comes while this waits
+if child == 0:
+    assert "before the fork" in str(future.exception(0))
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+assert "as told" in str(future.exception(5))
+"""
+
+
+def test_a_fork_while_it_waits_ends_the_childs_wait(fake: FakePool) -> None:
+    argv = [sys.executable, "-P", "-c", FORK_IN_A_HANDLER, fake.endpoint]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as program:
+        fake.open(1000)
+        fake.expect(wire.Submit)
+        assert program.stdout is not None
+        assert program.stdout.readline() == "go\n"
+        fake.nothing_of(wire.Submit, 0.2)  # it waits for room
+        os.kill(program.pid, 10)
+        fake.nothing_of(wire.Submit, 1.5)
+        fake.send(wire.Refusal("as told"))
+        assert program.wait(20) == 0

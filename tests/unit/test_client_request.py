@@ -1,0 +1,80 @@
+"""A job's options: in a SUBMIT, or `InvalidInput` says what would be right."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pool import Client
+from pool.client.request import Request, request_for
+from pool.errors import InvalidInput
+from pool.wire.codec import pack
+
+DEFAULTS: dict[str, Any] = {"signature": None, "outputs": None, "timeout": None, "priority": 0, "device": None}
+
+
+def request(model: Any = "m", **options: Any) -> Request:
+    return request_for(model, **{**DEFAULTS, **options})
+
+
+def test_defaults() -> None:
+    assert request() == Request("m", None, None, None, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [(None, None), (0, "0"), (3, "3"), (np.int64(2), "2"), ("gpu:0", "gpu:0"), ("slot:3", "slot:3"), ("7", "7")],
+)
+def test_devices_are_names(given: Any, sent: str | None) -> None:
+    assert request(device=given).device == sent
+
+
+@pytest.mark.parametrize("priority", [-100, 0, 100, np.int8(5)])
+def test_priorities_are_plain_integers(priority: Any) -> None:
+    sent = request(priority=priority).priority
+    assert type(sent) is int
+    assert sent == priority
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"signature": "\ud800"}, "model m: a signature's name is not valid unicode"),
+        ({"signature": 7}, "model m: a signature's name is a str, not int"),
+        ({"model": "\ud800"}, "a model's name is not valid unicode"),
+        ({"model": b"m"}, "a model's name is a str, not bytes"),
+        ({"model": "m" * 1001}, "at most 1000"),
+        ({"outputs": "y"}, "model m: outputs is a list of names, not the str 'y'"),
+        ({"outputs": 5}, "model m: outputs is a list of names, not the int 5"),
+        ({"outputs": [b"y"]}, "model m: an output's name is a str, not bytes"),
+        ({"outputs": ["\udcff"]}, "model m: an output's name is not valid unicode"),
+        ({"outputs": [f"{n:0500}" for n in range(100)]}, "100 outputs are more than one job can name"),
+        *(({"timeout": bad}, "timeout is") for bad in ("5", [1], -1, float("nan"), float("inf"), 10**400, True)),
+        *(
+            ({"priority": bad}, "priority is .*give an integer, higher first, from -100 to 100")
+            for bad in (101, -101, 1.0, "1", None, True, 10**400, np.zeros(2, int))
+        ),
+        *(
+            ({"device": bad}, 'device is .*give a name of `pool status`, such as "gpu:0"')
+            for bad in ("", -1, 1.0, True, b"gpu:0", ["gpu:0"], 10**400)
+        ),
+        ({"device": "\ud800"}, "a device's name is not valid unicode"),
+        ({"device": "d" * 1001}, "a device's name has 1001 characters"),
+    ],
+)
+def test_what_no_job_can_have_is_the_callers_mistake(options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(InvalidInput, match=complaint) as caught:
+        request(**options)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_longest_request_is_one_that_the_pool_reads() -> None:
+    longest = "\U0001f600" * 1000
+    message = request(longest, signature=longest, outputs=["y" * 1000] * 32, device=longest)
+    assert len(pack(message.submit(1 << 40, 1 << 40, 1e8))) < 64 << 10
+
+
+def test_a_mistake_is_the_futures_error() -> None:
+    with Client("ipc:///nowhere/p.sock") as client:
+        for future in (client.submit("m", 1.0, priority=1000), client.submit("m", 1.0, device="", block=True)):
+            assert isinstance(future.exception(0), InvalidInput)

@@ -1,0 +1,45 @@
+"""The exceptions: what each fault becomes, and whether a retry helps."""
+
+import copy
+import re
+
+import pytest
+
+from pool import errors
+from pool.wire.faults import Fault
+
+
+@pytest.mark.parametrize("fault", Fault)
+def test_every_fault_has_its_exception(fault: Fault) -> None:
+    error = errors.from_fault(fault, "as told")
+    assert str(error) == "as told"
+    assert type(error).__name__ in errors.__all__
+
+
+def test_the_tree_at_the_top_is_the_one_of_the_classes() -> None:
+    drawn = re.findall(r"^ +│?[ │]*[├└]── (\w+)", errors.__doc__ or "", re.MULTILINE)
+    assert sorted(drawn) == sorted(set(errors.__all__) - {"PoolError", "from_fault"})
+    retried = re.findall(r"(\w+)  .*\(retry helps", errors.__doc__ or "")
+    classes = [getattr(errors, name) for name in drawn]
+    assert sorted(retried) == sorted(kind.__name__ for kind in classes if kind.retryable)
+
+
+def test_overloaded_says_when_to_come_again() -> None:
+    error = errors.from_fault(Fault.OVERLOADED, "full", 0.25)
+    assert isinstance(error, errors.Overloaded)
+    assert str(error) == "full; try again in 0.25 s"
+    again = copy.copy(error)  # by the same way as pickle, with which a process pool hands it on
+    assert (str(again), again.retry_after) == (str(error), 0.25)
+    assert errors.Overloaded("full").retry_after is None
+
+
+def test_a_quarantined_job_is_its_own_fault() -> None:
+    error = errors.from_fault(Fault.QUARANTINED, "it killed 2 workers")
+    assert isinstance(error, errors.Quarantined)
+    assert not error.retryable
+    assert error.blame == "the job"
+
+
+def test_a_stateful_models_job_is_not_worth_a_retry() -> None:
+    assert errors.from_fault(Fault.WORKER_LOST, "gone").retryable
+    assert not errors.from_fault(Fault.STATEFUL_WORKER_LOST, "gone").retryable
