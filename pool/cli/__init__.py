@@ -19,6 +19,7 @@ _COMMANDS = {
     "devices": "devices",
     "submit": "submit",
     "check": "check",
+    "explain": "explain",
     "bench": "bench",
     "demo": "demo",
 }

@@ -8,14 +8,14 @@ import math
 import queue
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
 from pool.errors import PoolError, PoolUnreachable
 
-__all__ = ["Limit", "Measured", "percentile", "run_closed_loop"]
+__all__ = ["Limit", "Measured", "run_closed_loop"]
 
 LOOK_S = 0.1  # how often progress is shown and the end of the time is noticed
 GRACE_S = 5.0  # a future ends in time by itself; this is for a broken one
@@ -51,12 +51,12 @@ class Measured:
 
 
 def run_closed_loop(
-    submit: Submit, in_flight: int, limit: Limit, progress: Callable[[Measured, float], None] = lambda *_: None
+    submit: Submit, in_flight: int, limit: Limit, progress: Callable[[int, float], None] = lambda *_: None
 ) -> Measured:
     """Runs until the limit, Ctrl-C, or the pool's end, and returns what was measured until then.
 
     With a duration, jobs that are outstanding at its end are cancelled and not counted. `progress` is called with
-    what is measured so far and the seconds since the start, about ten times a second.
+    the number of answers and the seconds since the start, about ten times a second.
     """
     measured = Measured()
     answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
@@ -82,7 +82,7 @@ def run_closed_loop(
             if now >= end:
                 break
             if now >= shown + LOOK_S:
-                progress(measured, now - start)
+                progress(measured.jobs, now - start)
                 shown = now
             try:
                 began, answered, future = answers.get(timeout=min(LOOK_S, end - now))
@@ -98,7 +98,7 @@ def run_closed_loop(
     except KeyboardInterrupt:
         measured.early = "interrupted"
     measured.elapsed_s = min(time.perf_counter(), end) - start
-    progress(measured, measured.elapsed_s)
+    progress(measured.jobs, measured.elapsed_s)
     for future in outstanding:
         future.cancel()
     return measured
@@ -116,11 +116,3 @@ def _count(measured: Measured, future: "Future[Any]", latency_s: float) -> None:
     measured.last_error[name] = str(error)
     if isinstance(error, PoolUnreachable):
         measured.early = "the pool went away"
-
-
-def percentile(ordered: Sequence[float], percent: float) -> float:
-    """The nearest rank: the smallest value that at least so many percent of all do not exceed. NaN of nothing."""
-    if not ordered:
-        return math.nan
-    rank = math.ceil(len(ordered) * percent / 100 - 1e-9)  # 99.9 % of 1000 is rank 999, whatever floats make of it
-    return ordered[min(max(rank, 1), len(ordered)) - 1]

@@ -45,7 +45,8 @@ def _shown(model: Mapping[str, Any]) -> RenderableType:
     for name, signature in sorted(model["signatures"].items(), key=lambda item: item[0] != DEFAULT_SIGNATURE):
         for side, specs in (("in", signature["inputs"]), ("out", signature["outputs"])):
             tensors = Text("\n").join([Text(f"{key}: {spec_of(spec)}") for key, spec in specs.items()] or [Text("–")])
-            table.add_row(Text(f"  {name}" if side == "in" else "", "cyan"), side, tensors)
+            batched = Text("  runs in batches" if signature["batchable"] else "  runs job by job", "dim")
+            table.add_row(Text(f"  {name}", "cyan") if side == "in" else batched, side, tensors)
     return Group(title, Text(f"  {model['path']}", "dim"), table)
 
 

@@ -8,6 +8,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from pool.cli.model_loads import model_loads, model_notes
 from pool.cli.options import as_json, endpoint_option
 from pool.cli.readable import count_of, short_uuid, size, span
 from pool.cli.tables import fitting, new_table, show, styled_state
@@ -24,7 +25,7 @@ CONNECT_S = 2.0  # a question about what runs is not worth a longer wait for it
 @endpoint_option
 @as_json
 def status(endpoint: str | None, as_json: bool) -> None:
-    """What each slot is and does: device, process, state, models."""
+    """What each slot is and does: device, process, state, models; and what waits for each model."""
     with Client(endpoint, connect_timeout=CONNECT_S) as client:
         found = client.status()
     if as_json:
@@ -35,9 +36,15 @@ def status(endpoint: str | None, as_json: bool) -> None:
     click.echo()
     slots: Sequence[Slot] = found["slots"]
     show(fitting(_wide(slots), lambda: _narrow(slots)))
+    models = found.get("models")
+    if models:
+        click.echo()
+        show(model_loads(models))
     for slot in slots:
         if slot["reason"]:
             show(Text.assemble(f"\nslot {slot['slot']} is ", styled_state(slot["state"]), f": {slot['reason']}"))
+    for note in model_notes(models or ()):
+        show(Text(f"\n{note}"))
 
 
 def _headline(found: Mapping[str, Any]) -> Text:

@@ -3,12 +3,24 @@
 import json
 import shutil
 import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+from rich.text import Text
 
 from pool.cli.job_options import input_option, signature_option
 from pool.cli.options import as_json, endpoint_option
+from pool.cli.readable import count_of, size
+from pool.cli.tables import show
+from pool.cli.timeline_bar import timeline_bar, where_it_ran
 from pool.client.client import Client
+
+if TYPE_CHECKING:
+    from pool.client.futures import JobFuture
+    from pool.quarantine import KeptJob
 
 __all__ = ["submit"]
 
@@ -16,7 +28,7 @@ LOADING_S = 120.0
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.argument("model")
+@click.argument("model", required=False)
 @signature_option
 @input_option
 @click.option("--output", "outputs", multiple=True, metavar="NAME", help="Return this output only; may be repeated.")
@@ -26,14 +38,29 @@ LOADING_S = 120.0
     metavar="SECONDS",
     help="The job's; the pool's default_timeout otherwise.",
 )
+@click.option(
+    "--priority", type=click.IntRange(-100, 100), default=0, metavar="N", help="-100 to 100, higher first; 0 otherwise."
+)
+@click.option("--device", metavar="NAME", help="Run there only: a device, uuid or slot:N of `pool status`.")
+@click.option("--timeline", is_flag=True, help="Print where the time went, too.")
+@click.option(
+    "--replay",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Send a quarantined job again, as it was, instead of MODEL with inputs.",
+)
 @as_json
 @endpoint_option
 def submit(
-    model: str,
+    model: str | None,
     signature: str | None,
     inputs: tuple[str, ...],
     outputs: tuple[str, ...],
     timeout: float | None,
+    priority: int,
+    device: str | None,
+    timeline: bool,
+    replay: Path | None,
     as_json: bool,
     endpoint: str | None,
 ) -> None:
@@ -53,16 +80,87 @@ def submit(
     pool submit digits --input pixels=@seven.json
     pool submit guesslang --input content='import os' --json
     """
+    given = _given(model, signature, inputs, outputs)
+    if replay is None and model is None:
+        raise click.UsageError("Missing argument 'MODEL'.")
+    if replay is not None and given:
+        raise click.UsageError(f"--replay sends a job as it was: leave out {', '.join(given)}.")
+    with Client(endpoint) as client:
+        if replay is not None:
+            future = _replayed(client, replay, timeout, priority, device)
+        else:
+            assert model is not None
+            future = _submitted(client, model, signature, inputs, outputs, timeout, priority, device)
+        answer = future.result()
     # numpy comes with the first job; a mistake in the options does not wait for it.
     from pool.cli.outputs import as_text, as_values
+
+    where = future.timeline if timeline else None
+    if as_json:
+        about = {} if where is None else {"timeline": asdict(where)}
+        click.echo(json.dumps({"outputs": as_values(answer), **about}, ensure_ascii=False, allow_nan=False))
+        return
+    click.echo(as_text(answer, shutil.get_terminal_size().columns))
+    if where is not None:
+        show(Text(f"\njob {where.job}: {where.wall_s * 1000:,.2f} ms, {where_it_ran(asdict(where))}"))
+        show(timeline_bar(where.segments()))
+
+
+def _given(model: str | None, signature: str | None, inputs: Sequence[str], outputs: Sequence[str]) -> list[str]:
+    """What was said of the job itself."""
+    said = {"MODEL": model, "--signature": signature, "--input": inputs, "--output": outputs}
+    return [name for name, value in said.items() if value]
+
+
+def _submitted(
+    client: Client,
+    model: str,
+    signature: str | None,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    timeout: float | None,
+    priority: int,
+    device: str | None,
+) -> "JobFuture":
     from pool.cli.signature import inputs_of
     from pool.cli.values import read_inputs
 
-    with Client(endpoint) as client:
-        found = inputs_of(client, model, signature, LOADING_S if timeout is None else timeout)
-        values = read_inputs(inputs, None if found is None else found[1], sys.stdin.buffer)
-        answer = client.run(model, values, signature=signature, outputs=outputs or None, timeout=timeout)
-    if as_json:
-        click.echo(json.dumps({"outputs": as_values(answer)}, ensure_ascii=False, allow_nan=False))
-    else:
-        click.echo(as_text(answer, shutil.get_terminal_size().columns))
+    found = inputs_of(client, model, signature, LOADING_S if timeout is None else timeout)
+    values = read_inputs(inputs, None if found is None else found[1], sys.stdin.buffer)
+    return client.submit(
+        model,
+        values,
+        signature=signature,
+        outputs=outputs or None,
+        timeout=timeout,
+        priority=priority,
+        device=device,
+    )
+
+
+def _replayed(client: Client, path: Path, timeout: float | None, priority: int, device: str | None) -> "JobFuture":
+    from pool.quarantine import load
+
+    kept = load(path)
+    click.echo(_about(kept), err=True)  # on stderr, so that a pipe gets the answer alone
+    return client.submit_payload(
+        kept.model,
+        signature=kept.signature,
+        outputs=kept.outputs,
+        rows=kept.rows,
+        payload=kept.payload,
+        timeout=timeout,
+        priority=priority,
+        device=device,
+    )
+
+
+def _about(kept: "KeptJob") -> str:
+    """Which job it was, and what became of it."""
+    rows = f", {count_of(kept.rows, 'row')}" if kept.rows else ""
+    of = f"{kept.model} {kept.signature or ''}".rstrip()
+    line = f"replaying job {kept.number} of {of}{rows}, {size(sum(map(len, kept.payload)))}"
+    if kept.kept_at:
+        line += f", kept at {kept.kept_at}"
+    story = kept.story.splitlines()
+    return f"{line}\nits end: {story[-1]}" if story else line

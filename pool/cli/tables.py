@@ -40,6 +40,12 @@ STATE_STYLES = {
     "BACKOFF": "red",
     "FATAL": "bold red",
     "STOPPED": "dim",
+    "QUEUED": "yellow",
+    "LEASED": "yellow",
+    "DONE": "green",
+    "FAILED": "red",
+    "EXPIRED": "red",
+    "CANCELLED": "dim",
 }
 
 

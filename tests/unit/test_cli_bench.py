@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pool.cli.closed_loop import Limit, percentile, run_closed_loop
+from pool.cli.closed_loop import Limit, run_closed_loop
+from pool.cli.percentile import percentile
 from pool.cli.random_inputs import random_inputs, repeated, rows_of
 from pool.client.futures import JobFuture
 from pool.errors import ModelFailed, PoolError, PoolUnreachable
@@ -118,7 +119,7 @@ def test_it_ends_when_the_pool_goes_away() -> None:
 def test_ctrl_c_keeps_what_was_measured() -> None:
     pool = Pool(lambda _: None)
 
-    def interrupt(_measured: object, elapsed: float) -> None:
+    def interrupt(_jobs: int, elapsed: float) -> None:
         if 0.15 < elapsed < 10 and not interrupted:
             interrupted.append(elapsed)
             raise KeyboardInterrupt

@@ -75,6 +75,21 @@ devices = "all"
         ["bench", "m", "--in-flight", "0"],
         ["bench", "m", "--duration", "0"],
         ["bench", "m", "--jobs", "many"],
+        ["bench", "m", "--open-loop", "0"],
+        ["bench", "m", "--open-loop", "fast"],
+        ["bench", "m", "--sweep", "100:50"],
+        ["bench", "m", "--open-loop", "10", "--sweep", "1:2"],
+        ["bench", "m", "--open-loop", "10", "--in-flight", "16"],
+        ["bench", "m", "--sweep", "1,2", "--jobs", "10"],
+        ["bench", "m", "--uniform"],
+        ["bench", "m", "--seed", "1"],
+        ["bench", "m", "--plot", "x.png"],
+        ["bench", "m", "--open-loop", "10", "--plot", "x.png"],
+        ["bench", "m", "--sweep", "1,2", "--plot", "x.doc"],
+        ["bench", "m", "--sweep", "1,2", "--plot", "/no/such/folder/x.png"],
+        ["submit", "m", "--priority", "101"],
+        ["explain", "-1"],
+        ["explain", "first"],
         ["check", "--config", "/no/such/file"],
     ],
 )
@@ -84,7 +99,7 @@ def test_a_usage_error_is_2(pool: Any, argv: list[str]) -> None:
     assert err.startswith("Usage: pool")
 
 
-@pytest.mark.parametrize("command", ["status", "submit"])
+@pytest.mark.parametrize("command", ["status", "submit", "explain"])
 def test_without_a_pool_it_is_1_with_one_line(pool: Any, command: str) -> None:
     status, out, err = pool(command, *(["m"] if command == "submit" else []), "--endpoint", NOWHERE)
     assert (status, out) == (1, "")
@@ -92,7 +107,14 @@ def test_without_a_pool_it_is_1_with_one_line(pool: Any, command: str) -> None:
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["status", "models", "devices", "check", "submit", "bench", "demo"])
+def test_a_missing_plot_library_is_said_before_anything_else(pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    status, out, err = pool("bench", "m", "--sweep", "1,2", "--plot", "x.png", "--endpoint", NOWHERE)
+    assert (status, out) == (1, "")
+    assert err == "pool: --plot needs matplotlib: pip install 'tf-worker-pool[plot]'\n"
+
+
+@pytest.mark.parametrize("command", ["status", "models", "devices", "check", "submit", "explain", "bench", "demo"])
 def test_help_and_what_it_does_not_import(command: str) -> None:
     """Help is quick: neither TensorFlow nor numpy is loaded for it."""
     code = f"""if True:
@@ -101,7 +123,7 @@ def test_help_and_what_it_does_not_import(command: str) -> None:
         try:
             main(["{command}", "--help"])
         finally:
-            assert not {{"tensorflow", "numpy", "workers"}} & set(sys.modules)
+            assert not {{"tensorflow", "numpy", "matplotlib", "workers"}} & set(sys.modules)
     """
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=30)
     assert done.returncode == 0, done.stderr

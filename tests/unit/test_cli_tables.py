@@ -61,10 +61,11 @@ MODELS = [
         "path": "/models/digits",
         "stateful": True,
         "signatures": {
-            "other": {"inputs": {}, "outputs": {"y": {"dtype": "int64", "shape": None}}},
+            "other": {"inputs": {}, "outputs": {"y": {"dtype": "int64", "shape": None}}, "batchable": False},
             "serving_default": {
                 "inputs": {"pixels": SPEC},
                 "outputs": {"a": SPEC, "b": {"dtype": "int64", "shape": []}},
+                "batchable": True,
             },
         },
     },
@@ -142,15 +143,63 @@ def test_status_as_json_is_the_pools_own(shown: Any) -> None:
     assert json.loads(shown(status, "--json")) == STATUS
 
 
+LOADS = [
+    {
+        "name": "efficientnet_v2",
+        "queued_jobs": 1234,
+        "unanswered_jobs": 1250,
+        "bytes": 5 * 2**20,
+        "device_s": 98.7,
+        "max_batch": 32,
+        "working_sizes": [{"signature": "serving_default", "rows": 8}],
+        "run_alone": ["embed"],
+        "costs": [
+            {"signature": "rare", "sizes": [{"rows": 4, "batches": 1, "median_s": 1.0, "slowest_s": 1.0}]},
+            {
+                "signature": "serving_default",
+                "sizes": [
+                    {"rows": 8, "batches": 50, "median_s": 0.0213, "slowest_s": 0.1},
+                    {"rows": 1, "batches": 7, "median_s": 0.0042, "slowest_s": 0.1},
+                ],
+            },
+        ],
+    },
+    {"name": "new"},
+]
+
+
+def test_status_has_what_waits_for_each_model(shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(STATUS, "models", LOADS)
+    lines = shown(status).splitlines()
+    heading = next(number for number, line in enumerate(lines) if line.startswith("MODEL "))
+    assert lines[heading].split() == ["MODEL", "QUEUED", "RUNNING", "SIZE", "DEVICE", "TIME", "MAX", "BATCH", "TAKES"]
+    assert " ".join(lines[heading + 1].split()) == (
+        "efficientnet_v2 1,234 16 5.0 MiB 98.70 s 32 1 row 4.20 ms, 8 rows 21.30 ms"
+    )
+    assert lines[heading + 2].split() == ["new", "0", "0", "–", "0.00", "s", "–", "–"]
+    lowered = "runs in batches of 8 rows, not max_batch's 32, for lack of memory"
+    assert f"efficientnet_v2 serving_default {lowered}" in lines
+    assert lines[-1] == "efficientnet_v2 embed runs each job alone: its outputs came without the inputs' rows"
+
+
+@pytest.mark.parametrize("columns", [72, 80, 120])
+def test_status_with_models_keeps_to_its_width(shown: Any, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setitem(STATUS, "models", LOADS)
+    output = shown(status, columns=columns)
+    assert max(map(len, output.splitlines())) <= columns
+    assert "1,234" in output
+    assert ("21.30 ms" in output) == (columns >= 100)
+
+
 def test_models(shown: Any) -> None:
     assert shown(models).splitlines() == [
         "digits  slots 0, 1 (ready: 0)  stateful: a job that may have started is not run again",
         "  /models/digits",
         "  serving_default  in   pixels: float32 [?, 64]",
-        "                   out  a: float32 [?, 64]",
+        "  runs in batches  out  a: float32 [?, 64]",
         "                        b: int64 []",
         "  other            in   –",
-        "                   out  y: int64 of any shape",
+        "  runs job by job  out  y: int64 of any shape",
         "",
         "slow  slot 1, not ready",
         "  no worker has loaded it; `pool status` says why",

@@ -1,0 +1,114 @@
+"""`pool explain`: what became of a job, and when."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from pool.cli.options import as_json, endpoint_option
+from pool.cli.readable import count_of, size, span
+from pool.cli.tables import fitting, new_table, show, styled_state
+from pool.cli.timeline_bar import segments_of, timeline_bar, where_it_ran
+from pool.client.client import Client
+
+__all__ = ["explain"]
+
+Job = Mapping[str, Any]
+
+CONNECT_S = 2.0  # a question about what was is not worth a longer wait for it
+
+
+@click.command(context_settings={"max_content_width": 100})
+@click.argument("job", type=click.IntRange(0), required=False)
+@as_json
+@endpoint_option
+def explain(job: int | None, as_json: bool, endpoint: str | None) -> None:
+    """The story of JOB: where it waited, ran and failed, and where its time went. Without JOB, the recent ones.
+
+    A job's number is the pool's own: `pool submit --timeline` prints it, as does `future.timeline.job`. The pool
+    remembers the last thousand or so.
+    """
+    with Client(endpoint, connect_timeout=CONNECT_S) as client:
+        found = client.explain(job)
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    elif job is None:
+        _show_list(found["jobs"])
+    else:
+        _show_story(found)
+
+
+def _show_story(found: Job) -> None:
+    show(_headline(found))
+    timeline = found.get("timeline")
+    if timeline:
+        segments = segments_of(timeline)
+        spent_ms = sum(seconds for _, seconds in segments) * 1000
+        show(Text(f"\n{spent_ms:,.2f} ms in the pool, {where_it_ran(timeline)}"))
+        show(timeline_bar(segments))
+    if found.get("story"):
+        click.echo()
+    for line in found.get("story", ()):
+        show(Text(f"  {line}"))
+
+
+def _headline(found: Job) -> Text:
+    text = Text.assemble((f"job {found['job']}", "bold"), f": {_model(found)}")
+    if found.get("rows"):
+        text.append(f", {count_of(found['rows'], 'row')}")
+    if found.get("bytes"):
+        text.append(f", {size(found['bytes'])}")
+    if found.get("priority"):
+        text.append(f", priority {found['priority']}")
+    if found.get("device") is not None:
+        text.append(f", on {found['device']} only")
+    if found.get("timeout_s") is not None:
+        text.append(f", timeout {found['timeout_s']:.3g} s")
+    text.append(f", of client {found['client'][:8]}")
+    if found.get("age_s") is not None:
+        text.append(f", {span(found['age_s'])} ago")
+    return text.append(": ").append_text(styled_state(found["state"]))
+
+
+def _show_list(jobs: Sequence[Job]) -> None:
+    if not jobs:
+        click.echo("no job yet")
+        return
+    show(fitting(_wide(jobs), lambda: _narrow(jobs)))
+
+
+def _wide(jobs: Sequence[Job]) -> Table:
+    table = new_table([">JOB", "STATE", "MODEL", ">ROWS", ">SIZE", ">PRIORITY", ">RUNS", "DEVICE", "CLIENT"])
+    for job in jobs:
+        table.add_row(
+            str(job["job"]),
+            styled_state(job["state"]),
+            _model(job),
+            _text(job, "rows"),
+            size(job.get("bytes")),
+            _text(job, "priority"),
+            _text(job, "runs"),
+            _text(job, "device"),
+            job["client"][:8],
+        )
+    return table
+
+
+def _narrow(jobs: Sequence[Job]) -> Table:
+    table = new_table([">JOB", "STATE", "MODEL", ">ROWS", ">SIZE", ">RUNS"])
+    for job in jobs:
+        cells = (_model(job), _text(job, "rows"), size(job.get("bytes")), _text(job, "runs"))
+        table.add_row(str(job["job"]), styled_state(job["state"]), *cells)
+    return table
+
+
+def _model(job: Job) -> str:
+    return f"{job['model']} {job.get('signature') or ''}".rstrip()
+
+
+def _text(job: Job, key: str) -> str:
+    value = job.get(key)
+    return "–" if value is None else str(value)

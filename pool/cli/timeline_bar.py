@@ -1,0 +1,49 @@
+"""Where a job's time went: its segments one under the other, each begins where the one above it ends."""
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+from rich.bar import Bar
+from rich.table import Table
+
+from pool.cli.readable import count_of
+from pool.cli.tables import new_table, plain_console
+
+__all__ = ["segments_of", "timeline_bar", "where_it_ran"]
+
+MOST_WIDTH = 60
+LEAST_WIDTH = 10
+_COLORS = {"queue": "yellow", "batch wait": "magenta", "run": "green"}
+_SUFFIX = "_s"
+
+
+def segments_of(timeline: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """Of the pool's timeline as plain values: name and seconds of each duration, in the order of time."""
+    return [
+        (key.removesuffix(_SUFFIX).replace("_", " "), value) for key, value in timeline.items() if key.endswith(_SUFFIX)
+    ]
+
+
+def where_it_ran(timeline: Mapping[str, Any]) -> str:
+    """Rows, batch, worker and attempt of the run that was answered."""
+    together = f"{timeline['rows']} of {count_of(timeline['batch_rows'], 'row')} run together, "
+    again = f", attempt {timeline['attempts']}" if timeline["attempts"] > 1 else ""
+    return f"{together if timeline['rows'] else ''}slot {timeline['slot']} ({timeline['device']}){again}"
+
+
+def timeline_bar(segments: Sequence[tuple[str, float]]) -> Table:
+    """A line a segment: its name, milliseconds, share of the whole, and place in it."""
+    whole_s = sum(seconds for _, seconds in segments)
+    labels = [name for name, _ in segments]
+    texts = [f"{seconds * 1000:,.2f}" for _, seconds in segments]
+    taken = max(map(len, labels), default=0) + max(map(len, texts), default=0) + 18
+    width = max(LEAST_WIDTH, min(MOST_WIDTH, plain_console().width - taken))
+    table = new_table(["", ">", ">", ""])
+    table.show_header = False
+    ends = list(accumulate((seconds for _, seconds in segments), initial=0.0))
+    for (name, seconds), text, begin in zip(segments, texts, ends, strict=False):
+        share = f"{seconds / whole_s:.1%}".replace("%", " %") if whole_s else "–"
+        bar = Bar(whole_s or 1.0, begin, begin + seconds, width=width, color=_COLORS.get(name, "cyan"))
+        table.add_row(f"  {name}", f"{text} ms", share, bar)
+    return table
