@@ -1,13 +1,13 @@
 """What `pool status` and `pool models` show, as plain values."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pool.core.machine import Machine
 from pool.core.slots import Slot, SlotState
 from pool.devices import Device
-from pool.wire.signatures import Signature
+from pool.wire.signatures import ModelInfo, TensorSpec
 
 __all__ = ["models_status", "pool_status"]
 
@@ -88,15 +88,21 @@ def _model(name: str, slots: Sequence[Slot]) -> dict[str, Any]:
         "ready_slots": [slot.number for slot in holders if slot.state is SlotState.READY],
         "path": None if loaded is None else loaded.path,
         "stateful": None if loaded is None else loaded.stateful,
-        "signatures": {} if loaded is None else {key: _signature(value) for key, value in loaded.signatures.items()},
+        "signatures": {} if loaded is None else {key: _signature(loaded, key) for key in loaded.signatures},
     }
 
 
-def _signature(signature: Signature) -> dict[str, Any]:
+def _signature(model: ModelInfo, name: str) -> dict[str, Any]:
+    signature = model.signatures[name]
     return {
-        side: {
-            name: {"dtype": spec.dtype, "shape": None if spec.shape is None else list(spec.shape)}
-            for name, spec in specs.items()
-        }
-        for side, specs in (("inputs", signature.inputs), ("outputs", signature.outputs))
+        "inputs": _specs(signature.inputs),
+        "outputs": _specs(signature.outputs),
+        "batchable": model.batchable(name, None),
+    }
+
+
+def _specs(specs: Mapping[str, TensorSpec]) -> dict[str, Any]:
+    return {
+        name: {"dtype": spec.dtype, "shape": None if spec.shape is None else list(spec.shape)}
+        for name, spec in specs.items()
     }

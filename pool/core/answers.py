@@ -71,7 +71,7 @@ class Answers:
             job.key.leave(job)
             if not job.key.gathered:
                 self._timers.clear(job.key)
-        job.payload, job.pieces = None, None
+        job.payload, job.pieces, job.batch = None, None, None
         job.ended = now
         self._history.keep(job)
 

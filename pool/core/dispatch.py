@@ -316,6 +316,7 @@ class Dispatch:
             if not job.out:
                 job.become(JobState.LEASED)
             job.out += 1
+            job.batch = batch
             job.runs += 1
             key.line.charge(job.client, row_s * (part.rows or 1))
             if job.timeout_s > longest_s:

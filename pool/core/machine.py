@@ -151,16 +151,12 @@ class Machine:
 
     def _cancel(self, job: Job, now: float) -> None:
         """Nobody waits for the answer: a queued job is forgotten, the answer of a leased one will be dropped."""
-        leased = job.out > 0
+        batch = job.batch
         self._answers.cancel(job, now)
-        if not leased:
-            return
-        for slot in self._dispatch.holders(job.line):
-            for batch in slot.batches.values():
-                if any(part.job is job for part in batch.parts) and not batch.wanted:
-                    # Its budget was as long as the longest timeout of its jobs, which nobody waits out any more.
-                    budget_s = self.policy.batch_budget_s(0.0, batch.key.cost.slowest())
-                    self.timers.advance(("batch", slot.number, batch.number), now + budget_s)
+        if batch is not None and not batch.over and not batch.wanted:
+            # Its budget was as long as the longest timeout of its jobs, which nobody waits out any more.
+            budget_s = self.policy.batch_budget_s(0.0, batch.key.cost.slowest())
+            self.timers.advance(("batch", batch.slot, batch.number), now + budget_s)
 
     def _batch_done(self, event: told.BatchDone, now: float) -> None:
         slot = self.supervision.current(event.slot, event.incarnation)
