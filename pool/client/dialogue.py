@@ -87,7 +87,9 @@ class Dialogue:
                 raise PoolUnreachable(f"the pool at {self._endpoint} went away before it answered")
             self._take_outbox()
             self._keep_time(time.monotonic())
-            self._dispatch.send_patient()
+            self._dispatch.send_waiting()
+            if self._dispatch.window.wants_ping():
+                self._ping(time.monotonic())
 
         if self._opened:
             self._send(wire.Close())
@@ -121,8 +123,7 @@ class Dialogue:
             if self._pulse.silent(now):
                 raise PoolUnreachable(f"the pool at {self._endpoint} gave no sign of life for {SILENCE_S:g} s")
             if now >= self._pulse.next_ping():
-                self._send(wire.Ping())
-                self._pulse.pinged(now)
+                self._ping(now)
 
     # --- out ----------------------------------------------------------------------------------------------------
 
@@ -145,6 +146,11 @@ class Dialogue:
                         self._send(item)
                     else:
                         self._held.append(item)
+
+    def _ping(self, now: float) -> None:
+        self._send(wire.Ping())
+        self._pulse.pinged(now)
+        self._dispatch.window.pinged()
 
     def _send(self, message: Message, payload: Sequence[bytes] = ()) -> None:
         try:
@@ -187,6 +193,8 @@ class Dialogue:
                 self._dispatch.finish(result, envelope.payload)
             case wire.Failure() as failure:
                 self._dispatch.fail(failure)
+            case wire.Pong():
+                self._dispatch.window.ponged()
             case wire.Answer(request, refusal):
                 self._answered(request, refusal, envelope.payload)
             case wire.Refusal(text):

@@ -1,13 +1,16 @@
 """Which jobs of a connection are sent, and when, and how each one's future ends."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import zmq
 
 from pool.client.backpressure import Backpressure
 from pool.client.outstanding import Job, Outstanding
+from pool.client.pace import Pace
 from pool.client.timeline import JobTimeline
+from pool.client.window import Window
 from pool.errors import DeadlineExceeded, Incompatible, InvalidInput, Overloaded, PoolError, from_fault
 from pool.wire import client_messages as wire
 from pool.wire.frames import BadFrame
@@ -28,6 +31,10 @@ class Dispatch:
         self._opened: wire.Opened | None = None
         self._held: list[Job] = []
         self._backpressure = Backpressure()
+        self.window = Window()
+        self._behind: deque[Job] = deque()  # impatient jobs that the window keeps back
+        self._behind_bytes = 0
+        self._pace = Pace()
 
     def open(self, opened: wire.Opened) -> None:
         """There is a connection: what was held for it is sent."""
@@ -54,21 +61,42 @@ class Dispatch:
         elif job.patient:
             self._backpressure.add(job)
             self._jobs.wait_until(job, job.submitted + _timeout_s(job, self._opened))
-        elif self._jobs.sent_bytes + job.size_bytes > credit_bytes:
+        elif (lent := self._jobs.sent_bytes + self._behind_bytes) + job.size_bytes > credit_bytes:
             self._jobs.take(job.number)
-            lent = f"{self._jobs.sent_bytes} bytes of this client are in the pool, which lends it {credit_bytes}"
-            job.future.finish(Overloaded(f"{lent}; this job has {job.size_bytes}"))
-        else:
+            text = f"{lent} bytes of this client are in the pool or on the way, and it lends {credit_bytes}"
+            job.future.finish(Overloaded(f"{text}; this job has {job.size_bytes}"))
+        elif self.window.is_open() and not self._behind:
             self._submit(job, self._opened)
+        else:
+            self._behind.append(job)
+            self._behind_bytes += job.size_bytes
+            self._jobs.wait_until(job, job.submitted + _timeout_s(job, self._opened))
 
-    def send_patient(self) -> None:
-        """Sends the patient jobs for which there may be room by now."""
+    def send_waiting(self) -> None:
+        """Sends what has waited for the pool to read on, and the patient jobs for which there may be room by now."""
         if self._opened is None:
             return
-        free_bytes = self._opened.credit_bytes - self._jobs.sent_bytes
+        while self._behind and self.window.is_open():
+            job = self._behind.popleft()
+            self._behind_bytes -= job.size_bytes
+            if job not in self._jobs:
+                continue  # cancelled or late since
+            left = job.submitted + _timeout_s(job, self._opened) - time.monotonic()
+            if left >= self._pace.answer_s:
+                self._submit(job, self._opened)
+                continue
+            # The pool would only find out that it is late, while jobs with more time left wait behind it.
+            self._take(job.number)
+            pace = f"the pool takes {self._pace.answer_s:.2g} s for an answer at present"
+            job.future.finish(DeadlineExceeded(f"{pace}, and {max(0.0, left):.2g} s are left"))
+        if not self.window.is_open():
+            return
+        free_bytes = self._opened.credit_bytes - self._jobs.sent_bytes - self._behind_bytes
         for job in self._backpressure.to_send(time.monotonic(), free_bytes):
             self._backpressure.sent(job)
             self._submit(job, self._opened)
+            if not self.window.is_open():
+                return
 
     def _submit(self, job: Job, opened: wire.Opened) -> None:
         now = time.monotonic()
@@ -76,6 +104,7 @@ class Dispatch:
         self._jobs.wait_until(job, now + left + LATE_S)
         self._send(job.request.submit(job.number, job.rows, max(0.0, left)), job.payload)
         self._jobs.mark_sent(job, now)
+        job.place = self.window.submitted()
 
     def cancel(self, cancel: wire.Cancel) -> None:
         job = self._take(cancel.job)
@@ -90,6 +119,9 @@ class Dispatch:
         job = self._take(result.job)
         if job is None:
             return
+        self.window.answered(job.place)
+        if job.sent_at is not None:
+            self._pace.answered(time.monotonic() - job.sent_at)
         try:
             arrays = decode_answer(result.pieces, payload)
         except BadFrame as error:
@@ -109,6 +141,7 @@ class Dispatch:
         job = self._jobs.get(failure.job)
         if job is None:
             return
+        self.window.answered(job.place)
         if job.patient and isinstance(error, Overloaded) and job.sent_at is not None and self._opened is not None:
             self._jobs.mark_refused(job, error)
             self._jobs.wait_until(job, job.submitted + _timeout_s(job, self._opened))
@@ -146,6 +179,8 @@ class Dispatch:
             return DeadlineExceeded(f"the pool did not answer {waited}")
         if self._opened is None:
             return DeadlineExceeded(f"no pool was found at {self._endpoint} {waited}")
+        if not job.patient:
+            return DeadlineExceeded(f"the pool did not come to read this job {waited}")
         if job.last_refusal is None:
             return Overloaded(f"there was no room for this job {waited}: others of this client are before it")
         times = "once" if job.refusals == 1 else f"{job.refusals} times"

@@ -32,6 +32,7 @@ class Job:
     patient: bool = False
     on_its_way: threading.Event | None = None
     sent_at: float | None = None  # None: it is not in the pool
+    place: int = 0  # among all that were sent
     refusals: int = 0
     last_refusal: Overloaded | None = None
 

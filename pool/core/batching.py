@@ -9,8 +9,9 @@ from __future__ import annotations
 from pool.core.jobs import Job, Part
 from pool.core.line import Key, Line
 
-__all__ = ["form", "start_by"]
+__all__ = ["form", "run_time", "start_by"]
 
+ROOMY = 3  # a timeout of so many full batches leaves time to wait for one
 MISFITS = 4  # jobs with more rows than there is room, looked past before the batch is closed
 
 
@@ -28,6 +29,22 @@ def form(line: Line, leader: Job, now: float) -> tuple[Part, ...]:
     if room:
         _fill(line, key, parts, room, now)
     return tuple(parts)
+
+
+def run_time(line: Line, leader: Job) -> float:
+    """How long the leader's batch has to take: a job with less time left is late already. 0.0 if nothing is known.
+
+    A small batch that it leads may be quick enough for it. But when so many wait that each leader comes late, small
+    batches would make all that follow later still; so one that had time for a full batch when it came is given up.
+    """
+    key, model = leader.key, line.model
+    if not leader.rows or not model.batchable(key.signature, key.outputs):
+        return key.cost.surely(leader.rows)
+    most = model.most_rows(key)
+    full_s = key.cost.expected(most)
+    if full_s is not None and line.queued >= most and leader.timeout_s >= ROOMY * full_s:
+        return full_s
+    return key.cost.surely(1)
 
 
 def _fill(line: Line, key: Key, parts: list[Part], room: int, now: float) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pool.core import actions as do
 from pool.core.answers import Answers
 from pool.core.banks import Bank
-from pool.core.batching import form, start_by
+from pool.core.batching import form, run_time, start_by
 from pool.core.isolation import Group
 from pool.core.jobs import Batch, Job, JobState, Part
 from pool.core.line import Key, Line
@@ -267,12 +267,11 @@ class Dispatch:
                 self._lease(slot, group, now)
                 return
         while (job := line.oldest() if eldest else line.leader()) is not None:
-            key = job.key
-            surely = key.cost.surely(1 if job.rows and line.model.batchable(key.signature, key.outputs) else job.rows)
-            if now + surely <= job.deadline or now > key.cost.last_learned + max(STALE_S, 20 * surely):
+            end = now + run_time(line, job)
+            if end <= job.deadline or now > job.key.cost.last_learned + max(STALE_S, 20 * (end - now)):
                 self._lease(slot, form(line, job, now), now)
                 return
-            self._answers.too_late(job, now + surely, now)
+            self._answers.too_late(job, end, now)
 
     def _lease(self, slot: Slot, parts: Group, now: float) -> Batch:
         """QUEUED → LEASED. The lane has credit: it is idle."""

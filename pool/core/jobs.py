@@ -50,7 +50,8 @@ class Job:
     """What a caller waits for. `number` is the client's own; `id` is the pool's.
 
     `rows` is 0 where it has none. Rows before `cut` have been leased or given up to a retry; of the rest, parts are cut
-    when a batch has room for them. `out` parts are leased now, the last one in `batch`. `pieces` are the answers so far, by first row.
+    when a batch has room for them. `out` parts are leased now, the last one in `batch`. `pieces` are the answers so
+    far, by first row.
     `losses` counts the workers that died while they held a part of it, `runs` the batches that a part of it was in.
     `round` is raised when it starts over: answers to parts of an earlier one are of no use.
     """
