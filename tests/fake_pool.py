@@ -116,6 +116,8 @@ class Serving(FakePool):
                         self.send(outcome)
                     elif outcome is not None:
                         self.answer(job, outcome)
+                case wire.Ping():
+                    self.send(wire.Pong())
                 case wire.Cancel(job):
                     self.cancelled.append(job)
                 case wire.Ask(request, what) as ask:
