@@ -6,54 +6,93 @@ its memory and everybody's deadline allow. A job with more rows than that is cut
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 from pool.core.jobs import Job, Part
 from pool.core.line import Key, Line
 
-__all__ = ["form", "run_time", "start_by"]
+__all__ = ["UNKNOWN_ROW_S", "end_if_late", "form", "start_by"]
 
+UNKNOWN_ROW_S = 0.001  # what a row is charged while nothing is known; corrected when the batch is done
 ROOMY = 3  # a timeout of so many full batches leaves time to wait for one
+HASTE = 1.5  # times what a batch is expected to take, before a deadline
 MISFITS = 4  # jobs with more rows than there is room, looked past before the batch is closed
 
 
-def form(line: Line, leader: Job, now: float) -> tuple[Part, ...]:
-    """The parts of the next batch, led by a waiting job that can make its deadline. Takes them out of the line."""
+GiveUp = Callable[[Job, float], None]
+
+
+def form(line: Line, leader: Job, eldest: bool, now: float, give_up: GiveUp) -> tuple[Part, ...]:
+    """The parts of the next batch, led by a waiting job that can make its deadline. Takes them out of the line.
+
+    `eldest`: it leads because it has waited longest, so those of its own priority go with it before higher ones.
+    `give_up` is told of jobs on the way that cannot be in time any more, and when they would be done; it ends them.
+    """
     key, model = leader.key, line.model
     line.led(leader)
     if not leader.rows or not model.batchable(key.signature, key.outputs):
         if leader.cut:  # its signature is not batched any more
             leader.start_over()
-        return (_cut(line, leader, leader.rows),)
-    room = _room(key, leader, model.most_rows(key), now)
-    parts = [_cut(line, leader, room)]
+        row_s = (key.cost.known(leader.rows) or UNKNOWN_ROW_S) / (leader.rows or 1)
+        return (_cut(line, leader, leader.rows, row_s),)
+    most = model.most_rows(key)
+    # Rather too little: what is corrected later should not have held up those who came meanwhile.
+    row_s = (key.cost.known(most) or UNKNOWN_ROW_S) / most
+    room = _room(key, leader, most, now)
+    parts = [_cut(line, leader, room, row_s)]
     room -= parts[0].rows
     if room:
-        _fill(line, key, parts, room, now)
+        _fill(line, parts, room, row_s, eldest, now, give_up)
     return tuple(parts)
 
 
-def run_time(line: Line, leader: Job) -> float:
-    """How long the leader's batch has to take: a job with less time left is late already. 0.0 if nothing is known.
+def end_if_late(line: Line, job: Job, now: float) -> float | None:
+    """When a job would be done that cannot be in time any more; None if it can, or too little is known.
 
-    A small batch that it leads may be quick enough for it. But when so many wait that each leader comes late, small
-    batches would make all that follow later still; so one that had time for a full batch when it came is given up.
+    A small batch may be quick enough for it. But when so many wait that each leader comes late, small batches would
+    make all that follow later still; so one that had time for a full batch when it came is given up then.
     """
-    key, model = leader.key, line.model
-    if not leader.rows or not model.batchable(key.signature, key.outputs):
-        return key.cost.surely(leader.rows)
-    most = model.most_rows(key)
-    full_s = key.cost.expected(most)
-    if full_s is not None and line.queued >= most and leader.timeout_s >= ROOMY * full_s:
-        return full_s
-    return key.cost.surely(1)
+    key, model = job.key, line.model
+    if not job.rows or not model.batchable(key.signature, key.outputs):
+        run_s = key.cost.surely(job.rows)
+    else:
+        run_s = key.cost.surely(1)
+        most = model.most_rows(key)
+        if line.queued >= most:
+            full_s = key.cost.amply(model.padded(key, most))
+            if job.timeout_s >= ROOMY * full_s:
+                run_s = max(run_s, full_s)
+    if now + run_s <= job.deadline or key.cost.is_stale(run_s, now):
+        return None
+    return now + run_s
 
 
-def _fill(line: Line, key: Key, parts: list[Part], room: int, now: float) -> None:
+def _company(line: Line, leader: Job, eldest: bool) -> Iterator[Job]:
+    """Who goes with the leader: those who would lead next, as long as they can; then whoever can.
+
+    The caller takes each, and charges its client for it, before it asks for the next. So clients share the rows of
+    batches, and not their turns, which are worth more to those with large jobs.
+    """
+    while not eldest and (job := line.leader()) is not None and job.key is leader.key:
+        line.led(job)
+        yield job
+        if job.waiting:
+            break
+    yield from leader.key.company(leader.priority)
+
+
+def _fill(line: Line, parts: list[Part], room: int, row_s: float, eldest: bool, now: float, give_up: GiveUp) -> None:
+    key = parts[0].job.key
     rows = parts[0].rows
     most = rows + room
     earliest = parts[0].job.deadline
     unhurried = now + (key.cost.expected(most) or 0.0)
     misfits = 0
-    for job in key.company():
+    for job in _company(line, parts[0].job, eldest):
+        late = end_if_late(line, job, now)
+        if late is not None:
+            give_up(job, late)
+            continue
         # A job that would fit into a batch of its own is not cut: its answer would come later than it could.
         fits = job.left <= most - rows or job.left > most
         if fits and min(job.deadline, earliest) < unhurried:
@@ -67,18 +106,20 @@ def _fill(line: Line, key: Key, parts: list[Part], room: int, now: float) -> Non
                 return
             continue
         earliest = min(earliest, job.deadline)
-        parts.append(_cut(line, job, most - rows))
+        parts.append(_cut(line, job, most - rows, row_s))
         rows += parts[-1].rows
         if rows == most:
             return
 
 
-def _cut(line: Line, job: Job, room: int) -> Part:
+def _cut(line: Line, job: Job, room: int, row_s: float) -> Part:
     start, stop = job.cut, min(job.rows, job.cut + room)
     job.cut = stop
     if stop == job.rows:
         line.take(job)
-    return Part(job, start, stop, job.round)
+    part = Part(job, start, stop, job.round, row_s * (stop - start or 1))
+    line.charge(job.client, part.charged_s)
+    return part
 
 
 def _room(key: Key, leader: Job, most: int, now: float) -> int:
@@ -89,6 +130,10 @@ def _room(key: Key, leader: Job, most: int, now: float) -> int:
     return most
 
 
-def start_by(key: Key, rows: int, deadline: float) -> float:
-    """When a batch of so many rows is to start so that it ends before the deadline, as far as its cost is known."""
-    return deadline - 1.5 * (key.cost.expected(rows) or 0.0)
+def start_by(key: Key, rows: int, deadline: float, now: float) -> float:
+    """When a batch of so many rows should start so that it ends before the deadline.
+
+    Halfway there if nothing is known of its cost: with half the time for the run rather than for company.
+    """
+    cost_s = key.cost.expected(rows)
+    return (now + deadline) / 2 if cost_s is None else deadline - HASTE * cost_s

@@ -13,17 +13,21 @@ __all__ = ["Cost"]
 
 KEPT = 9  # durations a size: odd, so that the median is one of them
 ENOUGH = 3  # durations before anybody is refused by them
+OUTLYING = 2.0  # times the median
+STALE_S = 10.0
+STALE_RUNS = 20
 MOST_SIZES = 64  # a key; beyond, a size is counted as the next smaller one
 
 
 class Cost:
     """Of one key. Sizes are the rows fed, padding included; 0 stands for jobs without rows."""
 
-    __slots__ = ("_expected", "_medians", "_recent", "_surely", "last_learned")
+    __slots__ = ("_amply", "_expected", "_medians", "_recent", "_surely", "last_learned")
 
     def __init__(self) -> None:
         self._recent: dict[int, deque[float]] = {}
         self._medians: dict[int, float] = {}
+        self._amply: dict[int, float] = {}
         # Asked far more often than anything is learned.
         self._expected: dict[int, float] = {}
         self._surely: dict[int, float] = {}
@@ -39,7 +43,8 @@ class Cost:
             else:
                 recent = self._recent[rows] = deque(maxlen=KEPT)
         recent.append(seconds)
-        self._medians[rows] = sorted(recent)[len(recent) // 2]
+        median = self._medians[rows] = sorted(recent)[len(recent) // 2]
+        self._amply[rows] = max(duration for duration in recent if duration <= OUTLYING * median)
         self._expected = dict(self._medians)
         self._surely.clear()
         self.last_learned = now
@@ -47,7 +52,8 @@ class Cost:
     def expected(self, rows: int) -> float | None:
         """How long a batch of so many rows is likely to take; None if nothing is known.
 
-        Between known sizes on the straight line; beyond the largest, in proportion to it; below the smallest, as much.
+        Between known sizes on the straight line; below the smallest, as much; beyond the largest, half of it in
+        proportion, as if half of it were the run's own and half the rows'.
         """
         expected = self._expected.get(rows)
         if expected is None and self._medians:
@@ -61,9 +67,14 @@ class Cost:
         if below is None:
             return medians[above]  # type: ignore[index]  # there is at least one size
         if above is None:
-            return medians[below] * rows / below if below else medians[below]
+            return medians[below] * (1 + rows / below) / 2 if below else medians[below]
         share = (rows - below) / (above - below)
         return medians[below] + share * (medians[above] - medians[below])
+
+    def known(self, rows: int) -> float:
+        """What the largest batch of no more rows is expected to take; 0.0 if there was none."""
+        largest = max((size for size in self._medians if size <= rows), default=None)
+        return 0.0 if largest is None else self._medians[largest]
 
     def surely(self, rows: int) -> float:
         """What a batch of so many rows has never undercut of late; 0.0 while too little is known."""
@@ -74,6 +85,15 @@ class Cost:
                 default=0.0,
             )
         return surely
+
+    def amply(self, rows: int) -> float:
+        """What the last batches of this size stayed within, outliers apart; as `known` if none had this size."""
+        amply = self._amply.get(rows)
+        return self.known(rows) if amply is None else amply
+
+    def is_stale(self, seconds: float, now: float) -> bool:
+        """Whether nobody has seen such a duration for so long that the next job should try it again."""
+        return now > self.last_learned + max(STALE_S, STALE_RUNS * seconds)
 
     def slowest(self) -> float:
         """The longest of all that are kept."""

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pool.core import actions as do
 from pool.core.answers import Answers
 from pool.core.banks import Bank
-from pool.core.batching import form, run_time, start_by
+from pool.core.batching import UNKNOWN_ROW_S, end_if_late, form, start_by
 from pool.core.isolation import Group
 from pool.core.jobs import Batch, Job, JobState, Part
 from pool.core.line import Key, Line
@@ -25,11 +25,9 @@ from pool.core.timers import Timers
 
 __all__ = ["Dispatch"]
 
-OLDEST_EVERY = 16  # of so many batches of a slot, one is led by the job that has waited longest, whatever its priority
-UNKNOWN_ROW_S = 0.001  # what a row is charged while nothing is known; corrected when the batch is done
+OLDEST_EVERY = 16  # of so many batches of a slot, one is led by the job that higher priorities have held up longest
 WHOLE = "leased to slot {} incarnation {} in batch {} of {} rows"
 PIECE = "leased to slot {} incarnation {} in batch {} of {} rows: rows {} to {}"
-STALE_S = 10.0  # a cost that nobody has seen for so long refuses nobody: the next job tries it again
 
 
 class Dispatch:
@@ -91,7 +89,7 @@ class Dispatch:
         if rows > 1 and line.model.batchable(key.signature, key.outputs):
             rows = min(rows, line.model.most_rows(key))
         own = key.cost.surely(rows)
-        if not own or now > key.cost.last_learned + max(STALE_S, 20 * own):
+        if not own or key.cost.is_stale(own, now):
             return now
         job.work_s = own * job.rows / rows if rows else own
         if line.device is not None:
@@ -112,7 +110,7 @@ class Dispatch:
             line.model.used_s = max(line.model.used_s, clock_s)
         wait_s = line.model.policy.batch_wait_s
         if wait_s and job.rows and not key.levels and line.model.batchable(key.signature, key.outputs):
-            self._gather(job, min(now + wait_s, start_by(key, line.model.most_rows(key), job.deadline)), now)
+            self._gather(job, min(now + wait_s, start_by(key, line.model.most_rows(key), job.deadline, now)), now)
             return
         if not line.busy:
             line.put(job)
@@ -225,12 +223,12 @@ class Dispatch:
             self._run_suspect(slot, slot.kept_for, now)
         bank = self._bank[slot.number]
         while slot.takes_work:
-            eldest = slot.started % OLDEST_EVERY == OLDEST_EVERY - 1
-            line = self._eldest_line(slot) if eldest else self._next_line(slot)
+            line = self._next_line(slot)
             if line is None:
                 bank.rest(slot)
                 return
-            self._start(line, slot, eldest, now)
+            eldest = self._eldest_line(slot, line) if slot.started % OLDEST_EVERY == OLDEST_EVERY - 1 else None
+            self._start(eldest or line, slot, eldest is not None, now)
 
     def _enlist(self, line: Line, priority: int) -> None:
         for bank in self._banks[line.model.name]:
@@ -255,9 +253,16 @@ class Dispatch:
                 best = line
         return best
 
-    def _eldest_line(self, slot: Slot) -> Line | None:
+    def _eldest_line(self, slot: Slot, best: Line) -> Line | None:
+        """Where the job waits that came first, if priorities alone hold it up; sharing takes care of the others."""
+        priority = best.priority()
         lines = [*self._bank[slot.number].busy_lines(), *(line for line in self._pinned[slot.number] if line.busy)]
-        return min(lines, key=_waits_since, default=None)
+        starved = [
+            (oldest.arrived, line)
+            for line in lines
+            if (oldest := line.oldest()) is not None and oldest.priority < priority
+        ]
+        return min(starved, key=lambda pair: pair[0])[1] if starved else None
 
     def _start(self, line: Line, slot: Slot, eldest: bool, now: float) -> None:
         """Gives a lane of the slot the line's next batch, or answers jobs of the line that would be too late."""
@@ -267,9 +272,10 @@ class Dispatch:
                 self._lease(slot, group, now)
                 return
         while (job := line.oldest() if eldest else line.leader()) is not None:
-            end = now + run_time(line, job)
-            if end <= job.deadline or now > job.key.cost.last_learned + max(STALE_S, 20 * (end - now)):
-                self._lease(slot, form(line, job, now), now)
+            end = end_if_late(line, job, now)
+            if end is None:
+                parts = form(line, job, eldest, now, lambda late, end: self._answers.too_late(late, end, now))
+                self._lease(slot, parts, now)
                 return
             self._answers.too_late(job, end, now)
 
@@ -308,7 +314,6 @@ class Dispatch:
         bank.began(batch)
         bank.clock_s = max(bank.clock_s, model.used_s)
         model.charge(cost_s)
-        row_s = batch.cost_of_row_s
         longest_s = 0.0
         for part in parts:
             job = part.job
@@ -317,7 +322,6 @@ class Dispatch:
             job.out += 1
             job.batch = batch
             job.runs += 1
-            key.line.charge(job.client, row_s * (part.rows or 1))
             if job.timeout_s > longest_s:
                 longest_s = job.timeout_s
             # Numbers, not the batch: it would keep its other jobs, and they theirs.
@@ -372,7 +376,7 @@ class Dispatch:
             part = line.suspects.popleft()
             if part.wanted:
                 slot.runs_suspect = True
-                self._lease(slot, (part,), now)
+                self._lease(slot, (part,), now).suspect = True
                 return
         slot.kept_for = None
         slot.turn += 1
@@ -393,9 +397,3 @@ class Dispatch:
                 assert slot.batches, f"slot {slot.number} is kept for a suspect and does not run it"
         for line in self._unkept:
             assert line not in self._kept()
-
-
-def _waits_since(line: Line) -> float:
-    """When the oldest of its jobs came. It has work; retries have waited longest."""
-    oldest = line.oldest()
-    return 0.0 if oldest is None or line.retries else oldest.arrived

@@ -127,6 +127,7 @@ class Part:
     start: int
     stop: int
     round: int
+    charged_s: float = 0.0  # device time that its client was charged when it was cut
     rows: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -157,17 +158,13 @@ class Batch:
     padded: int
     cost_s: float
     expected_end: float
+    suspect: bool = False  # it has lost a worker before
     beside: bool = False  # another batch ran in its worker at the same time
     over: bool = False
 
     @property
     def model(self) -> str:
         return self.key.model
-
-    @property
-    def cost_of_row_s(self) -> float:
-        """What of the charge falls on a row; on the one part, if it has none."""
-        return self.cost_s / (self.rows or 1)
 
     @property
     def wanted(self) -> bool:

@@ -89,12 +89,12 @@ class Key:
         del self.gathered[job.id]
         self.gathered_rows -= job.rows
 
-    def company(self) -> Iterator[Job]:
-        """The waiting jobs, higher priorities first, each client's first ones in turn.
+    def company(self, first: int) -> Iterator[Job]:
+        """The waiting jobs: those of priority `first`, then higher ones before lower ones; each client's in turn.
 
         A job that the caller does not take ends its client's turns: a client's jobs never overtake each other.
         """
-        for priority in sorted(self.levels, reverse=True):
+        for priority in sorted(self.levels, key=lambda priority: (priority != first, -priority)):
             level = self.levels[priority]
             passed: set[Client] = set()
             while len(level) > len(passed):
@@ -163,10 +163,10 @@ class Line:
         job.waiting = True
         queue = self._clients.get(job.client)
         if queue is None:
-            queue = self._clients[job.client] = ClientQueue(self._clock_s)
+            queue = self._clients[job.client] = ClientQueue(self._start_s())
             self._forget_clients()
         elif not queue.levels:
-            queue.used_s = max(queue.used_s, self._clock_s)
+            queue.used_s = max(queue.used_s, self._start_s())
         level = queue.levels.get(job.priority)
         if level is None:
             level = queue.levels[job.priority] = Level()
@@ -254,6 +254,10 @@ class Line:
             yield from list(key.gathered.values())
         for group in (*list(self.retries), tuple(self.suspects)):
             yield from (part.job for part in group if part.wanted)
+
+    def _start_s(self) -> float:
+        """Where a client begins that comes anew: with those who wait, whatever their charges were corrected by."""
+        return min(self._clock_s, self._heap[0][1]) if self._heap else self._clock_s
 
     # --- within -------------------------------------------------------------------------------------------------
 

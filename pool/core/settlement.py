@@ -73,12 +73,12 @@ class Settlement:
         key, seconds = batch.key, now - batch.started
         key.cost.learn(batch.padded, seconds, now)
         key.line.model.fitted(key, batch.rows, now)
-        wrong_s = seconds - batch.cost_s
-        key.line.model.charge(wrong_s)
-        if abs(wrong_s) > WRONG_SHARE * batch.cost_s:
-            row_s = wrong_s / (batch.rows or 1)
-            for part in batch.parts:
-                key.line.charge(part.job.client, row_s * (part.rows or 1))
+        key.line.model.charge(seconds - batch.cost_s)
+        row_s = seconds / (batch.rows or 1)
+        for part in batch.parts:
+            wrong_s = row_s * (part.rows or 1) - part.charged_s
+            if abs(wrong_s) > WRONG_SHARE * part.charged_s:
+                key.line.charge(part.job.client, wrong_s)
 
     def _succeeded(
         self, slot: Slot, batch: Batch, part: Part, payload: object, event: told.BatchDone, now: float
@@ -116,7 +116,8 @@ class Settlement:
     def _may_fit(self, batch: Batch, part: Part) -> bool:
         """Whether what found no memory might with fewer rows."""
         key = batch.key
-        return part.rows > 1 and key.line.model.batchable(key.signature, key.outputs)
+        fewer = part.rows > 1 or batch.padded > batch.rows
+        return fewer and key.line.model.batchable(key.signature, key.outputs)
 
     def _take_apart(self, batch: Batch, parts: Sequence[Part], fault: Fault, text: str, now: float) -> None:
         """A shared run failed: smaller ones find out by whom, or fit."""
@@ -131,7 +132,7 @@ class Settlement:
             groups = bisected(parts)
         for part in parts:
             part.job.note(now, "batch {} failed, and is taken apart: {}", batch.number, text)
-        self._dispatch.again(batch.key.line, groups, now)
+        self._again(batch, groups, now)
 
     def _run_whole(self, batch: Batch, parts: Sequence[Part], text: str, now: float) -> None:
         """The rows of this signature do not come back as they were fed: from now on each job runs by itself."""
@@ -148,7 +149,15 @@ class Settlement:
                 job.line.take(job)
             job.cut = job.rows
             whole.append(Part(job, 0, job.rows, job.round))
-        self._dispatch.again(batch.key.line, singly(whole), now)
+        self._again(batch, singly(whole), now)
+
+    def _again(self, batch: Batch, groups: Sequence[Group], now: float) -> None:
+        """What killed a worker once stays by itself, whatever else comes of it."""
+        line = batch.key.line
+        if batch.suspect:
+            self._dispatch.suspect(line, [part for group in groups for part in group], now)
+        else:
+            self._dispatch.again(line, groups, now)
 
     # --- the worker did not answer ------------------------------------------------------------------------------
 
@@ -162,10 +171,11 @@ class Settlement:
             part.job.out -= 1
             part.job.note(now, "never reached slot {}", slot.number)
             parts.append(part)
-        self._dispatch.again(batch.key.line, [tuple(parts)] if parts else [], now)
+        self._again(batch, [tuple(parts)], now)
 
     def lost(self, slot: Slot, batches: Sequence[Batch], death: str, now: float, gone: bool) -> None:
         """LEASED → QUEUED, or the reason why a job must not run again; `gone`: the exit of its worker was seen."""
+        counted: set[Job] = set()
         for batch in batches:
             alone = len(batch.parts) == 1 and not batch.beside
             suspects = []
@@ -174,8 +184,10 @@ class Settlement:
                     _let_go(part.job)
                     continue
                 part.job.out -= 1
-                part.job.losses += 1
-                part.job.note(now, "lost: {}", death)
+                if part.job not in counted:  # two of its pieces were lost in one death
+                    counted.add(part.job)
+                    part.job.losses += 1
+                    part.job.note(now, "lost: {}", death)
                 if self._may_run_again(slot, part.job, death, alone, gone, now):
                     suspects.append(part)
             if suspects:
