@@ -153,11 +153,17 @@ class Settlement:
 
     def _again(self, batch: Batch, groups: Sequence[Group], now: float) -> None:
         """What killed a worker once stays by itself, whatever else comes of it."""
-        line = batch.key.line
-        if batch.suspect:
-            self._dispatch.suspect(line, [part for group in groups for part in group], now)
-        else:
-            self._dispatch.again(line, groups, now)
+        suspects: list[Part] = []
+        others: list[Group] = []
+        for group in groups:
+            whole = len(group) == 1 and group[0].whole and group[0].job.losses > 0
+            if batch.suspect or whole:
+                suspects += group
+            else:
+                others.append(group)
+        if suspects:
+            self._dispatch.suspect(batch.key.line, suspects, now)
+        self._dispatch.again(batch.key.line, others, now)
 
     # --- the worker did not answer ------------------------------------------------------------------------------
 
