@@ -13,7 +13,8 @@ from pool.wire.faults import Fault
 
 __all__ = ["PRIORITIES", "refusal"]
 
-SEARCHED_CHARS = 100  # the search for a near name takes as long as the client's text is
+SEARCHED_CHARS = 40  # the search for a near name takes as long as the texts are, and as there are many
+SEARCHED_NAMES = 50
 PRIORITIES = range(-100, 101)
 CLIENT_SHARE = 8  # a client may hold so many times what is free: alone 8/9 of all, two of them 8/17 each, and so on
 DRAINED = 0.05  # who was refused may come again when this share of what is in the way is likely to be done
@@ -23,7 +24,8 @@ def refusal(job: JobArrived, policy: Policy, backlog: Backlog, stopping: bool, n
     """Why a job is not taken in, in words for its caller; None if it is."""
     model = backlog.models.get(job.model)
     if model is None:
-        near = difflib.get_close_matches(job.model[:SEARCHED_CHARS], backlog.models, n=1)
+        names = list(backlog.models)[:SEARCHED_NAMES]
+        near = difflib.get_close_matches(job.model[:SEARCHED_CHARS], names, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(backlog.models))}"
         return JobFailed(Fault.MODEL_NOT_FOUND, f"no model {job.model!r:.100}; {hint}")
     client = backlog.client(job.client)

@@ -68,6 +68,11 @@ class Bank:
         if enlisted is None or enlisted[1] < priority:
             self._enter(line, priority)
 
+    def again(self, line: Line) -> None:
+        """Where the line stands has to be looked at anew."""
+        if line in self._enlisted:
+            self._enter(line, line.priority())
+
     def next_line(self) -> Line | None:
         """The line with the highest priority; among equals the one whose model has used least. It has work."""
         lines = self._lines

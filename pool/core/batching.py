@@ -14,9 +14,9 @@ from pool.core.line import Key, Line
 __all__ = ["UNKNOWN_ROW_S", "end_if_late", "form", "start_by"]
 
 UNKNOWN_ROW_S = 0.001  # what a row is charged while nothing is known; corrected when the batch is done
-ROOMY = 3  # a timeout of so many full batches leaves time to wait for one
+ROOMY = 2  # a timeout of so many batches leaves time to wait for one
 HASTE = 1.5  # times what a batch is expected to take, before a deadline
-MISFITS = 4  # jobs with more rows than there is room, looked past before the batch is closed
+MISFITS = 32  # jobs with more rows than there is room, looked past before the batch is closed
 
 
 GiveUp = Callable[[Job, float], None]
@@ -50,18 +50,21 @@ def end_if_late(line: Line, job: Job, now: float) -> float | None:
     """When a job would be done that cannot be in time any more; None if it can, or too little is known.
 
     A small batch may be quick enough for it. But when so many wait that each leader comes late, small batches would
-    make all that follow later still; so one that had time for a full batch when it came is given up then.
+    make all that follow later still. So it is given up then, unless there is time for a batch as large as its timeout
+    had time for when it came.
     """
+    if job.deadline <= now:
+        return now
     key, model = job.key, line.model
     if not job.rows or not model.batchable(key.signature, key.outputs):
         run_s = key.cost.surely(job.rows)
     else:
-        run_s = key.cost.surely(1)
-        most = model.most_rows(key)
-        if line.queued >= most:
-            full_s = key.cost.amply(model.padded(key, most))
-            if job.timeout_s >= ROOMY * full_s:
-                run_s = max(run_s, full_s)
+        run_s = key.cost.surely(model.padded(key, 1))
+        rows = model.most_rows(key)
+        while rows > 1 and job.timeout_s < ROOMY * key.cost.known(model.padded(key, rows)):
+            rows //= 2
+        if line.queued >= rows:
+            run_s = max(run_s, key.cost.amply(model.padded(key, rows)))
     if now + run_s <= job.deadline or key.cost.is_stale(run_s, now):
         return None
     return now + run_s
@@ -86,7 +89,7 @@ def _fill(line: Line, parts: list[Part], room: int, row_s: float, eldest: bool, 
     rows = parts[0].rows
     most = rows + room
     earliest = parts[0].job.deadline
-    unhurried = now + (key.cost.expected(most) or 0.0)
+    unhurried = now + _expected_s(key, most)
     misfits = 0
     for job in _company(line, parts[0].job, eldest):
         late = end_if_late(line, job, now)
@@ -94,9 +97,9 @@ def _fill(line: Line, parts: list[Part], room: int, row_s: float, eldest: bool, 
             give_up(job, late)
             continue
         # A job that would fit into a batch of its own is not cut: its answer would come later than it could.
-        fits = job.left <= most - rows or job.left > most
+        fits = job.rows > 0 and (job.left <= most - rows or job.left > most)
         if fits and min(job.deadline, earliest) < unhurried:
-            end = now + (key.cost.expected(min(most, rows + job.left)) or 0.0)
+            end = now + _expected_s(key, min(most, rows + job.left))
             if end > earliest:
                 return
             fits = end <= job.deadline
@@ -114,9 +117,7 @@ def _fill(line: Line, parts: list[Part], room: int, row_s: float, eldest: bool, 
 
 def _cut(line: Line, job: Job, room: int, row_s: float) -> Part:
     start, stop = job.cut, min(job.rows, job.cut + room)
-    job.cut = stop
-    if stop == job.rows:
-        line.take(job)
+    line.cut(job, stop)
     part = Part(job, start, stop, job.round, row_s * (stop - start or 1))
     line.charge(job.client, part.charged_s)
     return part
@@ -125,9 +126,15 @@ def _cut(line: Line, job: Job, room: int, row_s: float) -> Part:
 def _room(key: Key, leader: Job, most: int, now: float) -> int:
     """As many rows as the leader's own deadline allows, as far as the costs are known; at least one."""
     slack = leader.deadline - now
-    while most > 1 and (key.cost.expected(most) or 0.0) > slack:
-        most //= 2
+    allowed = key.line.model.policy.allowed_batch_sizes
+    while most > 1 and _expected_s(key, most) > slack:
+        most = max((size for size in allowed if size < most), default=most // 2)
     return most
+
+
+def _expected_s(key: Key, rows: int) -> float:
+    """What so many rows are expected to take, padded as they are run; 0.0 if nothing is known."""
+    return key.cost.expected(key.line.model.padded(key, rows)) or 0.0
 
 
 def start_by(key: Key, rows: int, deadline: float, now: float) -> float:
@@ -135,5 +142,5 @@ def start_by(key: Key, rows: int, deadline: float, now: float) -> float:
 
     Halfway there if nothing is known of its cost: with half the time for the run rather than for company.
     """
-    cost_s = key.cost.expected(rows)
+    cost_s = key.cost.expected(key.line.model.padded(key, rows))
     return (now + deadline) / 2 if cost_s is None else deadline - HASTE * cost_s

@@ -7,6 +7,7 @@ what a job may be refused by.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 __all__ = ["Cost"]
@@ -16,13 +17,14 @@ ENOUGH = 3  # durations before anybody is refused by them
 OUTLYING = 2.0  # times the median
 STALE_S = 10.0
 STALE_RUNS = 20
-MOST_SIZES = 64  # a key; beyond, a size is counted as the next smaller one
+MOST_SIZES = 64  # a key; of more, those that were learned longest ago are forgotten
+MOST_CACHED = 256
 
 
 class Cost:
     """Of one key. Sizes are the rows fed, padding included; 0 stands for jobs without rows."""
 
-    __slots__ = ("_amply", "_expected", "_medians", "_recent", "_surely", "last_learned")
+    __slots__ = ("_amply", "_expected", "_known", "_medians", "_recent", "_surely", "last_learned")
 
     def __init__(self) -> None:
         self._recent: dict[int, deque[float]] = {}
@@ -31,6 +33,7 @@ class Cost:
         # Asked far more often than anything is learned.
         self._expected: dict[int, float] = {}
         self._surely: dict[int, float] = {}
+        self._known: dict[int, float] = {}
         self.last_learned = 0.0
 
     def learn(self, rows: int, seconds: float, now: float) -> None:
@@ -38,15 +41,18 @@ class Cost:
         recent = self._recent.get(rows)
         if recent is None:
             if len(self._recent) >= MOST_SIZES:
-                rows = max((size for size in self._recent if size <= rows), default=min(self._recent))
-                recent = self._recent[rows]
-            else:
-                recent = self._recent[rows] = deque(maxlen=KEPT)
+                forgotten = next(iter(self._recent))
+                del self._recent[forgotten], self._medians[forgotten], self._amply[forgotten]
+            recent = deque(maxlen=KEPT)
+        else:
+            del self._recent[rows]
+        self._recent[rows] = recent  # at the end: what was learned longest ago is first
         recent.append(seconds)
         median = self._medians[rows] = sorted(recent)[len(recent) // 2]
         self._amply[rows] = max(duration for duration in recent if duration <= OUTLYING * median)
         self._expected = dict(self._medians)
         self._surely.clear()
+        self._known.clear()
         self.last_learned = now
 
     def expected(self, rows: int) -> float | None:
@@ -57,7 +63,9 @@ class Cost:
         """
         expected = self._expected.get(rows)
         if expected is None and self._medians:
-            expected = self._expected[rows] = self._between(rows)
+            expected = self._between(rows)
+            if len(self._expected) < MOST_CACHED:
+                self._expected[rows] = expected
         return expected
 
     def _between(self, rows: int) -> float:
@@ -73,18 +81,33 @@ class Cost:
 
     def known(self, rows: int) -> float:
         """What the largest batch of no more rows is expected to take; 0.0 if there was none."""
-        largest = max((size for size in self._medians if size <= rows), default=None)
-        return 0.0 if largest is None else self._medians[largest]
+        known = self._known.get(rows)
+        if known is None:
+            largest = max((size for size in self._medians if size <= rows), default=None)
+            known = 0.0 if largest is None else self._medians[largest]
+            if len(self._known) < MOST_CACHED:
+                self._known[rows] = known
+        return known
 
     def surely(self, rows: int) -> float:
         """What a batch of so many rows has never undercut of late; 0.0 while too little is known."""
         surely = self._surely.get(rows)
         if surely is None:
-            surely = self._surely[rows] = max(
-                (min(recent) for size, recent in self._recent.items() if size <= rows and len(recent) >= ENOUGH),
-                default=0.0,
-            )
+            surely = self._least(rows)
+            if len(self._surely) < MOST_CACHED:
+                self._surely[rows] = surely
         return surely
+
+    def _least(self, rows: int) -> float:
+        """Of the sizes up to this one; but what a larger batch took less for, a smaller one does too."""
+        least, undercut = 0.0, math.inf
+        for size in sorted(self._recent, reverse=True):
+            recent = self._recent[size]
+            if len(recent) >= ENOUGH:
+                undercut = min(undercut, *recent)
+                if size <= rows:
+                    least = max(least, undercut)
+        return least
 
     def amply(self, rows: int) -> float:
         """What the last batches of this size stayed within, outliers apart; as `known` if none had this size."""

@@ -9,13 +9,14 @@ suspect (a part whose worker died) waits for a worker that runs nothing else, so
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 from pool.core import actions as do
 from pool.core.answers import Answers
 from pool.core.banks import Bank
 from pool.core.batching import UNKNOWN_ROW_S, end_if_late, form, start_by
-from pool.core.isolation import Group
+from pool.core.isolation import Group, singly, whole_again
 from pool.core.jobs import Batch, Job, JobState, Part
 from pool.core.line import Key, Line
 from pool.core.models import Model
@@ -64,7 +65,8 @@ class Dispatch:
         self._holders: dict[Line, Sequence[Slot]] = {}
         self._pinned: dict[int, dict[Line, None]] = {slot.number: {} for slot in slots}  # lines with work
         self._joined: dict[int, int] = {}  # READY slots, with their lanes
-        self._unkept: set[Line] = set()  # lines with suspects, for which no slot is kept
+        self._suspected: dict[Line, None] = {}  # lines with suspects, the one served last at the end
+        self._kept: dict[Line, Slot] = {}  # slots that take nothing else until they run nothing
 
     # --- jobs come ----------------------------------------------------------------------------------------------
 
@@ -86,12 +88,13 @@ class Dispatch:
         """
         key, line = job.key, job.line
         rows = job.rows
-        if rows > 1 and line.model.batchable(key.signature, key.outputs):
-            rows = min(rows, line.model.most_rows(key))
-        own = key.cost.surely(rows)
+        batchable = rows > 0 and line.model.batchable(key.signature, key.outputs)
+        most = line.model.most_rows(key)
+        own = key.cost.surely(line.model.padded(key, min(rows, most)) if batchable else rows)
         if not own or key.cost.is_stale(own, now):
             return now
-        job.work_s = own * job.rows / rows if rows else own
+        # In full batches: what its like take from the lanes at the very least.
+        job.work_s = key.cost.surely(most) / most * rows if batchable else own
         if line.device is not None:
             return now + own
         banks = self._banks[line.model.name]
@@ -106,7 +109,7 @@ class Dispatch:
         line, key = job.line, job.key
         if line.model.jobs == 1:
             # It used nothing while nobody asked for it, and may not make up for that now.
-            clock_s = min(bank.clock_s for bank in self._banks[line.model.name])
+            clock_s = max(bank.clock_s for bank in self._banks[line.model.name])
             line.model.used_s = max(line.model.used_s, clock_s)
         wait_s = line.model.policy.batch_wait_s
         if wait_s and job.rows and not key.levels and line.model.batchable(key.signature, key.outputs):
@@ -152,12 +155,23 @@ class Dispatch:
         """Parts whose worker died are run again, each in a worker that runs nothing else."""
         line.suspects.extend(parts)
         self._returned(parts)
+        self._suspected[line] = None
+        for slot in self.holders(line):
+            if line.suspects and slot.state is SlotState.READY and not slot.batches:
+                self.serve(slot, now)
         self._keep_slot(line, now)
 
     def _returned(self, parts: Sequence[Part]) -> None:
         for part in parts:
             if not part.job.out and part.job.state is JobState.LEASED:
                 part.job.become(JobState.QUEUED)
+
+    def charged_less(self, model: Model) -> None:
+        """The model has used less than was thought, so it may be its turn sooner."""
+        line = model.lines[None]
+        if line.busy:
+            for bank in self._banks[model.name]:
+                bank.again(line)
 
     # --- slots come and go --------------------------------------------------------------------------------------
 
@@ -171,6 +185,7 @@ class Dispatch:
             self._bank[slot.number].lanes -= self._joined.pop(slot.number)
             line, slot.kept_for = slot.kept_for, None
             if line is not None:
+                del self._kept[line]
                 self._keep_slot(line, now)
 
     def _join(self, slot: Slot, now: float) -> None:
@@ -178,9 +193,9 @@ class Dispatch:
         self._bank[slot.number].lanes += slot.lanes
         for name in slot.models:
             self._models[name].loaded(slot.loaded[name])
-        for line in list(self._unkept):
-            self._keep_slot(line, now)
         self.serve(slot, now)
+        for line in list(self._suspected):
+            self._keep_slot(line, now)
 
     def ended(self, batch: Batch) -> None:
         """A batch is over. Its slot still has to be served, when what came of the batch is settled."""
@@ -219,8 +234,8 @@ class Dispatch:
 
     def serve(self, slot: Slot, now: float) -> None:
         """A slot has lanes to spare: they take the work that is next."""
-        if slot.kept_for is not None and slot.state is SlotState.READY and not slot.batches:
-            self._run_suspect(slot, slot.kept_for, now)
+        if self._suspected and not slot.batches and slot.state is SlotState.READY and self._run_suspect(slot, now):
+            return
         bank = self._bank[slot.number]
         while slot.takes_work:
             line = self._next_line(slot)
@@ -249,7 +264,7 @@ class Dispatch:
         for line in list(self._pinned[slot.number]):
             if not line.busy:
                 del self._pinned[slot.number][line]
-            elif best is None or (-line.priority(), line.model.used_s) < (-best.priority(), best.model.used_s):
+            elif best is None or _turn(line) < _turn(best):
                 best = line
         return best
 
@@ -266,11 +281,12 @@ class Dispatch:
 
     def _start(self, line: Line, slot: Slot, eldest: bool, now: float) -> None:
         """Gives a lane of the slot the line's next batch, or answers jobs of the line that would be too late."""
-        while line.retries:
-            group = tuple(part for part in line.retries.popleft() if part.wanted)
-            if group:
+        while line.retries and not eldest:
+            group = tuple(part for part in line.retries.popleft() if part.wanted and part.job.deadline > now)
+            if group and self._may_be_cut(group):
                 self._lease(slot, group, now)
                 return
+            line.retries.extendleft(singly([whole_again(part) for part in reversed(group)]))
         while (job := line.oldest() if eldest else line.leader()) is not None:
             end = end_if_late(line, job, now)
             if end is None:
@@ -278,6 +294,11 @@ class Dispatch:
                 self._lease(slot, parts, now)
                 return
             self._answers.too_late(job, end, now)
+
+    def _may_be_cut(self, group: Group) -> bool:
+        """Whether the parts may run as they are; not if their signature has turned out to be none for batches."""
+        key = group[0].job.key
+        return (len(group) == 1 and group[0].whole) or key.line.model.batchable(key.signature, key.outputs)
 
     def _lease(self, slot: Slot, parts: Group, now: float) -> Batch:
         """QUEUED → LEASED. The lane has credit: it is idle."""
@@ -307,7 +328,7 @@ class Dispatch:
         for other in slot.batches.values():
             other.beside = True
         slot.batches[batch.number] = batch
-        slot.last_used = batch.number
+        slot.last_used = key.line.last_led = batch.number
         slot.started += 1
         slot.turn += 1
         bank = self._bank[slot.number]
@@ -325,8 +346,10 @@ class Dispatch:
             if job.timeout_s > longest_s:
                 longest_s = job.timeout_s
             # Numbers, not the batch: it would keep its other jobs, and they theirs.
-            where = (slot.number, slot.incarnation, batch.number, rows)
-            job.story.append((now, WHOLE, where) if part.whole else (now, PIECE, (*where, part.start, part.stop - 1)))
+            if part.whole:
+                job.note(now, WHOLE, slot.number, slot.incarnation, batch.number, rows)
+            else:
+                job.note(now, PIECE, slot.number, slot.incarnation, batch.number, rows, part.start, part.stop - 1)
         budget_s = self._policy.batch_budget_s(longest_s, key.cost.slowest())
         self._timers.set(("batch", slot.number, batch.number), now + budget_s)
         cut = padded != rows or len(parts) > 1 or not parts[0].whole
@@ -349,37 +372,58 @@ class Dispatch:
     # --- suspects -----------------------------------------------------------------------------------------------
 
     def _keep_slot(self, line: Line, now: float) -> None:
-        """One slot at a time takes a line's suspects; the others go on."""
-        if not line.suspects or line in self._kept():
+        """Where no slot is empty, one takes no more work until it is; whichever is empty first takes the suspect."""
+        if not line.suspects or line in self._kept:
             return
-        ready = [
-            slot
-            for slot in self.holders(line)
-            if slot.state is SlotState.READY and slot.kept_for is None and not slot.runs_suspect
-        ]
-        if not ready:
-            self._unkept.add(line)
-            return
-        self._unkept.discard(line)
-        slot = min(ready, key=lambda slot: (slot.free_at, slot.last_used))
-        slot.kept_for = line
-        slot.turn += 1
-        if not slot.batches:
-            self.serve(slot, now)
+        slots = [slot for slot in self.holders(line) if slot.state is SlotState.READY and slot.kept_for is None]
+        if slots:
+            slot = min(slots, key=lambda slot: (slot.free_at, slot.last_used))
+            slot.kept_for = line
+            slot.turn += 1
+            self._kept[line] = slot
+            if not slot.batches:
+                self.serve(slot, now)
 
-    def _kept(self) -> set[Line]:
-        return {slot.kept_for for slot in self._slots if slot.kept_for is not None}
+    def _run_suspect(self, slot: Slot, now: float) -> bool:
+        """Gives an empty slot the next suspect that it can run, if there is one."""
+        for line in list(self._suspected):
+            if line.model.name not in slot.models or not (line.device is None or line.device in slot.names):
+                continue
+            while line.suspects:
+                part = line.suspects.popleft()
+                if part.wanted and part.job.deadline > now:
+                    if not self._may_be_cut((part,)):
+                        part = whole_again(part)
+                    # The next empty slot takes one of another line.
+                    del self._suspected[line]
+                    self._suspected[line] = None
+                    slot.runs_suspect = True
+                    self._lease(slot, (part,), now).suspect = True
+                    break
+            if not line.suspects:
+                del self._suspected[line]
+                self._release(line, slot, now)
+            if slot.runs_suspect:
+                return True
+        return False
 
-    def _run_suspect(self, slot: Slot, line: Line, now: float) -> None:
-        """The next suspect, or the end of keeping the slot for them."""
-        while line.suspects:
-            part = line.suspects.popleft()
-            if part.wanted:
-                slot.runs_suspect = True
-                self._lease(slot, (part,), now).suspect = True
-                return
-        slot.kept_for = None
-        slot.turn += 1
+    def forget_unwanted(self, now: float) -> None:
+        """Suspects that nobody waits for any more keep no slot."""
+        for line in list(self._suspected):
+            if not all(part.wanted for part in line.suspects):
+                line.suspects = deque(part for part in line.suspects if part.wanted)
+                if not line.suspects:
+                    del self._suspected[line]
+                    self._release(line, None, now)
+
+    def _release(self, line: Line, but: Slot | None, now: float) -> None:
+        """No suspect of the line waits any more: the slot that is kept for them takes work again."""
+        slot = self._kept.pop(line, None)
+        if slot is not None:
+            slot.kept_for = None
+            slot.turn += 1
+            if slot is not but:
+                self.serve(slot, now)
 
     def validate(self) -> None:
         """Raises AssertionError where an invariant does not hold."""
@@ -392,8 +436,18 @@ class Dispatch:
                 assert line is None, f"slot {slot.number} is idle, and model {line.model.name} waits"
             if slot.runs_suspect:
                 assert len(slot.batches) <= 1, slot
+            assert (slot.kept_for is not None) == (slot in self._kept.values())
             if slot.kept_for is not None:
                 assert slot.state is SlotState.READY
                 assert slot.batches, f"slot {slot.number} is kept for a suspect and does not run it"
-        for line in self._unkept:
-            assert line not in self._kept()
+            if slot.state is SlotState.READY and not slot.batches:
+                waiting = [line for line in self._suspected if slot in self.holders(line) and line.suspects]
+                assert not waiting, f"slot {slot.number} is empty, and suspects of {waiting} wait"
+        for models in self._models.values():
+            for line in models.lines.values():
+                assert (line in self._suspected) == bool(line.suspects)
+
+
+def _turn(line: Line) -> tuple[int, float, int]:
+    """The smaller, the sooner. The lines of one model take turns."""
+    return (-line.priority(), line.model.used_s, line.last_led)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from pool.core.jobs import Part
 
-__all__ = ["Group", "bisected", "halved", "singly"]
+__all__ = ["Group", "bisected", "halved", "singly", "whole_again"]
 
 FEWEST_TO_BISECT = 5  # with one guilty among four, two halves and then single runs are four runs, as single runs are
 
@@ -31,13 +31,26 @@ def singly(parts: Sequence[Part]) -> list[Group]:
     return [(part,) for part in parts]
 
 
+def whole_again(part: Part) -> Part:
+    """All of its job, to be run by itself, in place of this part and of what else there is of it."""
+    job = part.job
+    if not part.whole:
+        job.start_over()
+    if job.waiting:
+        job.line.take(job)
+    job.cut = job.rows
+    return Part(job, 0, job.rows, job.round)
+
+
 def halved(parts: Sequence[Part]) -> list[Group]:
     """Two groups with half the rows each, the part in the middle cut. There are two rows at least."""
     half = sum(part.rows for part in parts) // 2
     first: list[Part] = []
     second: list[Part] = []
+    taken = 0
     for part in parts:
-        room = half - sum(other.rows for other in first)
+        room = half - taken
+        taken += part.rows
         if part.rows <= room:
             first.append(part)
         elif room > 0 and not second:

@@ -42,6 +42,7 @@ JOB_STEPS: Mapping[JobState, frozenset[JobState]] = {
 
 FINISHED = frozenset(state for state, steps in JOB_STEPS.items() if not steps)
 
+MOST_NOTES = 40  # of one job's story: one of a hundred thousand pieces has as many lines
 Note = tuple[float, str, tuple[object, ...]]
 
 
@@ -52,7 +53,8 @@ class Job:
     `rows` is 0 where it has none. Rows before `cut` have been leased or given up to a retry; of the rest, parts are cut
     when a batch has room for them. `out` parts are leased now, the last one in `batch`. `pieces` are the answers so
     far, by first row.
-    `losses` counts the workers that died while they held a part of it, `runs` the batches that a part of it was in.
+    `losses` counts the workers that died while they held a part of it, as far as they count against it (see
+    `settlement`), `runs` the batches that a part of it was in.
     `round` is raised when it starts over: answers to parts of an earlier one are of no use.
     """
 
@@ -84,6 +86,7 @@ class Job:
     ended: float | None = None
     timeline: Timeline | None = None
     story: list[Note] = field(default_factory=list)
+    untold: int = 0  # lines that were left out of it
 
     @property
     def name(self) -> JobKey:
@@ -109,11 +112,17 @@ class Job:
 
     def note(self, now: float, what: str, *values: object) -> None:
         """A line of its story; it is put into words when somebody asks."""
-        self.story.append((now, what, values))
+        story = self.story
+        if len(story) >= MOST_NOTES:  # those in the middle are like their neighbours
+            del story[MOST_NOTES // 2]
+            self.untold += 1
+        story.append((now, what, values))
 
     def told(self) -> list[str]:
         """Its story in words, with seconds since it came."""
         lines = [f"{now - self.arrived:.3f} s {what.format(*values)}" for now, what, values in self.story]
+        if self.untold:
+            lines.insert(MOST_NOTES // 2, f"… {self.untold} more …")
         if self.ended is not None:
             lines.append(f"{self.ended - self.arrived:.3f} s {self.state.name}")
         return lines

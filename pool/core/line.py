@@ -143,9 +143,10 @@ class Line:
         self.queued = 0  # waiting jobs
         self.by_age: Jobs = OrderedDict()
         self._keys: OrderedDict[tuple[str | None, tuple[str, ...] | None, bytes], Key] = OrderedDict()
-        self._clients: OrderedDict[Client, ClientQueue] = OrderedDict()
+        self._clients: OrderedDict[bytes, ClientQueue] = OrderedDict()
         self._heap: list[tuple[int, float, int, ClientQueue]] = []
         self._entries = 0
+        self.last_led = 0  # the number of its last batch
         self._clock_s = 0.0  # what the last leader's client had used: who comes anew begins here
 
     # --- in and out ---------------------------------------------------------------------------------------------
@@ -161,11 +162,13 @@ class Line:
     def put(self, job: Job) -> None:
         """Its rows that are not cut yet wait for a lane from now on."""
         job.waiting = True
-        queue = self._clients.get(job.client)
+        route = job.client.route
+        queue = self._clients.get(route)
         if queue is None:
-            queue = self._clients[job.client] = ClientQueue(self._start_s())
+            queue = self._clients[route] = ClientQueue(self._start_s())
             self._forget_clients()
         elif not queue.levels:
+            self._clients.move_to_end(route)
             queue.used_s = max(queue.used_s, self._start_s())
         level = queue.levels.get(job.priority)
         if level is None:
@@ -181,7 +184,7 @@ class Line:
     def take(self, job: Job) -> None:
         """It does not wait any more: all of it is cut, or nobody wants it."""
         job.waiting = False
-        queue = self._clients[job.client]
+        queue = self._clients[job.client.route]
         level = queue.levels[job.priority]
         del level.jobs[job.id]
         level.work_s -= job.work_s
@@ -191,11 +194,23 @@ class Line:
         job.key.remove(job)
         self.queued -= 1
 
+    def cut(self, job: Job, stop: int) -> None:
+        """Its rows up to `stop` are out; if those are all, it does not wait any more."""
+        if stop == job.rows:
+            self.take(job)
+        elif job.work_s:
+            work_s = job.work_s * (stop - job.cut) / (job.rows - job.cut)
+            job.work_s -= work_s
+            self._clients[job.client.route].levels[job.priority].work_s -= work_s
+        job.cut = stop
+
     def charge(self, client: Client, seconds: float) -> None:
         """A client has used so much device time here; a negative charge corrects an earlier one."""
-        queue = self._clients.get(client)
+        queue = self._clients.get(client.route)
         if queue is not None:
             queue.used_s += seconds
+            if seconds < 0 and queue.levels:
+                self._enter(queue, queue.top)
 
     # --- who is next --------------------------------------------------------------------------------------------
 
@@ -218,14 +233,14 @@ class Line:
 
     def led(self, job: Job) -> None:
         """The leader's batch begins: the line's scale moves on to where its client stands."""
-        self._clock_s = max(self._clock_s, self._clients[job.client].used_s)
+        self._clock_s = max(self._clock_s, self._clients[job.client.route].used_s)
 
     def oldest(self) -> Job | None:
         return next(iter(self.by_age.values()), None)
 
     def work_before(self, client: Client, priority: int) -> float:
         """Device time that the client's own waiting jobs take, which go before another one of this priority."""
-        queue = self._clients.get(client)
+        queue = self._clients.get(client.route)
         if queue is None:
             return 0.0
         return sum([level.work_s for above, level in queue.levels.items() if above >= priority])
@@ -280,14 +295,14 @@ class Line:
                 self._keys.move_to_end(name)
 
     def _forget_clients(self) -> None:
-        """Those who are even with the line: if they come again, they begin where it stands."""
+        """Those who have not come for longest, with what they have used: a new connection has used nothing either."""
         for _ in range(2 if len(self._clients) > MOST_IDLE_CLIENTS else 0):
-            client, queue = next(iter(self._clients.items()))
-            if queue.levels or queue.used_s > self._clock_s:
-                self._clients.move_to_end(client)
+            route, queue = next(iter(self._clients.items()))
+            if queue.levels:
+                self._clients.move_to_end(route)
             else:
                 queue.entry = 0
-                del self._clients[client]
+                del self._clients[route]
 
     def validate(self) -> None:
         """Raises AssertionError where the books do not agree."""

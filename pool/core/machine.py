@@ -90,6 +90,7 @@ class Machine:
                 self.supervision.handle(event, now)
         self._slots_changed(now)
         self._fire_timers(now)
+        self._dispatch.forget_unwanted(now)
         if self.supervision.stopping:
             self._refuse_hopeless(now)
             self._wind_down(now)
@@ -133,7 +134,7 @@ class Machine:
         if self._hope.has(line):
             self._dispatch.arrive(job, now)
         else:
-            self._refuse(job, self._hope.lost(line), now)
+            self._give_up(job, self._hope.lost(line), now)
 
     def _unknown_device(self, event: told.JobArrived) -> do.JobFailed | None:
         device = event.device
@@ -146,7 +147,7 @@ class Machine:
         why = f"does not hold model {event.model}" if device in self._pins else "is no device of this pool"
         return do.JobFailed(Fault.INVALID_INPUT, f"device {device!r:.80} {why}; the model is on: {there}")
 
-    def _refuse(self, job: Job, failed: do.JobFailed, now: float) -> None:
+    def _give_up(self, job: Job, failed: do.JobFailed, now: float) -> None:
         self._answers.fail(job, failed.fault, failed.text, now)
 
     def _cancel(self, job: Job, now: float) -> None:
@@ -208,7 +209,7 @@ class Machine:
             failed = self._hope.lost(line)
             for job in dict.fromkeys(line.unleased()):
                 if not job.out:
-                    self._refuse(job, failed, now)
+                    self._give_up(job, failed, now)
 
     # --- time ---------------------------------------------------------------------------------------------------
 
@@ -251,7 +252,7 @@ class Machine:
         """Ends the drain: answers what is left and kills what still runs."""
         failed = do.JobFailed(Fault.POOL_STOPPING, f"the pool stopped before the job was done: {reason}")
         for job in list(self.backlog.jobs.values()):
-            self._refuse(job, failed, now)
+            self._give_up(job, failed, now)
         for slot in self.supervision.alive():
             self.supervision.kill(slot, f"was still running when {reason}", now)
 

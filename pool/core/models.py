@@ -65,12 +65,16 @@ class Model:
         return line
 
     def cost(self, name: KeyName) -> Cost:
-        cost = self._costs.get(name)
-        if cost is None:
-            cost = self._costs[name] = Cost()
-            if len(self._costs) > MOST_COSTS:
-                self._costs.popitem(last=False)
-        return cost
+        """What is remembered of a key, or a new one."""
+        return self._costs.get(name) or Cost()
+
+    def remember(self, key: Key) -> None:
+        """Something was learned of the key's cost. What was learned longest ago is forgotten first."""
+        name = _name(key)
+        self._costs[name] = key.cost
+        self._costs.move_to_end(name)
+        if len(self._costs) > MOST_COSTS:
+            self._costs.popitem(last=False)
 
     def charge(self, seconds: float) -> None:
         """It has used so much device time; a negative charge corrects an earlier one."""
@@ -117,8 +121,11 @@ class Model:
         padded = self.policy.padded(rows)
         return padded if padded == rows or padded <= self.most_rows(key) else rows
 
-    def ran_out(self, key: Key, rows: int, now: float) -> int:
-        """Memory had no room for so many rows: what is to be tried from now on. Waits longer each time it happens."""
+    def ran_out(self, key: Key, rows: int, now: float) -> int | None:
+        """Memory had no room for so many rows: how many are to be tried from now on, if that is news.
+
+        Waits longer with the next larger size each time that it happens.
+        """
         name = _name(key)
         size = self._sizes.get(name)
         lowered = max(1, rows // 2)
@@ -129,6 +136,8 @@ class Model:
         elif lowered < size.rows:
             size.rows, size.changed = lowered, now
             size.patience_s = min(LONGEST_PATIENCE_S, 2 * size.patience_s)
+        else:
+            return None
         return lowered
 
     def fitted(self, key: Key, rows: int, now: float) -> None:

@@ -15,7 +15,7 @@ from pool.core import actions as do
 from pool.core import events as told
 from pool.core.answers import Answers, with_story
 from pool.core.dispatch import Dispatch
-from pool.core.isolation import Group, bisected, halved, singly
+from pool.core.isolation import Group, bisected, halved, singly, whole_again
 from pool.core.jobs import Batch, Job, JobState, Part
 from pool.core.policy import Policy
 from pool.core.slots import Slot
@@ -57,6 +57,8 @@ class Settlement:
                     fault = Fault.OUT_OF_MEMORY
                 case told.Failed(own_fault, own_text):
                     self._answers.fail(job, own_fault, own_text, now)
+                case told.Spoiled(own_fault, own_text) if len(batch.parts) == 1:
+                    self._answers.fail(job, own_fault, own_text, now)  # there is nobody else to blame
                 case told.Spoiled(fault, text):
                     spoiled.append(part)
                 case told.RowsChanged(text):
@@ -68,17 +70,25 @@ class Settlement:
 
     def _learn(self, batch: Batch, event: told.BatchDone, now: float) -> None:
         """What it cost, unless it failed: a failure says nothing about what a result takes."""
-        if not all(isinstance(outcome, told.Succeeded) for outcome in event.outcomes):
-            return
+        self._charge(batch, now)
+        if all(isinstance(outcome, told.Succeeded) for outcome in event.outcomes):
+            key = batch.key
+            key.cost.learn(batch.padded, now - batch.started, now)
+            key.line.model.remember(key)
+            key.line.model.fitted(key, batch.rows, now)
+
+    def _charge(self, batch: Batch, now: float) -> None:
+        """Model and clients pay for the time that the batch took, whatever came of it, instead of what was guessed."""
         key, seconds = batch.key, now - batch.started
-        key.cost.learn(batch.padded, seconds, now)
-        key.line.model.fitted(key, batch.rows, now)
         key.line.model.charge(seconds - batch.cost_s)
+        if seconds < batch.cost_s:
+            self._dispatch.charged_less(key.line.model)
         row_s = seconds / (batch.rows or 1)
         for part in batch.parts:
             wrong_s = row_s * (part.rows or 1) - part.charged_s
             if abs(wrong_s) > WRONG_SHARE * part.charged_s:
                 key.line.charge(part.job.client, wrong_s)
+            part.charged_s = 0.0  # if it runs again, that is paid for too
 
     def _succeeded(
         self, slot: Slot, batch: Batch, part: Part, payload: object, event: told.BatchDone, now: float
@@ -100,7 +110,7 @@ class Settlement:
             job=job.id,
             queue_s=waited_s - job.gathered_s,
             batch_wait_s=job.gathered_s,
-            feed_s=now - batch.started - event.run_s - event.fetch_s,
+            feed_s=max(0.0, now - batch.started - event.run_s - event.fetch_s),
             run_s=event.run_s,
             fetch_s=event.fetch_s,
             rows=job.rows,
@@ -123,11 +133,11 @@ class Settlement:
         """A shared run failed: smaller ones find out by whom, or fit."""
         groups: list[Group]
         if fault is Fault.OUT_OF_MEMORY:
-            rows = batch.key.line.model.ran_out(batch.key, batch.padded, now)
             groups = halved(parts)
-            name = batch.key.signature or "default"
-            notice = f"model {batch.model}, signature {name}: no memory for {batch.padded} rows, {rows} are tried now"
-            self._actions.append(do.Notice(notice))
+            if (rows := batch.key.line.model.ran_out(batch.key, batch.padded, now)) is not None:
+                name = batch.key.signature or "default"
+                tried = f"no memory for {batch.padded} rows, {rows} are tried now"
+                self._actions.append(do.Notice(f"model {batch.model}, signature {name}: {tried}"))
         else:
             groups = bisected(parts)
         for part in parts:
@@ -141,14 +151,8 @@ class Settlement:
             self._actions.append(do.Notice(f"model {batch.model}, signature {name}: not batched any more: {text}"))
         whole: list[Part] = []
         for part in parts:
-            job = part.job
-            job.note(now, "batch {} gave other rows than it was fed, and is run again job by job", batch.number)
-            if not part.whole:
-                job.start_over()
-            if job.waiting:
-                job.line.take(job)
-            job.cut = job.rows
-            whole.append(Part(job, 0, job.rows, job.round))
+            part.job.note(now, "batch {} gave other rows than it was fed, and is run again job by job", batch.number)
+            whole.append(whole_again(part))
         self._again(batch, singly(whole), now)
 
     def _again(self, batch: Batch, groups: Sequence[Group], now: float) -> None:
@@ -180,9 +184,14 @@ class Settlement:
         self._again(batch, [tuple(parts)], now)
 
     def lost(self, slot: Slot, batches: Sequence[Batch], death: str, now: float, gone: bool) -> None:
-        """LEASED → QUEUED, or the reason why a job must not run again; `gone`: the exit of its worker was seen."""
+        """LEASED → QUEUED, or the reason why a job must not run again; `gone`: the exit of its worker was seen.
+
+        Deaths that may be another's fault never use up the last attempt, so no neighbour can end a job.
+        """
+        most = self._policy.max_attempts
         counted: set[Job] = set()
         for batch in batches:
+            self._charge(batch, now)
             alone = len(batch.parts) == 1 and not batch.beside
             suspects = []
             for part in batch.parts:
@@ -190,10 +199,10 @@ class Settlement:
                     _let_go(part.job)
                     continue
                 part.job.out -= 1
-                if part.job not in counted:  # two of its pieces were lost in one death
-                    counted.add(part.job)
+                part.job.note(now, "lost: {}", death)
+                if part.job not in counted and (alone or part.job.losses < max(1, most - 1)):
+                    counted.add(part.job)  # two of its pieces were lost in one death
                     part.job.losses += 1
-                    part.job.note(now, "lost: {}", death)
                 if self._may_run_again(slot, part.job, death, alone, gone, now):
                     suspects.append(part)
             if suspects:

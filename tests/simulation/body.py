@@ -1,16 +1,18 @@
 """A body without sockets and processes: it does what the core wants done, and workers do what a test tells them to."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from simulation.ledger import Ledger, Payload
+from simulation.ledger import Ledger
+from simulation.records import Payload
 
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.machine import Machine
+from pool.core.policy import SlotPlan
 from pool.wire.signatures import ModelInfo
 
-__all__ = ["Body", "Worker"]
+__all__ = ["Body", "Running", "Worker"]
 
 SIGSEGV = told.Death("SIGSEGV", restartable=True)
 SIGKILL = told.Death("SIGKILL", restartable=True)
@@ -18,9 +20,21 @@ STOPPED = told.Death("exit status 0", restartable=True)
 HOPELESS = told.Death("exit status 4", restartable=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A batch in a lane. The parts are (serial, start, stop); of the payloads only what they do is kept."""
+
+    model: str
+    parts: tuple[tuple[int, int, int], ...]
+    pad_to: int
+    by_rows: bool
+    kills: bool
+    guilty: bool
+
+
 @dataclass(slots=True, eq=False)
 class Worker:
-    """A process as the body knows it. `running`: by batch, the serials of its payloads."""
+    """A process as the body knows it."""
 
     slot: int
     incarnation: int
@@ -29,24 +43,28 @@ class Worker:
     ready: bool = False
     told_to_stop: bool = False
     killed: bool = False
-    running: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    running: dict[int, Running] = field(default_factory=dict)
 
 
 class Body:
     """Every event passes the ledger, and the core's own books where `validates` is set."""
 
     def __init__(
-        self, machine: Machine, placement: Sequence[Sequence[str]], stateful: frozenset[str], validates: bool
+        self,
+        machine: Machine,
+        plans: Sequence[SlotPlan],
+        infos: Mapping[str, ModelInfo],
+        validates: bool,
+        conserve_every: int = 1,
     ) -> None:
-        policy = machine.policy
         self.machine = machine
-        self.ledger = Ledger(policy.max_attempts, policy.kill_timeout_s, policy.default_timeout_s)
+        self.ledger = Ledger(machine.policy, plans, conserve_every)
         self.now = 1000.0
         self.handled = 0
         self.spawn_fails = False
         self.workers: dict[tuple[int, int], Worker] = {}
         self._validates = validates
-        self._infos = [tuple(ModelInfo(name, "", {}, name in stateful) for name in models) for models in placement]
+        self._infos = [tuple(infos[name] for name in plan.models) for plan in plans]
 
     def feed(self, event: told.Event) -> None:
         actions = self.machine.handle(event, self.now)
@@ -68,9 +86,28 @@ class Body:
 
     # --- clients --------------------------------------------------------------------------------------------------
 
-    def submit(self, client: bytes, number: int, model: str, timeout_s: float | None, size_bytes: int) -> None:
-        payload = Payload(len(self.ledger.records))
-        self.feed(told.JobArrived(client, number, model, timeout_s, size_bytes, payload))
+    def submit(
+        self,
+        client: bytes,
+        number: int,
+        model: str,
+        *,
+        rows: int | None = None,
+        timeout_s: float | None = None,
+        priority: int = 0,
+        device: str | None = None,
+        size_bytes: int = 1,
+        outputs: tuple[str, ...] | None = None,
+        form: bytes = b"",
+        signature: str | None = None,
+        kills: bool = False,
+        guilty: bool = False,
+    ) -> None:
+        payload = Payload(self.ledger.arrived, kills, guilty)
+        event = told.JobArrived(
+            client, number, model, signature, outputs, rows, timeout_s, priority, device, size_bytes, form, payload
+        )
+        self.feed(event)
 
     # --- workers --------------------------------------------------------------------------------------------------
 
@@ -83,12 +120,22 @@ class Body:
         infos = self._infos[worker.slot][:models]
         self.feed(told.WorkerReady(worker.slot, worker.incarnation, lanes, infos))
 
-    def answer(self, worker: Worker, batch: int, outcomes: tuple[told.Outcome, ...] | None = None) -> None:
-        """Each part with the serial of its payload, unless told otherwise."""
-        serials = worker.running.pop(batch)
+    def answer(
+        self,
+        worker: Worker,
+        batch: int,
+        outcomes: tuple[told.Outcome, ...] | None = None,
+        times_s: tuple[float, float, float] = (0.0, 0.0, 0.0),
+    ) -> None:
+        """Each part with what it is a part of, unless told otherwise."""
+        running = worker.running.pop(batch)
         if outcomes is None:
-            outcomes = tuple(told.Succeeded(serial) for serial in serials)
-        self.feed(told.BatchDone(worker.slot, worker.incarnation, batch, outcomes))
+            outcomes = tuple(told.Succeeded(part) for part in running.parts)
+        self.feed(told.BatchDone(worker.slot, worker.incarnation, batch, outcomes, *times_s))
+
+    def cannot_reach(self, worker: Worker, batch: int) -> None:
+        del worker.running[batch]
+        self.feed(told.BatchUnsent(worker.slot, worker.incarnation, batch))
 
     def exit(self, worker: Worker, death: told.Death) -> None:
         del self.workers[(worker.slot, worker.incarnation)]
@@ -98,6 +145,23 @@ class Body:
 
     def _do(self, action: do.Action) -> None:
         match action:
+            case do.AnswerJob():
+                self.answered(action)
+            case do.RunBatch():
+                worker = self.workers[(action.slot, action.incarnation)]
+                payloads = [part.payload for part in action.parts if isinstance(part.payload, Payload)]
+                worker.running[action.batch] = Running(
+                    action.model,
+                    tuple(
+                        (payload.serial, part.start, part.stop)
+                        for payload, part in zip(payloads, action.parts, strict=True)
+                    ),
+                    action.pad_to,
+                    action.by_rows,
+                    kills=any(payload.kills for payload in payloads),
+                    guilty=any(payload.guilty for payload in payloads),
+                )
+                self.sent(worker, action.batch)
             case do.SpawnWorker(slot, incarnation):
                 if self.spawn_fails:
                     self.feed(told.WorkerExited(slot, incarnation, told.Death("cannot be spawned", restartable=True)))
@@ -107,18 +171,15 @@ class Body:
                 self.spawned(self.workers[(slot, incarnation)])
             case do.WelcomeWorker(slot, incarnation):
                 self.workers[(slot, incarnation)].welcomed = True
-            case do.RunBatch():
-                worker = self.workers[(action.slot, action.incarnation)]
-                worker.running[action.batch] = tuple(
-                    payload.serial for payload in action.payloads if isinstance(payload, Payload)
-                )
-                self.sent(worker, action.batch)
             case do.StopWorker(slot, incarnation):
                 self.workers[(slot, incarnation)].told_to_stop = True
                 self.stopping(self.workers[(slot, incarnation)])
             case do.KillWorker(slot, incarnation):
                 self.workers[(slot, incarnation)].killed = True
                 self.stopping(self.workers[(slot, incarnation)])
+
+    def answered(self, answer: do.AnswerJob) -> None:
+        """A client gets an answer. For clients with a life of their own."""
 
     def spawned(self, worker: Worker) -> None:
         """A worker began. For those who give the workers a life of their own."""

@@ -1,37 +1,55 @@
 """A hand on the core: feeds events at instants of its own clock and keeps what the core wants done."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.machine import Machine
-from pool.core.policy import Policy, SlotPlan
+from pool.core.policy import ModelPolicy, Policy, SlotPlan
 from pool.core.slots import SlotState
 from pool.wire.faults import Fault
-from pool.wire.signatures import ModelInfo
+from pool.wire.signatures import DEFAULT_SIGNATURE, ModelInfo, Signature, TensorSpec
 from pool.wire.worker_messages import Phase
 
-__all__ = ["Driver", "every", "model_info", "one"]
+__all__ = ["Driver", "every", "model_info", "one", "payloads", "slot_plan"]
 
 Kind = TypeVar("Kind")
 
 
-def model_info(name: str, stateful: bool = False) -> ModelInfo:
-    return ModelInfo(name, f"stub:{name}", {}, stateful)
+def model_info(name: str, stateful: bool = False, batchable: bool = True) -> ModelInfo:
+    """One signature, x → y, and with axis 0 unknown on both if its jobs may be joined."""
+    fetch = TensorSpec("float32", (-1,) if batchable else ())
+    signature = Signature({"x": TensorSpec("float32", (-1,))}, {"y": fetch})
+    return ModelInfo(name, f"stub:{name}", {DEFAULT_SIGNATURE: signature}, stateful)
+
+
+def slot_plan(number: int, models: Sequence[str]) -> SlotPlan:
+    """Slots 0 and 1 sit on device gpu:0, 2 and 3 on gpu:1, and so on."""
+    device = f"gpu:{number // 2}"
+    return SlotPlan(tuple(models), device, frozenset({device, f"slot:{number}"}))
 
 
 class Driver:
     """Every call returns the actions that it caused. The books are checked after each event."""
 
-    def __init__(self, *placement: Sequence[str], stateful: Sequence[str] = (), seed: int = 0, **policy: Any) -> None:
+    def __init__(
+        self,
+        *placement: Sequence[str],
+        stateful: Sequence[str] = (),
+        unbatchable: Sequence[str] = (),
+        models: Mapping[str, ModelPolicy] | None = None,
+        seed: int = 0,
+        **policy: Any,
+    ) -> None:
         self.now = 1000.0
         self.log: list[do.Action] = []
         self._stateful = frozenset(stateful)
+        self._unbatchable = frozenset(unbatchable)
         self._jobs = 0
-        plans = [SlotPlan(tuple(models)) for models in placement]
-        self.machine = Machine(Policy(**policy), plans, random.Random(seed))
+        plans = [slot_plan(number, models) for number, models in enumerate(placement)]
+        self.machine = Machine(Policy(models=models or {}, **policy), plans, random.Random(seed))
 
     @property
     def policy(self) -> Policy:
@@ -74,7 +92,7 @@ class Driver:
 
     def ready(self, slot: int, lanes: int = 1) -> list[do.Action]:
         models = self.machine.supervision.slots[slot].models
-        infos = tuple(model_info(name, name in self._stateful) for name in models)
+        infos = tuple(model_info(name, name in self._stateful, name not in self._unbatchable) for name in models)
         return self.feed(told.WorkerReady(slot, self.incarnation(slot), lanes, infos))
 
     def up(self, slot: int, lanes: int = 1) -> list[do.Action]:
@@ -95,8 +113,13 @@ class Driver:
 
     def done(self, run: do.RunBatch, *outcomes: told.Outcome) -> list[do.Action]:
         """The batch comes back, each part with the answer to its own payload unless told otherwise."""
-        answers = outcomes or tuple(told.Succeeded(("answer to", payload)) for payload in run.payloads)
+        answers = outcomes or tuple(told.Succeeded(("answer to", payload)) for payload in payloads(run))
         return self.feed(told.BatchDone(run.slot, run.incarnation, run.batch, answers))
+
+    def spoil(self, run: do.RunBatch, fault: Fault, text: str = "of the run") -> list[do.Action]:
+        """The run fails, as a worker tells it: a lone part by its own fault, of several nobody knows whose."""
+        kind = told.Failed if len(run.parts) == 1 else told.Spoiled
+        return self.done(run, *[kind(fault, text)] * len(run.parts))
 
     # --- clients --------------------------------------------------------------------------------------------------
 
@@ -108,30 +131,56 @@ class Driver:
         client: bytes = b"client",
         timeout_s: float | None = None,
         size_bytes: int = 1,
+        rows: int | None = None,
+        signature: str | None = None,
+        outputs: tuple[str, ...] | None = None,
+        priority: int = 0,
+        device: str | None = None,
+        form: bytes = b"form",
     ) -> list[do.Action]:
-        """The payload of job 7 is "payload 7"; jobs are numbered from 1."""
+        """The payload of job 7 is "payload 7"; jobs are numbered from 1. Without `rows` it runs alone."""
         self._jobs += 1
         number = self._jobs if job is None else job
-        return self.feed(told.JobArrived(client, number, model, timeout_s, size_bytes, f"payload {number}"))
+        payload = f"payload {number}"
+        return self.feed(
+            told.JobArrived(
+                client, number, model, signature, outputs, rows, timeout_s, priority, device, size_bytes, form, payload
+            )
+        )
 
     def run_of(self, number: int) -> do.RunBatch:
         """Where job `number` was sent the last time."""
-        return [run for run in every(self.log, do.RunBatch) if run.payloads == (f"payload {number}",)][-1]
+        return [run for run in every(self.log, do.RunBatch) if f"payload {number}" in payloads(run)][-1]
 
-    def answers(self) -> dict[int, told.Outcome]:
+    def running(self) -> list[do.RunBatch]:
+        """What is out, in the order in which it was sent."""
+        slots = self.machine.supervision.slots
+        return [
+            run
+            for run in every(self.log, do.RunBatch)
+            if slots[run.slot].incarnation == run.incarnation and run.batch in slots[run.slot].batches
+        ]
+
+    def answers(self) -> dict[int, do.JobDone | do.JobFailed]:
         """All answers so far, by job number; a second one to a job is an error."""
-        answers: dict[int, told.Outcome] = {}
+        answers: dict[int, do.JobDone | do.JobFailed] = {}
         for answer in every(self.log, do.AnswerJob):
             assert answer.job not in answers, f"job {answer.job} is answered twice"
             answers[answer.job] = answer.outcome
         return answers
 
+    def result(self, number: int) -> tuple[object, ...]:
+        """What the worker gave for the job, or for each piece of it."""
+        outcome = self.answers()[number]
+        assert isinstance(outcome, do.JobDone), outcome
+        return outcome.payloads
+
     def fault(self, number: int) -> Fault:
         return self.failed(number).fault
 
-    def failed(self, number: int) -> told.Failed:
+    def failed(self, number: int) -> do.JobFailed:
         outcome = self.answers()[number]
-        assert isinstance(outcome, told.Failed), outcome
+        assert isinstance(outcome, do.JobFailed), outcome
         return outcome
 
 
@@ -142,3 +191,7 @@ def every(actions: Sequence[do.Action], kind: type[Kind]) -> list[Kind]:
 def one(actions: Sequence[do.Action], kind: type[Kind]) -> Kind:
     (found,) = every(actions, kind)
     return found
+
+
+def payloads(run: do.RunBatch) -> tuple[object, ...]:
+    return tuple(part.payload for part in run.parts)

@@ -1,62 +1,57 @@
 """The promises of the core, checked from outside: by what it was told and what it wanted done, never by its fields."""
 
-import math
-import weakref
+from __future__ import annotations
+
+import heapq
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
+
+from simulation.conservation import Conservation
+from simulation.records import Lease, Payload, Record, Run, Seat
 
 from pool.core import actions as do
 from pool.core import events as told
+from pool.core.policy import ModelPolicy, Policy, SlotPlan
 from pool.core.slots import SlotState
 from pool.wire.faults import Fault
+from pool.wire.signatures import ModelInfo
 
-__all__ = ["Ledger", "Payload"]
+__all__ = ["Ledger"]
 
-Seat = tuple[int, int]  # slot, incarnation
-
-
-class Payload:
-    """Known by its serial; the ledger keeps no payload, so that it can see who else does."""
-
-    def __init__(self, serial: int) -> None:
-        self.serial = serial
-
-
-@dataclass(slots=True, eq=False)
-class Record:
-    serial: int
-    client: bytes
-    number: int
-    model: str
-    deadline: float
-    payload: "weakref.ref[Payload]"
-    runs: list[Seat] = field(default_factory=list)
-    ended: bool = False
+DOWN = (SlotState.FATAL, SlotState.STOPPED)
 
 
 class Ledger:
     """Told of every event and its actions, in order. Raises AssertionError at the first broken promise."""
 
-    def __init__(self, max_attempts: int, kill_timeout_s: float, default_timeout_s: float) -> None:
-        self.records: list[Record] = []
+    def __init__(self, policy: Policy, plans: Sequence[SlotPlan], conserve_every: int = 1) -> None:
+        """`conserve_every`: after so many events, it is looked for lanes that are idle while work waits."""
         self.open: dict[tuple[bytes, int], Record] = {}
+        self.recent: deque[Record] = deque(maxlen=20)
+        self.arrived = 0
         self.answered = 0
         self.cancelled = 0
-        self.rerun = 0
         self.refused = 0
+        self.reruns = 0
         self.stopped: do.PoolStopped | None = None
-        self._max_attempts = max_attempts
-        self._kill_timeout_s = kill_timeout_s
-        self._default_timeout_s = default_timeout_s
-        self._ready_told = False
+        self._policy = policy
+        self._plans = plans
+        self._by_serial: dict[int, Record] = {}
+        self._payloads: WeakValueDictionary[int, Payload] = WeakValueDictionary()
+        self._deadlines: list[tuple[float, int]] = []
+        self._seats: dict[int, Seat] = {}
         self._states: dict[int, SlotState] = {}
-        self._seats: dict[int, int] = {}
-        self._lanes: dict[Seat, int] = {}
-        self._stateful: dict[Seat, frozenset[str]] = {}
-        self._busy: dict[tuple[int, int, int], tuple[int, tuple[int, ...]]] = {}
-        self._spawned: set[Seat] = set()
-        self._gone: set[Seat] = set()
+        self._infos: dict[str, ModelInfo] = {}
+        self._unbatchable: set[tuple[str, str | None]] = set()
+        self._too_much: dict[str, int] = {}  # a model's rows for which there was no memory
         self._killed: dict[Seat, float] = {}
+        self._kept: set[int] = set()
+        self._stopping = False
+        self._ready_told = False
+        self._events = 0
+        self._conserve_every = conserve_every
+        self._conservation = Conservation(policy, plans)
 
     def check(self, event: told.Event, actions: Sequence[do.Action], now: float) -> None:
         assert self.stopped is None or not any(isinstance(action, do.SpawnWorker | do.RunBatch) for action in actions)
@@ -64,14 +59,18 @@ class Ledger:
         self._hear(event, pending, now)
         for action in pending:
             self._see(action, now)
+        assert not self._kept, "kept, and not answered as quarantined"
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, serial = heapq.heappop(self._deadlines)
+            assert serial not in self._by_serial, f"{self._by_serial[serial]} is not answered at its deadline"
+        self._events += 1
+        if self._events % self._conserve_every == 0:
+            ready = [seat for seat in self._seats.values() if self._states.get(seat.slot) is SlotState.READY]
+            self._conservation.check(ready, self._may_join, now)
 
-    def overdue(self, now: float) -> list[Record]:
-        """The jobs that should have been answered by now."""
-        return [record for record in self.open.values() if record.deadline <= now]
-
-    def retained(self) -> list[Record]:
+    def retained(self) -> list[int]:
         """Ended jobs whose payload somebody still holds."""
-        return [record for record in self.records if record.ended and record.payload() is not None]
+        return [serial for serial in self._payloads if serial not in self._by_serial]
 
     # --- events ---------------------------------------------------------------------------------------------------
 
@@ -85,109 +84,267 @@ class Ledger:
                 for key in [key for key in self.open if key[0] == event.client]:
                     self._cancel(key)
             case told.WorkerReady():
-                seat = (event.slot, event.incarnation)
-                if self._current(seat) and seat not in self._lanes:
-                    self._lanes[seat] = event.lanes
-                    self._stateful[seat] = frozenset(model.name for model in event.models if model.stateful)
+                seat = self._seat(event.slot, event.incarnation)
+                if seat is not None and not seat.lanes:
+                    seat.lanes = event.lanes
+                    self._infos.update({info.name: info for info in event.models})
             case told.BatchDone():
-                seat = (event.slot, event.incarnation)
-                for lane in range(self._lanes.get(seat, 0)):
-                    batch, serials = self._busy.get((*seat, lane), (None, ()))
-                    if batch == event.batch and len(serials) == len(event.outcomes):
-                        del self._busy[(*seat, lane)]
+                seat = self._seat(event.slot, event.incarnation)
+                run = None if seat is None else seat.runs.get(event.batch)
+                if seat is not None and run is not None and len(run.leases) == len(event.outcomes):
+                    del seat.runs[event.batch]
+                    for lease, outcome in zip(run.leases, event.outcomes, strict=True):
+                        self._settle(run, lease, outcome)
+            case told.BatchUnsent():
+                seat = self._seat(event.slot, event.incarnation)
+                run = None if seat is None else seat.runs.pop(event.batch, None)
+                for lease in [] if run is None else run.leases:
+                    lease.record.started = False
+                    self._release(lease)
             case told.WorkerExited():
-                if (event.slot, event.incarnation) in self._spawned:
-                    self._gone.add((event.slot, event.incarnation))
+                seat = self._seat(event.slot, event.incarnation)
+                if seat is not None:
+                    seat.gone = True
+                    self._lose(seat)
+                    for lease in [lease for run in seat.runs.values() for lease in run.leases]:
+                        self._release(lease)
+                    seat.runs.clear()
+            case told.StopAsked():
+                self._stopping = True
+
+    def _seat(self, slot: int, incarnation: int) -> Seat | None:
+        """The worker, if it is still the one whose word counts."""
+        seat = self._seats.get(slot)
+        return seat if seat is not None and seat.incarnation == incarnation and not (seat.gone or seat.lost) else None
 
     def _arrived(self, event: told.JobArrived, actions: list[do.Action], now: float) -> None:
         key = (event.client, event.job)
         if key in self.open:
             refusal = next(action for action in actions if isinstance(action, do.AnswerJob))
             assert (refusal.client, refusal.job) == key
-            assert isinstance(refusal.outcome, told.Failed)
+            assert isinstance(refusal.outcome, do.JobFailed)
             assert refusal.outcome.fault in (Fault.INVALID_INPUT, Fault.MODEL_NOT_FOUND)
             actions.remove(refusal)
             self.refused += 1
             return
-        timeout_s = self._default_timeout_s if event.timeout_s is None else event.timeout_s
-        if not 0 <= timeout_s < math.inf:
-            timeout_s = 0.0  # there is no such timeout: the job is to be refused at once
         assert isinstance(event.payload, Payload)
-        assert event.payload.serial == len(self.records)
-        record = Record(event.payload.serial, *key, event.model, now + timeout_s, weakref.ref(event.payload))
-        self.records.append(record)
-        self.open[key] = record
+        assert event.payload.serial == self.arrived
+        record = Record.of(self.arrived, event, now, self._policy.default_timeout_s)
+        self.arrived += 1
+        self.open[key] = self._by_serial[record.serial] = record
+        self.recent.append(record)
+        self._payloads[record.serial] = event.payload
+        heapq.heappush(self._deadlines, (record.deadline, record.serial))
+        self._conservation.note(record)
 
     def _cancel(self, key: tuple[bytes, int]) -> None:
         record = self.open.pop(key, None)
         if record is not None:
-            record.ended = True
             self.cancelled += 1
+            self._forget(record)
+
+    def _forget(self, record: Record) -> None:
+        record.ended = True
+        del self._by_serial[record.serial]
+        self._conservation.note(record)
+
+    def _release(self, lease: Lease) -> None:
+        lease.record.leases.remove(lease)
+        self._conservation.note(lease.record)
+
+    def _settle(self, run: Run, lease: Lease, outcome: told.Outcome) -> None:
+        record = lease.record
+        match outcome:
+            case told.Succeeded() if not lease.stale:
+                record.done.append((lease.start, lease.stop))
+            case told.Failed(fault) if fault is not Fault.OUT_OF_MEMORY:
+                record.faults.add(fault)
+            case told.Spoiled(fault) if len(run.leases) == 1:
+                record.faults.add(fault)  # nobody else can be guilty
+            case told.Failed(Fault.OUT_OF_MEMORY) if self._smallest(run) or (len(run.leases) > 1 and lease.size == 1):
+                record.faults.add(Fault.OUT_OF_MEMORY)
+            case told.Failed(Fault.OUT_OF_MEMORY) | told.Spoiled(Fault.OUT_OF_MEMORY):
+                self._too_much[record.model] = min(run.pad_to, self._too_much.get(record.model, run.pad_to))
+            case told.RowsChanged() if not (record.ended or lease.stale):
+                self._unbatchable.add((record.model, self._signature(record.model, record.signature)))
+                if lease.size != (record.rows or 1):
+                    record.start_over()
+        self._release(lease)
+
+    def _smallest(self, run: Run) -> bool:
+        """Whether nothing smaller can be run, which would need less memory."""
+        return len(run.leases) == 1 and (run.pad_to <= 1 or not self._may_join(run.leases[0].record))
+
+    def _lose(self, seat: Seat) -> None:
+        """What it ran is lost with it: one death a job, however many pieces of it were there."""
+        lost = [lease for run in seat.runs.values() for lease in run.leases]
+        for record in {id(lease.record): lease.record for lease in lost if not lease.stale}.values():
+            record.alone = len(lost) == 1 and not any(run.beside for run in seat.runs.values())
+            # Deaths that may be another's fault never use up the last attempt.
+            if record.alone or record.deaths < max(1, self._policy.max_attempts - 1):
+                record.deaths += 1
+            record.lost += [(lease.start, lease.stop) for lease in lost if lease.record is record and not lease.stale]
+            self._conservation.note(record)
 
     # --- actions --------------------------------------------------------------------------------------------------
 
     def _see(self, action: do.Action, now: float) -> None:
         match action:
-            case do.SpawnWorker(slot, incarnation):
-                assert incarnation == self._seats.get(slot, 0) + 1, "an incarnation is a new number"
-                assert incarnation == 1 or (slot, incarnation - 1) in self._gone, "the former one may still be there"
-                self._seats[slot] = incarnation
-                self._spawned.add((slot, incarnation))
-            case do.SlotChanged():
-                self._states[action.slot] = action.state
             case do.RunBatch():
                 self._run(action, now)
             case do.AnswerJob():
-                self._answer(action)
+                self._answer(action, now)
+            case do.SpawnWorker(slot, incarnation):
+                former = self._seats.get(slot)
+                assert incarnation == (0 if former is None else former.incarnation) + 1, (
+                    "an incarnation is a new number"
+                )
+                assert former is None or former.gone, "the former one may still be there"
+                self._seats[slot] = Seat(slot, incarnation)
+            case do.SlotChanged():
+                self._states[action.slot] = action.state
+                seat = self._seats.get(action.slot)
+                if action.state is SlotState.FATAL and seat is not None and not seat.gone:
+                    seat.lost = True
+                    self._lose(seat)
+                    for record in {lease.record for run in seat.runs.values() for lease in run.leases}:
+                        record.stuck = True
             case do.KillWorker(slot, incarnation):
-                assert self._current((slot, incarnation))
-                assert (slot, incarnation) not in self._killed, "it is killed once"
-                self._killed[(slot, incarnation)] = now
+                seat = self._seat(slot, incarnation)
+                assert seat is not None
+                assert seat not in self._killed, "it is killed once"
+                self._killed[seat] = now
             case do.WelcomeWorker(slot, incarnation) | do.StopWorker(slot, incarnation):
-                assert self._current((slot, incarnation))
+                assert self._seat(slot, incarnation) is not None
+            case do.KeepJob():
+                assert isinstance(action.payload, Payload)
+                self._kept.add(action.payload.serial)
             case do.PoolReady():
                 assert not self._ready_told
                 self._ready_told = True
             case do.PoolStopped():
                 self._end(action, now)
 
-    def _current(self, seat: Seat) -> bool:
-        return self._seats.get(seat[0]) == seat[1] and seat not in self._gone
+    def _signature(self, model: str, asked: str | None) -> str | None:
+        return self._infos[model].signature_name(asked)
+
+    def _batchable(self, model: str, signature: str | None, outputs: tuple[str, ...] | None) -> bool:
+        if model not in self._infos:
+            return False  # nobody has loaded it yet
+        signature = self._signature(model, signature)
+        return (model, signature) not in self._unbatchable and self._infos[model].batchable(signature, outputs)
+
+    def _may_join(self, record: Record) -> bool:
+        """Whether it may run together with others of its kind."""
+        return record.rows is not None and self._batchable(record.model, record.signature, record.outputs)
 
     def _run(self, run: do.RunBatch, now: float) -> None:
-        seat = (run.slot, run.incarnation)
-        assert self._current(seat)
+        seat = self._seat(run.slot, run.incarnation)
+        assert seat is not None, "it is sent to a worker that is gone"
         assert self._states[run.slot] is SlotState.READY
-        assert 0 <= run.lane < self._lanes[seat], "the worker has no such lane"
-        assert (*seat, run.lane) not in self._busy, "the lane has no credit"
-        serials = []
-        for payload in run.payloads:
-            assert isinstance(payload, Payload)
-            record = self.records[payload.serial]
-            assert not record.ended, "nobody waits for it"
-            assert record.model == run.model
-            assert now < record.deadline, "it is over before it begins"
-            for other in record.runs:
-                assert other in self._gone, "it may run twice at once"
-                assert run.model not in self._stateful[other], "a stateful job may have started"
-            record.runs.append(seat)
-            assert len(record.runs) <= self._max_attempts
-            self.rerun += len(record.runs) > 1
-            serials.append(payload.serial)
-        self._busy[(*seat, run.lane)] = (run.batch, tuple(serials))
+        assert 0 <= run.lane < seat.lanes, "the worker has no such lane"
+        assert all(run.lane != other.lane for other in seat.runs.values()), "the lane has no credit"
+        assert run.batch not in seat.runs
+        assert run.parts
+        records = []
+        for part in run.parts:
+            assert isinstance(part.payload, Payload)
+            assert part.payload.serial in self._by_serial, "nobody waits for it"
+            records.append(self._by_serial[part.payload.serial])
+        batchable = records[0].rows is not None and self._batchable(run.model, run.signature, run.outputs)
+        leases = []
+        for part, record in zip(run.parts, records, strict=True):
+            self._check_place(record, run, now)
+            whole = part.stop - part.start == (record.rows or 0)
+            assert whole or batchable, f"a piece of {record}, which cannot be cut"
+            if whole and not batchable and (record.done or record.live):
+                record.start_over()
+            self.reruns += record.started
+            leases.append(record.lease(part.start, part.stop))
+            self._conservation.note(record)
+        self._check_size(run, leases, batchable)
+        suspect = any(lease.record.is_suspect(lease.start, lease.stop) for lease in leases)
+        assert not seat.exclusive, "it runs beside a job that may kill its worker"
+        assert not suspect or (len(records) == 1 and not seat.runs), f"{records[0]} may kill its worker, with others"
+        for other in seat.runs.values():
+            other.beside = True
+        seat.runs[run.batch] = Run(run.batch, run.lane, leases, run.pad_to, bool(seat.runs), suspect)
 
-    def _answer(self, answer: do.AnswerJob) -> None:
+    def _check_place(self, record: Record, run: do.RunBatch, now: float) -> None:
+        plan = self._plans[run.slot]
+        assert record.model == run.model
+        assert run.model in plan.models
+        assert record.device is None or record.device in plan.names, "it is pinned to another device"
+        assert self._signature(run.model, record.signature) == self._signature(run.model, run.signature)
+        assert record.outputs == run.outputs
+        assert now < record.deadline, "it is over before it begins"
+        assert record.deaths < self._policy.max_attempts
+        assert not (record.started and self._infos[run.model].stateful), "a stateful job may have started"
+        assert not record.stuck, "its former worker may still write"
+
+    def _check_size(self, run: do.RunBatch, leases: list[Lease], batchable: bool) -> None:
+        assert len({lease.record.form for lease in leases}) == 1, "they cannot be joined"
+        rows = sum(lease.stop - lease.start for lease in leases)
+        policy = self._policy.models.get(run.model, ModelPolicy())
+        if not batchable:
+            assert len(leases) == 1, "jobs that cannot be joined"
+            assert run.pad_to == rows
+            assert not run.by_rows
+            return
+        assert all(lease.record.rows is not None for lease in leases), "a job without rows among others"
+        assert rows <= policy.max_batch
+        assert len({lease.record for lease in leases}) == len(leases), "a job twice in one batch"
+        if run.pad_to not in policy.allowed_batch_sizes:
+            assert run.pad_to == rows
+            # Padding is given up only where the size to pad to is one for which there was no memory.
+            assert policy.padded(rows) == rows or self._too_much.get(run.model, 1 << 60) <= policy.padded(rows)
+        whole = len(leases) == 1 and leases[0].size == leases[0].record.rows and run.pad_to == rows
+        assert run.by_rows is not whole
+
+    def _answer(self, answer: do.AnswerJob, now: float) -> None:
         record = self.open.pop((answer.client, answer.job))
-        record.ended = True
         self.answered += 1
-        if isinstance(answer.outcome, told.Succeeded):
-            assert answer.outcome.payload == record.serial, "another job's result"
-            assert record.runs
+        if isinstance(answer.outcome, do.JobDone):
+            record.check_result(answer.outcome, now)
+        else:
+            self._check_fault(record, answer.outcome, now)
+        self._forget(record)
+
+    def _check_fault(self, record: Record, failed: do.JobFailed, now: float) -> None:
+        assert (failed.retry_after_s is not None) == (failed.fault is Fault.OVERLOADED)
+        assert failed.text
+        match failed.fault:
+            case Fault.DEADLINE_EXCEEDED:
+                assert now >= record.deadline or not record.live or record.waits, "it was given up while all of it ran"
+            case Fault.MODEL_FAILED | Fault.OUT_OF_MEMORY:
+                assert failed.fault in record.faults, f"{record} is not guilty"
+            case Fault.QUARANTINED:
+                assert record.deaths >= self._policy.max_attempts, record
+                assert record.alone, "it is not proven to be guilty"
+                self._kept.remove(record.serial)
+            case Fault.WORKER_LOST:
+                assert record.deaths >= self._policy.max_attempts or record.stuck or self._hopeless(record), record
+            case Fault.STATEFUL_WORKER_LOST:
+                assert self._infos[record.model].stateful
+                assert record.deaths
+            case Fault.POOL_STOPPING:
+                assert self._stopping
+            case _ if failed.fault not in record.faults:
+                assert record.arrived == now, "it was taken in, and then refused"
+                assert not record.started
+
+    def _hopeless(self, record: Record) -> bool:
+        return all(
+            self._states[slot] in DOWN
+            for slot, plan in enumerate(self._plans)
+            if record.model in plan.models and (record.device is None or record.device in plan.names)
+        )
 
     def _end(self, stopped: do.PoolStopped, now: float) -> None:
         assert self.stopped is None, "the pool ends once"
         self.stopped = stopped
         assert not self.open, "jobs without an answer"
-        for seat in self._spawned - self._gone:
-            assert now >= self._killed[seat] + self._kill_timeout_s - 1e-6, f"{seat} may still run"
-            assert self._states[seat[0]] is SlotState.FATAL
+        for seat in self._seats.values():
+            if not seat.gone:
+                assert now >= self._killed[seat] + self._policy.kill_timeout_s - 1e-6, f"{seat} may still run"
+                assert self._states[seat.slot] is SlotState.FATAL

@@ -52,9 +52,11 @@ def test_nobody_is_refused_by_what_was_seen_too_rarely() -> None:
 
 def test_more_rows_take_no_less_than_fewer_and_fewer_say_nothing_of_more() -> None:
     cost = learned(rows4=[0.2] * ENOUGH, rows16=[0.1] * ENOUGH)
-    assert cost.surely(16) == 0.2
-    assert cost.surely(4) == 0.2
+    assert cost.surely(16) == 0.1
+    assert cost.surely(4) == 0.1, "sixteen rows took less, so four surely do"
     assert cost.surely(2) == 0.0
+    cost = learned(rows4=[0.1] * ENOUGH, rows16=[0.2] * ENOUGH)
+    assert cost.surely(12) == 0.1
 
 
 def test_what_was_learned_last_counts_at_once() -> None:
@@ -65,12 +67,14 @@ def test_what_was_learned_last_counts_at_once() -> None:
     assert cost.expected(20) == pytest.approx(0.2 * (1 + 20 / 8) / 2)
 
 
-def test_sizes_without_end_take_bounded_memory() -> None:
+def test_sizes_without_end_take_bounded_memory_and_the_latest_are_kept() -> None:
     cost = Cost()
     for rows in range(1, 1000):
         cost.learn(rows, 0.001 * rows, 0.0)
+        cost.learn(1, 0.5, 0.0)
     assert len(cost.table()) == MOST_SIZES
-    assert cost.expected(500) is not None
+    assert cost.expected(999) == 0.999
+    assert cost.expected(1) == 0.5
 
 
 def test_jobs_without_rows_have_a_cost_of_their_own() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pool.core.policy import Policy
+from pool.core.policy import ModelPolicy, Policy
 from pool.core.restart import GivenUp, RestartHistory
 from pool.wire.worker_messages import Phase
 
@@ -43,12 +43,16 @@ def test_every_phase_has_a_setting_of_its_own() -> None:
 
 def test_a_batch_may_run_as_long_as_its_longest_timeout_and_never_less_than_the_floor() -> None:
     policy = Policy(hung_floor_s=60.0)
-    assert policy.batch_budget_s([1.0, 2.0]) == 60.0
-    assert policy.batch_budget_s([1.0, 90.0]) == 90.0
+    assert policy.batch_budget_s(2.0, 0.0) == 60.0
+    assert policy.batch_budget_s(90.0, 0.0) == 90.0
+
+
+def test_a_batch_may_run_ten_times_as_long_as_the_slowest_of_its_like() -> None:
+    assert Policy(hung_floor_s=60.0).batch_budget_s(90.0, 30.0) == 300.0
 
 
 def test_hung_after_overrules_the_timeouts() -> None:
-    assert Policy(hung_after_s=5.0).batch_budget_s([90.0]) == 5.0
+    assert Policy(hung_after_s=5.0).batch_budget_s(90.0, 30.0) == 5.0
 
 
 def test_the_longest_stop_is_the_sum_of_its_steps() -> None:
@@ -141,3 +145,9 @@ def test_deaths_that_a_job_may_have_caused_never_end_the_trying() -> None:
         assert not isinstance(after, GivenUp)
         assert after.seconds <= 5.0
     assert after.seconds >= 3.0, "but the pauses grow"
+
+
+@pytest.mark.parametrize(("rows", "padded"), [(1, 2), (2, 2), (3, 8), (8, 8), (9, 9)])
+def test_rows_are_padded_to_the_next_allowed_size(rows: int, padded: int) -> None:
+    assert ModelPolicy(max_batch=8, allowed_batch_sizes=(2, 8)).padded(rows) == padded
+    assert ModelPolicy().padded(rows) == rows

@@ -5,12 +5,23 @@ from itertools import product
 
 import pytest
 
-from pool.core.jobs import FINISHED, JOB_STEPS, Batch, IllegalStep, Job, JobState
+from pool.core.jobs import FINISHED, JOB_STEPS, Batch, IllegalStep, Job, JobState, Part
+from pool.core.line import Client
+from pool.core.models import Model
+from pool.core.policy import ModelPolicy
 from pool.core.slots import ALIVE, SLOT_STEPS, Slot, SlotState
 
 
-def job_in(state: JobState) -> Job:
-    return Job(b"client", 7, "m", 5.0, 1, "payload", 0.0, state)
+def job_in(state: JobState, arrived: float = 0.0) -> Job:
+    """The client's 7th job, the pool's 70th."""
+    line = Model("m", ModelPolicy()).line(None)
+    key = line.key(None, None, b"form")
+    return Job(Client(b"client"), 7, 70, line, key, 1, 0, 5.0, 1, "payload", arrived, arrived + 5.0, state=state)
+
+
+def batch_of(*jobs: Job) -> Batch:
+    parts = tuple(Part(job, 0, 1, job.round) for job in jobs)
+    return Batch(1, jobs[0].key, 0, 1, 0, 0.0, parts, len(parts), len(parts), 0.001, 0.001)
 
 
 JOB_PAIRS = [(a, b, b in JOB_STEPS[a]) for a, b in product(JobState, JobState)]
@@ -31,21 +42,21 @@ def test_a_job_takes_every_step_of_its_table(before: JobState, after: JobState) 
 @pytest.mark.parametrize(("before", "after"), [pair[:2] for pair in JOB_PAIRS if not pair[2]], ids=named)
 def test_a_job_takes_no_other_step(before: JobState, after: JobState) -> None:
     job = job_in(before)
-    with pytest.raises(IllegalStep, match=rf"job 7: {before.name} → {after.name}"):
+    with pytest.raises(IllegalStep, match=rf"job 70: {before.name} → {after.name}"):
         job.become(after)
     assert job.state is before
 
 
 @pytest.mark.parametrize(("before", "after"), [pair[:2] for pair in SLOT_PAIRS if pair[2]], ids=named)
 def test_a_slot_takes_every_step_of_its_table(before: SlotState, after: SlotState) -> None:
-    slot = Slot(3, ("m",), before, since=1.0, reason="old")
+    slot = Slot(3, ("m",), state=before, since=1.0, reason="old")
     slot.become(after, 2.0, "new")
     assert (slot.state, slot.since, slot.reason) == (after, 2.0, "new")
 
 
 @pytest.mark.parametrize(("before", "after"), [pair[:2] for pair in SLOT_PAIRS if not pair[2]], ids=named)
 def test_a_slot_takes_no_other_step(before: SlotState, after: SlotState) -> None:
-    slot = Slot(3, ("m",), before, since=1.0, reason="old")
+    slot = Slot(3, ("m",), state=before, since=1.0, reason="old")
     with pytest.raises(IllegalStep, match=rf"slot 3: {before.name} → {after.name}"):
         slot.become(after, 2.0, "new")
     assert (slot.state, slot.since, slot.reason) == (before, 1.0, "old")
@@ -85,25 +96,36 @@ def test_a_slot_can_come_from_every_state_to_every_one_that_it_may_need() -> Non
 
 
 def test_seating_forgets_the_former_worker() -> None:
-    slot = Slot(0, ("m",), SlotState.BACKOFF, incarnation=4, pid=12, lanes=2, idle_lanes=[0], killed_for="hung")
-    slot.batches[1] = Batch(1, "m", 0, 4, 1, 0.0, ())
+    slot = Slot(0, ("m",), state=SlotState.BACKOFF, incarnation=4, pid=12, lanes=2, idle_lanes=[0], killed_for="hung")
+    slot.batches[1] = batch_of(job_in(JobState.LEASED))
+    slot.runs_suspect = True
     slot.seat(5)
     assert slot.incarnation == 5
     assert (slot.pid, slot.lanes, slot.idle_lanes, slot.batches, slot.loaded) == (None, 0, [], {}, {})
-    assert slot.killed_for is None
+    assert (slot.killed_for, slot.kept_for, slot.runs_suspect) == (None, None, False)
 
 
 def test_a_batch_is_wanted_while_one_of_its_jobs_is() -> None:
     first, second = job_in(JobState.LEASED), job_in(JobState.LEASED)
-    batch = Batch(1, "m", 0, 1, 0, 0.0, (first, second))
+    batch = batch_of(first, second)
     first.become(JobState.CANCELLED)
     assert batch.wanted
     second.become(JobState.EXPIRED)
     assert not batch.wanted
 
 
+def test_a_part_of_a_job_that_has_started_over_is_not_wanted() -> None:
+    job = job_in(JobState.LEASED)
+    batch = batch_of(job)
+    job.start_over()
+    assert not batch.wanted
+
+
 def test_a_job_tells_its_story_in_seconds_since_it_came() -> None:
-    job = Job(b"client", 7, "m", 5.0, 1, "payload", arrived=100.0)
-    job.note(100.25, "leased")
-    assert job.story == ["0.250 s leased"]
-    assert (job.key, job.deadline) == ((b"client", 7), 105.0)
+    job = job_in(JobState.QUEUED, arrived=100.0)
+    job.note(100.25, "leased to slot {}", 3)
+    assert job.told() == ["0.250 s leased to slot 3"]
+    assert (job.name, job.deadline) == ((b"client", 7), 105.0)
+    job.become(JobState.CANCELLED)
+    job.ended = 101.0
+    assert job.told() == ["0.250 s leased to slot 3", "1.000 s CANCELLED"]

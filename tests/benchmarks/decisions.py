@@ -1,0 +1,121 @@
+"""What the core's decisions cost: `python tests/benchmarks/decisions.py [--quick]`.
+
+Microseconds of processor time a job, of `Machine.handle` for its arrival, its dispatch and its end, in the steady
+state: every job that ends is replaced by a new one of one of 1,000 clients, so that as many wait all the time. Every
+lane of every slot is busy. Medians of rounds. The garbage collector is enabled, as in `pool start`, after `gc.freeze()`
+of the set-up: what waits when the measuring begins is not walked again, what comes afterwards is.
+"""
+
+import gc
+import random
+import statistics
+import sys
+import time
+from collections import deque
+
+from rich.console import Console
+from rich.table import Table
+
+from pool.core import actions as do
+from pool.core import events as told
+from pool.core.machine import Machine
+from pool.core.policy import ModelPolicy, Policy, SlotPlan
+from pool.wire.signatures import ModelInfo, Signature, TensorSpec
+
+__all__ = ["SteadyState"]
+
+SLOTS = (8, 64, 512, 4096)
+QUEUED = (1_000, 10_000, 100_000, 1_000_000)
+LANES = 2
+CLIENTS = [b"client %d" % number for number in range(1000)]
+SPEC = TensorSpec("float32", (-1, 4))
+INFO = ModelInfo("m", "stub:m", {"serving_default": Signature({"x": SPEC}, {"y": SPEC})}, False)
+BATCH_S = 0.05
+DONE = told.Succeeded(b"")
+
+
+class SteadyState:
+    """A machine with `slots` busy slots and `queued` jobs that wait; `max_batch` 1: unbatched."""
+
+    def __init__(self, slots: int, queued: int, max_batch: int) -> None:
+        plans = [SlotPlan(("m",), f"gpu:{number}", frozenset({f"gpu:{number}"})) for number in range(slots)]
+        policy = Policy(max_jobs=1 << 40, max_bytes=1 << 60, models={"m": ModelPolicy(max_batch=max_batch)})
+        self._machine = Machine(policy, plans, random.Random(0))
+        self._running: deque[do.RunBatch] = deque()
+        self._now = 0.0
+        self._jobs = 0
+        self._step_s = BATCH_S / (slots * LANES)
+        self._see(self._machine.handle(told.Start(), self._now))
+        for number in range(slots):
+            self._see(self._machine.handle(told.WorkerHello(number, 1), self._now))
+            self._see(self._machine.handle(told.WorkerReady(number, 1, LANES, (INFO,)), self._now))
+        lanes = slots * LANES
+        # The first job of each lane comes alone; those that come afterwards wait.
+        for _ in range(lanes + queued + lanes * max_batch):
+            self._arrive()
+        for _ in range(lanes):
+            self._end_one(replace=False)
+        while self._machine.backlog.models["m"].queued < queued:
+            self._arrive()
+
+    def round(self, jobs: int) -> float:
+        """Ends and replaces so many jobs; seconds of processor time for each."""
+        began, done = time.process_time(), 0
+        while done < jobs:
+            done += self._end_one(replace=True)
+        return (time.process_time() - began) / done
+
+    def _end_one(self, replace: bool) -> int:
+        batch = self._running.popleft()
+        self._now += self._step_s
+        outcomes = (DONE,) * len(batch.parts)
+        event = told.BatchDone(batch.slot, batch.incarnation, batch.batch, outcomes, 0.0, BATCH_S, 0.0)
+        self._see(self._machine.handle(event, self._now))
+        if replace:
+            for _ in batch.parts:
+                self._arrive()
+        return len(batch.parts)
+
+    def _arrive(self) -> None:
+        self._jobs += 1
+        client = CLIENTS[self._jobs * 7919 % len(CLIENTS)]
+        event = told.JobArrived(client, self._jobs, "m", None, None, 1, 1e6, 0, None, 16, b"form", b"")
+        self._see(self._machine.handle(event, self._now))
+
+    def _see(self, actions: list[do.Action]) -> None:
+        for action in actions:
+            if type(action) is do.RunBatch:
+                self._running.append(action)
+
+
+def measure(slots: int, queued: int, max_batch: int, rounds: int, jobs: int) -> float:
+    """The median of rounds, in microseconds."""
+    state = SteadyState(slots, queued, max_batch)
+    state.round(jobs)
+    gc.collect()
+    gc.freeze()
+    try:
+        return 1e6 * statistics.median(state.round(jobs) for _ in range(rounds))
+    finally:
+        del state
+        gc.unfreeze()
+        gc.collect()
+
+
+def main() -> None:
+    quick = "--quick" in sys.argv[1:]
+    sizes = QUEUED[:3] if quick else QUEUED
+    rounds, jobs = (3, 4_000) if quick else (7, 10_000)
+    for max_batch in (32, 1):
+        how = "batches up to 32 rows" if max_batch > 1 else "unbatched (max_batch = 1)"
+        table = Table(title=f"µs of core a job, {how}; median of {rounds} rounds of {jobs} jobs, gc after freeze")
+        table.add_column("slots", justify="right")
+        for queued in sizes:
+            table.add_column(f"{queued:,} queued", justify="right")
+        for slots in SLOTS:
+            table.add_row(f"{slots:,}", *(f"{measure(slots, queued, max_batch, rounds, jobs):.1f}" for queued in sizes))
+        Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Nothing is idle while work waits: looked for after each event, from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from simulation.records import Record, Seat
+
+from pool.core.policy import ModelPolicy, Policy, SlotPlan
+
+__all__ = ["Conservation"]
+
+Line = tuple[str, str | None]
+GRACE_S = 1e-9
+
+
+class Conservation:
+    """The jobs that wait, and the lanes that could run them.
+
+    Two reasons may keep a lane idle: `batch_wait`, and one slot a line that is kept until it runs nothing else, for the
+    jobs of the line that have lost a worker.
+    """
+
+    def __init__(self, policy: Policy, plans: Sequence[SlotPlan]) -> None:
+        self._policy = policy
+        self._plans = plans
+        self._waiting: dict[Line, dict[int, Record]] = {}
+        self._suspects: dict[Line, dict[int, Record]] = {}
+
+    def note(self, record: Record) -> None:
+        """Something about the job is another."""
+        suspects = record.waiting_suspects()
+        for table, waits in ((self._suspects, suspects > 0), (self._waiting, record.waiting_rows() > suspects)):
+            jobs = table.get(record.line)
+            if waits:
+                table.setdefault(record.line, {})[record.serial] = record
+            elif jobs is not None and jobs.pop(record.serial, None) is not None and not jobs:
+                del table[record.line]
+
+    def check(self, ready: Sequence[Seat], may_join: Callable[[Record], bool], now: float) -> None:
+        if not self._waiting and not self._suspects:
+            return
+        free = [seat for seat in ready if seat.free > 0]
+        idlers = {}
+        for line, jobs in self._waiting.items():
+            if free and self._any_ripe(line[0], jobs, may_join, now):
+                idlers.update({seat: line for seat in free if self._holds(seat, line) and not seat.exclusive})
+        kept = [seat for seat in idlers if seat.runs and any(self._holds(seat, line) for line in self._suspects)]
+        assert len(kept) == len(idlers), f"slots idle while work of a line waits: {idlers}"
+        assert len(kept) <= len(self._suspects), f"more slots are kept idle than are needed: {kept}, {self._suspects}"
+        for line in self._suspects:
+            self._check_suspects(line, ready)
+
+    def _any_ripe(self, model: str, jobs: dict[int, Record], may_join: Callable[[Record], bool], now: float) -> bool:
+        """Whether a job waits that waits for no company."""
+        policy = self._policy.models.get(model, ModelPolicy())
+        if not policy.batch_wait_s:
+            return True
+        rows: dict[object, int] = {}
+        for record in jobs.values():
+            if not may_join(record) or now > record.arrived + policy.batch_wait_s + GRACE_S or record.leases:
+                return True
+            key = (record.signature, record.outputs, record.form)
+            rows[key] = rows.get(key, 0) + (record.rows or 1)
+        return max(rows.values()) >= policy.max_batch
+
+    def _holds(self, seat: Seat, line: Line) -> bool:
+        model, device = line
+        plan = self._plans[seat.slot]
+        return model in plan.models and (device is None or device in plan.names)
+
+    def _check_suspects(self, line: Line, ready: Sequence[Seat]) -> None:
+        """The jobs of a line that have lost a worker are run one after another, as soon as a slot runs nothing else."""
+        holders = [seat for seat in ready if self._holds(seat, line)]
+        if any(run.suspect and run.leases[0].record.line == line for seat in holders for run in seat.runs.values()):
+            return
+        idle = [seat for seat in holders if not seat.runs]
+        assert not idle, f"slots run nothing, while suspects of {line} wait: {idle}"

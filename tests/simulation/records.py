@@ -1,0 +1,194 @@
+"""What the ledger writes down: a job as it was submitted, the rows of it that are out, the batch that they are in."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from pool.core import actions as do
+from pool.core import events as told
+from pool.wire.faults import Fault
+
+__all__ = ["Lease", "Payload", "Record", "Run", "Seat"]
+
+
+class Payload:
+    """Known by its serial; the ledger keeps no payload, so that it can see who else does.
+
+    What the job does to its worker is written on it: `kills` ends the worker, `guilty` makes the run raise.
+    """
+
+    __slots__ = ("__weakref__", "guilty", "kills", "serial")
+
+    def __init__(self, serial: int, kills: bool = False, guilty: bool = False) -> None:
+        self.serial = serial
+        self.kills = kills
+        self.guilty = guilty
+
+
+@dataclass(slots=True, eq=False)
+class Seat:
+    """A worker: `(slot, incarnation)`. `lost`: its jobs were taken from it, though its exit was never seen."""
+
+    slot: int
+    incarnation: int
+    lanes: int = 0
+    runs: dict[int, Run] = field(default_factory=dict)
+    gone: bool = False
+    lost: bool = False
+
+    @property
+    def free(self) -> int:
+        return self.lanes - len(self.runs)
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether it runs a job that has lost a worker before, which nothing else may run beside."""
+        return any(run.suspect for run in self.runs.values())
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """A batch that is out. `beside`: the worker ran another one at some time of it; `suspect`: it has lost a worker."""
+
+    batch: int
+    lane: int
+    leases: list[Lease]
+    pad_to: int
+    beside: bool
+    suspect: bool
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """Rows of a job that are out. `stale`: the job has started over, so the answer is of no use."""
+
+    record: Record
+    start: int
+    stop: int
+    stale: bool = False
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start or 1
+
+
+@dataclass(slots=True, eq=False)
+class Record:
+    """A job that is not answered yet. A job without rows counts as one row from 0 to 0."""
+
+    serial: int
+    client: bytes
+    number: int
+    model: str
+    signature: str | None
+    outputs: tuple[str, ...] | None
+    rows: int | None
+    form: bytes
+    device: str | None
+    arrived: float
+    deadline: float
+    leases: list[Lease] = field(default_factory=list)
+    done: list[tuple[int, int]] = field(default_factory=list)
+    deaths: int = 0
+    lost: list[tuple[int, int]] = field(default_factory=list)  # rows that were in a worker when it died
+    alone: bool = False  # at its last death
+    stuck: bool = False  # its worker cannot be seen to be gone
+    started: bool = False
+    ended: bool = False
+    faults: set[Fault] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, serial: int, event: told.JobArrived, now: float, default_timeout_s: float) -> Record:
+        timeout_s = default_timeout_s if event.timeout_s is None else event.timeout_s
+        if not 0 <= timeout_s < math.inf:
+            timeout_s = 0.0  # there is no such timeout: the job is to be refused at once
+        return cls(
+            serial,
+            event.client,
+            event.job,
+            event.model,
+            event.signature,
+            event.outputs,
+            event.rows,
+            event.form,
+            event.device,
+            now,
+            now + timeout_s,
+        )
+
+    @property
+    def line(self) -> tuple[str, str | None]:
+        """The jobs of one line wait for the same slots."""
+        return (self.model, self.device)
+
+    @property
+    def waits(self) -> bool:
+        """Whether rows of it are neither answered nor out."""
+        return self.waiting_rows() > 0
+
+    def waiting_rows(self) -> int:
+        """A job without rows counts as one."""
+        if self.ended:
+            return 0
+        size = self.rows or 1
+        for start, stop in self.done:
+            size -= stop - start or 1
+        for lease in self.leases:
+            if not lease.stale:
+                size -= lease.size
+        return size
+
+    def waiting_suspects(self) -> int:
+        """Of these, the ones that were in a worker when it died."""
+        if self.ended or not self.lost:
+            return 0
+        if self.rows is None:
+            return self.waiting_rows()
+        suspects = {row for start, stop in self.lost for row in range(start, stop)}
+        for start, stop in (*self.done, *((lease.start, lease.stop) for lease in self.live)):
+            suspects.difference_update(range(start, stop))
+        return len(suspects)
+
+    def is_suspect(self, start: int, stop: int) -> bool:
+        """Whether any of these rows was in a worker when it died."""
+        return any(stop > lost_start and start < lost_stop for lost_start, lost_stop in self.lost) or (
+            self.rows is None and bool(self.lost)
+        )
+
+    @property
+    def live(self) -> list[Lease]:
+        return [lease for lease in self.leases if not lease.stale]
+
+    def start_over(self) -> None:
+        for lease in self.leases:
+            lease.stale = True
+        self.done.clear()
+
+    def lease(self, start: int, stop: int) -> Lease:
+        """Rows go out: never such as are out or answered already."""
+        assert 0 <= start < stop <= (self.rows or 0) or (start == stop == 0 and self.rows is None), (start, stop)
+        taken = [*self.done, *((lease.start, lease.stop) for lease in self.leases if not lease.stale)]
+        for other_start, other_stop in taken:
+            assert stop <= other_start or other_stop <= start, f"rows {start} to {stop} of {self} may run twice"
+            assert self.rows is not None, f"{self} may run twice at once"
+        lease = Lease(self, start, stop)
+        self.leases.append(lease)
+        self.started = True
+        return lease
+
+    def check_result(self, outcome: do.JobDone, now: float) -> None:
+        """All its rows, once and in order; and the way there adds up."""
+        pieces = [(start, stop) for _, start, stop in outcome.payloads]  # type: ignore[misc]  # as the body answers
+        assert all(serial == self.serial for serial, _, _ in outcome.payloads), "another job's result"  # type: ignore[misc]
+        assert pieces == sorted(self.done), (pieces, self.done)
+        if self.rows is None:
+            assert pieces == [(0, 0)]
+        else:
+            assert [0, *(stop for _, stop in pieces)] == [*(start for start, _ in pieces), self.rows], pieces
+        timeline = outcome.timeline
+        segments = (timeline.queue_s, timeline.batch_wait_s, timeline.feed_s, timeline.run_s, timeline.fetch_s)
+        assert min(segments) >= -1e-9, timeline
+        assert abs(sum(segments) - (now - self.arrived)) < 1e-6, timeline
+        assert timeline.rows == (self.rows or 0)
+        assert timeline.attempts == self.deaths + 1

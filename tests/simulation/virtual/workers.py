@@ -1,0 +1,245 @@
+"""Workers as the pool meets them: they take their time, make mistakes, crash, hang and start slowly, as a seed wants it."""
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from simulation.virtual.books import BrokenPromise, Sent
+
+from pool.core import actions as do
+from pool.core import events as told
+from pool.wire.faults import Fault
+from pool.wire.signatures import ModelInfo, Signature, TensorSpec
+
+if TYPE_CHECKING:
+    from simulation.virtual.world import World
+
+__all__ = ["CALM", "Truth", "Weather", "Worker", "Workers"]
+
+SIGSEGV = told.Death("SIGSEGV", restartable=True)
+STOPPED = told.Death("exit code 0", restartable=True)
+MODEL_ERROR = "a row that the model cannot compute"
+NO_MEMORY = "no memory for so many rows"
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What a model's batches really take, which the pool has to find out: `base_s` and `row_s` for each row fed.
+
+    `noise` is the spread of a run's time, as a share of it; one run in `outliers` takes ten times as long. `fits` is how
+    many rows a device has memory for at an instant. With `loses_rows` a joined batch comes back with other rows.
+    """
+
+    base_s: float = 0.01
+    row_s: float = 0.001
+    noise: float = 0.05
+    outliers: int = 0
+    rows: bool = True
+    stateful: bool = False
+    loses_rows: bool = False
+    fits: Callable[[float], float] = lambda _now: math.inf
+
+    def mean_s(self, rows: int) -> float:
+        return self.base_s + self.row_s * max(1, rows)
+
+    def seconds(self, rows: int, rng: random.Random) -> float:
+        seconds = self.mean_s(rows)
+        if self.noise:
+            seconds *= max(0.5, 1.0 + self.noise * rng.gauss(0.0, 1.0))
+        return seconds * 10 if self.outliers and not rng.randrange(self.outliers) else seconds
+
+    def info(self, name: str) -> ModelInfo:
+        spec = TensorSpec("float32", (-1, 4) if self.rows else (4,))
+        return ModelInfo(name, f"stub:{name}", {"serving_default": Signature({"x": spec}, {"y": spec})}, self.stateful)
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """What goes wrong by itself: `crash`, `stall` and `unsent` are chances a batch, `stillborn` is one a start."""
+
+    crash: float = 0.0
+    stall: float = 0.0
+    unsent: float = 0.0
+    stillborn: float = 0.0
+    boot_s: tuple[float, float] = (0.0, 0.0)
+    slow_start: float = 0.0  # the chance that a start takes ten times as long
+    unseen_s: float = 0.0  # so long at most until a death is seen
+    late_answers: float = 0.0  # the chance that a dead worker's answers come after its exit was seen
+
+
+CALM = Weather()
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """`running` by batch. `dead`: it will say nothing more, though its exit may not have been seen yet."""
+
+    slot: int
+    incarnation: int
+    lanes: int = 0
+    dead: bool = False
+    running: dict[int, do.RunBatch] = field(default_factory=dict)
+    busy: set[int] = field(default_factory=set)
+
+
+class Workers:
+    """The processes of a world: one a slot at most."""
+
+    def __init__(
+        self, world: "World", truths: Mapping[str, Truth], weather: Weather, lanes: int, rng: random.Random
+    ) -> None:
+        self.alive: dict[int, Worker] = {}
+        """By slot, until the exit is seen."""
+        self.mishaps: Counter[str] = Counter()
+        self.batches = 0
+        self.rows = 0
+        self.device_s: Counter[str] = Counter()
+        self.truths = truths
+        self._infos = {name: truth.info(name) for name, truth in truths.items()}
+        self._world = world
+        self._weather = weather
+        self._lanes = lanes
+        self._rng = rng
+
+    # --- up -----------------------------------------------------------------------------------------------------
+
+    def spawn(self, action: do.SpawnWorker) -> None:
+        if action.slot in self.alive:
+            raise BrokenPromise(f"a second worker in the seat of {self.alive[action.slot]}")
+        worker = self.alive[action.slot] = Worker(action.slot, action.incarnation)
+        boot_s = self._rng.uniform(*self._weather.boot_s)
+        if self._happens(self._weather.slow_start):
+            self.mishaps["slow start"] += 1
+            boot_s *= 10
+        if self._happens(self._weather.stillborn):
+            self.mishaps["stillborn"] += 1
+            self._world.later(boot_s, self._exit, worker, SIGSEGV)
+        else:
+            self._world.later(boot_s / 2, self._hello, worker)
+
+    def _hello(self, worker: Worker) -> None:
+        if not worker.dead:
+            self._world.feed(told.WorkerHello(worker.slot, worker.incarnation))
+
+    def welcome(self, action: do.WelcomeWorker) -> None:
+        self._world.later(self._rng.uniform(*self._weather.boot_s) / 2, self._ready, self.alive[action.slot])
+
+    def _ready(self, worker: Worker) -> None:
+        if not worker.dead:
+            worker.lanes = self._lanes
+            models = tuple(self._infos[name] for name in self._world.placement[worker.slot])
+            self._world.feed(told.WorkerReady(worker.slot, worker.incarnation, self._lanes, models))
+
+    # --- work ---------------------------------------------------------------------------------------------------
+
+    def run(self, action: do.RunBatch) -> None:
+        worker = self.alive.get(action.slot)
+        if worker is None or worker.incarnation != action.incarnation:
+            raise BrokenPromise(f"leased to a dead incarnation: {action}")
+        if not 0 <= action.lane < worker.lanes or action.lane in worker.busy:
+            raise BrokenPromise(f"the lane has no credit: {action}")
+        truth = self.truths[action.model]
+        rows = sum([part.stop - part.start for part in action.parts])
+        if action.pad_to < rows or (len(action.parts) > 1 and not (truth.rows and action.by_rows)):
+            raise BrokenPromise(f"cannot run together: {action}")
+        self._world.books.leased(action.parts, self._world.now, truth.loses_rows)
+        worker.running[action.batch] = action
+        worker.busy.add(action.lane)
+        self.batches += 1
+        self.rows += rows
+        if worker.dead:
+            return
+        seconds = truth.seconds(action.pad_to, self._rng)
+        luck = self._rng.random() if self._weather is not CALM else 1.0
+        weather = self._weather
+        if any([part.payload.poison for part in action.parts]):  # type: ignore[attr-defined]  # a Sent
+            self._world.later(seconds / 2, self._die, worker)
+        elif luck < weather.crash:
+            self.mishaps["crash"] += 1
+            self._world.later(seconds / 2, self._die, worker)
+        elif luck < weather.crash + weather.stall:
+            self.mishaps["stall"] += 1  # ended by the pool's own budget, and by its kill
+        elif luck < weather.crash + weather.stall + weather.unsent:
+            self.mishaps["unsent"] += 1
+            self._world.later(0.0, self._unsent, worker, action)
+        else:
+            self._world.later(seconds, self._finish, worker, action, self._outcomes(truth, action), seconds)
+
+    def _outcomes(self, truth: Truth, action: do.RunBatch) -> tuple[told.Outcome, ...]:
+        parts = action.parts
+        if action.pad_to > 0 and action.pad_to > truth.fits(self._world.now):
+            self.mishaps["out of memory"] += 1
+            return _error(Fault.OUT_OF_MEMORY, NO_MEMORY, len(parts))
+        if any([_is_guilty(part) for part in parts]):
+            self.mishaps["model error"] += 1
+            return _error(Fault.MODEL_FAILED, MODEL_ERROR, len(parts))
+        if truth.loses_rows and action.by_rows:
+            self.mishaps["rows lost"] += 1
+            return (told.RowsChanged("3 rows came back"),) * len(parts)
+        return tuple([told.Succeeded((part.payload, part.start, part.stop)) for part in parts])
+
+    def _finish(self, worker: Worker, action: do.RunBatch, outcomes: tuple[told.Outcome, ...], seconds: float) -> None:
+        done = told.BatchDone(worker.slot, worker.incarnation, action.batch, outcomes, 0.0, seconds, 0.0)
+        if worker.dead:
+            if self._happens(self._weather.late_answers):
+                self.mishaps["late answer"] += 1
+                self._over(worker, action, False)
+                self._world.feed(done)  # the pool may have seen the exit, or not yet
+            return
+        self.device_s[action.model] += seconds
+        self._over(worker, action, False)
+        self._world.feed(done)
+
+    def _unsent(self, worker: Worker, action: do.RunBatch) -> None:
+        if not worker.dead:
+            self._over(worker, action, False)
+            self._world.feed(told.BatchUnsent(worker.slot, worker.incarnation, action.batch))
+
+    def _over(self, worker: Worker, action: do.RunBatch, died: bool) -> None:
+        if worker.running.pop(action.batch, None) is not None:
+            worker.busy.discard(action.lane)
+            self._world.books.returned(action.parts, died)
+
+    # --- down ---------------------------------------------------------------------------------------------------
+
+    def kill(self, action: do.KillWorker) -> None:
+        self.mishaps["killed"] += 1
+        self._die(self.alive[action.slot])
+
+    def stop(self, action: do.StopWorker) -> None:
+        worker = self.alive[action.slot]
+        if not worker.dead:
+            worker.dead = True
+            self._world.later(0.0, self._exit, worker, STOPPED)
+
+    def _die(self, worker: Worker) -> None:
+        if not worker.dead:
+            worker.dead = True
+            self._world.later(self._rng.uniform(0.0, self._weather.unseen_s), self._exit, worker, SIGSEGV)
+
+    def _exit(self, worker: Worker, death: told.Death) -> None:
+        """The exit is seen."""
+        worker.dead = True
+        if self.alive.get(worker.slot) is not worker:
+            return
+        del self.alive[worker.slot]
+        for action in list(worker.running.values()):
+            self._over(worker, action, True)
+        self._world.feed(told.WorkerExited(worker.slot, worker.incarnation, death))
+
+    def _happens(self, chance: float) -> bool:
+        return chance > 0.0 and self._rng.random() < chance
+
+
+def _is_guilty(part: do.PartToRun) -> bool:
+    job = part.payload
+    assert isinstance(job, Sent)
+    return job.guilty >= 0 and (part.start <= job.guilty < part.stop or part.start == part.stop)
+
+
+def _error(fault: Fault, text: str, parts: int) -> tuple[told.Outcome, ...]:
+    """As the wire has it: a run with one part fails by that part's own fault."""
+    return (told.Failed(fault, text),) if parts == 1 else (told.Spoiled(fault, text),) * parts
