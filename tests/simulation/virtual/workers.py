@@ -1,4 +1,4 @@
-"""Workers as the pool meets them: they take their time, make mistakes, crash, hang and start slowly, as a seed wants it."""
+"""Workers as the pool meets them: they take their time, make mistakes, crash, hang, start slowly, as a seed wants."""
 
 import math
 import random
@@ -29,7 +29,7 @@ NO_MEMORY = "no memory for so many rows"
 class Truth:
     """What a model's batches really take, which the pool has to find out: `base_s` and `row_s` for each row fed.
 
-    `noise` is the spread of a run's time, as a share of it; one run in `outliers` takes ten times as long. `fits` is how
+    `noise` is the spread of a run's time, as a share of it; one run in `outliers` takes ten times as long. `fits`: how
     many rows a device has memory for at an instant. With `loses_rows` a joined batch comes back with other rows.
     """
 
@@ -155,7 +155,7 @@ class Workers:
         seconds = truth.seconds(action.pad_to, self._rng)
         luck = self._rng.random() if self._weather is not CALM else 1.0
         weather = self._weather
-        if any([part.payload.poison for part in action.parts]):  # type: ignore[attr-defined]  # a Sent
+        if any(part.payload.poison for part in action.parts):  # type: ignore[attr-defined]  # a Sent
             self._world.later(seconds / 2, self._die, worker)
         elif luck < weather.crash:
             self.mishaps["crash"] += 1
@@ -173,7 +173,7 @@ class Workers:
         if action.pad_to > 0 and action.pad_to > truth.fits(self._world.now):
             self.mishaps["out of memory"] += 1
             return _error(Fault.OUT_OF_MEMORY, NO_MEMORY, len(parts))
-        if any([_is_guilty(part) for part in parts]):
+        if any(_is_guilty(part) for part in parts):
             self.mishaps["model error"] += 1
             return _error(Fault.MODEL_FAILED, MODEL_ERROR, len(parts))
         if truth.loses_rows and action.by_rows:

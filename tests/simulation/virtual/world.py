@@ -1,4 +1,4 @@
-"""A world around the production core: clients, processes and time are simulated, the machine is the one of `pool start`.
+"""A world around the production core: clients, processes and time are simulated, the machine is that of `pool start`.
 
     Agenda ─► clients ask, workers answer or die ─► Machine.handle(event, now) ─► actions ─► workers, books, clients
 
