@@ -152,7 +152,6 @@ class BatchDone:
     incarnation: int
     batch: int
     outcomes: tuple[Outcome, ...]
-    feed_s: float = 0.0
     run_s: float = 0.0
     fetch_s: float = 0.0
 

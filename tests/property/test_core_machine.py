@@ -203,7 +203,7 @@ class Outside(RuleBasedStateMachine):
             if worker.running[batch].kills:
                 self.body.exit(worker, SIGSEGV)
             else:
-                self.body.answer(worker, batch, times_s=(0.0, 0.0, 0.0))
+                self.body.answer(worker, batch, times_s=(0.0, 0.0))
 
     @rule(count=st.integers(1, 10))
     def answers_many(self, count: int) -> None:

@@ -125,7 +125,7 @@ class Body:
         worker: Worker,
         batch: int,
         outcomes: tuple[told.Outcome, ...] | None = None,
-        times_s: tuple[float, float, float] = (0.0, 0.0, 0.0),
+        times_s: tuple[float, float] = (0.0, 0.0),
     ) -> None:
         """Each part with what it is a part of, unless told otherwise."""
         running = worker.running.pop(batch)

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 
 import pytest
-from benchmarks.decisions import SteadyState
+from benchmarks.decisions import SteadyState, set_up_frozen
 from simulation.virtual.clients import Bursty, Client, Poisson, Wish, choices
 from simulation.virtual.mixed import run_mixed
 from simulation.virtual.workers import Truth
@@ -23,7 +23,7 @@ def slow(*values: object, name: str) -> object:
 
 @pytest.mark.parametrize(
     ("jobs", "slots", "seed"),
-    [pytest.param(6_000, 16, 31, id="small"), slow(1_000_000, 64, 32, name="a million jobs over 64 slots")],
+    [pytest.param(10_000, 16, 31, id="small"), slow(1_000_000, 64, 32, name="a million jobs over 64 slots")],
 )
 def test_every_job_is_answered_once_in_bad_weather(jobs: int, slots: int, seed: int) -> None:
     world = run_mixed(seed=seed, jobs=jobs, slots=slots, rate=110.0 * slots)
@@ -84,10 +84,12 @@ def test_many_slots_and_models(slots: int, models: int, jobs: int, seed: int, ev
 def test_a_decision_costs_about_the_same_at_every_size() -> None:
     """4,096 slots and 100,000 queued jobs against 8 and 1,000: at most three times as much a job.
 
-    The two are measured in turn, and the least of several rounds of each counts: noise of the machine only adds.
+    The two are measured in turn, and the median of their ratios counts: what disturbs one round disturbs both.
     """
-    small, large = SteadyState(8, 1_000, 32), SteadyState(4_096, 100_000, 32)
-    rounds = [(small.round(1_500), large.round(1_500)) for _ in range(9)]
-    of_small, of_large = (min(times) for times in zip(*rounds, strict=True))
-    print(f"µs of core a job: {1e6 * of_small:.1f} and {1e6 * of_large:.1f}")  # noqa: T201
-    assert of_large <= 3 * of_small
+    small, large = SteadyState(8, 1_000, 8, lanes=1), SteadyState(4_096, 100_000, 8, lanes=1)
+    with set_up_frozen():
+        rounds = [(small.round(1_000), large.round(1_000)) for _ in range(15)]
+    ratio = statistics.median(of_large / of_small for of_small, of_large in rounds)
+    of_small, of_large = (1e6 * min(times) for times in zip(*rounds, strict=True))
+    print(f"µs of core a job: {of_small:.1f} and {of_large:.1f} at best; ratio {ratio:.2f}")  # noqa: T201
+    assert ratio <= 3.0

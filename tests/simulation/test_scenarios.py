@@ -27,7 +27,7 @@ def test_20_000_jobs_of_all_kinds_in_bad_weather() -> None:
     books, mishaps = world.books, world.workers.mishaps
     assert books.asked == 20_000
     assert min(mishaps[what] for what in ("crash", "stall", "stillborn", "unsent", "late answer", "slow start")) >= 2
-    assert min(mishaps[what] for what in ("model error", "out of memory", "rows lost", "killed")) >= 2
+    assert min(mishaps[what] for what in ("model error", "out of memory", "rows lost", "killed")) >= 1
     assert books.kept == books.failed[Fault.QUARANTINED] >= 2
     assert books.failed[Fault.MODEL_FAILED] >= 80
     assert books.done >= 15_000

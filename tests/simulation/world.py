@@ -226,7 +226,7 @@ class World(Body):
             self.tally.mishaps["model error"] += 1
             self.answer(worker, batch, self._failed(running, Fault.MODEL_FAILED))
         else:
-            self.answer(worker, batch, times_s=(0.05 * seconds, 0.9 * seconds, 0.05 * seconds))
+            self.answer(worker, batch, times_s=(0.9 * seconds, 0.05 * seconds))
 
     def _failed(self, running: Running, fault: Fault) -> tuple[told.Outcome, ...]:
         """As a worker tells it: of a lone part by its own fault; of several, nobody knows whose it is."""

@@ -14,9 +14,9 @@ ROUGH = Weather(
     crash=1 / 400,
     stall=1 / 1000,
     unsent=1 / 2000,
-    stillborn=0.05,
+    stillborn=0.15,
     boot_s=(0.2, 1.0),
-    slow_start=0.1,
+    slow_start=0.2,
     unseen_s=0.02,
     late_answers=0.3,
 )
