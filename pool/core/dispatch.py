@@ -144,6 +144,13 @@ class Dispatch:
             key.line.put(job)
         self.offer(key.line, now)
 
+    def end_gathering(self, model: Model, now: float) -> None:
+        """A signature of the model is not batched any more: its jobs wait for no company."""
+        for line in model.lines.values():
+            for key in line.gathering():
+                if not model.batchable(key.signature, key.outputs):
+                    self.release(key, now)
+
     def again(self, line: Line, groups: Sequence[Group], now: float) -> None:
         """Parts that have been out are run again, each group as one batch, before all that wait."""
         line.retries.extendleft(group for group in reversed(groups) if group)

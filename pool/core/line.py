@@ -262,6 +262,10 @@ class Line:
             highest.append(max(part.job.priority for part in self.retries[0]))
         return max(highest)
 
+    def gathering(self) -> list[Key]:
+        """The keys whose jobs wait for company."""
+        return [key for key in self._keys.values() if key.gathered]
+
     def unleased(self) -> Iterator[Job]:
         """The jobs of which some rows are not out; one may come up twice."""
         yield from list(self.by_age.values())

@@ -149,6 +149,7 @@ class Settlement:
         if batch.key.line.model.run_alone(batch.key.signature):
             name = batch.key.signature or "default"
             self._actions.append(do.Notice(f"model {batch.model}, signature {name}: not batched any more: {text}"))
+            self._dispatch.end_gathering(batch.key.line.model, now)
         whole: list[Part] = []
         for part in parts:
             part.job.note(now, "batch {} gave other rows than it was fed, and is run again job by job", batch.number)
