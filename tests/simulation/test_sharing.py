@@ -114,10 +114,10 @@ def test_higher_priorities_go_first() -> None:
 
 
 def goodput(load: float, clients: int, timeout_s: float, noise: float) -> float:
-    """Jobs done in time a second, as a share of what four slots can do with full batches."""
+    """Jobs done in time a second, as a share of what two slots can do with full batches."""
     truth = Truth(0.020, 0.001, noise)
-    world = World([("m",)] * 4, {"m": truth}, Policy(max_jobs=ROOMY), seed=SEED, lanes=1)
-    capacity = 4 * 32 / truth.mean_s(32)
+    world = World([("m",)] * 2, {"m": truth}, Policy(max_jobs=ROOMY), seed=SEED, lanes=1)
+    capacity = 2 * 32 / truth.mean_s(32)
     wish = Wish("m", timeout_s=timeout_s)
     for number in range(clients):
         Poisson(world, f"client {number}", [wish], rate=load * capacity / clients).start()

@@ -1,10 +1,14 @@
 """What becomes of a batch that failed: taken apart, run again, and each rule still holds on the way."""
 
+import math
+from itertools import pairwise
+
 import pytest
 from simulation.driver import Driver, every, one
 
 from pool.core import actions as do
 from pool.core import events as told
+from pool.core.models import FIRST_PATIENCE_S
 from pool.core.policy import ModelPolicy
 from pool.wire.faults import Fault
 
@@ -82,6 +86,73 @@ def test_a_model_without_rows_runs_each_job_alone() -> None:
     assert spans(one(driver.done(driver.run_of(1)), do.RunBatch)) == [("payload 2", 0, 40)]
 
 
+# --- a run that fails ---------------------------------------------------------------------------------------------
+
+
+def isolate(driver: Driver, guilty: set[object]) -> int:
+    """Runs what is out, and what follows; a run with a guilty job fails. Returns how many runs that took."""
+    runs = 0
+    while driver.running():
+        run = driver.running()[0]
+        runs += 1
+        if guilty.isdisjoint(part.payload for part in run.parts):
+            driver.done(run)
+        else:
+            driver.spoil(run, Fault.MODEL_FAILED, "Incompatible shapes")
+    return runs
+
+
+@pytest.mark.parametrize("guilty", [2, 3, 17, 18, 33])
+def test_one_guilty_of_32_is_found_in_few_runs_and_the_others_are_right(guilty: int) -> None:
+    driver = Driver(["m"]).serve()
+    batch_of(driver, *[1] * 32)
+    assert isolate(driver, {f"payload {guilty}"}) - 1 <= 2 * math.log2(32) + 1
+    assert driver.failed(guilty) == do.JobFailed(Fault.MODEL_FAILED, "Incompatible shapes")
+    for number in set(range(2, 34)) - {guilty}:
+        assert driver.result(number) == (("answer to", f"payload {number}"),)
+
+
+@pytest.mark.parametrize("jobs", range(1, 12))
+def test_to_take_a_batch_apart_never_takes_more_runs_than_it_has_jobs_and_one_guilty(jobs: int) -> None:
+    driver = Driver(["m"]).serve()
+    batch_of(driver, *[1] * jobs)
+    assert isolate(driver, {"payload 2"}) <= jobs + 1
+    assert driver.fault(2) is Fault.MODEL_FAILED
+    assert driver.machine.answered == {"done": jobs, "model-failed": 1}
+
+
+def test_all_guilty_are_found() -> None:
+    driver = Driver(["m"]).serve()
+    batch_of(driver, *[1] * 8)
+    guilty = {2, 3, 6, 9}
+    isolate(driver, {f"payload {number}" for number in guilty})
+    assert {number for number, outcome in driver.answers().items() if isinstance(outcome, do.JobFailed)} == guilty
+
+
+def test_what_is_taken_apart_goes_before_what_waits() -> None:
+    driver = Driver(["m"]).serve()
+    run = batch_of(driver, 1, 1)
+    driver.submit(rows=1, form=b"later", priority=100)
+    actions = driver.spoil(run, Fault.MODEL_FAILED)
+    assert spans(one(actions, do.RunBatch)) == [("payload 2", 0, 1)]
+
+
+def test_those_who_are_right_in_a_batch_are_answered_though_another_is_wrong() -> None:
+    driver = Driver(["m"]).serve()
+    run = batch_of(driver, 1, 1)
+    driver.done(run, told.Failed(Fault.INVALID_INPUT, "its dtype"), told.Succeeded("right"))
+    assert driver.failed(2).text == "its dtype"
+    assert driver.result(3) == ("right",)
+    assert driver.running() == []
+
+
+def test_a_piece_that_fails_ends_its_job_and_what_is_left_of_it_is_not_run() -> None:
+    driver = Driver(["m"], models={"m": ModelPolicy(max_batch=8)}).serve()
+    driver.submit(rows=20)
+    assert every(driver.spoil(last_run(driver), Fault.MODEL_FAILED, "boo"), do.RunBatch) == []
+    assert driver.failed(1) == do.JobFailed(Fault.MODEL_FAILED, "boo")
+
+
 # --- rows that change ---------------------------------------------------------------------------------------------
 
 
@@ -143,6 +214,106 @@ def test_groups_that_wait_for_a_retry_are_run_job_by_job_once_rows_have_changed(
 
 
 # --- no memory ----------------------------------------------------------------------------------------------------
+
+
+def rows_out(driver: Driver) -> int:
+    return sum(part.stop - part.start for part in last_run(driver).parts)
+
+
+def no_memory_beyond(driver: Driver, rows: int) -> list[int]:
+    """Runs what is out, and what follows, where so many rows fit; returns how many rows were tried."""
+    tried = []
+    while driver.running():
+        run = driver.running()[0]
+        tried.append(run.pad_to)
+        if run.pad_to > rows:
+            driver.spoil(run, Fault.OUT_OF_MEMORY, "OOM when allocating")
+        else:
+            driver.done(run)
+    return tried
+
+
+def submit_rows(driver: Driver, rows: int) -> int:
+    """The size of the first batch of a job with so many rows, which fits."""
+    driver.submit(rows=rows)
+    first = rows_out(driver)
+    while driver.running():
+        driver.done(driver.running()[0])
+    return first
+
+
+def test_without_memory_halves_are_tried_until_they_fit_and_all_are_right() -> None:
+    driver = Driver(["m"]).serve()
+    batch_of(driver, *[1] * 32)
+    assert no_memory_beyond(driver, 8) == [32, 16, 8, 8, 16, 8, 8]
+    assert driver.machine.answered == {"done": 33}
+    notices = [notice.text for notice in every(driver.log, do.Notice)]
+    assert [text.partition(": ")[2] for text in notices] == [
+        "no memory for 32 rows, 16 are tried now",
+        "no memory for 16 rows, 8 are tried now",
+    ]
+
+
+def test_later_batches_are_as_large_as_memory_has_room_for() -> None:
+    driver = Driver(["m"]).serve()
+    batch_of(driver, *[1] * 32)
+    no_memory_beyond(driver, 8)
+    assert submit_rows(driver, 32) == 8
+    assert submit_rows(driver, 5) == 5
+
+
+def test_a_larger_size_is_tried_again_after_a_while() -> None:
+    driver = Driver(["m"]).serve()
+    driver.submit(rows=32)
+    no_memory_beyond(driver, 16)
+    sizes = []
+    for _ in range(6):
+        driver.now += FIRST_PATIENCE_S
+        sizes.append(submit_rows(driver, 32))
+    assert sizes == [16, 20, 25, 31, 32, 32]
+
+
+def test_each_time_that_a_larger_size_does_not_fit_it_takes_twice_as_long_until_the_next_try() -> None:
+    driver = Driver(["m"], models={"m": ModelPolicy(max_batch=32)}).serve()
+    driver.submit(rows=32)
+    no_memory_beyond(driver, 16)
+    tries = []
+    for second in range(400):
+        driver.now += 1.0
+        driver.submit(rows=17)
+        if max(no_memory_beyond(driver, 16)) > 16:
+            tries.append(second)
+    pauses = [later - earlier for earlier, later in pairwise(tries)]
+    assert len(pauses) >= 2
+    assert all(later >= 1.5 * earlier for earlier, later in pairwise(pauses)), pauses
+
+
+def test_a_row_that_does_not_fit_by_itself_is_told_so() -> None:
+    driver = Driver(["m"]).serve()
+    batch_of(driver, 1, 1)
+    no_memory_beyond(driver, 0)
+    assert [driver.fault(number) for number in (2, 3)] == [Fault.OUT_OF_MEMORY] * 2
+
+
+def test_a_job_with_many_rows_runs_in_pieces_that_fit_and_they_come_in_order() -> None:
+    driver = Driver(["m"]).serve()
+    driver.submit(rows=10)
+    while driver.running():
+        run = driver.running()[0]
+        if run.pad_to > 3:
+            driver.spoil(run, Fault.OUT_OF_MEMORY)
+        else:
+            driver.done(run, *[told.Succeeded((part.start, part.stop)) for part in run.parts])
+    pieces = driver.result(1)
+    assert [start for start, _ in pieces] == [0, *(stop for _, stop in pieces[:-1])]  # type: ignore[misc, has-type]
+    assert pieces[-1][1] == 10  # type: ignore[index]
+
+
+def test_a_job_that_cannot_be_cut_and_does_not_fit_is_told_so_at_once() -> None:
+    driver = Driver(["m"], unbatchable=["m"]).serve()
+    driver.submit(rows=10)
+    driver.spoil(last_run(driver), Fault.OUT_OF_MEMORY, "OOM when allocating")
+    assert driver.failed(1) == do.JobFailed(Fault.OUT_OF_MEMORY, "OOM when allocating")
 
 
 def test_padding_is_given_up_before_a_row_is_said_not_to_fit() -> None:

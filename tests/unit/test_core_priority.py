@@ -1,0 +1,96 @@
+"""Who is first: the higher priority; but whoever has waited longest gets one batch of sixteen."""
+
+import pytest
+from simulation.driver import Driver, every, one, payloads
+
+from pool.core import actions as do
+from pool.core.dispatch import OLDEST_EVERY
+from pool.core.policy import ModelPolicy
+from pool.wire.faults import Fault
+
+
+def order(driver: Driver) -> list[int]:
+    """The numbers of the jobs in the order in which the one lane runs them."""
+    numbers = []
+    while driver.running():
+        (run,) = driver.running()
+        numbers += [int(str(payload).removeprefix("payload ")) for payload in payloads(run)]
+        driver.done(run)
+    return numbers
+
+
+def test_higher_priorities_go_first_and_equals_in_the_order_in_which_they_came() -> None:
+    driver = Driver(["m"]).serve()
+    driver.submit()
+    for priority in (0, -100, 100, 0, 7, 100):
+        driver.submit(priority=priority)
+    assert order(driver) == [1, 4, 7, 6, 2, 5, 3]
+
+
+def test_priorities_count_between_models_whatever_they_have_used() -> None:
+    driver = Driver(["a", "b"], models={"a": ModelPolicy(weight=100.0)}).serve()
+    driver.submit("b")
+    driver.submit("a", priority=0)
+    driver.submit("b", priority=1)
+    assert order(driver) == [1, 3, 2]
+
+
+def test_priorities_count_between_clients_whatever_they_have_used() -> None:
+    driver = Driver(["m"]).serve()
+    driver.submit(client=b"greedy")
+    driver.now += 10.0
+    driver.submit(client=b"modest")
+    driver.submit(client=b"greedy", priority=1)
+    assert order(driver) == [1, 3, 2]
+
+
+def test_what_runs_is_not_interrupted() -> None:
+    driver = Driver(["m"]).serve()
+    driver.submit(priority=-100)
+    assert driver.submit(priority=100) == []
+
+
+def test_lower_ones_fill_what_the_higher_ones_leave() -> None:
+    driver = Driver(["m"], models={"m": ModelPolicy(max_batch=3)}).serve()
+    driver.submit(form=b"another")
+    for priority in (-5, -5, 5, 0):
+        driver.submit(rows=1, priority=priority)
+    run = one(driver.done(driver.run_of(1)), do.RunBatch)
+    assert payloads(run)[:2] == ("payload 4", "payload 5")
+    assert payloads(run)[2] == "payload 2"
+
+
+@pytest.mark.parametrize("model", ["m", "other"])
+def test_a_flood_of_high_priority_holds_the_others_up_for_so_many_batches_at_most(model: str) -> None:
+    driver = Driver(["m", "other"], max_jobs=1000).serve()
+    for _ in range(5):
+        driver.submit(priority=5)
+    driver.submit(model, priority=-5)
+    batches = 0
+    while not any("payload 6" in payloads(run) for run in driver.running()):
+        driver.submit(priority=5)
+        driver.done(driver.running()[0])
+        batches += 1
+        assert batches <= OLDEST_EVERY
+
+
+def test_of_those_who_wait_the_one_that_came_first_gets_the_sixteenth_batch() -> None:
+    driver = Driver(["m"], max_jobs=1000).serve()
+    driver.submit(priority=5)
+    for priority in (-5, 0, -5):
+        driver.submit(priority=priority)
+    led: list[object] = []
+    for _ in range(3 * OLDEST_EVERY):
+        driver.submit(priority=5)
+        driver.done(driver.running()[0])
+        led += payloads(driver.running()[0])
+    low = ["payload 2", "payload 3", "payload 4"]
+    assert [payload for payload in led if payload in low] == low
+
+
+@pytest.mark.parametrize("priority", [-101, 101, 10**9])
+def test_a_priority_that_is_none_is_refused_and_the_range_is_told(priority: int) -> None:
+    driver = Driver(["m"]).serve()
+    assert every(driver.submit(priority=priority), do.RunBatch) == []
+    assert driver.fault(1) is Fault.INVALID_INPUT
+    assert "-100 to 100" in driver.failed(1).text
