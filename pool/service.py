@@ -215,6 +215,7 @@ class Service:
                     "endpoint": self._plan.endpoint,
                     "uptime_s": time.monotonic() - self._started,
                     "refused": dict(self._front.refused),
+                    "unread_bytes": self._front.unread_bytes,
                     "dropped": dict(self._back.dropped),
                 }
                 status = pool_status(self._machine, self._plan.devices, time.monotonic(), about)

@@ -102,8 +102,8 @@ class Client(Replicas):
         device: str | int | None = None,
         block: bool = False,
     ) -> "dict[str, np.ndarray[Any, Any]]":
-        """`submit(…).result()`"""
-        return self.submit(
+        """`submit(…).result()`; where that is interrupted, by Ctrl-C say, the job is cancelled."""
+        future = self.submit(
             model,
             inputs,
             signature=signature,
@@ -112,7 +112,11 @@ class Client(Replicas):
             priority=priority,
             device=device,
             block=block,
-        ).result()
+        )
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # does nothing to one that is done
 
     def map(
         self,
@@ -129,7 +133,7 @@ class Client(Replicas):
         """The results in the order of the inputs, of which at most `in_flight` are read ahead.
 
         A pool that is overloaded slows it down: it submits with `block`. Raises the first failed job's error in its
-        turn. What is in flight when the iterator is closed is cancelled.
+        turn, and reads no further input once that is known. What is in flight when the iterator is closed is cancelled.
         """
         if in_flight < 1:
             raise ValueError(f"in_flight is {in_flight}, give a positive number")
@@ -147,6 +151,8 @@ class Client(Replicas):
                     block=True,
                 )
                 waiting.append(future)
+                if _has_failed(waiting[0]) or _has_failed(waiting[-1]):
+                    break  # each further submit to a pool that is gone would wait for it in vain
                 if len(waiting) >= in_flight:
                     yield waiting.popleft().result()
             while waiting:
@@ -273,6 +279,10 @@ class Client(Replicas):
             _before_fork.append(self._connection)
             self._connection.abandon_after_fork()
             self._connection = None
+
+
+def _has_failed(future: JobFuture) -> bool:
+    return future.done() and not future.cancelled() and future.exception() is not None
 
 
 def _refused(error: PoolError) -> JobFuture:

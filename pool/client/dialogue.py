@@ -74,6 +74,7 @@ class Dialogue:
             wait = self._wait_s(now)
             self._pulse.sleep(now, wait)
             ready = dict(poller.poll(int(wait * 1000) + 1))
+            self._see_gap(time.monotonic())
             if ready.get(dealer, 0) & zmq.POLLOUT:
                 self._send(wire.Open(self._name))
                 poller.modify(dealer, zmq.POLLIN)
@@ -108,8 +109,15 @@ class Dialogue:
             wait = min(wait, self._pulse.next_ping() - now)
         return max(0.0, wait, self._pulse.judge_from - now)
 
+    def _see_gap(self, now: float) -> None:
+        """A time in which this thread did not run is not held against the pool."""
+        gap_s = self._pulse.overslept(now)
+        if gap_s:
+            self._began += gap_s
+            self._dispatch.stood_still(now)
+
     def _keep_time(self, now: float) -> None:
-        self._began += self._pulse.overslept(now)
+        self._see_gap(now)
         if now < self._pulse.judge_from:
             return
         self._dispatch.end_late(now)
@@ -168,7 +176,9 @@ class Dialogue:
                 frames = self._dealer.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 return False
-            self._pulse.heard(time.monotonic())
+            now = time.monotonic()
+            self._see_gap(now)  # the callbacks of the answer before this one may have taken long
+            self._pulse.heard(now)
             self._understand(frames)
         return True
 

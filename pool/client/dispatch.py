@@ -121,7 +121,7 @@ class Dispatch:
             return
         self.window.answered(job.place)
         if job.sent_at is not None:
-            self._pace.answered(time.monotonic() - job.sent_at)
+            self._pace.answered(job.sent_at, time.monotonic())
         try:
             arrays = decode_answer(result.pieces, payload)
         except BadFrame as error:
@@ -168,6 +168,10 @@ class Dispatch:
         instants = (self._jobs.next_instant(), self._backpressure.next_instant())
         return min((instant for instant in instants if instant is not None), default=None)
 
+    def stood_still(self, until: float) -> None:
+        """This process did not run, or not here, until then."""
+        self._pace.stood_still(until)
+
     def end_late(self, now: float) -> None:
         for job in self._jobs.take_late(now):
             self._forget(job)
@@ -179,6 +183,8 @@ class Dispatch:
             return DeadlineExceeded(f"the pool did not answer {waited}")
         if self._opened is None:
             return DeadlineExceeded(f"no pool was found at {self._endpoint} {waited}")
+        if _timeout_s(job, self._opened) <= 0.0:
+            return DeadlineExceeded("its timeout is 0 s, which leaves no time to send it")
         if not job.patient:
             return DeadlineExceeded(f"the pool did not come to read this job {waited}")
         if job.last_refusal is None:

@@ -6,7 +6,7 @@ import math
 from pool.core.actions import JobFailed
 from pool.core.backlog import Backlog
 from pool.core.events import JobArrived
-from pool.core.line import Client
+from pool.core.keys import Client
 from pool.core.models import Model
 from pool.core.policy import Policy
 from pool.wire.faults import Fault

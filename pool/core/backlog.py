@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from pool.core.jobs import FINISHED, Job, JobState
-from pool.core.line import Client
+from pool.core.keys import Client
 from pool.core.models import Model
 from pool.core.policy import ModelPolicy
 
@@ -22,6 +22,7 @@ class Backlog:
         self.clients: dict[bytes, Client] = {}
         self.jobs: dict[int, Job] = {}
         self.size_bytes = 0
+        self.emptied = False  # a model has no job left since this was last set to False
         self._rate = 0.0  # jobs that ended, a second
         self._rated = 0.0
 
@@ -54,6 +55,7 @@ class Backlog:
             del self.clients[client.route]
         model.jobs -= 1
         model.size_bytes -= job.size_bytes
+        self.emptied = self.emptied or not model.jobs
         self._count(now)
 
     def find(self, route: bytes, number: int) -> Job | None:

@@ -47,13 +47,13 @@ class Bank:
         return None
 
     def began(self, batch: Batch) -> None:
-        heapq.heappush(self._ends, (batch.expected_end, batch.number, batch))
+        heapq.heappush(self._ends, (batch.earliest_end, batch.number, batch))
         if len(self._ends) > 64 + 4 * max(1, self.lanes):
             self._ends = [entry for entry in self._ends if not entry[2].over]
             heapq.heapify(self._ends)
 
     def lane_free_at(self) -> float:
-        """When a lane is likely to be free, by the cost table; 0.0 if one is, or nothing is known."""
+        """When a lane is free at the very earliest, by the cost table; 0.0 if one is."""
         if self.best_idle() is not None:
             return 0.0
         while self._ends and self._ends[0][2].over:

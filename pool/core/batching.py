@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from pool.core.jobs import Job, Part
-from pool.core.line import Key, Line
+from pool.core.keys import Key
+from pool.core.line import Line
 
 __all__ = ["UNKNOWN_ROW_S", "end_if_late", "form", "start_by"]
 

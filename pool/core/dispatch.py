@@ -9,24 +9,26 @@ suspect (a part whose worker died) waits for a worker that runs nothing else, so
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 
 from pool.core import actions as do
 from pool.core.answers import Answers
 from pool.core.banks import Bank
 from pool.core.batching import UNKNOWN_ROW_S, end_if_late, form, start_by
-from pool.core.isolation import Group, singly, whole_again
+from pool.core.isolation import Group, may_be_cut, singly, whole_again
 from pool.core.jobs import Batch, Job, JobState, Part
-from pool.core.line import Key, Line
+from pool.core.keys import Key
+from pool.core.line import Line
 from pool.core.models import Model
 from pool.core.policy import Policy
 from pool.core.slots import Slot, SlotState
+from pool.core.suspects import Suspects
 from pool.core.timers import Timers
 
 __all__ = ["Dispatch"]
 
 OLDEST_EVERY = 16  # of so many batches of a slot, one is led by the job that higher priorities have held up longest
+BY_ITSELF = "leased to slot {} incarnation {} as batch {}"
 WHOLE = "leased to slot {} incarnation {} in batch {} of {} rows"
 PIECE = "leased to slot {} incarnation {} in batch {} of {} rows: rows {} to {}"
 
@@ -65,8 +67,7 @@ class Dispatch:
         self._holders: dict[Line, Sequence[Slot]] = {}
         self._pinned: dict[int, dict[Line, None]] = {slot.number: {} for slot in slots}  # lines with work
         self._joined: dict[int, int] = {}  # READY slots, with their lanes
-        self._suspected: dict[Line, None] = {}  # lines with suspects, the one served last at the end
-        self._kept: dict[Line, Slot] = {}  # slots that take nothing else until they run nothing
+        self.suspects = Suspects(self.holders, self.serve, self._lease)
 
     # --- jobs come ----------------------------------------------------------------------------------------------
 
@@ -160,13 +161,8 @@ class Dispatch:
 
     def suspect(self, line: Line, parts: Sequence[Part], now: float) -> None:
         """Parts whose worker died are run again, each in a worker that runs nothing else."""
-        line.suspects.extend(parts)
         self._returned(parts)
-        self._suspected[line] = None
-        for slot in self.holders(line):
-            if line.suspects and slot.state is SlotState.READY and not slot.batches:
-                self.serve(slot, now)
-        self._keep_slot(line, now)
+        self.suspects.add(line, parts, now)
 
     def _returned(self, parts: Sequence[Part]) -> None:
         for part in parts:
@@ -190,10 +186,7 @@ class Dispatch:
                 self._join(slot, now)
         elif slot.number in self._joined:
             self._bank[slot.number].lanes -= self._joined.pop(slot.number)
-            line, slot.kept_for = slot.kept_for, None
-            if line is not None:
-                del self._kept[line]
-                self._keep_slot(line, now)
+            self.suspects.slot_went(slot, now)
 
     def _join(self, slot: Slot, now: float) -> None:
         self._joined[slot.number] = slot.lanes
@@ -201,8 +194,7 @@ class Dispatch:
         for name in slot.models:
             self._models[name].loaded(slot.loaded[name])
         self.serve(slot, now)
-        for line in list(self._suspected):
-            self._keep_slot(line, now)
+        self.suspects.slot_came(now)
 
     def ended(self, batch: Batch) -> None:
         """A batch is over. Its slot still has to be served, when what came of the batch is settled."""
@@ -241,7 +233,7 @@ class Dispatch:
 
     def serve(self, slot: Slot, now: float) -> None:
         """A slot has lanes to spare: they take the work that is next."""
-        if self._suspected and not slot.batches and slot.state is SlotState.READY and self._run_suspect(slot, now):
+        if self.suspects and not slot.batches and slot.state is SlotState.READY and self.suspects.run_next(slot, now):
             return
         bank = self._bank[slot.number]
         while slot.takes_work:
@@ -290,7 +282,7 @@ class Dispatch:
         """Gives a lane of the slot the line's next batch, or answers jobs of the line that would be too late."""
         while line.retries and not eldest:
             group = tuple(part for part in line.retries.popleft() if part.wanted and part.job.deadline > now)
-            if group and self._may_be_cut(group):
+            if group and may_be_cut(group):
                 self._lease(slot, group, now)
                 return
             line.retries.extendleft(singly([whole_again(part) for part in reversed(group)]))
@@ -302,11 +294,6 @@ class Dispatch:
                 return
             self._answers.too_late(job, end, now)
 
-    def _may_be_cut(self, group: Group) -> bool:
-        """Whether the parts may run as they are; not if their signature has turned out to be none for batches."""
-        key = group[0].job.key
-        return (len(group) == 1 and group[0].whole) or key.line.model.batchable(key.signature, key.outputs)
-
     def _lease(self, slot: Slot, parts: Group, now: float) -> Batch:
         """QUEUED → LEASED. The lane has credit: it is idle."""
         key = parts[0].job.key
@@ -316,6 +303,7 @@ class Dispatch:
         padded = model.padded(key, rows) if batchable else rows
         expected_s = key.cost.expected(padded)
         cost_s = UNKNOWN_ROW_S * max(1, rows) if expected_s is None else expected_s
+        surely_s = key.cost.surely(padded)
         self._batches += 1
         lane = slot.idle_lanes.pop()
         batch = Batch(
@@ -330,6 +318,7 @@ class Dispatch:
             padded,
             cost_s,
             now + cost_s,
+            now + (0.0 if key.cost.is_stale(surely_s, now) else surely_s),
             beside=bool(slot.batches),
         )
         for other in slot.batches.values():
@@ -353,7 +342,9 @@ class Dispatch:
             if job.timeout_s > longest_s:
                 longest_s = job.timeout_s
             # Numbers, not the batch: it would keep its other jobs, and they theirs.
-            if part.whole:
+            if not rows:
+                job.note(now, BY_ITSELF, slot.number, slot.incarnation, batch.number)
+            elif part.whole:
                 job.note(now, WHOLE, slot.number, slot.incarnation, batch.number, rows)
             else:
                 job.note(now, PIECE, slot.number, slot.incarnation, batch.number, rows, part.start, part.stop - 1)
@@ -376,62 +367,6 @@ class Dispatch:
         )
         return batch
 
-    # --- suspects -----------------------------------------------------------------------------------------------
-
-    def _keep_slot(self, line: Line, now: float) -> None:
-        """Where no slot is empty, one takes no more work until it is; whichever is empty first takes the suspect."""
-        if not line.suspects or line in self._kept:
-            return
-        slots = [slot for slot in self.holders(line) if slot.state is SlotState.READY and slot.kept_for is None]
-        if slots:
-            slot = min(slots, key=lambda slot: (slot.free_at, slot.last_used))
-            slot.kept_for = line
-            slot.turn += 1
-            self._kept[line] = slot
-            if not slot.batches:
-                self.serve(slot, now)
-
-    def _run_suspect(self, slot: Slot, now: float) -> bool:
-        """Gives an empty slot the next suspect that it can run, if there is one."""
-        for line in list(self._suspected):
-            if line.model.name not in slot.models or not (line.device is None or line.device in slot.names):
-                continue
-            while line.suspects:
-                part = line.suspects.popleft()
-                if part.wanted and part.job.deadline > now:
-                    if not self._may_be_cut((part,)):
-                        part = whole_again(part)
-                    # The next empty slot takes one of another line.
-                    del self._suspected[line]
-                    self._suspected[line] = None
-                    slot.runs_suspect = True
-                    self._lease(slot, (part,), now).suspect = True
-                    break
-            if not line.suspects:
-                del self._suspected[line]
-                self._release(line, slot, now)
-            if slot.runs_suspect:
-                return True
-        return False
-
-    def forget_unwanted(self, now: float) -> None:
-        """Suspects that nobody waits for any more keep no slot."""
-        for line in list(self._suspected):
-            if not all(part.wanted for part in line.suspects):
-                line.suspects = deque(part for part in line.suspects if part.wanted)
-                if not line.suspects:
-                    del self._suspected[line]
-                    self._release(line, None, now)
-
-    def _release(self, line: Line, but: Slot | None, now: float) -> None:
-        """No suspect of the line waits any more: the slot that is kept for them takes work again."""
-        slot = self._kept.pop(line, None)
-        if slot is not None:
-            slot.kept_for = None
-            slot.turn += 1
-            if slot is not but:
-                self.serve(slot, now)
-
     def validate(self) -> None:
         """Raises AssertionError where an invariant does not hold."""
         for bank in {id(bank): bank for bank in self._bank.values()}.values():
@@ -441,18 +376,8 @@ class Dispatch:
             if slot.takes_work:
                 line = self._next_line(slot)
                 assert line is None, f"slot {slot.number} is idle, and model {line.model.name} waits"
-            if slot.runs_suspect:
-                assert len(slot.batches) <= 1, slot
-            assert (slot.kept_for is not None) == (slot in self._kept.values())
-            if slot.kept_for is not None:
-                assert slot.state is SlotState.READY
-                assert slot.batches, f"slot {slot.number} is kept for a suspect and does not run it"
-            if slot.state is SlotState.READY and not slot.batches:
-                waiting = [line for line in self._suspected if slot in self.holders(line) and line.suspects]
-                assert not waiting, f"slot {slot.number} is empty, and suspects of {waiting} wait"
-        for models in self._models.values():
-            for line in models.lines.values():
-                assert (line in self._suspected) == bool(line.suspects)
+        lines = [line for model in self._models.values() for line in model.lines.values()]
+        self.suspects.validate(self._slots, lines)
 
 
 def _turn(line: Line) -> tuple[int, float, int]:

@@ -3,7 +3,7 @@
 model error    halves, again and again; single runs once they are as few
 out of memory  halves by rows, jobs cut too: less fits where more did not
 rows changed   single runs
-worker died    single runs, each in a worker that runs nothing else (see `dispatch`)
+worker died    single runs, each in a worker that runs nothing else (see `suspects`)
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from pool.core.jobs import Part
 
-__all__ = ["Group", "bisected", "halved", "singly", "whole_again"]
+__all__ = ["Group", "bisected", "halved", "may_be_cut", "singly", "whole_again"]
 
 FEWEST_TO_BISECT = 5  # with one guilty among four, two halves and then single runs are four runs, as single runs are
 
@@ -29,6 +29,12 @@ def bisected(parts: Sequence[Part]) -> list[Group]:
 
 def singly(parts: Sequence[Part]) -> list[Group]:
     return [(part,) for part in parts]
+
+
+def may_be_cut(group: Group) -> bool:
+    """Whether parts of one key may run as they are; not if their signature has turned out to be none for batches."""
+    key = group[0].job.key
+    return (len(group) == 1 and group[0].whole) or key.line.model.batchable(key.signature, key.outputs)
 
 
 def whole_again(part: Part) -> Part:

@@ -8,7 +8,8 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pool.core.line import Client, Key, Line
+    from pool.core.keys import Client, Key
+    from pool.core.line import Line
     from pool.wire.timeline import Timeline
 
 __all__ = ["FINISHED", "JOB_STEPS", "Batch", "IllegalStep", "Job", "JobKey", "JobState", "Part"]
@@ -167,6 +168,7 @@ class Batch:
     padded: int
     cost_s: float
     expected_end: float
+    earliest_end: float
     suspect: bool = False  # it has lost a worker before
     beside: bool = False  # another batch ran in its worker at the same time
     over: bool = False

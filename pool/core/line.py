@@ -10,101 +10,20 @@ No operation costs more when more jobs wait; choosing a leader costs the logarit
 from __future__ import annotations
 
 import heapq
-import math
 from collections import OrderedDict, deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pool.core.jobs import Job, Part
+from pool.core.keys import Client, Jobs, Key
 
 if TYPE_CHECKING:
-    from pool.core.costs import Cost
     from pool.core.models import Model
 
-__all__ = ["Client", "Key", "Line"]
+__all__ = ["Line"]
 
 MOST_IDLE_KEYS = 256  # keys of a line that are kept while no job of theirs waits
 MOST_IDLE_CLIENTS = 256
-
-Jobs = OrderedDict[int, Job]
-
-
-@dataclass(slots=True, eq=False)
-class Client:
-    """Who submits: its jobs that are not answered yet, by its own numbers."""
-
-    route: bytes
-    jobs: dict[int, Job] = field(default_factory=dict)
-    size_bytes: int = 0
-
-
-class Key:
-    """What jobs of a line must share to run together, and those that wait with it, by priority and client."""
-
-    __slots__ = ("cost", "form", "gathered", "gathered_rows", "levels", "line", "outputs", "release_at", "signature")
-
-    def __init__(
-        self, line: Line, signature: str | None, outputs: tuple[str, ...] | None, form: bytes, cost: Cost
-    ) -> None:
-        self.line = line
-        self.signature = signature
-        self.outputs = outputs
-        self.form = form
-        self.cost = cost
-        self.levels: dict[int, OrderedDict[Client, Jobs]] = {}
-        self.gathered: Jobs = OrderedDict()
-        self.gathered_rows = 0
-        self.release_at = math.inf
-
-    @property
-    def model(self) -> str:
-        return self.line.model.name
-
-    @property
-    def idle(self) -> bool:
-        return not (self.levels or self.gathered)
-
-    def add(self, job: Job) -> None:
-        level = self.levels.get(job.priority)
-        if level is None:
-            level = self.levels[job.priority] = OrderedDict()
-        jobs = level.get(job.client)
-        if jobs is None:
-            jobs = level[job.client] = OrderedDict()
-        jobs[job.id] = job
-
-    def remove(self, job: Job) -> None:
-        level = self.levels[job.priority]
-        jobs = level[job.client]
-        del jobs[job.id]
-        if not jobs:
-            del level[job.client]
-            if not level:
-                del self.levels[job.priority]
-
-    def leave(self, job: Job) -> None:
-        """It gathers no more company."""
-        job.gathering = False
-        del self.gathered[job.id]
-        self.gathered_rows -= job.rows
-
-    def company(self, first: int) -> Iterator[Job]:
-        """The waiting jobs: those of priority `first`, then higher ones before lower ones; each client's in turn.
-
-        A job that the caller does not take ends its client's turns: a client's jobs never overtake each other.
-        """
-        for priority in sorted(self.levels, key=lambda priority: (priority != first, -priority)):
-            level = self.levels[priority]
-            passed: set[Client] = set()
-            while len(level) > len(passed):
-                client = next(iter(level))
-                level.move_to_end(client)
-                if client not in passed:
-                    job = next(iter(level[client].values()))
-                    yield job
-                    if job.waiting:
-                        passed.add(client)
 
 
 class Level:

@@ -26,7 +26,7 @@ from pool.core.explain import recent_jobs, story_of
 from pool.core.history import History
 from pool.core.hope import Hope
 from pool.core.jobs import Batch, Job
-from pool.core.line import Key
+from pool.core.keys import Key
 from pool.core.policy import Policy, SlotPlan
 from pool.core.settlement import Settlement
 from pool.core.slots import Slot, SlotState
@@ -90,9 +90,8 @@ class Machine:
                 self.supervision.handle(event, now)
         self._slots_changed(now)
         self._fire_timers(now)
-        self._dispatch.forget_unwanted(now)
-        if self.supervision.stopping:
-            self._refuse_hopeless(now)
+        self._dispatch.suspects.forget_unwanted(now)
+        if self.supervision.stopping and self.backlog.emptied:
             self._wind_down(now)
         if self.supervision.stopping or self.supervision.fatal:
             self._end_if_down()
@@ -198,6 +197,7 @@ class Machine:
         """What supervision did to the slots, told to those who give them work."""
         if not self.supervision.changed:
             return
+        self.backlog.emptied = True  # a slot that is to wind down may be another one now
         while self.supervision.changed:
             slot = self.supervision.changed.pop(0)
             self._dispatch.changed(slot, now)
@@ -244,6 +244,7 @@ class Machine:
             self._abandon(now, f"the pool was told to stop at once ({event.reason})")
             return
         self.supervision.stop(event.reason, now)
+        self.backlog.emptied = True  # some models are from the start
         self.timers.set(("drain",), now + self.policy.drain_timeout_s)
         self._slots_changed(now)
         self._refuse_hopeless(now)
@@ -258,6 +259,7 @@ class Machine:
 
     def _wind_down(self, now: float) -> None:
         """Stops each slot as soon as nothing is left for it."""
+        self.backlog.emptied = False
         idle = {name for name, model in self.backlog.models.items() if not model.jobs}
         for slot in self.supervision.alive():
             if idle.issuperset(slot.models):

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pool.core.costs import Cost
-from pool.core.line import Key, Line
+from pool.core.keys import Key
+from pool.core.line import Line
 from pool.core.policy import ModelPolicy
 from pool.wire.signatures import ModelInfo
 

@@ -20,7 +20,7 @@ from pool.core.actions import AnswerJob, JobDone
 from pool.core.events import ClientGone, Event, JobArrived, JobCancelled
 from pool.router.inbox import MOST_FRAMES, Inbox
 from pool.router.intake import Intake
-from pool.router.outbox import Outbox
+from pool.router.outbox import RETRY_S, Outboxes
 from pool.router.payload import Payload
 from pool.router.presence import Presence
 from pool.router.refusals import count
@@ -36,7 +36,6 @@ CLIENT_HEADER_BYTES = 64 << 10  # a few names and numbers
 RECEIVE_HIGH_WATER_MARK = 1000  # messages
 # Small: what libzmq holds for a slow reader is counted in messages only, what waits in an outbox here in bytes too.
 SEND_HIGH_WATER_MARK = 64
-RETRY_S = 0.01  # a full pipe is tried again after this
 SILENCE_S = 30.0  # a client with jobs here pings every second or so; after this it is gone
 FLUSH_S = 1.0  # how long `close` waits for those who read their last answers slowly …
 STALL_S = 0.25  # … as long as somebody takes one now and then
@@ -64,19 +63,18 @@ class Front:
     ) -> None:
         """`most_replies`: how many answers may wait for a slow reader before it is dropped.
 
-        Their bytes may be as many as the credit in `opened`; one answer may always wait, however large.
+        The bytes that wait for all slow readers may be as many as one client's credit in `opened`.
         """
         self.refused: Counter[str] = Counter()
         self._context = context
         self._instance = instance
         self._opened = opened
-        self._most_replies = most_replies
         self._inboxes: list[Inbox] = []
         self._local: list[bool] = []
         self._intake = Intake()
         self._presence = Presence(SILENCE_S)
         self._owed: dict[bytes, set[int]] = {}  # the jobs that each client waits for
-        self._outboxes: dict[bytes, Outbox] = {}
+        self._outboxes = Outboxes(most_replies, opened.credit_bytes)
         self._gone: dict[bytes, str | None] = {}  # and what it is to be told, where it may still listen
 
     def bind_local(self, path: Path) -> None:
@@ -111,6 +109,11 @@ class Front:
         self._local.append(local)
 
     @property
+    def unread_bytes(self) -> int:
+        """Of answers that their clients have not read yet, beyond what the sockets hold."""
+        return self._outboxes.size_bytes
+
+    @property
     def sockets(self) -> Sequence["zmq.Socket[bytes]"]:
         return [inbox.socket for inbox in self._inboxes]
 
@@ -119,12 +122,13 @@ class Front:
         now = time.monotonic()
         ends, stalled = now + FLUSH_S, now + STALL_S
         while self._outboxes and now < min(ends, stalled):
-            if self._flush():
+            if self._outboxes.flush(self._try_send, now):
                 stalled = now + STALL_S
             else:
                 time.sleep(RETRY_S)
             now = time.monotonic()
-        self._outboxes.clear()
+        for client in self._outboxes.clients():
+            self._outboxes.forget(client)
         for inbox in self._inboxes:
             inbox.socket.close()
 
@@ -219,14 +223,10 @@ class Front:
 
     def _send(self, client: bytes, frames: Payload) -> None:
         """Never blocks. What a slow reader's pipe does not take waits in its outbox, up to a bound."""
-        outbox = self._outboxes.get(client)
-        if outbox is None:
-            if self._try_send(client, frames):
-                return
-            outbox = self._outboxes[client] = Outbox()
-        outbox.append(frames)
-        if len(outbox) > self._most_replies or (len(outbox) > 1 and outbox.size_bytes > self._opened.credit_bytes):
-            self._gone[client] = "this client does not read its answers and was dropped"
+        if client not in self._outboxes and self._try_send(client, frames):
+            return
+        for given_up in self._outboxes.add(client, frames):
+            self._gone[given_up] = "this client does not read its answers and was dropped"
 
     def _try_send(self, client: bytes, frames: Payload) -> bool:
         """False if the pipe is full. A client that is not connected any more takes everything, and is gone."""
@@ -240,30 +240,18 @@ class Front:
             self._gone[client] = None
         return True
 
-    def _flush(self) -> bool:
-        """Tries the outboxes again; whether any message left."""
-        left = False
-        for client, outbox in list(self._outboxes.items()):
-            while outbox and self._try_send(client, outbox.first):
-                outbox.pop_first()
-                left = True
-            if not outbox:
-                del self._outboxes[client]
-        return left
-
     # --- time ---------------------------------------------------------------------------------------------------
 
     def next_deadline(self, now: float) -> float | None:
         """When `tend` is to be called at the latest."""
         if self._gone:
             return now
-        if self._outboxes:
-            return now + RETRY_S
-        return self._presence.next_look(now)
+        instants = (self._outboxes.next_try(), self._presence.next_look(now))
+        return min((instant for instant in instants if instant is not None), default=None)
 
     def tend(self, now: float) -> Iterator[Event]:
         """Tries the outboxes again and tells of clients that are gone."""
-        self._flush()
+        self._outboxes.flush(self._try_send, now)
         for client in self._presence.silent(now):
             # One that waits for nothing need not ping, and nothing is taken from it.
             waits = client in self._owed or client in self._outboxes
@@ -288,4 +276,4 @@ class Front:
     def _forget(self, client: bytes) -> None:
         self._presence.forget(client)
         self._owed.pop(client, None)
-        self._outboxes.pop(client, None)
+        self._outboxes.forget(client)

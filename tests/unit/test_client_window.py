@@ -68,7 +68,18 @@ def test_pings_are_asked_for_until_the_window_is_full() -> None:
 def test_the_pace_is_known_after_some_answers_and_one_slow_one_moves_nothing() -> None:
     pace = Pace()
     for _ in range(KEPT - 1):
-        pace.answered(0.1)
+        pace.answered(0.0, 0.1)
     assert pace.answer_s == 0.0
-    pace.answered(9.0)
+    pace.answered(0.0, 9.0)
     assert pace.answer_s == 0.1 * MARGIN
+
+
+def test_answers_that_waited_while_this_process_stood_still_say_nothing_about_the_pool() -> None:
+    pace = Pace()
+    pace.stood_still(10.0)
+    for _ in range(2 * KEPT):
+        pace.answered(9.9, 13.0)
+    assert pace.answer_s == 0.0
+    for _ in range(KEPT):
+        pace.answered(10.0, 10.5)
+    assert pace.answer_s == 0.5 * MARGIN

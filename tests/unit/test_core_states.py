@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from pool.core.jobs import FINISHED, JOB_STEPS, Batch, IllegalStep, Job, JobState, Part
-from pool.core.line import Client
+from pool.core.keys import Client
 from pool.core.models import Model
 from pool.core.policy import ModelPolicy
 from pool.core.slots import ALIVE, SLOT_STEPS, Slot, SlotState

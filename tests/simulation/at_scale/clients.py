@@ -4,8 +4,8 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from simulation.virtual.books import Sent
-from simulation.virtual.world import World
+from simulation.at_scale.books import Sent
+from simulation.at_scale.world import World
 
 from pool.core import actions as do
 

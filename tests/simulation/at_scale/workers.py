@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from simulation.virtual.books import BrokenPromise, Sent
+from simulation.at_scale.books import BrokenPromise, Sent
 
 from pool.core import actions as do
 from pool.core import events as told
@@ -15,7 +15,7 @@ from pool.wire.faults import Fault
 from pool.wire.signatures import ModelInfo, Signature, TensorSpec
 
 if TYPE_CHECKING:
-    from simulation.virtual.world import World
+    from simulation.at_scale.world import World
 
 __all__ = ["CALM", "Truth", "Weather", "Worker", "Workers"]
 

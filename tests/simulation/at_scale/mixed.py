@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
-from simulation.virtual.clients import Bursty, Client, Closed, Poisson, Wish, choices
-from simulation.virtual.workers import Truth, Weather
-from simulation.virtual.world import World
+from simulation.at_scale.clients import Bursty, Client, Closed, Poisson, Wish, choices
+from simulation.at_scale.workers import Truth, Weather
+from simulation.at_scale.world import World
 
 from pool.core.policy import ModelPolicy, Policy
 

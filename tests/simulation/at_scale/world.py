@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from simulation.virtual.agenda import Agenda
-from simulation.virtual.books import Books, BrokenPromise, Sent
-from simulation.virtual.workers import CALM, Truth, Weather, Workers
+from simulation.at_scale.agenda import Agenda
+from simulation.at_scale.books import Books, BrokenPromise, Sent
+from simulation.at_scale.workers import CALM, Truth, Weather, Workers
 
 from pool.core import actions as do
 from pool.core import events as told
