@@ -147,19 +147,21 @@ class Quarantine:
     def keep(self, job: KeptJob, payload: Sequence[Buffer]) -> None:
         """Writes the job with this payload in place of its own, which is not copied and must not change any more."""
         whose = f"the inputs of job {job.number} of model {job.model}"
-        size_bytes = sum(map(len, payload))
         if self._keep == 0:
             return
+        now = datetime.now(UTC)
+        data = _packed(job, now.isoformat(timespec="seconds"), payload)
+        size_bytes = sum(map(len, data))
         if self.folder is None:
             log.warning("%s are not kept: there is no state folder; set [pool] state", whose)
         elif size_bytes > self._max_bytes:
             bound = self._max_bytes
-            log.warning("%s are not kept: they have %d bytes, [quarantine] max_bytes is %d", whose, size_bytes, bound)
+            log.warning(
+                "%s are not kept: the file would have %d bytes, [quarantine] max_bytes is %d", whose, size_bytes, bound
+            )
         else:
-            now = datetime.now(UTC)
             stamp = f"{now:%Y%m%d-%H%M%S}.{now.microsecond // 1000:03}"
             path = self.folder / f"{stamp}-{job.model[:MODEL_CHARS]}-{job.number}{SUFFIX}"
-            data = _packed(job, now.isoformat(timespec="seconds"), payload)
             thread = threading.Thread(target=self._write, args=(path, data, whose), name="quarantine", daemon=True)
             self._threads = [*(other for other in self._threads if other.is_alive()), thread]
             thread.start()
@@ -188,6 +190,8 @@ class Quarantine:
             for entry in entries:
                 with contextlib.suppress(FileNotFoundError):  # another pool of the same user has removed it
                     about = entry.stat(follow_symlinks=False)
+                    if stat.S_ISDIR(about.st_mode):
+                        continue
                     if entry.name.endswith(SUFFIX):
                         kept.append((about.st_mtime, entry.name, about.st_size))
                     elif entry.name.endswith(UNFINISHED) and time.time() - about.st_mtime > STALE_S:

@@ -190,6 +190,7 @@ class Service:
 
     def _keep(self, kept: do.KeepJob) -> None:
         inputs: Inputs = kept.payload  # type: ignore[assignment]  # as `Front` gave it to the core
+        self._front.quarantined(inputs, time.monotonic())
         job = KeptJob(kept.model, kept.signature, kept.outputs, kept.rows, kept.story, (), kept.job)
         self._quarantine.keep(job, [inputs.table, *(frame.buffer for frame in inputs.buffers)])
 

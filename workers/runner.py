@@ -145,7 +145,7 @@ def _feeds(run: Run, joined: _Joined) -> dict[str, Array]:
 def _said(model: str, error: Exception) -> tuple[Fault, str]:
     match error:
         case Refused():
-            return error.fault, str(error)
+            return error.fault, str(error)[:TEXT_CHARS]
         case BadFrame():
             return Fault.INVALID_INPUT, f"the job cannot be read: {error}"
         case MemoryError():

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pool.cli.readable import printable
 from pool.wire.tensors import Array, dtype_name
 
 __all__ = ["as_text", "as_values"]
@@ -71,7 +72,7 @@ def _only(element: object) -> str:
         text = element.decode()
     except UnicodeDecodeError:
         return repr(element)
-    return "".join(char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in text)
+    return printable(text, also="\n\t")
 
 
 def _quoted(element: object) -> str:
@@ -83,7 +84,7 @@ def _quoted(element: object) -> str:
         text = repr(element)
         return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
     cut = json.dumps(text[:_SHOWN_CHARACTERS], ensure_ascii=False)
-    safe = "".join(char if char.isprintable() else repr(char)[1:-1] for char in cut)
+    safe = printable(cut)
     return safe if len(text) <= _SHOWN_CHARACTERS else f'{safe[:-1]}…"'
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pool.wire.signatures import TensorSpec
 
-__all__ = ["count_of", "percent", "short_uuid", "size", "span", "spec_of"]
+__all__ = ["count_of", "percent", "printable", "short_uuid", "size", "span", "spec_of"]
 
 _UUID_PREFIXES = ("GPU-", "MIG-")
 
@@ -19,6 +19,11 @@ def size(size_bytes: int | None) -> str:
         if size_bytes >= step:
             return f"{size_bytes / step:.1f} {unit}"
     return f"{size_bytes} B"
+
+
+def printable(text: str, also: str = "") -> str:
+    """With what a terminal might obey written out; `also` names characters that may stay."""
+    return "".join(char if char.isprintable() or char in also else repr(char)[1:-1] for char in text)
 
 
 def span(seconds: float) -> str:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from pool.cli.job_options import input_option, signature_option
 from pool.cli.options import as_json, endpoint_option
-from pool.cli.readable import count_of, size
+from pool.cli.readable import count_of, printable, size
 from pool.cli.tables import show
 from pool.cli.timeline_bar import timeline_bar, where_it_ran
 from pool.client.client import Client
@@ -163,4 +163,4 @@ def _about(kept: "KeptJob") -> str:
     if kept.kept_at:
         line += f", kept at {kept.kept_at}"
     story = kept.story.splitlines()
-    return f"{line}\nits end: {story[-1]}" if story else line
+    return "\n".join(map(printable, (line, f"its end: {story[-1]}") if story else (line,)))

@@ -26,6 +26,7 @@ __all__ = [
     "Succeeded",
     "Tick",
     "WorkerBeat",
+    "WorkerBroken",
     "WorkerExited",
     "WorkerHello",
     "WorkerReady",
@@ -137,6 +138,15 @@ class WorkerBeat:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerBroken:
+    """It said what cannot be understood, so an answer may be missing for ever."""
+
+    slot: int
+    incarnation: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerReady:
     slot: int
     incarnation: int
@@ -193,6 +203,7 @@ Event = (
     | WorkerSpawned
     | WorkerHello
     | WorkerBeat
+    | WorkerBroken
     | WorkerReady
     | BatchDone
     | BatchUnsent

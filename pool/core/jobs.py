@@ -137,6 +137,7 @@ class Part:
     start: int
     stop: int
     round: int
+    losses: int = 0  # workers that died with these rows and perhaps by them
     charged_s: float = 0.0  # device time that its client was charged when it was cut
     rows: int = field(init=False)
 

@@ -27,6 +27,7 @@ from pool.core.history import History
 from pool.core.hope import Hope
 from pool.core.jobs import Batch, Job
 from pool.core.keys import Key
+from pool.core.line import Line
 from pool.core.policy import Policy, SlotPlan
 from pool.core.settlement import Settlement
 from pool.core.slots import Slot, SlotState
@@ -170,6 +171,8 @@ class Machine:
         self._dispatch.ended(batch)
         self._settlement.done(slot, batch, event, now)
         self._dispatch.serve(slot, now)
+        if not self._hope.has(batch.key.line):
+            self._refuse(batch.key.line, now)  # what is left of a large job
 
     def _batch_unsent(self, event: told.BatchUnsent, now: float) -> None:
         """The lane cannot be reached, so the worker is of no use any more."""
@@ -206,10 +209,13 @@ class Machine:
     def _refuse_hopeless(self, now: float) -> None:
         """Answers at once the jobs that no slot will ever run."""
         for line in self._hope.lost_lines():
-            failed = self._hope.lost(line)
-            for job in dict.fromkeys(line.unleased()):
-                if not job.out:
-                    self._give_up(job, failed, now)
+            self._refuse(line, now)
+
+    def _refuse(self, line: Line, now: float) -> None:
+        failed = self._hope.lost(line)
+        for job in dict.fromkeys(line.unleased()):
+            if not job.out:
+                self._give_up(job, failed, now)
 
     # --- time ---------------------------------------------------------------------------------------------------
 

@@ -24,10 +24,16 @@ KeyName = tuple[str | None, tuple[str, ...] | None, bytes]
 
 @dataclass(slots=True, eq=False)
 class WorkingSize:
-    """Rows that the memory had room for. Raised when `patience_s` have passed since the last change."""
+    """Rows that memory is thought to have room for. Raised when `patience_s` have passed since the last change.
+
+    `fitted`: the most rows that have fitted since fewer did not; `failed`: the fewest that did not fit, since they last
+    did.
+    """
 
     rows: int
     changed: float
+    failed: int
+    fitted: int = 0
     patience_s: float = FIRST_PATIENCE_S
 
 
@@ -125,27 +131,34 @@ class Model:
     def ran_out(self, key: Key, rows: int, now: float) -> int | None:
         """Memory had no room for so many rows: how many are to be tried from now on, if that is news.
 
-        Waits longer with the next larger size each time that it happens.
+        Half as many, or what has fitted before. Waits longer with the next larger size each time that one fails again.
         """
         name = _name(key)
         size = self._sizes.get(name)
-        lowered = max(1, rows // 2)
         if size is None:
-            self._sizes[name] = WorkingSize(lowered, now)
+            size = self._sizes[name] = WorkingSize(max(1, rows // 2), now, failed=rows)
             if len(self._sizes) > MOST_COSTS:
                 self._sizes.popitem(last=False)
-        elif lowered < size.rows:
-            size.rows, size.changed = lowered, now
+            return size.rows
+        if rows > size.rows or size.rows == 1:
+            return None  # it began when more were thought to fit
+        if rows >= size.failed:
             size.patience_s = min(LONGEST_PATIENCE_S, 2 * size.patience_s)
-        else:
-            return None
-        return lowered
+        if size.fitted >= rows:
+            size.fitted = 0
+        size.rows, size.changed, size.failed = max(1, size.fitted, rows // 2), now, rows
+        return size.rows
 
     def fitted(self, key: Key, rows: int, now: float) -> None:
         """Memory had room for so many rows: after a while at the working size, a somewhat larger one is tried."""
         name = _name(key)
         size = self._sizes.get(name)
-        if size is None or rows < size.rows < self.policy.max_batch or now < size.changed + size.patience_s:
+        if size is None:
+            return
+        size.fitted = max(size.fitted, rows)
+        if rows >= size.failed:  # there is more room than there was
+            size.failed, size.patience_s = rows + 1, FIRST_PATIENCE_S
+        if rows < size.rows < self.policy.max_batch or now < size.changed + size.patience_s:
             return
         size.rows = min(self.policy.max_batch, size.rows + max(1, size.rows // 4))
         size.changed = now

@@ -27,33 +27,30 @@ class RestartHistory:
     """The deaths of one slot's workers.
 
     The trying ends after more than `restart_intensity` deaths in a row that came before READY, however long each load
-    took, or as many within `restart_period_s` of workers that held no job. A death that a job may have caused makes
-    the pause longer and never ends the trying: a client that repeats a poisonous job must not end the slot for all.
+    took, or as many within `restart_period_s` of workers that held no job. A death that a job may have caused neither
+    ends the trying nor makes the pause longer: a client that repeats a poisonous job must not take the slot from all.
     """
 
     def __init__(self, policy: Policy, rng: random.Random) -> None:
         self._policy = policy
         self._rng = rng
-        self._deaths: deque[float] = deque()
         self._unprovoked: deque[float] = deque()
         self._before_ready = 0
 
     def after_death(self, now: float, *, served: bool, held_jobs: bool) -> Pause | GivenUp:
         """`served`: the worker had been READY; `held_jobs`: it was running something."""
         policy = self._policy
-        self._deaths.append(now)
         if not held_jobs:
             self._unprovoked.append(now)
-        for instants in (self._deaths, self._unprovoked):
-            while instants and instants[0] < now - policy.restart_period_s:
-                instants.popleft()
+        while self._unprovoked and self._unprovoked[0] < now - policy.restart_period_s:
+            self._unprovoked.popleft()
         self._before_ready = 0 if served else self._before_ready + 1
         if len(self._unprovoked) > policy.restart_intensity:
             deaths, period = len(self._unprovoked), policy.restart_period_s
             return GivenUp(f"{deaths} deaths within {period:g} s ([restart] intensity)")
         if self._before_ready > policy.restart_intensity:
             return GivenUp(f"{self._before_ready} deaths in a row before READY ([restart] intensity)")
-        doublings = max(len(self._deaths), self._before_ready) - 1
+        doublings = max(len(self._unprovoked), self._before_ready, 1) - 1 if not (served and held_jobs) else 0
         # A float has no room for the doublings of a patient intensity.
         pause = min(policy.backoff_max_s, policy.backoff_first_s * 2.0 ** min(doublings, 64))
         # Jitter, so that workers killed by one cause do not all load their models in the same second.

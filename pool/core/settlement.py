@@ -161,8 +161,7 @@ class Settlement:
         suspects: list[Part] = []
         others: list[Group] = []
         for group in groups:
-            whole = len(group) == 1 and group[0].whole and group[0].job.losses > 0
-            if batch.suspect or whole:
+            if batch.suspect or (len(group) == 1 and group[0].losses):
                 suspects += group
             else:
                 others.append(group)
@@ -190,7 +189,7 @@ class Settlement:
         Deaths that may be another's fault never use up the last attempt, so no neighbour can end a job.
         """
         most = self._policy.max_attempts
-        counted: set[Job] = set()
+        counted: set[Job] = set()  # two pieces of a job may be lost in one death
         for batch in batches:
             self._charge(batch, now)
             alone = len(batch.parts) == 1 and not batch.beside
@@ -201,26 +200,28 @@ class Settlement:
                     continue
                 part.job.out -= 1
                 part.job.note(now, "lost: {}", death)
-                if part.job not in counted and (alone or part.job.losses < max(1, most - 1)):
-                    counted.add(part.job)  # two of its pieces were lost in one death
+                if part.job not in counted:
+                    counted.add(part.job)
                     part.job.losses += 1
-                if self._may_run_again(slot, part.job, death, alone, gone, now):
+                if alone or part.losses < max(1, most - 1):
+                    part.losses += 1
+                if self._may_run_again(slot, part, death, alone, gone, now):
                     suspects.append(part)
             if suspects:
                 self._dispatch.suspect(batch.key.line, suspects, now)
 
-    def _may_run_again(self, slot: Slot, job: Job, death: str, alone: bool, gone: bool, now: float) -> bool:
-        """If not, the job gets its answer here."""
-        most = self._policy.max_attempts
+    def _may_run_again(self, slot: Slot, part: Part, death: str, alone: bool, gone: bool, now: float) -> bool:
+        """If not, the job gets its answer here. A large job is judged by its pieces: each may be lost as often."""
+        most, job = self._policy.max_attempts, part.job
         if slot.loaded[job.line.model.name].stateful:
             text = f"{death}; the model keeps state and the job may have started, so it is not run again"
             fault = Fault.STATEFUL_WORKER_LOST
-        elif job.losses >= most and alone:
-            text = f"{job.losses} of {most} attempts ended with their worker, the last with this job alone in it"
+        elif part.losses >= most and alone:
+            text = f"{part.losses} of {most} attempts ended with their worker, the last with this job alone in it"
             fault = Fault.QUARANTINED
             self._keep(job)
-        elif job.losses >= most:
-            text = f"{job.losses} of {most} attempts ended with their worker"
+        elif part.losses >= most:
+            text = f"{part.losses} of {most} attempts ended with their worker"
             fault = Fault.WORKER_LOST
         elif not gone:
             text = "its worker is not seen to be gone, so the job is not run elsewhere"

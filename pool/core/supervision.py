@@ -57,6 +57,9 @@ class Supervision:
                 self._beat(event, now)
             case told.WorkerReady():
                 self._ready(event, now)
+            case told.WorkerBroken():
+                if (broken := self.current(event.slot, event.incarnation)) is not None:
+                    self.kill(broken, f"sent what cannot be understood: {event.what}", now)
 
     # --- what others ask ----------------------------------------------------------------------------------------
 
@@ -197,9 +200,10 @@ class Supervision:
         if self.stopping:
             # STARTING, LOADING, READY, DRAINING, STOPPING → STOPPED
             self._change(slot, SlotState.STOPPED, now, reason)
-        elif not death.restartable:
+        elif not death.restartable and slot.phase is not Phase.SERVING:
             self._fatal(slot, now, reason, death.last_output)
         else:
+            # Once it serves, its status may be anybody's: a job's native code exits as it likes.
             served = slot.phase is Phase.SERVING
             match self._history[slot.number].after_death(now, served=served, held_jobs=held_jobs):
                 case GivenUp(why):

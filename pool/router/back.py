@@ -1,7 +1,7 @@
 """The workers' side: one ROUTER, a peer a lane and one for each control thread.
 
 A peer is nobody until its HELLO shows the secret that only that incarnation inherited; what it says before, and what
-a former incarnation says, is dropped and counted.
+a former incarnation says, is dropped and counted. A worker that says what cannot be understood is broken.
 """
 
 import hmac
@@ -23,6 +23,7 @@ from pool.core.events import (
     Spoiled,
     Succeeded,
     WorkerBeat,
+    WorkerBroken,
     WorkerHello,
     WorkerReady,
 )
@@ -90,7 +91,8 @@ class Back:
             except BadFrame as error:
                 if count(self.dropped, str(error)):
                     log.warning("dropped a message from %s: %s", self._who(route), error)
-                continue
+                peer = self._peers.get(route)
+                event = None if peer is None else WorkerBroken(peer[0], peer[1], str(error))
             if event is not None:
                 yield event
 

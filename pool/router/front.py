@@ -24,6 +24,8 @@ from pool.router.outbox import RETRY_S, Outboxes
 from pool.router.payload import Payload
 from pool.router.presence import Presence
 from pool.router.refusals import count
+from pool.router.repeats import Repeats
+from pool.router.rows import Inputs
 from pool.wire import client_messages as wire
 from pool.wire.faults import Fault
 from pool.wire.frames import BadFrame, Envelope, decode, encode
@@ -72,6 +74,7 @@ class Front:
         self._inboxes: list[Inbox] = []
         self._local: list[bool] = []
         self._intake = Intake()
+        self._repeats = Repeats()
         self._presence = Presence(SILENCE_S)
         self._owed: dict[bytes, set[int]] = {}  # the jobs that each client waits for
         self._outboxes = Outboxes(most_replies, opened.credit_bytes)
@@ -152,12 +155,12 @@ class Front:
                 raise BadFrame(f"{len(frames)} frames")
             envelope = decode(wire.CLIENT_MESSAGES, frames[0].bytes, frames[1].buffer, frames[2:], CLIENT_HEADER_BYTES)
             self._presence.heard(client, now)
-            return self._event(client, envelope)
+            return self._event(client, envelope, now)
         except BadFrame as error:
             self._refuse(client, str(error))
             return None
 
-    def _event(self, client: bytes, envelope: Envelope[zmq.Frame]) -> Event | Question | None:
+    def _event(self, client: bytes, envelope: Envelope[zmq.Frame], now: float) -> Event | Question | None:
         if isinstance(envelope.message, wire.Open):
             self._send(client, encode(self._opened, self._instance))
             return None
@@ -165,7 +168,7 @@ class Front:
             raise BadFrame("this message is for another instance of the pool, which has ended")
         match envelope.message:
             case wire.Submit() as submit:
-                return self._submitted(client, submit, envelope.payload)
+                return self._submitted(client, submit, envelope.payload, now)
             case wire.Cancel(job):
                 self._settle(client, job)
                 return JobCancelled(client, job)
@@ -180,7 +183,13 @@ class Front:
                 raise BadFrame(f"{type(other).__name__} is not a client's message")
         return None
 
-    def _submitted(self, client: bytes, submit: wire.Submit, payload: Sequence[zmq.Frame]) -> JobArrived | None:
+    def quarantined(self, inputs: Inputs, now: float) -> None:
+        """The same inputs are not run again for a while."""
+        self._repeats.quarantined(inputs, now)
+
+    def _submitted(
+        self, client: bytes, submit: wire.Submit, payload: Sequence[zmq.Frame], now: float
+    ) -> JobArrived | None:
         try:
             arrived = self._intake.job(client, submit, payload)
         except BadFrame as error:
@@ -188,6 +197,11 @@ class Front:
             if count(self.refused, text):
                 log.warning("refused a job of a client: %s", text)
             self._send(client, encode(wire.Failure(submit.job, Fault.INVALID_INPUT, text, None), self._instance))
+            return None
+        inputs: Inputs = arrived.payload  # type: ignore[assignment]  # as `Intake` made it
+        if (why := self._repeats.refusal(inputs, now)) is not None:
+            count(self.refused, "a job with the inputs of a quarantined one")
+            self._send(client, encode(wire.Failure(submit.job, Fault.QUARANTINED, why, None), self._instance))
             return None
         self._owed.setdefault(client, set()).add(submit.job)
         return arrived

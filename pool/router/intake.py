@@ -30,12 +30,13 @@ class Intake:
         if len(payload[0]) > TABLE_BYTES:
             raise BadFrame(f"a table of {len(payload[0])} bytes, at most {TABLE_BYTES} are read")
         table, buffers = payload[0].bytes, payload[1:]
+        asked = (submit.model, submit.signature, submit.outputs)
         if submit.rows is None:
-            inputs, form = Inputs(table, buffers, None, None), form_of(table)
+            inputs, form = Inputs(table, buffers, None, None, asked), form_of(table)
         else:
             layout = self._layouts.find(table)
             layout.check(submit.rows, buffers)
-            inputs, form = Inputs(layout.table, buffers, layout, submit.rows), layout.form
+            inputs, form = Inputs(layout.table, buffers, layout, submit.rows, asked), layout.form
         return JobArrived(
             client,
             submit.job,

@@ -17,12 +17,16 @@ __all__ = ["Inputs", "cut_strings"]
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """A job's payload while it is in the pool. `layout` and `rows` are None for one that has no rows."""
+    """A job's payload while it is in the pool. `layout` and `rows` are None for one that has no rows.
+
+    `asked`: model, signature and outputs as the client named them.
+    """
 
     table: bytes
     buffers: Sequence[zmq.Frame]
     layout: Layout | None
     rows: int | None
+    asked: tuple[str, str | None, tuple[str, ...] | None] = ("", None, None)
 
     def cut(self, start: int, stop: int) -> "Sequence[zmq.Frame | bytes | memoryview]":
         """The buffers of these rows; all of them as they came if the job has none. The frames live on in them."""

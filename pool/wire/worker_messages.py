@@ -130,7 +130,8 @@ class Done:
     """The outcomes of a RUN's parts, in its order: `done` makes it of them, `outcomes` gives them back.
 
     `frames`: how many frames of the payload each part's answer has; 0 stands for the next of `failures`. Nearly all
-    parts are done, and a number each is quickly read. `run_s`: inside the backend; `fetch_s`: from there to now.
+    parts are done, and a number each is quickly read. A text is said once, since thousands of parts may share one long
+    error: "" stands for that of the PartSpoiled before. `run_s`: inside the backend; `fetch_s`: from there to now.
     """
 
     kind: ClassVar[int] = 38
@@ -143,20 +144,34 @@ class Done:
     @property
     def outcomes(self) -> Iterator[PartOutcome]:
         """Ends early where failures are missing; those that are too many do not come up."""
-        failures = iter(self.failures)
+        failures, said = iter(self.failures), ""
         for frames in self.frames:
             if frames:
                 yield PartDone(frames)
-            elif (failure := next(failures, None)) is not None:
-                yield failure
-            else:
+                continue
+            failure = next(failures, None)
+            if failure is None:
                 return
+            if isinstance(failure, PartSpoiled):
+                said = failure.text or said
+                failure = PartSpoiled(failure.fault, said)
+            yield failure
 
 
 def done(batch: int, outcomes: Sequence[PartOutcome], run_s: float, fetch_s: float) -> Done:
     frames = tuple([outcome.frames if isinstance(outcome, PartDone) else 0 for outcome in outcomes])
-    failures = tuple([outcome for outcome in outcomes if not isinstance(outcome, PartDone)])
-    return Done(batch, frames, failures, run_s, fetch_s)
+    failures: list[PartFailed | PartSpoiled | RowsDiffer] = []
+    said = ""
+    for outcome in outcomes:
+        match outcome:
+            case PartDone():
+                pass
+            case PartSpoiled(fault, text):
+                failures.append(PartSpoiled(fault, "") if text == said else outcome)
+                said = text
+            case _:
+                failures.append(outcome)
+    return Done(batch, frames, tuple(failures), run_s, fetch_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,6 +119,19 @@ def test_the_inputs_of_a_quarantined_job_are_kept_and_can_be_sent_again(pool: Po
     assert isinstance(again.exception(30), errors.Quarantined)
 
 
+def test_a_caller_that_sends_a_killer_again_and_again_kills_no_more_workers(client: Client) -> None:
+    poison = np.array([5.0, -1.0], np.float32)
+    with pytest.raises(errors.Quarantined, match="died: SIGKILL"):
+        client.run("rows", poison, signature="kill")
+    eventually(lambda: all(slot["state"] == "READY" for slot in client.status()["slots"]))
+    before = [slot["incarnation"] for slot in client.status()["slots"]]
+    for _ in range(20):
+        with pytest.raises(errors.Quarantined, match="the same inputs were quarantined"):
+            client.run("rows", poison, signature="kill")
+    assert [slot["incarnation"] for slot in client.status()["slots"]] == before
+    assert client.run("rows", abs(poison), signature="kill")["y"].tolist() == [5.0, 1.0]
+
+
 def test_further_jobs_are_not_held_up_by_a_killer(client: Client) -> None:
     killer = client.submit("rows", np.array([-1], np.float32), signature="kill")
     for n in range(50):

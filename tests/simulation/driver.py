@@ -111,6 +111,13 @@ class Driver:
     ) -> list[do.Action]:
         return self.feed(told.WorkerExited(slot, self.incarnation(slot), told.Death(text, restartable, last_output)))
 
+    def give_up(self, slot: int, text: str) -> list[do.Action]:
+        """The worker dies, and its successor cannot serve; the actions at the end of that."""
+        self.die(slot)
+        while self.state(slot) is not SlotState.STARTING:
+            self.pass_time(0.1)
+        return self.die(slot, text, restartable=False)
+
     def done(self, run: do.RunBatch, *outcomes: told.Outcome) -> list[do.Action]:
         """The batch comes back, each part with the answer to its own payload unless told otherwise."""
         answers = outcomes or tuple(told.Succeeded(("answer to", payload)) for payload in payloads(run))

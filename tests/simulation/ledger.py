@@ -180,10 +180,11 @@ class Ledger:
         lost = [lease for run in seat.runs.values() for lease in run.leases]
         for record in {id(lease.record): lease.record for lease in lost if not lease.stale}.values():
             record.alone = len(lost) == 1 and not any(run.beside for run in seat.runs.values())
-            # Deaths that may be another's fault never use up the last attempt.
-            if record.alone or record.deaths < max(1, self._policy.max_attempts - 1):
-                record.deaths += 1
-            record.lost += [(lease.start, lease.stop) for lease in lost if lease.record is record and not lease.stale]
+            record.deaths += 1
+            rows = [(lease.start, lease.stop) for lease in lost if lease.record is record and not lease.stale]
+            record.lost += rows
+            if record.alone:
+                record.lost_alone += rows
             self._conservation.note(record)
 
     # --- actions --------------------------------------------------------------------------------------------------
@@ -260,6 +261,7 @@ class Ledger:
             if whole and not batchable and (record.done or record.live):
                 record.start_over()
             self.reruns += record.started
+            assert record.times_lost(part.start, part.stop, alone=True) < self._policy.max_attempts
             leases.append(record.lease(part.start, part.stop))
             self._conservation.note(record)
         self._check_size(run, leases, batchable)
@@ -278,7 +280,6 @@ class Ledger:
         assert self._signature(run.model, record.signature) == self._signature(run.model, run.signature)
         assert record.outputs == run.outputs
         assert now < record.deadline, "it is over before it begins"
-        assert record.deaths < self._policy.max_attempts
         assert not (record.started and self._infos[run.model].stateful), "a stateful job may have started"
         assert not record.stuck, "its former worker may still write"
 
@@ -319,11 +320,11 @@ class Ledger:
             case Fault.MODEL_FAILED | Fault.OUT_OF_MEMORY:
                 assert failed.fault in record.faults, f"{record} is not guilty"
             case Fault.QUARANTINED:
-                assert record.deaths >= self._policy.max_attempts, record
+                assert record.used_up >= self._policy.max_attempts, record
                 assert record.alone, "it is not proven to be guilty"
                 self._kept.remove(record.serial)
             case Fault.WORKER_LOST:
-                assert record.deaths >= self._policy.max_attempts or record.stuck or self._hopeless(record), record
+                assert record.used_up >= self._policy.max_attempts or record.stuck or self._hopeless(record), record
             case Fault.STATEFUL_WORKER_LOST:
                 assert self._infos[record.model].stateful
                 assert record.deaths

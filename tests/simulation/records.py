@@ -92,11 +92,25 @@ class Record:
     done: list[tuple[int, int]] = field(default_factory=list)
     deaths: int = 0
     lost: list[tuple[int, int]] = field(default_factory=list)  # rows that were in a worker when it died
+    lost_alone: list[tuple[int, int]] = field(default_factory=list)  # those of them that ran there alone
     alone: bool = False  # at its last death
     stuck: bool = False  # its worker cannot be seen to be gone
     started: bool = False
     ended: bool = False
     faults: set[Fault] = field(default_factory=set)
+
+    def times_lost(self, start: int, stop: int, *, alone: bool = False) -> int:
+        """The most deaths that any of these rows was part of."""
+        lost = self.lost_alone if alone else self.lost
+        rows = range(start, max(stop, start + 1))
+        return max(
+            sum(lost_start <= row < max(lost_stop, lost_start + 1) for lost_start, lost_stop in lost) for row in rows
+        )
+
+    @property
+    def used_up(self) -> int:
+        """The most deaths that any of its rows was part of."""
+        return max((self.times_lost(start, stop) for start, stop in set(self.lost)), default=0)
 
     @classmethod
     def of(cls, serial: int, event: told.JobArrived, now: float, default_timeout_s: float) -> Record:

@@ -59,9 +59,9 @@ def test_a_job_that_has_killed_as_many_workers_as_it_may_is_quarantined_with_its
     actions = driver.die(driver.run_of(1).slot, "SIGABRT")
     assert driver.fault(1) is Fault.QUARANTINED
     story = (
-        "0.000 s leased to slot 0 incarnation 1 in batch 1 of 0 rows; "
+        "0.000 s leased to slot 0 incarnation 1 as batch 1; "
         "0.250 s lost: slot 0 incarnation 1 died: SIGSEGV; "
-        "0.250 s leased to slot 1 incarnation 1 in batch 2 of 0 rows; "
+        "0.250 s leased to slot 1 incarnation 1 as batch 2; "
         "0.500 s lost: slot 1 incarnation 1 died: SIGABRT"
     )
     assert driver.failed(1).text == (
@@ -195,9 +195,9 @@ def test_jobs_of_a_model_whose_slots_are_all_fatal_are_answered_at_once_and_new_
     driver = Driver(["m"], ["m"], ["other"]).serve()
     for _ in range(3):
         driver.submit()
-    driver.die(0, "exit status 3 WRONG_DEVICES", restartable=False)
+    driver.give_up(0, "exit status 3 WRONG_DEVICES")
     assert driver.answers() == {}
-    driver.die(1, "exit status 3 WRONG_DEVICES", restartable=False)
+    driver.give_up(1, "exit status 3 WRONG_DEVICES")
     assert sorted(driver.answers()) == [1, 2, 3]
     assert driver.fault(3) is Fault.WORKER_LOST
     assert "no worker is left for model 'm'" in driver.failed(3).text
@@ -209,10 +209,10 @@ def test_jobs_of_a_model_whose_slots_are_all_fatal_are_answered_at_once_and_new_
 
 def test_when_every_slot_is_fatal_the_pool_ends_as_failed_once() -> None:
     driver = Driver(["m"], ["other"]).serve()
-    driver.die(0, "exit status 3", restartable=False)
+    driver.give_up(0, "exit status 3")
     assert every(driver.log, do.PoolStopped) == []
     driver.submit("other")
-    actions = driver.die(1, "exit status 4", restartable=False)
+    actions = driver.give_up(1, "exit status 4")
     stopped = one(actions, do.PoolStopped)
     assert stopped.failed
     assert "slot 0: exit status 3; slot 1: exit status 4" in stopped.reason

@@ -159,6 +159,35 @@ def test_nobody_is_refused_by_what_was_seen_twice() -> None:
     assert len(every(driver.submit(timeout_s=1.0), do.RunBatch)) == 1
 
 
+def test_nobody_is_refused_by_what_another_model_s_runs_usually_take() -> None:
+    """What runs now has been shorter at times, so the lane may be free much sooner than is likely."""
+    driver = Driver(["m", "other"]).serve()
+    for seconds in (2.0, 0.02, 2.0, 0.02, 2.0):
+        run = one(driver.submit("other"), do.RunBatch)
+        driver.now += seconds
+        driver.done(run)
+    for _ in range(3):
+        run = one(driver.submit(), do.RunBatch)
+        driver.now += 0.01
+        driver.done(run)
+    driver.submit("other")
+    assert every(driver.submit(timeout_s=1.0), do.AnswerJob) == []
+    failed = refusal(driver.submit(timeout_s=0.02))
+    assert "done 0.0" in failed.text, "two of its own at 0.01 s each, after the 0.02 s that the other takes at least"
+
+
+def test_what_runs_is_held_against_nobody_when_its_costs_are_old() -> None:
+    driver = Driver(["m", "other"]).serve()
+    for model, seconds in (("other", 2.0), ("m", 0.01)):
+        for _ in range(3):
+            run = one(driver.submit(model), do.RunBatch)
+            driver.now += seconds
+            driver.done(run)
+    driver.now += max(STALE_S, 20 * 2.0) + 0.1
+    driver.submit("other")
+    assert every(driver.submit(timeout_s=1.0), do.AnswerJob) == []
+
+
 def test_after_a_while_one_job_is_let_through_to_see_whether_it_still_takes_so_long() -> None:
     driver = learned(2.0)
     assert every(driver.submit(timeout_s=1.0), do.RunBatch) == []

@@ -96,7 +96,7 @@ def test_when_the_device_is_given_up_its_jobs_are_answered_at_once_and_no_others
     driver.submit()  # on slot 2
     driver.submit(device="gpu:1")
     driver.submit()
-    driver.die(2, "exit status 4", restartable=False)
+    driver.give_up(2, "exit status 4")
     assert driver.fault(3) is Fault.WORKER_LOST
     assert "no worker is left for model 'm' on device 'gpu:1'" in driver.failed(3).text
     assert "slot 2 is FATAL" in driver.failed(3).text

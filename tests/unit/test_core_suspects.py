@@ -153,3 +153,30 @@ def test_jobs_that_come_while_suspects_are_tried_go_to_the_other_slots() -> None
     driver.pass_time(1.0)
     assert every(driver.up(0), do.RunBatch) != []
     assert sorted(out(driver)) == [["1"], ["3"]]
+
+
+def test_a_large_job_is_judged_by_its_pieces() -> None:
+    """Two workers died, each with other rows of it: that is bad luck, and no reason to blame the job."""
+    driver = Driver(["m"], ["m"], max_attempts=2, models={"m": ModelPolicy(max_batch=2)}).serve()
+    driver.submit(rows=20)
+    for _ in range(4):
+        for slot in (0, 1):
+            driver.die(slot)
+            driver.pass_time(1.0)
+            driver.up(slot)
+            for run in driver.running():  # what was lost runs well the second time
+                driver.done(run)
+    while driver.running():
+        driver.done(driver.running()[0])
+    assert len(driver.result(1)) == 10
+
+
+def test_a_piece_that_kills_twice_ends_the_large_job() -> None:
+    driver = Driver(["m"], max_attempts=2, models={"m": ModelPolicy(max_batch=2)}).serve()
+    driver.submit(rows=20)
+    for _ in range(2):
+        assert driver.answers() == {}
+        driver.die(0)
+        driver.pass_time(1.0)
+        driver.up(0)
+    assert driver.fault(1) is Fault.QUARANTINED

@@ -6,6 +6,7 @@ from simulation.driver import Driver, every, model_info, one
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.slots import SlotState
+from pool.wire.faults import Fault
 from pool.wire.worker_messages import Phase
 
 
@@ -279,3 +280,39 @@ def test_a_worker_that_claims_absurdly_many_lanes_is_killed() -> None:
     driver.start()
     driver.hello(0)
     assert "2305843009213693952 lanes" in one(driver.ready(0, lanes=2**61), do.KillWorker).reason
+
+
+@pytest.mark.parametrize("state", ["STARTING", "LOADING", "READY"])
+def test_a_worker_that_cannot_be_understood_is_killed_and_what_it_held_runs_again(state: str) -> None:
+    """An answer may be missing: nobody should wait until it counts as hung."""
+    driver = Driver(["m"])
+    driver.start()
+    if state != "STARTING":
+        driver.hello(0)
+    if state == "READY":
+        driver.ready(0)
+        driver.submit()
+    actions = driver.feed(told.WorkerBroken(0, 1, "a part's answer has 3 frames of 2"))
+    assert "a part's answer has 3 frames of 2" in one(actions, do.KillWorker).reason
+    assert every(driver.feed(told.WorkerBroken(0, 1, "again")), do.KillWorker) == [], "once"
+    driver.die(0, "SIGKILL")
+    driver.pass_time(1.0)
+    driver.up(0)
+    assert driver.feed(told.WorkerBroken(0, 1, "by the former one")) == []
+    if state == "READY":
+        driver.done(driver.run_of(1))
+        assert driver.result(1)
+
+
+def test_a_status_that_says_do_not_try_again_counts_only_before_ready() -> None:
+    """Afterwards it may be anybody's: a job's native code exits as it likes."""
+    driver = Driver(["m"], ["m"]).serve()
+    driver.submit()
+    driver.die(0, "exit status 72 WRONG_DEVICES", restartable=False)
+    assert driver.state(0) is SlotState.BACKOFF
+    driver.die(1, "exit status 72 WRONG_DEVICES", restartable=False)
+    assert driver.state(1) is SlotState.BACKOFF
+    assert driver.fault(1) is Fault.QUARANTINED
+    driver.pass_time(1.0)
+    driver.die(0, "exit status 72 WRONG_DEVICES", restartable=False)
+    assert driver.state(0) is SlotState.FATAL

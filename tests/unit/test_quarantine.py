@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pool import quarantine
 from pool.errors import InvalidInput
-from pool.quarantine import MAGIC, KeptJob, Quarantine, load, state_folder
+from pool.quarantine import MAGIC, SUFFIX, KeptJob, Quarantine, load, state_folder
 
 JOB = KeptJob("digits", "predict", ("classes",), 3, "0.000 s arrived\n0.100 s its worker died", (), 81)
 PAYLOAD = [b"table", memoryview(bytes(range(256))), b""]
@@ -92,15 +92,18 @@ def test_the_oldest_go_first_by_bytes_and_one_that_is_too_large_is_not_kept(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     keeper = Quarantine(tmp_path, 100, 10_000)
+    overhead = 0
     for number in range(10):
         files = kept(keeper, dataclasses.replace(JOB, number=number), [bytes(3000)])
+        overhead = files[0].stat().st_size - 3000
         assert sum(path.stat().st_size for path in files) <= 10_000
         for age, path in enumerate(reversed(files)):
             os.utime(path, (1000 - age, 1000 - age))
     assert [load(path).number for path in files] == [7, 8, 9]
     assert kept(keeper, dataclasses.replace(JOB, number=99), [bytes(10_001)]) == files
-    told = "the inputs of job 99 of model digits are not kept: they have 10001 bytes, [quarantine] max_bytes is 10000"
-    assert told in caplog.messages
+    size = 10_001 + overhead
+    told = f"the file would have {size} bytes, [quarantine] max_bytes is 10000"
+    assert f"the inputs of job 99 of model digits are not kept: {told}" in caplog.messages
 
 
 def test_it_can_be_switched_off(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -235,3 +238,15 @@ def test_any_change_of_a_file_is_a_job_or_the_error(job: KeptJob, data: st.DataO
 )
 def test_the_state_folder(environ: dict[str, str], folder: str | None) -> None:
     assert state_folder(environ) == (None if folder is None else Path(folder))
+
+
+def test_a_folder_among_the_files_is_no_reason_to_keep_nothing(tmp_path: Path) -> None:
+    keeper = Quarantine(tmp_path, 1, 1 << 20)
+    (tmp_path / "quarantine" / f"a folder{SUFFIX}").mkdir(parents=True)
+    for number in (1, 2):
+        files = kept(keeper, dataclasses.replace(JOB, number=number))
+    assert [load(path).number for path in files if path.is_file()] == [2]
+
+
+def test_the_bound_in_bytes_counts_the_whole_file(tmp_path: Path) -> None:
+    assert kept(Quarantine(tmp_path, 10, 300), JOB, [bytes(200), bytes(10)]) == []

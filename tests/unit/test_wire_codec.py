@@ -9,7 +9,18 @@ from pool.wire.calls import Table
 from pool.wire.client_messages import Failure, Submit
 from pool.wire.codec import BadFrame, pack, unpack
 from pool.wire.faults import Fault
-from pool.wire.worker_messages import Beat, Done, Hello, PartDone, PartFailed, Phase, RowsDiffer, Welcome, done
+from pool.wire.worker_messages import (
+    Beat,
+    Done,
+    Hello,
+    PartDone,
+    PartFailed,
+    PartSpoiled,
+    Phase,
+    RowsDiffer,
+    Welcome,
+    done,
+)
 
 WHOLE = (None, None, None)  # of a SUBMIT: signature, outputs, rows
 PLAIN = (0, None)  # and priority, device
@@ -113,3 +124,18 @@ def test_what_the_wire_cannot_hold_is_not_sent() -> None:
         pack(Submit(2**64, "m", *WHOLE, None, *PLAIN))
     with pytest.raises(UnicodeEncodeError):
         pack(Submit(1, "\ud800", *WHOLE, None, *PLAIN))
+
+
+def test_an_error_that_thousands_of_parts_share_is_sent_once() -> None:
+    long, other = "x" * 2000, "y" * 2000
+    outcomes = [
+        PartSpoiled(Fault.MODEL_FAILED, long),
+        PartDone(2),
+        PartFailed(Fault.INVALID_INPUT, other),
+        *[PartSpoiled(Fault.MODEL_FAILED, long)] * 4000,
+        PartSpoiled(Fault.MODEL_FAILED, other),
+        PartSpoiled(Fault.MODEL_FAILED, other),
+    ]
+    packed = pack(done(1, outcomes, 0.1, 0.1))
+    assert len(packed) < 150_000
+    assert list(unpack(Done, packed).outcomes) == outcomes

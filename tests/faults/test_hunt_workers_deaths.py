@@ -1,0 +1,123 @@
+"""Workers that die or lie, over real processes: what one job does to its worker must not become anybody else's loss."""
+
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness import PoolProcess, pool_process, stub_config
+from pool import errors
+
+MODELS = """
+[[model]]
+name = "rows"
+path = "stub:rows?run_ms=10"
+devices = "all"
+max_batch = 32
+[[model]]
+name = "faults"
+path = "stub:faults"
+devices = "all"
+"""
+# What a worker does with its next answer is in the file that $LIE names.
+LIAR = """
+import os, sys
+if "workers" in sys.orig_argv and os.environ.get("LIE"):
+    from workers import lane
+    from pool.wire.worker_messages import Done
+
+    class Liar:
+        def __init__(self, connection):
+            self.receive, self._connection = connection.receive, connection
+
+        def send(self, message, payload):
+            try:
+                lie = open(os.environ["LIE"]).read()
+                os.unlink(os.environ["LIE"])
+            except OSError:
+                lie = ""
+            payload = list(payload)
+            if lie == "too few frames":
+                payload = payload[:-1]
+            elif lie == "too many frames":
+                payload.append(b"x")
+            elif lie == "failures without parts":
+                message = Done(message.batch, (0,) * len(message.frames), (), 0.0, 0.0)
+            elif lie == "twice":
+                self._connection.send(message, payload)
+            elif lie == "another batch":
+                self._connection.send(Done(message.batch + 1000, message.frames, (), 0.0, 0.0), payload)
+            self._connection.send(message, payload)
+
+    serve = lane.Lane._serve
+    lane.Lane._serve = lambda self, connection: serve(self, Liar(connection))
+"""
+
+
+@pytest.fixture
+def pool() -> Iterator[PoolProcess]:
+    with pool_process(stub_config(extra_pool="lanes = 1", devices='["cpu", "cpu", "cpu"]', models=MODELS)) as running:
+        yield running
+
+
+@pytest.mark.parametrize("status", [71, 74])
+def test_a_job_that_exits_like_a_worker_that_cannot_start_does_not_end_its_slots(
+    pool: PoolProcess, status: int
+) -> None:
+    with pool.client() as client:
+        for _ in range(2):
+            with pytest.raises(errors.Quarantined):
+                client.run("faults", status, signature="exit", timeout=20)
+        assert client.run("rows", [1.0], signature="double", timeout=20)["y"].tolist() == [2.0]
+        assert "FATAL" not in pool.text()
+
+
+def test_a_large_job_outlives_more_deaths_than_it_has_attempts(pool: PoolProcess) -> None:
+    """Each time other rows are lost, and they run well the next time: the job is not to blame."""
+    values = np.arange(15_000, dtype=np.float32)
+    pick = random.Random(1)
+    with pool.client() as client:
+        future = client.submit("rows", values, signature="double", timeout=60)
+        killed = 0
+        while not future.done():
+            time.sleep(0.5)
+            workers = pool.workers()
+            if killed < 4 and len(workers) == 3 and not future.done():
+                os.kill(pick.choice(workers), signal.SIGKILL)
+                killed += 1
+        assert future.result()["y"].tolist() == (2 * values).tolist()
+        assert killed >= 3, "too few workers died to prove anything"
+
+
+def test_a_stream_with_poison_in_it_does_not_stop_the_others(pool: PoolProcess) -> None:
+    with pool.client() as evil, pool.client() as good:
+        poison, futures = [], []
+        for n in range(1500):
+            if n % 75 == 0:
+                poison.append(evil.submit("rows", np.array([-1], np.float32), signature="kill", timeout=30))
+            value = np.array([n + 1], np.float32)
+            futures.append((value, good.submit("rows", value, signature="kill", timeout=10)))
+            time.sleep(0.01)
+        assert all(future.result()["y"].tolist() == value.tolist() for value, future in futures)
+        assert {type(future.exception()) for future in poison} == {errors.Quarantined}
+
+
+@pytest.mark.parametrize(
+    "lie", ["too few frames", "too many frames", "failures without parts", "twice", "another batch"]
+)
+def test_an_answer_that_cannot_be_understood_costs_nobody_a_timeout(tmp_path: Path, lie: str) -> None:
+    (tmp_path / "sitecustomize.py").write_text(LIAR)
+    order = tmp_path / "lie"
+    environ = {"PYTHONPATH": str(tmp_path), "LIE": str(order)}
+    with pool_process(stub_config(extra_pool="lanes = 1", models=MODELS), environ) as pool, pool.client() as client:
+        order.write_text(lie)
+        futures = [client.submit("rows", np.array([n], np.float32), signature="double", timeout=10) for n in range(8)]
+        began = time.monotonic()
+        assert [future.result()["y"].tolist() for future in futures] == [[2.0 * n] for n in range(8)]
+        assert time.monotonic() - began < 5
+        assert not order.exists(), "nobody lied"
