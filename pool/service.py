@@ -34,6 +34,7 @@ from pool.router.front import Front, Question
 from pool.router.rows import Inputs
 from pool.status import models_status, pool_status
 from pool.supervisor import Supervisor
+from pool.systemd.notify import Notifier
 from pool.wire import client_messages as wire
 
 __all__ = ["Service"]
@@ -48,11 +49,15 @@ QUARANTINE_S = 2.0  # how long the pool's end waits for the disk
 class Service:
     """One start of the pool. `run` returns when it is over."""
 
-    def __init__(self, plan: Plan, environ: Mapping[str, str], on_ready: Callable[[int, int], None]) -> None:
-        """`on_ready(serving, slots)` is called once, when the pool serves."""
+    def __init__(
+        self, plan: Plan, environ: Mapping[str, str], on_ready: Callable[[int, int], None], notifier: Notifier
+    ) -> None:
+        """`on_ready(serving, slots)` is called once, when the pool serves; `notifier` tells the service manager."""
         self._plan = plan
         self._environ = environ
         self._on_ready = on_ready
+        self._notifier = notifier
+        self._ready = False
         self._instance = secrets.token_bytes(8)
         self._started = time.monotonic()
         self._signals: deque[str] = deque()
@@ -80,6 +85,7 @@ class Service:
                     path.unlink(missing_ok=True)
                     workers_path.unlink(missing_ok=True)
                 lock.release()
+                self._notifier.close()
         assert self._stopped is not None
         return self._stopped
 
@@ -137,6 +143,7 @@ class Service:
             self._feed_all(self._supervisor.tend())
             self._feed_all(self._front.tend(time.monotonic()))
             self._feed(Tick())
+            self._notifier.alive(time.monotonic())
 
     def _poll_ms(self) -> int:
         """Until the earliest deadline, rounded up so that it has passed when the poll returns."""
@@ -145,6 +152,7 @@ class Service:
             self._machine.next_deadline(),
             self._supervisor.next_deadline(now),
             self._front.next_deadline(now),
+            self._notifier.next_alive(now),
         )
         earliest = min((instant for instant in deadlines if instant is not None), default=now + LONGEST_POLL_S)
         return int(max(0.0, min(earliest - now, LONGEST_POLL_S)) * 1000) + 1
@@ -155,7 +163,9 @@ class Service:
 
     def _feed(self, event: Event) -> None:
         if isinstance(event, StopAsked):
-            log.info("stopping: %s; %d jobs are to be finished", event.reason, len(self._machine.backlog.jobs))
+            said = f"stopping: {event.reason}; {len(self._machine.backlog.jobs)} jobs are to be finished"
+            log.info("%s", said)
+            self._notifier.stopping(said)
         for action in self._machine.handle(event, time.monotonic()):
             self._do(action)
 
@@ -184,6 +194,8 @@ class Service:
             case do.SlotChanged():
                 self._slot_changed(action)
             case do.PoolReady(serving, slots):
+                self._ready = True
+                self._notifier.ready(f"{serving} of {slots} slots serve")
                 self._on_ready(serving, slots)
             case do.PoolStopped():
                 self._stopped = action
@@ -205,6 +217,20 @@ class Service:
             line += f": {change.reason}"
         level = {SlotState.FATAL: logging.ERROR, SlotState.BACKOFF: logging.WARNING}.get(change.state, logging.INFO)
         log.log(level, "%s", line)
+        self._notify(line)
+
+    def _notify(self, change: str) -> None:
+        """The service manager is told how many slots serve; until the first do, that it has to wait, and what for."""
+        seated = [slot for slot in self._machine.supervision.slots if slot.models]
+        if self._machine.supervision.stopping:
+            self._notifier.status(f"stopping; {change}")
+        elif self._ready:
+            serving = sum(slot.state is SlotState.READY for slot in seated)
+            self._notifier.status(f"{serving} of {len(seated)} slots serve; last: {change}")
+        else:
+            longest_s = self._plan.policy.longest_start_s(max(len(slot.models) for slot in seated))
+            self._notifier.extend(longest_s)
+            self._notifier.status(f"starting; {change}")
 
     def _question(self, question: Question) -> None:
         match question.what:

@@ -22,6 +22,7 @@ _COMMANDS = {
     "explain": "explain",
     "bench": "bench",
     "demo": "demo",
+    "systemd": "systemd",
 }
 
 

@@ -18,6 +18,7 @@ from pool.demo import demo_folder
 from pool.errors import InvalidConfig, PoolError
 from pool.plan import Plan, make_plan
 from pool.service import Service
+from pool.systemd.notify import Notifier
 
 __all__ = ["settings_of", "start"]
 
@@ -45,7 +46,8 @@ def start(config: Path | None, verbose: bool, embedded: int | None) -> None:
         if config is None:
             log.info("next, in another terminal: %s", _next_command())
 
-    stopped = Service(plan, os.environ, on_ready).run()
+    notifier = Notifier.from_environ(os.environ, os.getpid())
+    stopped = Service(plan, os.environ, on_ready, notifier).run()
     if stopped.failed:
         raise PoolError(stopped.reason)
     log.info("stopped: %s", stopped.reason)
@@ -117,7 +119,8 @@ def _serve_embedded(link: socket.socket, request: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # the program died just now; the service sees the link close
             link.sendall(msgpack.packb(ready))
 
-    stopped = Service(plan, os.environ, on_ready).run(link.fileno())
+    # The service manager, if there is one, asked for the program and not for its pool.
+    stopped = Service(plan, os.environ, on_ready, Notifier.of_nobody()).run(link.fileno())
     if stopped.failed:
         raise PoolError(stopped.reason)
 

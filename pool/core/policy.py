@@ -69,6 +69,10 @@ class Policy:
         """How long the pool's end takes at most, from the asking to the last exit."""
         return self.drain_timeout_s + self.stop_timeout_s + self.kill_timeout_s
 
+    def longest_start_s(self, models: int) -> float:
+        """How long a worker of so many models takes at most until it is READY, a pause before it included."""
+        return self.backoff_max_s + self.import_timeout_s + models * (self.load_timeout_s + self.warmup_timeout_s)
+
     def phase_budget_s(self, phase: Phase) -> float | None:
         """How long a worker may stay in a phase; None where each batch has its own budget."""
         return {

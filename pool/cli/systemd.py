@@ -1,0 +1,150 @@
+"""`pool systemd`: the pool as a service of the machine, or of one user."""
+
+import os
+import pwd
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pool.cli.start import settings_of
+from pool.endpoint import default_endpoint, ipc_path
+from pool.errors import PoolError
+from pool.plan import make_plan
+from pool.systemd.unit import UNIT_NAME, unit
+
+if TYPE_CHECKING:
+    from pool.config import Settings
+
+__all__ = ["systemd"]
+
+SYSTEM_FOLDER = Path("/etc/systemd/system")
+TMP_FOLDERS = (Path("/tmp"), Path("/var/tmp"))
+SERVICE_ENDPOINT = default_endpoint({"RUNTIME_DIRECTORY": "/run/pool"}, 0)
+
+
+@click.group()
+def systemd() -> None:
+    """Have systemd start the pool, watch it and restart it."""
+
+
+def _about_unit(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that say which unit."""
+    for option in (
+        click.option("--as", "account", metavar="USER", help="Whom a service of the machine runs as."),
+        click.option("--user", "user_unit", is_flag=True, help="A service of your own, not of the machine."),
+        click.option(
+            "--config",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            default="config.toml",
+            show_default=True,
+            metavar="FILE",
+            help="What the service serves.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@systemd.command("print")
+@_about_unit
+def print_unit(config: Path, user_unit: bool, account: str | None) -> None:
+    """Print the unit. Exit status 2 if the configuration is refused."""
+    click.echo(_text(config, settings_of(config), user_unit, account), nl=False)
+
+
+@systemd.command()
+@_about_unit
+@click.option("--force", is_flag=True, help="Overwrite another unit of this name.")
+def install(config: Path, user_unit: bool, account: str | None, force: bool) -> None:
+    """Write the unit to where systemd finds it, and say what to run next. Runs none of it."""
+    settings = settings_of(config)
+    text = _text(config, settings, user_unit, account)
+    path = (_user_folder() if user_unit else SYSTEM_FOLDER) / UNIT_NAME
+    before = _standing(path)
+    if before == text.encode():
+        click.echo(f"{path} is this unit already")
+    elif before is not None and not force:
+        raise PoolError(f"{path} is another unit; `pool systemd print` shows this one, --force overwrites that one")
+    else:
+        _write(path, text)
+        click.echo(f"wrote {path}")
+    systemctl = "systemctl --user" if user_unit else "systemctl"
+    click.echo("next:")
+    click.echo(f"  {systemctl} daemon-reload")
+    # What runs already goes on as it was started.
+    click.echo(f"  {systemctl} {'enable --now' if before is None else 'restart'} {UNIT_NAME}")
+    if not user_unit and not settings.pool.endpoint:
+        click.echo(f"then, as {account}: pool status --endpoint {SERVICE_ENDPOINT}")
+
+
+def _text(config: Path, settings: "Settings", user_unit: bool, account: str | None) -> str:
+    if user_unit == (account is not None):
+        raise click.UsageError("say --as USER for a service of the machine, or --user for one of your own")
+    if account is not None:
+        try:
+            pwd.getpwnam(account)
+        except KeyError:
+            raise click.UsageError(f"there is no user {account!r} on this machine") from None
+    policy = make_plan(settings, os.environ).policy
+    path = os.path.abspath(config)
+    return unit(
+        executable=sys.executable,
+        config=path,
+        user_unit=user_unit,
+        user=account,
+        start_s=policy.longest_start_s(max(1, len(settings.model))),
+        stop_s=policy.longest_stop_s,
+        writable=_writable(settings),
+        private_tmp=not _uses_tmp(settings, path),
+    )
+
+
+def _writable(settings: "Settings") -> list[str]:
+    """The folders of the configuration's own that the pool writes into."""
+    endpoint = [str(ipc_path(settings.pool.endpoint).parent)] if settings.pool.endpoint else []
+    return endpoint + ([settings.pool.state] if settings.pool.state else [])
+
+
+def _uses_tmp(settings: "Settings", config: str) -> bool:
+    """Whether the service needs to see the machine's /tmp rather than one of its own."""
+    models = [model.path for model in settings.model if not model.path.startswith("stub:")]
+    needed = [config, sys.prefix, sys.base_prefix, __file__, *models, *_writable(settings)]
+    return any(Path(path).resolve().is_relative_to(folder) for path in needed for folder in TMP_FOLDERS)
+
+
+def _user_folder() -> Path:
+    given = os.environ.get("XDG_CONFIG_HOME", "")
+    return (Path(given) if given.startswith("/") else Path.home() / ".config") / "systemd/user"
+
+
+def _standing(path: Path) -> bytes | None:
+    """What the file is now; None where there is none. A link to nowhere is one."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b"" if path.is_symlink() else None
+
+
+def _write(path: Path, text: str) -> None:
+    """The whole unit under its name, or none; systemd never reads a part."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            with open(descriptor, "w", encoding="utf-8") as file:
+                os.fchmod(descriptor, 0o644)  # whatever the umask: others run `systemctl cat`
+                file.write(text)
+                file.flush()
+                os.fsync(descriptor)
+            unfinished.rename(path)
+        except OSError:
+            unfinished.unlink(missing_ok=True)
+            raise
+    except PermissionError as error:
+        raise PoolError(
+            f"{path.parent}: {error.strerror}; run it as root, or write a unit of your own: --user"
+        ) from None

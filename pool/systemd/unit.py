@@ -1,0 +1,186 @@
+"""The text of `tf-worker-pool.service`. Pure: what stands in it is given, nothing is looked up."""
+
+import math
+from collections.abc import Sequence
+
+from pool.errors import InvalidConfig
+
+__all__ = ["UNIT_NAME", "unit"]
+
+UNIT_NAME = "tf-worker-pool.service"
+
+MARGIN_S = 10.0  # for what the pool does before its first worker and after its last: imports, files, the exit itself
+
+_START_LIMIT = """\
+# The pool restarts its workers itself, each with its own bound, so this restarts the pool alone. That it fails time
+# and again is a fault that no restart mends: three, and it stays down with its reason in `systemctl status`.
+StartLimitIntervalSec=300
+StartLimitBurst=3
+"""
+
+_RUNNING = """\
+# SIGTERM goes to the pool alone, which drains its workers; SIGKILL goes to all that is left after the time-out.
+KillMode=mixed
+Restart=on-failure
+RestartSec=5
+# A refused configuration: the same file would be refused again.
+RestartPreventExitStatus=2
+# From the pool's loop itself: a loop that hangs for so long is ended, its workers go with it.
+WatchdogSec=30
+# The kernel's choice is a worker; the pool answers for its jobs and starts another. It is no reason to stop the pool.
+OOMPolicy=continue
+SyslogIdentifier=pool
+UMask=0077
+"""
+
+# What seccomp and no_new_privs do without any privilege: for a user's own manager too.
+_CONFINED = """\
+NoNewPrivileges=yes
+RestrictSUIDSGID=yes
+RestrictRealtime=yes
+RestrictNamespaces=yes
+LockPersonality=yes
+# AF_NETLINK: by it libraries learn the machine's network interfaces.
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallErrorNumber=EPERM
+# MemoryDenyWriteExecute is not set: XLA and the CUDA driver compile kernels into memory and run them.
+"""
+
+_FOLDERS = """\
+# The pool listens in $RUNTIME_DIRECTORY and keeps the inputs of deadly jobs in $STATE_DIRECTORY.
+RuntimeDirectory=pool
+RuntimeDirectoryMode=0700
+StateDirectory=pool
+StateDirectoryMode=0700
+# Compiled kernels outlive the pool: without a cache each start on a new GPU takes minutes.
+CacheDirectory=pool
+CacheDirectoryMode=0700
+Environment=CUDA_CACHE_PATH=%C/pool
+"""
+
+_ISOLATED = """\
+CapabilityBoundingSet=
+AmbientCapabilities=
+ProtectSystem=strict
+ProtectHome=read-only
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectKernelLogs=yes
+ProtectControlGroups=yes
+ProtectClock=yes
+ProtectHostname=yes
+ProtectProc=invisible
+# ProcSubset=pid is not set: the driver's libraries read /proc/driver/nvidia, the pool the number of cores.
+# PrivateUsers is not set: the pool knows its clients by their user ids.
+# PrivateNetwork and IPAddressDeny are not set: [pool] listen may have TCP endpoints.
+"""
+
+# A group, for a path of DeviceAllow takes no wildcard. It covers nvidia-frontend too, an older driver's nvidia and
+# nvidiactl.
+_DEVICES = """\
+# PrivateDevices is not set: it would hide the GPUs. In its place, NVIDIA's devices and /dev/null and its like, no
+# other. These are all groups nvidia* of /proc/devices: /dev/nvidia0 and on, nvidiactl, nvidia-uvm, nvidia-uvm-tools,
+# nvidia-caps/*. They are looked up when the pool starts, so the driver's modules are to be loaded by then; the set-uid
+# nvidia-modprobe, which does that for other programs, has no privilege here.
+DevicePolicy=closed
+DeviceAllow=char-nvidia* rw
+"""
+
+
+def unit(
+    *,
+    executable: str,
+    config: str,
+    user_unit: bool,
+    start_s: float,
+    stop_s: float,
+    user: str | None = None,
+    writable: Sequence[str] = (),
+    private_tmp: bool = True,
+    reload: bool = False,
+) -> str:
+    """A unit that runs `executable -P -m pool start --config config`.
+
+    `executable` is the Python that the pool is installed in; it and `config` are absolute paths.
+    `user_unit`: for a user's own manager, which lacks the privilege for namespaces, devices and capabilities, so these
+    parts are left out, and `user`, `writable` and `private_tmp` mean nothing. `start_s`, `stop_s`: the longest that the
+    pool's start and end may take; a margin is added. `user`: whom a system unit runs as, None: root. `writable`:
+    folders outside of systemd's own that the pool writes into. `private_tmp`: whether the service has a /tmp of its
+    own. `reload`: whether SIGHUP makes the pool read its configuration again.
+
+    Raises `InvalidConfig` for a path or name that cannot be said in a unit.
+    """
+    command = f"{_program(executable)} -P -m pool start --config {_argument(config)}"
+    service = [
+        "Type=notify\nNotifyAccess=main\n",
+        # `-P`: what lies in the working directory must not stand in for the pool.
+        f"ExecStart={command}\n",
+        "ExecReload=/bin/kill -HUP $MAINPID\n" if reload else "",
+        f"# Importing, loading and warming up, as [health] allows.\nTimeoutStartSec={_whole(start_s)}\n",
+        f"# Draining, then the workers' ends.\nTimeoutStopSec={_whole(stop_s)}\n",
+        _RUNNING,
+    ]
+    if user_unit:
+        # RuntimeDirectory is not set: the pool makes the same folder itself, and the manager would remove it from under
+        # a pool that was started by hand. StateDirectory: before systemd 254 that was ~/.config.
+        about = "# Runs while you are logged in; `loginctl enable-linger` has it run from boot on.\n"
+        confined = [_CONFINED]
+        target = "default.target"
+    else:
+        about = "After=network.target nvidia-persistenced.service\n"
+        confined = [
+            f"User={_name(user)}\n" if user is not None else "",
+            _FOLDERS,
+            _CONFINED,
+            _ISOLATED,
+            _tmp(private_tmp),
+            "".join(f"ReadWritePaths={_quoted(f'-{folder}')}\n" for folder in writable),
+            _DEVICES,
+        ]
+        target = "multi-user.target"
+    return (
+        "# Written by `pool systemd`.\n"
+        f"[Unit]\nDescription=TensorFlow worker pool\n{about}{_START_LIMIT}\n"
+        f"[Service]\n{''.join(service)}{''.join(confined)}\n"
+        f"[Install]\nWantedBy={target}\n"
+    )
+
+
+def _whole(longest_s: float) -> int:
+    return math.ceil(longest_s + MARGIN_S)
+
+
+def _tmp(private: bool) -> str:
+    if private:
+        return "PrivateTmp=yes\n"
+    return "# PrivateTmp is not set: something that the pool reads, or its endpoint, lies in /tmp or /var/tmp.\n"
+
+
+def _program(path: str) -> str:
+    """The first word of a command is read by rules of its own: nothing is expanded in it, no quote may stand in it."""
+    if not path.startswith("/") or set(path) & set("\"'\\$"):
+        raise InvalidConfig(f"systemd cannot run {path!r}: it must be absolute, without quotes, '\\' and '$'")
+    return _quoted(path)
+
+
+def _argument(text: str) -> str:
+    return _quoted(text).replace("$", "$$")
+
+
+def _quoted(text: str) -> str:
+    """One word of a line, in quotes where it needs them, with nothing for the manager to expand but `$`."""
+    _printable(text)
+    escaped = text.replace("%", "%%").replace("\\", "\\\\").replace('"', '\\"')
+    return escaped if escaped == text and not set(text) & set(" ';#") else f'"{escaped}"'
+
+
+def _name(user: str) -> str:
+    _printable(user)
+    return user.replace("%", "%%")
+
+
+def _printable(text: str) -> None:
+    if not text.isprintable():  # a line break would begin a line of its own
+        raise InvalidConfig(f"{text!r} cannot stand in a systemd unit: it has characters that are not printable")

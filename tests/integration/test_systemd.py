@@ -1,0 +1,99 @@
+"""What a service manager hears from a real pool, from its start to its end."""
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness import PoolProcess, eventually, pool_process, stub_config
+
+WATCHDOG_S = 0.6
+
+
+class Manager:
+    """The socket at which systemd would listen."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(str(path))
+        self.heard: list[dict[str, str]] = []
+        # All the time, as systemd does: the kernel keeps ten messages for one who does not read.
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        while message := self._socket.recv(65536).decode():
+            self.heard.append(dict(line.split("=", 1) for line in message.splitlines()))
+
+    def said(self, name: str) -> list[str]:
+        """All values of one variable so far."""
+        return [message[name] for message in list(self.heard) if name in message]
+
+    def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join(10)
+        self._socket.close()
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[Manager]:
+    manager = Manager(tmp_path / "notify")
+    yield manager
+    manager.close()
+
+
+@pytest.fixture
+def pool(manager: Manager) -> Iterator[PoolProcess]:
+    environ = {"NOTIFY_SOCKET": str(manager.path), "WATCHDOG_USEC": str(int(WATCHDOG_S * 1e6))}
+    with pool_process(stub_config(), environ) as running:
+        yield running
+
+
+def test_the_manager_hears_of_the_start_each_loss_and_the_end(manager: Manager, pool: PoolProcess) -> None:
+    eventually(lambda: manager.said("READY") == ["1"])
+    first_ready = next(index for index, message in enumerate(manager.heard) if "READY" in message)
+    before = manager.heard[:first_ready]
+    assert any("EXTEND_TIMEOUT_USEC" in message for message in before), "models may take long to load"
+    assert any("STARTING" in message.get("STATUS", "") for message in before)
+    assert manager.heard[first_ready]["STATUS"] == "2 of 2 slots serve"
+
+    with pool.client() as client:
+        victim = client.status()["slots"][1]["pid"]
+    os.kill(victim, signal.SIGKILL)
+    eventually(lambda: any(status.startswith("1 of 2 slots serve; last: slot 1 ") for status in manager.said("STATUS")))
+    eventually(lambda: manager.said("STATUS")[-1].startswith("2 of 2 slots serve; "))
+
+    assert pool.stop() == 0
+    assert manager.said("STOPPING") == ["1"]
+    assert manager.said("READY") == ["1"], "once"
+
+
+def test_the_watchdog_is_fed_while_the_loop_turns_and_by_nobody_else(manager: Manager, pool: PoolProcess) -> None:
+    eventually(lambda: len(manager.said("WATCHDOG")) >= 3)
+    began, before = time.monotonic(), len(manager.said("WATCHDOG"))
+    eventually(lambda: len(manager.said("WATCHDOG")) >= before + 5)
+    assert time.monotonic() - began < 5 * WATCHDOG_S, "while nothing else happens"
+
+    os.kill(pool.pid, signal.SIGSTOP)
+    time.sleep(0.1)
+    frozen = len(manager.said("WATCHDOG"))
+    time.sleep(2 * WATCHDOG_S)
+    assert len(manager.said("WATCHDOG")) == frozen
+    os.kill(pool.pid, signal.SIGCONT)
+    eventually(lambda: len(manager.said("WATCHDOG")) > frozen)
+
+
+def test_the_workers_cannot_speak_for_the_pool(manager: Manager, pool: PoolProcess) -> None:
+    assert manager.path.exists()
+    workers = pool.workers()
+    assert len(workers) == 2
+    for pid in workers:
+        environ = Path(f"/proc/{pid}/environ").read_bytes()
+        assert b"NOTIFY_SOCKET" not in environ
+        assert b"WATCHDOG_USEC" not in environ
