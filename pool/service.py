@@ -23,7 +23,7 @@ from types import FrameType
 import zmq
 
 from pool.core import actions as do
-from pool.core.events import BatchUnsent, Event, Start, StopAsked, Tick
+from pool.core.events import BatchUnsent, Event, RestartAsked, Start, StopAsked, Tick
 from pool.core.machine import Machine
 from pool.core.slots import SlotState
 from pool.endpoint import WORKERS_SUFFIX, EndpointLock, ipc_path, prepare_folder
@@ -251,13 +251,28 @@ class Service:
                 self._front.reply(question, models_status(self._machine))
             case "explain":
                 self._explain(question)
+            case "restart" if question.local:
+                self._restart(question)
             case "stop" if question.local:
                 self._front.reply(question)
                 self._feed(StopAsked("a client asked for it"))
-            case "stop":
-                self._front.reply(question, error="stop is taken from the local endpoint only")
+            case "restart" | "stop":
+                self._front.reply(question, error=f"{question.what} is taken from the local endpoint only")
             case other:
                 self._front.reply(question, error=f"this pool does not know how to answer {other!r:.40}")
+
+    def _restart(self, question: Question) -> None:
+        """The answer is the incarnation that is to follow."""
+        supervision, asked = self._machine.supervision, question.about
+        if not (asked.isascii() and asked.isdecimal() and len(asked) < 10):
+            self._front.reply(question, error=f"{asked!r:.40} is no slot's number")
+        elif (why := supervision.cannot_restart(int(asked))) is not None:
+            self._front.reply(question, error=why)
+        else:
+            follows = supervision.slots[int(asked)].incarnation + 1
+            log.info("slot %s: its restart was asked for", asked)
+            self._feed(RestartAsked(int(asked)))
+            self._front.reply(question, {"slot": int(asked), "incarnation": follows})
 
     def _explain(self, question: Question) -> None:
         story = self._machine.explain(question.about)

@@ -14,6 +14,7 @@ __all__ = ["main"]
 _COMMANDS = {
     "start": "start",
     "stop": "stop",
+    "restart": "restart",
     "status": "status",
     "models": "models",
     "devices": "devices",

@@ -232,6 +232,14 @@ class Client(Replicas):
         """
         return self._ask("explain", "" if job is None else str(job))  # type: ignore[no-any-return]
 
+    def restart(self, slot: int) -> int:
+        """Asks for a new worker in a slot, once the old one has finished what it runs; a FATAL slot is tried again.
+
+        Returns at once, with the incarnation that is to follow: `status()` tells when it is READY. Raises `PoolError`
+        where the slot cannot have one. From the local machine only.
+        """
+        return self._ask("restart", str(slot))["incarnation"]  # type: ignore[no-any-return]
+
     def stop(self) -> None:
         """Asks the pool to finish what it holds and stop; returns when it has begun to. From the local machine only."""
         self._ask("stop")

@@ -17,6 +17,7 @@ __all__ = ["UNKNOWN_ROW_S", "end_if_late", "form", "start_by"]
 UNKNOWN_ROW_S = 0.001  # what a row is charged while nothing is known; corrected when the batch is done
 ROOMY = 2  # a timeout of so many batches leaves time to wait for one
 HASTE = 1.5  # times what a batch is expected to take, before a deadline
+LOOP_LATE_S = 0.02  # and so much more for the pool's loop, which may be busy at that instant
 MISFITS = 32  # jobs with more rows than there is room, looked past before the batch is closed
 
 
@@ -144,4 +145,6 @@ def start_by(key: Key, rows: int, deadline: float, now: float) -> float:
     Halfway there if nothing is known of its cost: with half the time for the run rather than for company.
     """
     cost_s = key.cost.expected(key.line.model.padded(key, rows))
-    return (now + deadline) / 2 if cost_s is None else deadline - HASTE * cost_s
+    if cost_s is None:
+        return (now + deadline) / 2
+    return deadline - HASTE * cost_s - min(LOOP_LATE_S, (deadline - now) / 10)

@@ -19,6 +19,7 @@ __all__ = [
     "JobArrived",
     "JobCancelled",
     "Outcome",
+    "RestartAsked",
     "RowsChanged",
     "Spoiled",
     "Start",
@@ -80,6 +81,13 @@ class StopAsked:
     """Drain and stop; asked a second time, stop without draining."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RestartAsked:
+    """A slot is to have a new worker: what the old one runs is finished first; a FATAL one is tried again."""
+
+    slot: int
 
 
 @dataclass(slots=True)
@@ -197,6 +205,7 @@ Event = (
     Start
     | Tick
     | StopAsked
+    | RestartAsked
     | JobArrived
     | JobCancelled
     | ClientGone

@@ -55,7 +55,6 @@ class Machine:
         self._hope = Hope(self.supervision, self._dispatch, models)
         self._pins = frozenset(name for plan in plans for name in plan.names)
         self._jobs = 0
-        self._over = False
 
     @property
     def answered(self) -> Counter[str]:
@@ -92,6 +91,9 @@ class Machine:
         self._slots_changed(now)
         self._fire_timers(now)
         self._dispatch.suspects.forget_unwanted(now)
+        if self.supervision.restarting:
+            self.supervision.tend_restarts(now)
+            self._slots_changed(now)
         if self.supervision.stopping and self.backlog.emptied:
             self._wind_down(now)
         if self.supervision.stopping or self.supervision.fatal:
@@ -189,6 +191,7 @@ class Machine:
     def _worker_exited(self, event: told.WorkerExited, now: float) -> None:
         slot = self.supervision.current(event.slot, event.incarnation)
         if slot is None:
+            self.supervision.gone_at_last(event, now)
             return
         batches = self._dispatch.withdraw(slot)
         death = self.supervision.exited(slot, event.death, bool(batches), now)
@@ -264,18 +267,21 @@ class Machine:
             self.supervision.kill(slot, f"was still running when {reason}", now)
 
     def _wind_down(self, now: float) -> None:
-        """Stops each slot as soon as nothing is left for it."""
+        """Stops each slot as soon as nothing is left for it.
+
+        It stays READY while any job of its models is unanswered: it is where that job goes if its worker dies.
+        """
         self.backlog.emptied = False
         idle = {name for name, model in self.backlog.models.items() if not model.jobs}
         for slot in self.supervision.alive():
             if idle.issuperset(slot.models):
-                self.supervision.retire(slot, now)
+                self.supervision.retire(slot, self.supervision.stop_reason, now)
         self._slots_changed(now)
 
     def _end_if_down(self) -> None:
         """Says when all is over."""
-        if not self._over and not self.backlog.jobs and self.supervision.all_down():
-            self._over = True
+        if not self.supervision.over and not self.backlog.jobs and self.supervision.all_down():
+            self.supervision.over = True
             self.timers.clear(("drain",))
             self._actions.append(self.supervision.verdict())
 

@@ -37,7 +37,7 @@ SLOT_STEPS: Mapping[SlotState, frozenset[SlotState]] = {
     SlotState.READY: frozenset(
         {SlotState.DRAINING, SlotState.STOPPING, SlotState.BACKOFF, SlotState.FATAL, SlotState.STOPPED}
     ),
-    SlotState.DRAINING: frozenset({SlotState.STOPPING, SlotState.STOPPED}),
+    SlotState.DRAINING: frozenset({SlotState.STOPPING, SlotState.BACKOFF, SlotState.STOPPED}),
     SlotState.STOPPING: frozenset({SlotState.STOPPED, SlotState.BACKOFF, SlotState.FATAL}),
     SlotState.BACKOFF: frozenset({SlotState.STARTING, SlotState.STOPPED}),
     SlotState.FATAL: frozenset({SlotState.STARTING}),

@@ -13,6 +13,7 @@ from pool.wire.worker_messages import Phase
 
 __all__ = ["Supervision"]
 
+RESTART = "its restart was asked for"
 MOST_LANES = 64  # the configuration allows 16; a worker that claims more lies
 
 
@@ -35,6 +36,11 @@ class Supervision:
         """How many slots are FATAL."""
         self.stopping = False
         self.stop_reason = ""
+        self.over = False
+        """Whether it was said that the pool has ended."""
+        self.restarting: set[Slot] = set()
+        """Slots that are to have a new worker as soon as the old one holds nothing."""
+        self._rng = rng
         self._policy = policy
         self._timers = timers
         self._history = [RestartHistory(policy, rng) for _ in plans]
@@ -57,6 +63,9 @@ class Supervision:
                 self._beat(event, now)
             case told.WorkerReady():
                 self._ready(event, now)
+            case told.RestartAsked():
+                if self.cannot_restart(event.slot) is None:
+                    self._restart(self.slots[event.slot], now)
             case told.WorkerBroken():
                 if (broken := self.current(event.slot, event.incarnation)) is not None:
                     self.kill(broken, f"sent what cannot be understood: {event.what}", now)
@@ -165,29 +174,27 @@ class Supervision:
     def stop(self, reason: str, now: float) -> None:
         """The pool takes no new work; workers that are not up yet will not be needed."""
         self.stopping, self.stop_reason = True, reason
+        self.restarting.clear()
         for slot in self.slots:
             if slot.state is SlotState.BACKOFF:
                 self._timers.clear(("slot", slot.number))
                 self._change(slot, SlotState.STOPPED, now, reason)
             elif slot.state in (SlotState.STARTING, SlotState.LOADING):
-                self._tell_to_stop(slot, now)
+                self._tell_to_stop(slot, reason, now)
 
-    def retire(self, slot: Slot, now: float) -> None:
-        """READY → DRAINING; DRAINING → STOPPING once the slot holds nothing that anybody waits for.
-
-        A slot stays READY while any job of its models is unanswered: it is where that job goes if its worker dies.
-        """
+    def retire(self, slot: Slot, reason: str, now: float) -> None:
+        """READY → DRAINING; DRAINING → STOPPING once the slot holds nothing that anybody waits for."""
         if slot.state is SlotState.READY:
-            self._change(slot, SlotState.DRAINING, now, self.stop_reason)
+            self._change(slot, SlotState.DRAINING, now, reason)
         if slot.state is not SlotState.DRAINING or any(batch.wanted for batch in slot.batches.values()):
             return
         if slot.batches:
-            self.kill(slot, f"ran only what nobody waits for when {self.stop_reason}", now)
+            self.kill(slot, f"ran only what nobody waits for when {reason}", now)
         else:
-            self._tell_to_stop(slot, now)
+            self._tell_to_stop(slot, reason, now)
 
-    def _tell_to_stop(self, slot: Slot, now: float) -> None:
-        self._change(slot, SlotState.STOPPING, now, self.stop_reason)
+    def _tell_to_stop(self, slot: Slot, reason: str, now: float) -> None:
+        self._change(slot, SlotState.STOPPING, now, reason)
         self._timers.set(("slot", slot.number), now + self._policy.stop_timeout_s)
         self.actions.append(do.StopWorker(slot.number, slot.incarnation))
 
@@ -200,6 +207,11 @@ class Supervision:
         if self.stopping:
             # STARTING, LOADING, READY, DRAINING, STOPPING → STOPPED
             self._change(slot, SlotState.STOPPED, now, reason)
+        elif slot in self.restarting:
+            # DRAINING, STOPPING → BACKOFF, without a pause
+            self.restarting.remove(slot)
+            self._change(slot, SlotState.BACKOFF, now, reason)
+            self._timers.set(("slot", slot.number), now)
         elif not death.restartable and slot.phase is not Phase.SERVING:
             self._fatal(slot, now, reason, death.last_output)
         else:
@@ -214,7 +226,51 @@ class Supervision:
                     self._timers.set(("slot", slot.number), now + seconds)
         return f"slot {slot.number} incarnation {slot.incarnation} died: {reason}"
 
+    def gone_at_last(self, event: told.WorkerExited, now: float) -> None:
+        """The exit of a worker that did not die when it was killed: the slot was FATAL for that alone."""
+        slot = self.slots[event.slot] if 0 <= event.slot < len(self.slots) else None
+        if slot is None or slot.incarnation != event.incarnation or slot.pid is None:
+            return
+        slot.pid = None
+        if slot.state is SlotState.FATAL and not self.stopping and not self.over:
+            # FATAL → STARTING
+            self._spawn(slot, now)
+
+    # --- a new worker, because somebody wants one ---------------------------------------------------------------
+
+    def cannot_restart(self, number: int) -> str | None:
+        """Why a slot cannot have a new worker; None if it can."""
+        if not 0 <= number < len(self.slots):
+            return f"there is no slot {number}; the last is {len(self.slots) - 1}"
+        slot = self.slots[number]
+        if self.stopping or self.over:
+            return "the pool is stopping"
+        if not slot.models:
+            return f"no model is placed in slot {number}"
+        if slot.state is SlotState.FATAL and slot.pid is not None:
+            return f"pid {slot.pid} in slot {number} did not die when it was killed, and still has the device"
+        return None
+
+    def _restart(self, slot: Slot, now: float) -> None:
+        self._history[slot.number] = RestartHistory(self._policy, self._rng)  # what was before counts no more
+        match slot.state:
+            case SlotState.FATAL | SlotState.BACKOFF:
+                # → STARTING
+                self._spawn(slot, now)
+            case SlotState.STARTING | SlotState.LOADING:
+                # → STOPPING
+                self.restarting.add(slot)
+                self._tell_to_stop(slot, RESTART, now)
+            case _:
+                self.restarting.add(slot)
+
+    def tend_restarts(self, now: float) -> None:
+        """Stops each worker that is to be replaced as soon as it holds nothing."""
+        for slot in list(self.restarting):
+            self.retire(slot, RESTART, now)
+
     def _fatal(self, slot: Slot, now: float, reason: str, last_output: tuple[str, ...] = ()) -> None:
+        self.restarting.discard(slot)
         self._change(slot, SlotState.FATAL, now, reason, last_output)
         self._announce()
 

@@ -9,7 +9,7 @@ import pytest
 import zmq
 
 from pool.core.actions import PartToRun, RunBatch
-from pool.core.events import BatchDone, Event, Failed, RowsChanged, Spoiled, Succeeded, WorkerHello
+from pool.core.events import BatchDone, Event, Failed, RowsChanged, Spoiled, Succeeded, WorkerBroken, WorkerHello
 from pool.router.back import Back
 from pool.router.layouts import read
 from pool.router.rows import Inputs
@@ -160,9 +160,11 @@ def test_each_outcome_is_told_with_the_workers_times(back: Back, lane: "zmq.Sock
         ((wire.RowsDiffer("x"),), [b"a"]),
     ],
 )
-def test_a_done_whose_frames_are_amiss_is_dropped_and_counted(
+def test_a_done_whose_frames_are_amiss_is_dropped_and_counted_and_its_worker_is_broken(
     back: Back, lane: "zmq.Socket[bytes]", outcomes: tuple[wire.PartOutcome, ...], payload: list[bytes]
 ) -> None:
     lane.send_multipart([*encode(wire.done(9, outcomes, 0.0, 0.0), INSTANCE), *payload])
-    assert heard(back) == []
+    (broken,) = heard(back)
+    assert isinstance(broken, WorkerBroken)
+    assert (broken.slot, broken.incarnation) == (0, 1)
     assert sum(back.dropped.values()) == 1

@@ -321,6 +321,11 @@ class Outside(RuleBasedStateMachine):
             self.slept_s += seconds
             self.body.feed(told.Tick())
 
+    @rule(slot=st.integers(-1, 9), chance=st.integers(0, 2))
+    def a_restart_is_asked(self, slot: int, chance: int) -> None:
+        if chance == 0:
+            self.body.feed(told.RestartAsked(slot))
+
     @rule(chance=st.integers(0, 9))
     def stop_is_asked(self, chance: int) -> None:
         if chance == 0:
@@ -416,6 +421,7 @@ def walk(seed: int, steps: int) -> Outside:
         (1, lambda: outside.each_part_ends_in_its_own_way(rng.randrange(9), rng.randrange(999))),
         (2, lambda: outside.does_as_it_was_told(rng.randrange(9))),
         (1, lambda: outside.dies(rng.randrange(9))),
+        (1, lambda: outside.a_restart_is_asked(rng.randrange(9), rng.randrange(6))),
         (2, lambda: outside.dies_while_it_runs(rng.randrange(9))),
         (1, lambda: outside.dies_for_good(rng.randrange(9), chance=rng.randrange(30))),
         (1, lambda: outside.cannot_be_reached(rng.randrange(9))),

@@ -102,9 +102,11 @@ class Ledger:
                     lease.record.started = False
                     self._release(lease)
             case told.WorkerExited():
+                known = self._seats.get(event.slot)
                 seat = self._seat(event.slot, event.incarnation)
+                if known is not None and known.incarnation == event.incarnation:
+                    known.gone = True
                 if seat is not None:
-                    seat.gone = True
                     self._lose(seat)
                     for lease in [lease for run in seat.runs.values() for lease in run.leases]:
                         self._release(lease)

@@ -1,0 +1,116 @@
+"""`pool restart`: new workers under load, and no job is lost for it."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from harness import PoolProcess, alive, eventually, pool_process, stub_config
+from pool import errors
+
+MODELS = """
+[[model]]
+name = "rows"
+path = "stub:rows?run_ms=5"
+devices = "all"
+max_batch = 4
+[[model]]
+name = "faults"
+path = "stub:faults"
+devices = "all"
+"""
+
+
+@pytest.fixture
+def pool() -> Iterator[PoolProcess]:
+    with pool_process(stub_config(models=MODELS)) as running:
+        yield running
+
+
+def restart(pool: PoolProcess, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-P", "-m", "pool", "restart", *arguments, "--endpoint", pool.endpoint]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_all_workers_are_replaced_one_after_the_other_and_no_job_is_lost(pool: PoolProcess) -> None:
+    before = pool.workers()
+    over, done = threading.Event(), [0]
+    wrong: list[object] = []
+
+    def load() -> None:
+        with pool.client() as client:
+            inputs = iter(lambda: None if over.is_set() else np.ones(1, np.float32), None)
+            for result in client.map("rows", inputs, signature="double"):
+                done[0] += 1
+                if result["y"].tolist() != [2.0]:
+                    wrong.append(result)
+
+    def load_all() -> None:
+        try:
+            load()
+        except errors.PoolError as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=load_all) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: done[0] > 20)
+    found = restart(pool, "--rolling")
+    over.set()
+    for thread in threads:
+        thread.join(30)
+    assert found.returncode == 0, found.stderr
+    assert [line.split(":")[0] for line in found.stdout.splitlines()] == ["slot 0 cpu", "slot 1 cpu"], found.stdout
+    assert not wrong
+    after = pool.workers()
+    assert len(after) == 2
+    assert not set(before) & set(after)
+    assert not [pid for pid in before if alive(pid)]
+    with pool.client() as client:
+        assert [slot["incarnation"] for slot in client.status()["slots"]] == [2, 2]
+
+
+def test_what_runs_is_finished_first(pool: PoolProcess) -> None:
+    with pool.client() as client:
+        futures = [client.submit("faults", 1.0, signature="sleep") for _ in range(4)]
+        eventually(lambda: sum(slot["busy_lanes"] for slot in client.status()["slots"]) == 4)
+        assert client.restart(0) == 2
+        assert client.status()["slots"][0]["state"] == "DRAINING"
+        assert [future.exception(20) for future in futures] == [None] * 4
+        eventually(lambda: client.status()["slots"][0]["state"] == "READY")
+        assert [slot["incarnation"] for slot in client.status()["slots"]] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "complaint"),
+    [
+        (["7"], 1, "pool: there is no slot 7; the last is 1"),
+        ([], 2, "say which SLOT, or --rolling for all of them"),
+        (["0", "--rolling"], 2, "say which SLOT, or --rolling for all of them"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_line(
+    pool: PoolProcess, arguments: list[str], status: int, complaint: str
+) -> None:
+    found = restart(pool, *arguments)
+    assert found.returncode == status
+    assert found.stderr.splitlines()[-1].removeprefix("Error: ") == complaint
+
+
+def test_a_slot_that_was_given_up_serves_again() -> None:
+    with pool_process(stub_config(models=MODELS, rest="[restart]\nintensity = 1")) as pool, pool.client() as client:
+        for _ in range(2):
+            eventually(lambda: client.status()["slots"][0]["state"] == "READY")
+            os.kill(client.status()["slots"][0]["pid"], signal.SIGKILL)
+            eventually(lambda: client.status()["slots"][0]["state"] != "READY")
+        eventually(lambda: client.status()["slots"][0]["state"] == "FATAL")
+        found = restart(pool, "0")
+        assert found.returncode == 0, found.stderr
+        assert re.fullmatch(r"slot 0 cpu:0: READY, pid \d+, incarnation 3\n", found.stdout)
+        assert client.run("rows", np.ones(1, np.float32), signature="double", device="slot:0")["y"].tolist() == [2.0]
