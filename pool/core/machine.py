@@ -21,6 +21,7 @@ from pool.core import events as told
 from pool.core.admission import refusal
 from pool.core.answers import Answers
 from pool.core.backlog import Backlog
+from pool.core.cells import Cells
 from pool.core.dispatch import Dispatch
 from pool.core.explain import recent_jobs, story_of
 from pool.core.history import History
@@ -51,7 +52,8 @@ class Machine:
         self._answers = Answers(self.backlog, self.timers, self.history, self._actions)
         slots, models = self.supervision.slots, self.backlog.models
         self._dispatch = Dispatch(policy, slots, models, self.timers, self._answers, self._actions)
-        self._settlement = Settlement(policy, self._dispatch, self._answers, self._actions)
+        self._cells = Cells()
+        self._settlement = Settlement(policy, self._dispatch, self._answers, self._cells, self._actions)
         self._hope = Hope(self.supervision, self._dispatch, models)
         self._pins = frozenset(name for plan in plans for name in plan.names)
         self._jobs = 0
@@ -111,7 +113,8 @@ class Machine:
             self._answers.refuse(event.client, event.job, failed)
             return
         timeout_s = self.policy.default_timeout_s if event.timeout_s is None else event.timeout_s
-        line = self.backlog.models[event.model].line(event.device)
+        device = event.device or self._cells.device(event.client, event.model, now)
+        line = self.backlog.models[event.model].line(device)
         self._jobs += 1
         job = Job(
             self.backlog.client(event.client),
@@ -128,6 +131,8 @@ class Machine:
             now + timeout_s,
         )
         self.backlog.admit(job)
+        if device != event.device:
+            job.note(now, "kept to {}, where a job of this client was quarantined", device)
         end = self._dispatch.earliest_end(job, now)
         if end > job.deadline:
             self._answers.too_late(job, end, now)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.answers import Answers, with_story
+from pool.core.cells import Cells
 from pool.core.dispatch import Dispatch
 from pool.core.isolation import Group, bisected, halved, singly, whole_again
 from pool.core.jobs import Batch, Job, JobState, Part
@@ -28,10 +29,13 @@ WRONG_SHARE = 0.1  # the clients' charges are corrected where the guess was furt
 
 
 class Settlement:
-    def __init__(self, policy: Policy, dispatch: Dispatch, answers: Answers, actions: list[do.Action]) -> None:
+    def __init__(
+        self, policy: Policy, dispatch: Dispatch, answers: Answers, cells: Cells, actions: list[do.Action]
+    ) -> None:
         self._policy = policy
         self._dispatch = dispatch
         self._answers = answers
+        self._cells = cells
         self._actions = actions
 
     # --- the worker answered ------------------------------------------------------------------------------------
@@ -220,6 +224,7 @@ class Settlement:
             text = f"{part.losses} of {most} attempts ended with their worker, the last with this job alone in it"
             fault = Fault.QUARANTINED
             self._keep(job)
+            self._cells.confine(job.client.route, job.line.model.name, slot, now)
         elif part.losses >= most:
             text = f"{part.losses} of {most} attempts ended with their worker"
             fault = Fault.WORKER_LOST

@@ -12,6 +12,7 @@ from simulation.records import Lease, Payload, Record, Run, Seat
 
 from pool.core import actions as do
 from pool.core import events as told
+from pool.core.cells import CONFINED_S
 from pool.core.policy import ModelPolicy, Policy, SlotPlan
 from pool.core.slots import SlotState
 from pool.wire.faults import Fault
@@ -47,6 +48,7 @@ class Ledger:
         self._too_much: dict[str, int] = {}  # a model's rows for which there was no memory
         self._killed: dict[Seat, float] = {}
         self._kept: set[int] = set()
+        self._confined: dict[tuple[bytes, str], tuple[int, float]] = {}  # client and model: the slot, and since when
         self._stopping = False
         self._ready_told = False
         self._events = 0
@@ -132,6 +134,7 @@ class Ledger:
         assert isinstance(event.payload, Payload)
         assert event.payload.serial == self.arrived
         record = Record.of(self.arrived, event, now, self._policy.default_timeout_s)
+        self._confine(record, now)
         self.arrived += 1
         self.open[key] = self._by_serial[record.serial] = record
         self.recent.append(record)
@@ -183,6 +186,7 @@ class Ledger:
         for record in {id(lease.record): lease.record for lease in lost if not lease.stale}.values():
             record.alone = len(lost) == 1 and not any(run.beside for run in seat.runs.values())
             record.deaths += 1
+            record.died_in = seat.slot
             rows = [(lease.start, lease.stop) for lease in lost if lease.record is record and not lease.stale]
             record.lost += rows
             if record.alone:
@@ -324,6 +328,7 @@ class Ledger:
             case Fault.QUARANTINED:
                 assert record.used_up >= self._policy.max_attempts, record
                 assert record.alone, "it is not proven to be guilty"
+                self._confined[(record.client, record.model)] = (record.died_in, now)
                 self._kept.remove(record.serial)
             case Fault.WORKER_LOST:
                 assert record.used_up >= self._policy.max_attempts or record.stuck or self._hopeless(record), record
@@ -335,6 +340,15 @@ class Ledger:
             case _ if failed.fault not in record.faults:
                 assert record.arrived == now, "it was taken in, and then refused"
                 assert not record.started
+
+    def _confine(self, record: Record, now: float) -> None:
+        """For a minute after a job of a client was quarantined, all go where that happened, as if they were pinned."""
+        slot, since = self._confined.get((record.client, record.model), (-1, 0.0))
+        if record.device is None and slot >= 0 and now < since + CONFINED_S:
+            if self._states[slot] in DOWN:
+                del self._confined[(record.client, record.model)]
+            else:
+                record.device = f"slot:{slot}"
 
     def _hopeless(self, record: Record) -> bool:
         return all(

@@ -94,6 +94,7 @@ class Record:
     lost: list[tuple[int, int]] = field(default_factory=list)  # rows that were in a worker when it died
     lost_alone: list[tuple[int, int]] = field(default_factory=list)  # those of them that ran there alone
     alone: bool = False  # at its last death
+    died_in: int = -1  # the slot of its last death
     stuck: bool = False  # its worker cannot be seen to be gone
     started: bool = False
     ended: bool = False

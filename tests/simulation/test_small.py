@@ -49,15 +49,19 @@ def test_every_job_is_answered_exactly_once() -> None:
 
     answered, mishaps = world.machine.answered, world.tally.mishaps
     assert min(mishaps[what] for what in ("crash", "stall", "poison", "model error", "slow start")) > 0, mishaps
-    assert set(answered) <= ANSWERS, "nobody asked for more than there was"
+    assert set(answered) <= ANSWERS | {"deadline-exceeded"}
     lost = answered["worker-lost"] + answered["stateful-worker-lost"]
     assert lost <= 2 * (mishaps["crash"] + mishaps["stall"]), "the stateful ones that ran then"
     guilty, poison = clients[-2:]
     assert set(guilty.faults) <= {"model-failed", "worker-lost", "quarantined"}
     assert guilty.faults["model-failed"] >= 0.9 * guilty.sent
     assert guilty.done_s == poison.done_s == []
-    assert poison.faults["quarantined"] == poison.sent
-    assert all("model-failed" not in client.faults for client in clients[:-2]), "innocents"
+    # It is kept to one slot, which its jobs kill again and again: some find no time there.
+    assert poison.faults["quarantined"] + poison.faults["deadline-exceeded"] == poison.sent
+    assert poison.faults["quarantined"] > 0
+    innocent = clients[:-2]
+    assert all("model-failed" not in client.faults for client in innocent)
+    assert all("deadline-exceeded" not in client.faults for client in innocent), "nobody asked for more than there was"
 
 
 def test_every_job_is_answered_in_weather_without_hope() -> None:

@@ -1,0 +1,98 @@
+"""A client whose job was quarantined is kept to the slot where that happened, so that the others' slots live."""
+
+from simulation.driver import Driver, one
+
+from pool.core import actions as do
+from pool.core.cells import CONFINED_S, MOST_CELLS, Cells
+from pool.core.slots import Slot, SlotState
+from pool.wire.faults import Fault
+
+EVIL, GOOD = b"evil", b"good"
+
+
+def quarantine(driver: Driver) -> int:
+    """A job of the evil client kills its workers; the slot of its last death, which is up again."""
+    driver.submit(client=EVIL)
+    job = max(job.number for job in driver.machine.backlog.jobs.values())
+    slot = -1
+    while driver.machine.backlog.jobs:
+        slot = driver.run_of(job).slot
+        driver.die(slot)
+        driver.pass_time(1.0)
+        driver.up(slot)
+    assert driver.fault(job) is Fault.QUARANTINED
+    return slot
+
+
+def test_its_next_jobs_go_to_one_slot_and_everybody_else_s_wherever_there_is_room() -> None:
+    driver = Driver(["m"], ["m"], ["m"], max_attempts=2).serve()
+    cell = quarantine(driver)
+    slots = set()
+    for _ in range(6):
+        run = one(driver.submit(client=EVIL), do.RunBatch)
+        slots.add(run.slot)
+        driver.done(run)
+    assert slots == {cell}
+    runs = [one(driver.submit(client=GOOD), do.RunBatch) for _ in range(3)]
+    assert {run.slot for run in runs} == {0, 1, 2}
+
+
+def test_however_many_it_kills_the_other_slots_live() -> None:
+    driver = Driver(["m"], ["m"], ["m"], max_attempts=2).serve()
+    cell = quarantine(driver)
+    before = [driver.incarnation(slot) for slot in range(3)]
+    for _ in range(5):
+        assert quarantine(driver) == cell
+    after = [driver.incarnation(slot) for slot in range(3)]
+    assert [new - old for old, new in zip(before, after, strict=True)] == [
+        10 if slot == cell else 0 for slot in range(3)
+    ]
+
+
+def test_its_jobs_wait_while_that_slot_comes_up_and_tell_why() -> None:
+    driver = Driver(["m"], ["m"], max_attempts=2).serve()
+    cell = quarantine(driver)
+    driver.die(cell)
+    actions = driver.submit(client=EVIL)
+    assert not [action for action in actions if isinstance(action, do.RunBatch)]
+    (job,) = driver.machine.backlog.jobs.values()
+    assert f"kept to slot:{cell}, where a job of this client was quarantined" in "; ".join(job.told())
+    driver.pass_time(1.0)
+    driver.up(cell)
+    assert driver.run_of(job.number).slot == cell
+
+
+def test_after_a_minute_it_is_like_everybody_else() -> None:
+    driver = Driver(["m"], ["m"], max_attempts=2).serve()
+    quarantine(driver)
+    driver.pass_time(CONFINED_S + 1.0)
+    runs = [one(driver.submit(client=EVIL), do.RunBatch) for _ in range(2)]
+    assert {run.slot for run in runs} == {0, 1}
+
+
+def test_a_slot_that_is_given_up_is_nobody_s_cell() -> None:
+    driver = Driver(["m"], ["m"], max_attempts=2).serve()
+    cell = quarantine(driver)
+    driver.give_up(cell, "exit status 72 WRONG_DEVICES")
+    assert driver.state(cell) is SlotState.FATAL
+    run = one(driver.submit(client=EVIL), do.RunBatch)
+    assert run.slot != cell
+
+
+def test_what_it_asks_of_a_device_itself_is_done() -> None:
+    driver = Driver(["m"], ["m"], max_attempts=2).serve()
+    cell = quarantine(driver)
+    run = one(driver.submit(client=EVIL, device=f"slot:{1 - cell}"), do.RunBatch)
+    assert run.slot == 1 - cell
+
+
+def test_cells_are_forgotten_and_bounded() -> None:
+    cells, slot = Cells(), Slot(0, ("m",), names=frozenset({"slot:0"}), state=SlotState.READY)
+    for number in range(2 * MOST_CELLS):
+        cells.confine(b"%d" % number, "m", slot, 100.0)
+    assert cells.device(b"0", "m", 101.0) is None
+    last = b"%d" % (2 * MOST_CELLS - 1)
+    assert cells.device(last, "m", 101.0) == "slot:0"
+    assert cells.device(last, "other", 101.0) is None
+    assert cells.device(last, "m", 100.0 + CONFINED_S) is None
+    assert len(cells._cells) == MOST_CELLS - 1
