@@ -1,4 +1,4 @@
-"""Where the jobs of a client run whose job has lately killed its workers: all in the slot where that happened last.
+"""Where the jobs of a client run whose job has lately killed its workers, or hung: all in the slot where that was.
 
 What follows from the same client may well kill workers too, with inputs that are other ones each time. Each such job
 costs a slot two starts, and soon there would be no slot left for anybody; kept to one slot, they cost one.
@@ -12,7 +12,7 @@ from pool.core.slots import Slot, SlotState
 
 __all__ = ["CONFINED_S", "Cells"]
 
-CONFINED_S = 60.0  # after the last job of the client that was quarantined
+CONFINED_S = 60.0  # after the last such job of the client
 MOST_CELLS = 1024
 
 
@@ -23,7 +23,7 @@ class Cells:
         self._cells: OrderedDict[tuple[bytes, str], tuple[Slot, float]] = OrderedDict()
 
     def confine(self, route: bytes, model: str, slot: Slot, now: float) -> None:
-        """A job of this client has been quarantined; the slot was the last that it killed."""
+        """A job of this client has been quarantined, or hung; the slot was the last that it took along."""
         self._cells.pop((route, model), None)
         self._cells[(route, model)] = (slot, now)
         if len(self._cells) > MOST_CELLS:

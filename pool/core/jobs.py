@@ -173,6 +173,7 @@ class Batch:
     suspect: bool = False  # it has lost a worker before
     beside: bool = False  # another batch ran in its worker at the same time
     over: bool = False
+    overran: bool = False  # its worker was killed because it ran for too long
 
     @property
     def model(self) -> str:

@@ -132,7 +132,7 @@ class Machine:
         )
         self.backlog.admit(job)
         if device != event.device:
-            job.note(now, "kept to {}, where a job of this client was quarantined", device)
+            job.note(now, "kept to {}, where a job of this client was quarantined or hung", device)
         end = self._dispatch.earliest_end(job, now)
         if end > job.deadline:
             self._answers.too_late(job, end, now)

@@ -198,6 +198,9 @@ class Settlement:
             self._charge(batch, now)
             alone = len(batch.parts) == 1 and not batch.beside
             suspects = []
+            if batch.overran and len(batch.parts) == 1:
+                # Its client may have given it up long ago, and sends more of the kind.
+                self._cells.confine(batch.parts[0].job.client.route, batch.model, slot, now)
             for part in batch.parts:
                 if not part.wanted:
                     _let_go(part.job)

@@ -304,6 +304,7 @@ class Supervision:
         slot = self.slots[number]
         age = now - slot.batches[batch].started
         model = slot.batches[batch].model
+        slot.batches[batch].overran = slot.killed_for is None  # else it may have been killed in time
         self.kill(slot, f"has run batch {batch} of {model} for {age:.1f} s ([health] hung_after)", now)
 
     def _change(

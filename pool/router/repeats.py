@@ -1,6 +1,6 @@
 """The same inputs again that have just been quarantined: a caller's retry loop must not kill worker after worker.
 
-A digest of the inputs is made only for jobs as large as one that was quarantined, so nobody else pays for it.
+All of the inputs is read only for jobs whose samples are those of one that was quarantined: nobody else pays for it.
 """
 
 from __future__ import annotations
@@ -14,26 +14,27 @@ __all__ = ["REMEMBERED_S", "Repeats"]
 
 REMEMBERED_S = 60.0  # afterwards they are tried again: the device or the model may be another by then
 MOST_REMEMBERED = 256
+SAMPLE_BYTES = 1024  # from either end of each buffer
 
 
 class Repeats:
     def __init__(self) -> None:
         self._instants: OrderedDict[bytes, float] = OrderedDict()
-        self._sizes: dict[tuple[str, int], float] = {}  # of a model; until when a digest is worth while
+        self._samples: dict[bytes, float] = {}  # until when a look at all of it is worth while
 
     def quarantined(self, inputs: Inputs, now: float) -> None:
         """A job with these inputs has killed its workers."""
-        digest = _digest(inputs)
+        digest = _digest(inputs, None)
         self._instants.pop(digest, None)
         self._instants[digest] = now
-        self._sizes[_size(inputs)] = now + REMEMBERED_S
+        self._samples[_digest(inputs, SAMPLE_BYTES)] = now + REMEMBERED_S
         self._forget(now)
 
     def refusal(self, inputs: Inputs, now: float) -> str | None:
         """Why a job with these inputs is not run, if it is not."""
-        if not self._sizes or self._sizes.get(_size(inputs), 0.0) <= now:
+        if not self._samples or self._samples.get(_digest(inputs, SAMPLE_BYTES), 0.0) <= now:
             return None
-        instant = self._instants.get(_digest(inputs))
+        instant = self._instants.get(_digest(inputs, None))
         if instant is None or now - instant >= REMEMBERED_S:
             return None
         left_s = REMEMBERED_S - (now - instant)
@@ -48,17 +49,18 @@ class Repeats:
             if now - instant < REMEMBERED_S and len(self._instants) <= MOST_REMEMBERED:
                 break
             del self._instants[digest]
-        self._sizes = {size: until for size, until in self._sizes.items() if until > now}
+        self._samples = {sample: until for sample, until in self._samples.items() if until > now}
 
 
-def _size(inputs: Inputs) -> tuple[str, int]:
-    return inputs.asked[0], len(inputs.table) + sum(map(len, inputs.buffers))
-
-
-def _digest(inputs: Inputs) -> bytes:
+def _digest(inputs: Inputs, ends: int | None) -> bytes:
+    """Of all of the inputs, or of so many bytes at either end of each buffer, and of what they are inputs to."""
     digest = hashlib.blake2b(repr((inputs.asked, inputs.rows)).encode(), digest_size=16)
     digest.update(inputs.table)
     for frame in inputs.buffers:
         digest.update(len(frame).to_bytes(8, "little"))
-        digest.update(frame.buffer)
+        if ends is None or len(frame) <= 2 * ends:
+            digest.update(frame.buffer)
+        else:
+            digest.update(frame.buffer[:ends])
+            digest.update(frame.buffer[-ends:])
     return digest.digest()

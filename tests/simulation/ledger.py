@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import re
 from collections import deque
 from collections.abc import Sequence
 from weakref import WeakValueDictionary
@@ -109,7 +110,7 @@ class Ledger:
                 if known is not None and known.incarnation == event.incarnation:
                     known.gone = True
                 if seat is not None:
-                    self._lose(seat)
+                    self._lose(seat, now)
                     for lease in [lease for run in seat.runs.values() for lease in run.leases]:
                         self._release(lease)
                     seat.runs.clear()
@@ -180,8 +181,11 @@ class Ledger:
         """Whether nothing smaller can be run, which would need less memory."""
         return len(run.leases) == 1 and (run.pad_to <= 1 or not self._may_join(run.leases[0].record))
 
-    def _lose(self, seat: Seat) -> None:
+    def _lose(self, seat: Seat, now: float) -> None:
         """What it ran is lost with it: one death a job, however many pieces of it were there."""
+        hung = seat.runs.get(seat.overran) if seat.overran is not None else None
+        if hung is not None and len(hung.leases) == 1:
+            self._confined[(hung.leases[0].record.client, hung.leases[0].record.model)] = (seat.slot, now)
         lost = [lease for run in seat.runs.values() for lease in run.leases]
         for record in {id(lease.record): lease.record for lease in lost if not lease.stale}.values():
             record.alone = len(lost) == 1 and not any(run.beside for run in seat.runs.values())
@@ -213,7 +217,7 @@ class Ledger:
                 seat = self._seats.get(action.slot)
                 if action.state is SlotState.FATAL and seat is not None and not seat.gone:
                     seat.lost = True
-                    self._lose(seat)
+                    self._lose(seat, now)
                     for record in {lease.record for run in seat.runs.values() for lease in run.leases}:
                         record.stuck = True
             case do.KillWorker(slot, incarnation):
@@ -221,6 +225,8 @@ class Ledger:
                 assert seat is not None
                 assert seat not in self._killed, "it is killed once"
                 self._killed[seat] = now
+                if hung := re.match(r"has run batch (\d+) ", action.reason):
+                    seat.overran = int(hung[1])
             case do.WelcomeWorker(slot, incarnation) | do.StopWorker(slot, incarnation):
                 assert self._seat(slot, incarnation) is not None
             case do.KeepJob():

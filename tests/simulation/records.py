@@ -36,6 +36,7 @@ class Seat:
     runs: dict[int, Run] = field(default_factory=dict)
     gone: bool = False
     lost: bool = False
+    overran: int | None = None  # the batch that ran for too long
 
     @property
     def free(self) -> int:

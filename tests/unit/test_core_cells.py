@@ -56,10 +56,22 @@ def test_its_jobs_wait_while_that_slot_comes_up_and_tell_why() -> None:
     actions = driver.submit(client=EVIL)
     assert not [action for action in actions if isinstance(action, do.RunBatch)]
     (job,) = driver.machine.backlog.jobs.values()
-    assert f"kept to slot:{cell}, where a job of this client was quarantined" in "; ".join(job.told())
+    assert f"kept to slot:{cell}, where a job of this client was quarantined or hung" in "; ".join(job.told())
     driver.pass_time(1.0)
     driver.up(cell)
     assert driver.run_of(job.number).slot == cell
+
+
+def test_a_client_whose_job_hung_is_kept_to_that_slot_too() -> None:
+    driver = Driver(["m"], ["m"], ["m"], hung_after_s=60.0).serve()
+    run = one(driver.submit(client=EVIL, timeout_s=1.0), do.RunBatch)
+    driver.pass_time(61.0)  # nobody waits for it any more when it is found out
+    driver.die(run.slot, "SIGKILL")
+    driver.pass_time(1.0)
+    driver.up(run.slot)
+    driver.submit(client=EVIL)
+    driver.submit(client=EVIL)
+    assert {run.slot for run in driver.running()} == {run.slot}
 
 
 def test_after_a_minute_it_is_like_everybody_else() -> None:

@@ -49,4 +49,15 @@ def test_what_is_remembered_is_bounded_and_the_latest_stay() -> None:
     refused = [job for job in jobs if repeats.refusal(job, 101.0)]
     assert refused == jobs[-MOST_REMEMBERED:]
     repeats.quarantined(POISON, 1000.0)
-    assert len(repeats._instants) == len(repeats._sizes) == 1, "what is over is forgotten"
+    assert len(repeats._instants) == len(repeats._samples) == 1, "what is over is forgotten"
+
+
+def test_large_inputs_that_differ_in_the_middle_alone_are_told_apart() -> None:
+    large = bytes(100_000)
+    poison = dataclasses.replace(POISON, buffers=[zmq.Frame(large)])
+    repeats = Repeats()
+    repeats.quarantined(poison, 100.0)
+    other = bytearray(large)
+    other[50_000] = 1
+    assert repeats.refusal(dataclasses.replace(POISON, buffers=[zmq.Frame(bytes(other))]), 101.0) is None
+    assert repeats.refusal(dataclasses.replace(POISON, buffers=[zmq.Frame(large)]), 101.0) is not None
