@@ -93,12 +93,12 @@ def _parse(data: bytes) -> KeptJob:
         raise BadFrame(f"its tensors are those of protocol version {header.protocol}, {VERSION} here")
     if header.rows is not None and header.rows < 1:
         raise BadFrame(f"{header.rows} rows")
-    payload = []
-    while position < len(data):
+    payload: list[bytes] = []
+    while position < len(data) and len(payload) <= header.frames:
         frame, position = _piece(memoryview(data), position, 8)
         payload.append(bytes(frame))
     if header.frames != len(payload) or not payload:
-        raise BadFrame(f"{len(payload)} frames of {header.frames}")
+        raise BadFrame(f"it has not the {header.frames} frames that it names")
     return KeptJob(
         header.model,
         header.signature,

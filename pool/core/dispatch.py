@@ -125,6 +125,18 @@ class Dispatch:
         if line.device is None:
             self._enlist(line, job.priority)
 
+    def move(self, job: Job, line: Line, now: float) -> None:
+        """A job of which nothing is out waits in another line from now on."""
+        waits, key = job.waiting, job.key
+        suspects = self.suspects.take_away(job, now)
+        if waits:
+            job.line.take(job)
+        job.line, job.key = line, line.key(key.signature, key.outputs, key.form)
+        if waits:
+            self.arrive(job, now)
+        if suspects:
+            self.suspects.add(line, suspects, now)
+
     def _gather(self, job: Job, release_at: float, now: float) -> None:
         key = job.key
         job.gathering = True

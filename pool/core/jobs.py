@@ -82,6 +82,7 @@ class Job:
     round: int = 0
     gathered_s: float = 0.0
     waiting: bool = False  # in its line, for the next lane
+    confined: bool = False  # its line is that of one slot by the pool's choice, see `cells`
     gathering: bool = False  # for company, as `batch_wait` asks
     work_s: float = 0.0
     ended: float | None = None

@@ -132,6 +132,7 @@ class Machine:
         )
         self.backlog.admit(job)
         if device != event.device:
+            job.confined = True
             job.note(now, "kept to {}, where a job of this client was quarantined or hung", device)
         end = self._dispatch.earliest_end(job, now)
         if end > job.deadline:
@@ -222,7 +223,14 @@ class Machine:
     def _refuse(self, line: Line, now: float) -> None:
         failed = self._hope.lost(line)
         for job in dict.fromkeys(line.unleased()):
-            if not job.out:
+            if job.out:
+                continue
+            anywhere = line.model.line(None)
+            shares_a_retry = any(part.job is job for group in line.retries for part in group)
+            if job.confined and not job.gathering and not shares_a_retry and self._hope.has(anywhere):
+                job.confined = False
+                self._dispatch.move(job, anywhere, now)
+            else:
                 self._give_up(job, failed, now)
 
     # --- time ---------------------------------------------------------------------------------------------------

@@ -158,9 +158,12 @@ class Model:
         size.fitted = max(size.fitted, rows)
         if rows >= size.failed:  # there is more room than there was
             size.failed, size.patience_s = rows + 1, FIRST_PATIENCE_S
-        if rows < size.rows < self.policy.max_batch or now < size.changed + size.patience_s:
+        most = self.most_rows(key)
+        if rows < most < self.policy.max_batch or now < size.changed + size.patience_s:
             return
-        size.rows = min(self.policy.max_batch, size.rows + max(1, size.rows // 4))
+        # Padded as they are, sizes between two allowed ones change nothing.
+        allowed = min((allowed for allowed in self.policy.allowed_batch_sizes if allowed > most), default=0)
+        size.rows = min(self.policy.max_batch, max(allowed, size.rows + max(1, size.rows // 4)))
         size.changed = now
 
     def sizes(self) -> Iterator[tuple[str | None, int]]:

@@ -79,7 +79,7 @@ class Settlement:
             key = batch.key
             key.cost.learn(batch.padded, now - batch.started, now)
             key.line.model.remember(key)
-            key.line.model.fitted(key, batch.rows, now)
+            key.line.model.fitted(key, batch.padded, now)
 
     def _charge(self, batch: Batch, now: float) -> None:
         """Model and clients pay for the time that the batch took, whatever came of it, instead of what was guessed."""

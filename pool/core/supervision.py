@@ -120,16 +120,15 @@ class Supervision:
 
     def _beat(self, event: told.WorkerBeat, now: float) -> None:
         slot = self.current(event.slot, event.incarnation)
-        if slot is None or slot.state is SlotState.STARTING:
-            return
+        if slot is None or slot.state is not SlotState.LOADING:
+            return  # one that serves has no other phase
         budget = self._policy.phase_budget_s(event.phase)
-        if slot.state is SlotState.LOADING and budget is None:
+        if budget is None:
             return  # READY comes with it, within the budget of the last phase
         if (event.phase, event.detail) != (slot.phase, slot.detail):
             # Each model has the phase's whole budget.
             slot.phase, slot.detail, slot.phase_since = event.phase, event.detail, now
-            if slot.state is SlotState.LOADING and budget is not None:
-                self._timers.set(("slot", slot.number), now + budget)
+            self._timers.set(("slot", slot.number), now + budget)
 
     def _ready(self, event: told.WorkerReady, now: float) -> None:
         slot = self.current(event.slot, event.incarnation)
@@ -232,8 +231,10 @@ class Supervision:
         if slot is None or slot.incarnation != event.incarnation or slot.pid is None:
             return
         slot.pid = None
-        if slot.state is SlotState.FATAL and not self.stopping and not self.over:
-            # FATAL → STARTING
+        if slot.state is not SlotState.FATAL or self.stopping or self.over:
+            return
+        if isinstance(self._history[slot.number].after_death(now, served=False, held_jobs=True), Pause):
+            # FATAL → STARTING; the pause is over long since
             self._spawn(slot, now)
 
     # --- a new worker, because somebody wants one ---------------------------------------------------------------

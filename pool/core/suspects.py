@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from pool.core.isolation import Group, may_be_cut, whole_again
-from pool.core.jobs import Batch, Part
+from pool.core.jobs import Batch, Job, Part
 from pool.core.line import Line
 from pool.core.slots import Slot, SlotState
 
@@ -41,6 +41,16 @@ class Suspects:
             if line.suspects and slot.state is SlotState.READY and not slot.batches:
                 self._serve(slot, now)
         self._keep_slot(line, now)
+
+    def take_away(self, job: Job, now: float) -> list[Part]:
+        """The job's suspects, which wait here no more."""
+        line = job.line
+        parts = [part for part in line.suspects if part.job is job]
+        if parts:
+            line.suspects = deque(part for part in line.suspects if part.job is not job)
+            if not line.suspects:
+                self._forget(line, None, now)
+        return parts
 
     def run_next(self, slot: Slot, now: float) -> bool:
         """Gives an empty slot the next suspect that it can run; whether there is one."""

@@ -178,7 +178,9 @@ class TestTheChildsSide:
         class Ready:
             """A service whose program dies in the round in which it becomes ready."""
 
-            def __init__(self, _plan: object, _environ: object, on_ready: Callable[[int, int], None]) -> None:
+            def __init__(
+                self, _plan: object, _environ: object, on_ready: Callable[[int, int], None], _notifier: object
+            ) -> None:
                 self._on_ready = on_ready
 
             def run(self, _link: int) -> SimpleNamespace:

@@ -103,11 +103,11 @@ def test_a_killer_is_quarantined_and_its_neighbours_get_their_results(
 
 def test_the_inputs_of_a_quarantined_job_are_kept_and_can_be_sent_again(pool: PoolProcess, client: Client) -> None:
     folder = pool.state / "pool" / "quarantine"
-    before = set(folder.glob("*")) if folder.exists() else set()
+    before = set(folder.glob("*.job"))
     with pytest.raises(errors.Quarantined):
         client.run("rows", np.array([3.0, -1.0], np.float32), signature="kill")
-    eventually(lambda: bool(set(folder.glob("*")) - before))
-    (path,) = set(folder.glob("*")) - before
+    eventually(lambda: bool(set(folder.glob("*.job")) - before))
+    (path,) = set(folder.glob("*.job")) - before
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     kept = load(path)

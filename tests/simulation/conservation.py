@@ -37,6 +37,13 @@ class Conservation:
             elif jobs is not None and jobs.pop(record.serial, None) is not None and not jobs:
                 del table[record.line]
 
+    def forget(self, record: Record) -> None:
+        """It waits in another line from now on."""
+        for table in (self._suspects, self._waiting):
+            jobs = table.get(record.line)
+            if jobs is not None and jobs.pop(record.serial, None) is not None and not jobs:
+                del table[record.line]
+
     def check(self, ready: Sequence[Seat], may_join: Callable[[Record], bool], now: float) -> None:
         if not self._waiting and not self._suspects:
             return

@@ -267,6 +267,10 @@ class Ledger:
         batchable = records[0].rows is not None and self._batchable(run.model, run.signature, run.outputs)
         leases = []
         for part, record in zip(run.parts, records, strict=True):
+            if record.confined and record.device not in self._plans[run.slot].names:
+                assert self._states[int(str(record.device).removeprefix("slot:"))] is not SlotState.READY
+                self._conservation.forget(record)
+                record.device, record.confined = None, False
             self._check_place(record, run, now)
             whole = part.stop - part.start == (record.rows or 0)
             assert whole or batchable, f"a piece of {record}, which cannot be cut"
@@ -354,7 +358,7 @@ class Ledger:
             if self._states[slot] in DOWN:
                 del self._confined[(record.client, record.model)]
             else:
-                record.device = f"slot:{slot}"
+                record.device, record.confined = f"slot:{slot}", True
 
     def _hopeless(self, record: Record) -> bool:
         return all(

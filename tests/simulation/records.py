@@ -96,6 +96,7 @@ class Record:
     lost_alone: list[tuple[int, int]] = field(default_factory=list)  # those of them that ran there alone
     alone: bool = False  # at its last death
     died_in: int = -1  # the slot of its last death
+    confined: bool = False  # `device` is the slot to which the core keeps its client
     stuck: bool = False  # its worker cannot be seen to be gone
     started: bool = False
     ended: bool = False

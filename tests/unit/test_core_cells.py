@@ -1,8 +1,10 @@
 """A client whose job was quarantined is kept to the slot where that happened, so that the others' slots live."""
 
+import pytest
 from simulation.driver import Driver, one
 
 from pool.core import actions as do
+from pool.core import events as told
 from pool.core.cells import CONFINED_S, MOST_CELLS, Cells
 from pool.core.slots import Slot, SlotState
 from pool.wire.faults import Fault
@@ -89,6 +91,26 @@ def test_a_slot_that_is_given_up_is_nobody_s_cell() -> None:
     assert driver.state(cell) is SlotState.FATAL
     run = one(driver.submit(client=EVIL), do.RunBatch)
     assert run.slot != cell
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_when_that_slot_is_gone_for_good_what_waits_for_it_goes_elsewhere(stop: bool) -> None:
+    driver = Driver(["m"], ["m"], ["m"], max_attempts=2, restart_intensity=0).serve()
+    cell = quarantine(driver)
+    for _ in range(4):
+        driver.submit(client=EVIL)
+    before = driver.answers().keys()
+    if stop:
+        driver.feed(told.StopAsked("SIGTERM came"))
+        driver.die(cell)
+    else:
+        driver.give_up(cell, "exit status 72 WRONG_DEVICES")
+        assert driver.state(cell) is SlotState.FATAL
+    while driver.running():
+        driver.done(driver.running()[0])
+    ended = driver.answers().keys() - before
+    assert len(ended) == 4
+    assert all(driver.result(job) for job in ended)
 
 
 def test_what_it_asks_of_a_device_itself_is_done() -> None:

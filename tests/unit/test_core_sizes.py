@@ -7,8 +7,9 @@ from pool.core.models import FIRST_PATIENCE_S, LONGEST_PATIENCE_S, Model
 from pool.core.policy import ModelPolicy
 
 
-def key_of(max_batch: int) -> Key:
-    return Model("m", ModelPolicy(max_batch=max_batch)).lines[None].key(None, None, b"form")
+def key_of(max_batch: int, *allowed: int) -> Key:
+    policy = ModelPolicy(max_batch=max_batch, allowed_batch_sizes=allowed)
+    return Model("m", policy).lines[None].key(None, None, b"form")
 
 
 def run(key: Key, room: int, seconds: float, now: float) -> tuple[int, float]:
@@ -61,3 +62,12 @@ def test_where_less_fits_than_once_did_it_goes_down_by_halves_again() -> None:
     assert failures <= 4
     assert key.line.model.most_rows(key) <= 3
     assert run(key, room=3, seconds=5.0, now=now)[0] == 0
+
+
+@pytest.mark.parametrize("allowed", [(1, 2, 4, 8, 16, 32, 64), (1, 8, 64), (64,)])
+def test_with_allowed_sizes_the_next_one_is_tried(allowed: tuple[int, ...]) -> None:
+    key = key_of(64, *allowed)
+    _, now = run(key, room=63, seconds=1.0, now=0.0)
+    assert key.line.model.most_rows(key) < 64
+    run(key, room=64, seconds=30 * FIRST_PATIENCE_S, now=now)
+    assert key.line.model.most_rows(key) == 64
