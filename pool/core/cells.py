@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from pool.core.slots import Slot, SlotState
+from pool.core.slots import Slot
 
 __all__ = ["CONFINED_S", "Cells"]
 
@@ -35,7 +35,7 @@ class Cells:
             return None
         slot, since = cell
         name = f"slot:{slot.number}"
-        if now >= since + CONFINED_S or slot.state in (SlotState.FATAL, SlotState.STOPPED) or name not in slot.names:
+        if now >= since + CONFINED_S or not slot.lasts or name not in slot.names:
             del self._cells[(route, model)]
             return None
         return name

@@ -196,9 +196,10 @@ class Dispatch:
         if slot.state is SlotState.READY:
             if slot.number not in self._joined:
                 self._join(slot, now)
-        elif slot.number in self._joined:
+            return
+        if slot.number in self._joined:
             self._bank[slot.number].lanes -= self._joined.pop(slot.number)
-            self.suspects.slot_went(slot, now)
+        self.suspects.slot_went(slot, now)
 
     def _join(self, slot: Slot, now: float) -> None:
         self._joined[slot.number] = slot.lanes

@@ -15,7 +15,7 @@ __all__ = ["Hope"]
 
 
 class Hope:
-    """Looks at slots only while some of them are out of service for good, or all are to be."""
+    """Looks at slots only while some of them are out of service for good."""
 
     def __init__(self, supervision: Supervision, dispatch: Dispatch, models: dict[str, Model]) -> None:
         self._supervision = supervision
@@ -23,22 +23,23 @@ class Hope:
         self._models = models
 
     def has(self, line: Line) -> bool:
-        if not self._supervision.stopping and not self._supervision.fatal:
+        if not self._supervision.fatal:
             return True
-        return any(self._supervision.hopeful(slot) for slot in self._dispatch.holders(line))
+        return any(slot.lasts for slot in self._dispatch.holders(line))
 
     def lost(self, line: Line) -> JobFailed:
         """What the jobs of a line without hope are told."""
-        if self._supervision.stopping:
-            return JobFailed(Fault.POOL_STOPPING, "the pool is stopping")
         holders = self._dispatch.holders(line)
         why = "; ".join(f"slot {slot.number} is {slot.state.name}: {slot.reason}" for slot in holders)
         on = "" if line.device is None else f" on device {line.device!r}"
-        return JobFailed(Fault.WORKER_LOST, f"no worker is left for model {line.model.name!r}{on}: {why}")
+        text = f"no worker is left for model {line.model.name!r}{on}: {why}"
+        if self._supervision.stopping:
+            return JobFailed(Fault.POOL_STOPPING, f"the pool is stopping, and {text}")
+        return JobFailed(Fault.WORKER_LOST, text)
 
     def lost_lines(self) -> Iterator[Line]:
         """The lines that no slot will serve any more, though jobs may wait there."""
-        if not self._supervision.stopping and not self._supervision.fatal:
+        if not self._supervision.fatal:
             return
         for model in self._models.values():
             if model.jobs:

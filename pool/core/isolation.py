@@ -45,7 +45,7 @@ def whole_again(part: Part) -> Part:
     if job.waiting:
         job.line.take(job)
     job.cut = job.rows
-    return Part(job, 0, job.rows, job.round, part.losses)
+    return Part(job, 0, job.rows, job.round, part.losses, part.died_in)
 
 
 def halved(parts: Sequence[Part]) -> list[Group]:
@@ -61,8 +61,8 @@ def halved(parts: Sequence[Part]) -> list[Group]:
             first.append(part)
         elif room > 0 and not second:
             middle = part.start + room
-            first.append(Part(part.job, part.start, middle, part.round, part.losses))
-            second.append(Part(part.job, middle, part.stop, part.round, part.losses))
+            first.append(Part(part.job, part.start, middle, part.round, part.losses, part.died_in))
+            second.append(Part(part.job, middle, part.stop, part.round, part.losses, part.died_in))
         else:
             second.append(part)
     return [tuple(first), tuple(second)]

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pool.core.blame import Loss
     from pool.core.keys import Client, Key
     from pool.core.line import Line
     from pool.wire.timeline import Timeline
@@ -139,6 +140,8 @@ class Part:
     stop: int
     round: int
     losses: int = 0  # workers that died with these rows and perhaps by them
+    died_in: tuple[int, ...] = ()  # the slots in which they did
+    loss: Loss | None = None  # the last of these deaths, see `blame`
     charged_s: float = 0.0  # device time that its client was charged when it was cut
     rows: int = field(init=False)
 

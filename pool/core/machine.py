@@ -48,7 +48,7 @@ class Machine:
         self.history = History()
         self.backlog = Backlog({model: None for plan in plans for model in plan.models}, policy.models)
         self._actions: list[do.Action] = []
-        self.supervision = Supervision(policy, plans, rng, self.timers, self._actions)
+        self.supervision = Supervision(policy, plans, rng, self.timers, self._actions, self._wanted)
         self._answers = Answers(self.backlog, self.timers, self.history, self._actions)
         slots, models = self.supervision.slots, self.backlog.models
         self._dispatch = Dispatch(policy, slots, models, self.timers, self._answers, self._actions)
@@ -265,7 +265,7 @@ class Machine:
         if self.supervision.stopping:
             self._abandon(now, f"the pool was told to stop at once ({event.reason})")
             return
-        self.supervision.stop(event.reason, now)
+        self.supervision.stop(event.reason)
         self.backlog.emptied = True  # some models are from the start
         self.timers.set(("drain",), now + self.policy.drain_timeout_s)
         self._slots_changed(now)
@@ -286,10 +286,14 @@ class Machine:
         """
         self.backlog.emptied = False
         idle = {name for name, model in self.backlog.models.items() if not model.jobs}
-        for slot in self.supervision.alive():
-            if idle.issuperset(slot.models):
+        for slot in self.supervision.slots:
+            if slot.state not in (SlotState.STOPPED, SlotState.FATAL) and idle.issuperset(slot.models):
                 self.supervision.retire(slot, self.supervision.stop_reason, now)
         self._slots_changed(now)
+
+    def _wanted(self, slot: Slot) -> bool:
+        """Whether jobs of its models are unanswered."""
+        return any(self.backlog.models[name].jobs for name in slot.models)
 
     def _end_if_down(self) -> None:
         """Says when all is over."""

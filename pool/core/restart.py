@@ -27,8 +27,9 @@ class RestartHistory:
     """The deaths of one slot's workers.
 
     The trying ends after more than `restart_intensity` deaths in a row that came before READY, however long each load
-    took, or as many within `restart_period_s` of workers that held no job. A death that a job may have caused neither
-    ends the trying nor makes the pause longer: a client that repeats a poisonous job must not take the slot from all.
+    took, or as many within `restart_period_s` of workers that held no job, or as many in a row of workers that finished
+    nothing and whose jobs were well elsewhere. Any other death that a job may have caused neither ends the trying nor
+    makes the pause longer: a client that repeats a poisonous job must not take the slot from all.
     """
 
     def __init__(self, policy: Policy, rng: random.Random) -> None:
@@ -37,8 +38,8 @@ class RestartHistory:
         self._unprovoked: deque[float] = deque()
         self._before_ready = 0
 
-    def after_death(self, now: float, *, served: bool, held_jobs: bool) -> Pause | GivenUp:
-        """`served`: the worker had been READY; `held_jobs`: it was running something."""
+    def after_death(self, now: float, *, served: bool, held_jobs: bool, in_vain: int = 0) -> Pause | GivenUp:
+        """`served`: the worker had been READY; `held_jobs`: it was running something; `in_vain`: as in `Slot`."""
         policy = self._policy
         if not held_jobs:
             self._unprovoked.append(now)
@@ -50,7 +51,11 @@ class RestartHistory:
             return GivenUp(f"{deaths} deaths within {period:g} s ([restart] intensity)")
         if self._before_ready > policy.restart_intensity:
             return GivenUp(f"{self._before_ready} deaths in a row before READY ([restart] intensity)")
-        doublings = max(len(self._unprovoked), self._before_ready, 1) - 1 if not (served and held_jobs) else 0
+        if in_vain > policy.restart_intensity:
+            fine = "finished nothing, and what they ran was well in other slots"
+            return GivenUp(f"{in_vain} workers in a row {fine} ([restart] intensity)")
+        counted = [in_vain] if served and held_jobs else [in_vain, len(self._unprovoked), self._before_ready]
+        doublings = max(*counted, 1) - 1
         # A float has no room for the doublings of a patient intensity.
         pause = min(policy.backoff_max_s, policy.backoff_first_s * 2.0 ** min(doublings, 64))
         # Jitter, so that workers killed by one cause do not all load their models in the same second.

@@ -14,10 +14,12 @@ from collections.abc import Sequence
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.answers import Answers, with_story
+from pool.core.blame import Loss, acquit, charge
 from pool.core.cells import Cells
 from pool.core.dispatch import Dispatch
 from pool.core.isolation import Group, bisected, halved, singly, whole_again
 from pool.core.jobs import Batch, Job, JobState, Part
+from pool.core.line import Line
 from pool.core.policy import Policy
 from pool.core.slots import Slot
 from pool.wire.faults import Fault
@@ -42,7 +44,9 @@ class Settlement:
 
     def done(self, slot: Slot, batch: Batch, event: told.BatchDone, now: float) -> None:
         """One outcome a part. The batch has ended already, and its slot is served afterwards."""
+        first = not slot.proven
         slot.jobs_done += len(batch.parts)
+        slot.in_vain = 0
         self._learn(batch, event, now)
         spoiled: list[Part] = []
         fault, text = Fault.MODEL_FAILED, ""
@@ -55,11 +59,13 @@ class Settlement:
             job.out -= 1
             match outcome:
                 case told.Succeeded(payload):
+                    acquit(part)
                     self._succeeded(slot, batch, part, payload, event, now)
                 case told.Failed(Fault.OUT_OF_MEMORY, text) if self._may_fit(batch, part):
                     spoiled.append(part)
                     fault = Fault.OUT_OF_MEMORY
                 case told.Failed(own_fault, own_text):
+                    acquit(part)
                     self._answers.fail(job, own_fault, own_text, now)
                 case told.Spoiled(own_fault, own_text) if len(batch.parts) == 1:
                     self._answers.fail(job, own_fault, own_text, now)  # there is nobody else to blame
@@ -71,6 +77,8 @@ class Settlement:
             self._take_apart(batch, spoiled, fault, text, now)
         if unjoined:
             self._run_whole(batch, unjoined, text, now)
+        if first:
+            self._dispatch.suspects.slot_came(now)
 
     def _learn(self, batch: Batch, event: told.BatchDone, now: float) -> None:
         """What it cost, unless it failed: a failure says nothing about what a result takes."""
@@ -193,12 +201,13 @@ class Settlement:
         Deaths that may be another's fault never use up the last attempt, so no neighbour can end a job.
         """
         most = self._policy.max_attempts
+        loss = Loss.of(slot)
         counted: set[Job] = set()  # two pieces of a job may be lost in one death
         for batch in batches:
             self._charge(batch, now)
             alone = len(batch.parts) == 1 and not batch.beside
             suspects = []
-            if batch.overran and len(batch.parts) == 1:
+            if batch.overran and len(batch.parts) == 1 and (slot.proven or not self._elsewhere(slot, batch.key.line)):
                 # Its client may have given it up long ago, and sends more of the kind.
                 self._cells.confine(batch.parts[0].job.client.route, batch.model, slot, now)
             for part in batch.parts:
@@ -210,7 +219,8 @@ class Settlement:
                 if part.job not in counted:
                     counted.add(part.job)
                     part.job.losses += 1
-                if alone or part.losses < max(1, most - 1):
+                charge(part, loss)
+                if part.losses < max(1, most - 1) or (alone and self._is_guilty(slot, part)):
                     part.losses += 1
                 if self._may_run_again(slot, part, death, alone, gone, now):
                     suspects.append(part)
@@ -238,6 +248,16 @@ class Settlement:
             return True
         self._answers.fail(job, fault, with_story(text, job), now)
         return False
+
+    def _is_guilty(self, slot: Slot, part: Part) -> bool:
+        """Whether the job is to blame for its deaths, the last of them alone in this slot, and not the slot."""
+        if self._policy.max_attempts == 1 or len(set(part.died_in)) > 1:
+            return True
+        return slot.proven or not self._elsewhere(slot, part.job.line)
+
+    def _elsewhere(self, slot: Slot, line: Line) -> bool:
+        """Whether another slot may still run the line's jobs."""
+        return any(other is not slot and other.lasts for other in self._dispatch.holders(line))
 
     def _keep(self, job: Job) -> None:
         story = "\n".join(job.told())

@@ -52,7 +52,8 @@ class Slot:
     """A permanent seat. `(number, incarnation)` names its worker for ever; `idle_lanes` is the worker's credit.
 
     `device` is its device's name, `names` are those by which a job may be pinned to it. `kept_for` is the line that has
-    a suspect to run here, alone: until what runs is done the slot takes nothing else. `turn` changes with each change
+    a suspect to run here, alone: until what runs is done the slot takes nothing else. `in_vain` counts the workers in a
+    row that died before they finished anything, while what they ran was well elsewhere. `turn` changes with each change
     of what the slot could take.
     """
 
@@ -75,6 +76,8 @@ class Slot:
     last_used: int = 0
     started: int = 0  # batches
     jobs_done: int = 0
+    jobs_done_before: int = 0  # by former workers
+    in_vain: int = 0
     killed_for: str | None = None
     kept_for: "Line | None" = None
     runs_suspect: bool = False
@@ -92,6 +95,16 @@ class Slot:
         """When all that it runs is likely to have ended; 0.0 if it runs nothing."""
         return max((batch.expected_end for batch in self.batches.values()), default=0.0)
 
+    @property
+    def lasts(self) -> bool:
+        """Whether what waits for it may still be run by it."""
+        return self.state not in (SlotState.FATAL, SlotState.STOPPED)
+
+    @property
+    def proven(self) -> bool:
+        """Whether its worker has finished anything yet."""
+        return self.jobs_done > self.jobs_done_before
+
     def become(self, state: SlotState, now: float, reason: str = "") -> None:
         if state not in SLOT_STEPS[self.state]:
             raise IllegalStep(f"slot {self.number}: {self.state.name} → {state.name}")
@@ -105,4 +118,5 @@ class Slot:
         self.lanes, self.idle_lanes = 0, []
         self.batches, self.loaded = {}, {}
         self.killed_for = None
+        self.jobs_done_before = self.jobs_done
         self.kept_for, self.runs_suspect = None, False

@@ -1,7 +1,7 @@
 """The slots: which worker sits where, how long it may take, what follows when it dies."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from pool.core import actions as do
 from pool.core import events as told
@@ -27,7 +27,9 @@ class Supervision:
         rng: random.Random,
         timers: Timers,
         actions: list[do.Action],
+        wanted: Callable[[Slot], bool],
     ) -> None:
+        """`wanted`: whether jobs wait, or run, that the slot could run."""
         self.slots = [Slot(number, plan.models, plan.device, plan.names) for number, plan in enumerate(plans)]
         self.actions = actions
         self.changed: list[Slot] = []
@@ -43,6 +45,7 @@ class Supervision:
         self._rng = rng
         self._policy = policy
         self._timers = timers
+        self._wanted = wanted
         self._history = [RestartHistory(policy, rng) for _ in plans]
         self._announced = False
 
@@ -87,12 +90,6 @@ class Supervision:
         if self.stopping:
             return all(slot.state in (SlotState.STOPPED, SlotState.FATAL) for slot in self.slots)
         return self.fatal == sum(bool(slot.models) for slot in self.slots)
-
-    def hopeful(self, slot: Slot) -> bool:
-        """Whether a job that waits for this slot may still be run by it."""
-        if self.stopping:
-            return slot.state is SlotState.READY
-        return slot.state not in (SlotState.FATAL, SlotState.STOPPED)
 
     def verdict(self) -> do.PoolStopped:
         fatal = [slot for slot in self.slots if slot.state is SlotState.FATAL]
@@ -170,20 +167,18 @@ class Supervision:
         self._timers.set(("slot", slot.number), now + self._policy.kill_timeout_s)
         self.actions.append(do.KillWorker(slot.number, slot.incarnation, reason))
 
-    def stop(self, reason: str, now: float) -> None:
-        """The pool takes no new work; workers that are not up yet will not be needed."""
+    def stop(self, reason: str) -> None:
+        """The pool takes no new work. While jobs wait that a slot could run, its workers come and go as before."""
         self.stopping, self.stop_reason = True, reason
-        self.restarting.clear()
-        for slot in self.slots:
-            if slot.state is SlotState.BACKOFF:
-                self._timers.clear(("slot", slot.number))
-                self._change(slot, SlotState.STOPPED, now, reason)
-            elif slot.state in (SlotState.STARTING, SlotState.LOADING):
-                self._tell_to_stop(slot, reason, now)
 
     def retire(self, slot: Slot, reason: str, now: float) -> None:
-        """READY → DRAINING; DRAINING → STOPPING once the slot holds nothing that anybody waits for."""
-        if slot.state is SlotState.READY:
+        """READY → DRAINING; DRAINING → STOPPING once it holds nothing that anybody waits for; others stop at once."""
+        if slot.state is SlotState.BACKOFF:
+            self._timers.clear(("slot", slot.number))
+            self._change(slot, SlotState.STOPPED, now, reason)
+        elif slot.state in (SlotState.STARTING, SlotState.LOADING):
+            self._tell_to_stop(slot, reason, now)
+        elif slot.state is SlotState.READY:
             self._change(slot, SlotState.DRAINING, now, reason)
         if slot.state is not SlotState.DRAINING or any(batch.wanted for batch in slot.batches.values()):
             return
@@ -203,8 +198,9 @@ class Supervision:
         slot.pid = None
         slot.batches, slot.idle_lanes = {}, []
         self._timers.clear(("slot", slot.number))
-        if self.stopping:
+        if self.stopping and not self._wanted(slot):
             # STARTING, LOADING, READY, DRAINING, STOPPING → STOPPED
+            self.restarting.discard(slot)
             self._change(slot, SlotState.STOPPED, now, reason)
         elif slot in self.restarting:
             # DRAINING, STOPPING → BACKOFF, without a pause
@@ -216,7 +212,7 @@ class Supervision:
         else:
             # Once it serves, its status may be anybody's: a job's native code exits as it likes.
             served = slot.phase is Phase.SERVING
-            match self._history[slot.number].after_death(now, served=served, held_jobs=held_jobs):
+            match self._history[slot.number].after_death(now, served=served, held_jobs=held_jobs, in_vain=slot.in_vain):
                 case GivenUp(why):
                     self._fatal(slot, now, f"{why}, the last: {reason}", death.last_output)
                 case Pause(seconds):
@@ -254,6 +250,7 @@ class Supervision:
 
     def _restart(self, slot: Slot, now: float) -> None:
         self._history[slot.number] = RestartHistory(self._policy, self._rng)  # what was before counts no more
+        slot.in_vain = 0
         match slot.state:
             case SlotState.FATAL | SlotState.BACKOFF:
                 # → STARTING

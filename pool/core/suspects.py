@@ -1,7 +1,8 @@
 """Parts whose worker died are run again, each in a worker that runs nothing else: its next death is nobody else's.
 
-A slot that is empty takes one at once. Where none is, one slot a line is kept: it takes no other work until what it
-runs is done, or until another one was empty sooner.
+None is tried a third time in one slot whose worker has finished nothing yet: the slot may be what is broken. A slot
+that is empty takes one at once. Where none is, one slot a line is kept: it takes no other work until what it runs is
+done, or until another one was empty sooner.
 """
 
 from __future__ import annotations
@@ -37,9 +38,7 @@ class Suspects:
     def add(self, line: Line, parts: Sequence[Part], now: float) -> None:
         line.suspects.extend(parts)
         self._lines[line] = None
-        for slot in self._holders(line):
-            if line.suspects and slot.state is SlotState.READY and not slot.batches:
-                self._serve(slot, now)
+        self._serve_empty(line, now)
         self._keep_slot(line, now)
 
     def take_away(self, job: Job, now: float) -> list[Part]:
@@ -48,8 +47,7 @@ class Suspects:
         parts = [part for part in line.suspects if part.job is job]
         if parts:
             line.suspects = deque(part for part in line.suspects if part.job is not job)
-            if not line.suspects:
-                self._forget(line, None, now)
+            self._look_again(line, now)
         return parts
 
     def run_next(self, slot: Slot, now: float) -> bool:
@@ -57,63 +55,96 @@ class Suspects:
         for line in list(self._lines):
             if line.model.name not in slot.models or not (line.device is None or line.device in slot.names):
                 continue
-            while line.suspects:
-                part = line.suspects.popleft()
-                if part.wanted and part.job.deadline > now:
-                    if not may_be_cut((part,)):
-                        part = whole_again(part)
-                    # The next empty slot takes one of another line.
-                    del self._lines[line]
-                    self._lines[line] = None
-                    slot.runs_suspect = True
-                    self._lease(slot, (part,), now).suspect = True
-                    break
-            if not line.suspects:
-                self._forget(line, slot, now)
-            if slot.runs_suspect:
+            part = self._next(line, slot, now)
+            if part is not None:
+                # The next empty slot takes one of another line.
+                del self._lines[line]
+                self._lines[line] = None
+                slot.runs_suspect = True
+                self._lease(slot, (part if may_be_cut((part,)) else whole_again(part),), now).suspect = True
+            self._look_again(line, now)
+            if part is not None:
                 return True
         return False
 
     def slot_came(self, now: float) -> None:
-        """A slot is READY that was not: it may be kept."""
+        """A slot is READY that was not, or has proven that it works: it may be kept."""
         for line in list(self._lines):
-            self._keep_slot(line, now)
+            self._look_again(line, now)
 
     def slot_went(self, slot: Slot, now: float) -> None:
-        """A slot is not READY any more: another one is kept instead."""
+        """A slot is not READY: another one is kept instead, and what waited for it may have to run where it died."""
         line, slot.kept_for = slot.kept_for, None
         if line is not None:
             del self._kept[line]
-            self._keep_slot(line, now)
+        for line in list(self._lines):
+            self._serve_empty(line, now)
+        for line in list(self._lines):
+            self._look_again(line, now)
 
     def forget_unwanted(self, now: float) -> None:
         """Suspects that nobody waits for any more keep no slot."""
         for line in list(self._lines):
             if not all(part.wanted for part in line.suspects):
                 line.suspects = deque(part for part in line.suspects if part.wanted)
-                if not line.suspects:
-                    self._forget(line, None, now)
+                self._look_again(line, now)
+
+    # --- which slot -----------------------------------------------------------------------------------------------
+
+    def _suits(self, part: Part, line: Line, slot: Slot) -> bool:
+        """Whether the part may run here: where it has died twice only if this slot works, or no other will."""
+        died_in = part.died_in
+        return (
+            died_in.count(slot.number) < 2
+            or slot.proven
+            or not any(other.lasts and other.number not in died_in for other in self._holders(line))
+        )
+
+    def _next(self, line: Line, slot: Slot, now: float) -> Part | None:
+        """The first suspect of the line that may run in the slot; those that are late are dropped on the way."""
+        for _ in range(len(line.suspects)):
+            part = line.suspects.popleft()
+            if part.wanted and part.job.deadline > now:
+                if self._suits(part, line, slot):
+                    return part
+                line.suspects.append(part)
+        return None
+
+    def _serve_empty(self, line: Line, now: float) -> None:
+        for slot in self._holders(line):
+            if line.suspects and slot.state is SlotState.READY and not slot.batches:
+                self._serve(slot, now)
+
+    def _look_again(self, line: Line, now: float) -> None:
+        """The line's suspects are other ones, or the slots that they may run in."""
+        if not line.suspects:
+            self._lines.pop(line, None)
+        kept = self._kept.get(line)
+        if kept is not None and not any(self._suits(part, line, kept) for part in line.suspects):
+            # What waits cannot run there, so the slot takes work again.
+            del self._kept[line]
+            kept.kept_for = None
+            kept.turn += 1
+            for other in list(self._lines):
+                self._keep_slot(other, now)
+            self._serve(kept, now)
+        self._keep_slot(line, now)
 
     def _keep_slot(self, line: Line, now: float) -> None:
         if not line.suspects or line in self._kept:
             return
-        slots = [slot for slot in self._holders(line) if slot.state is SlotState.READY and slot.kept_for is None]
+        free = [slot for slot in self._holders(line) if slot.state is SlotState.READY and slot.kept_for is None]
+        if not free:
+            return
+        alike = {part.died_in: part for part in line.suspects}
+        slots = [slot for slot in free if any(self._suits(part, line, slot) for part in alike.values())]
         if slots:
-            slot = min(slots, key=lambda slot: (slot.free_at, slot.last_used))
+            died_in = line.suspects[0].died_in
+            slot = min(slots, key=lambda slot: (slot.number in died_in, slot.free_at, slot.last_used))
             slot.kept_for = line
             slot.turn += 1
             self._kept[line] = slot
             if not slot.batches:
-                self._serve(slot, now)
-
-    def _forget(self, line: Line, but: Slot | None, now: float) -> None:
-        """No suspect of the line waits any more: the slot that is kept for them takes work again."""
-        del self._lines[line]
-        slot = self._kept.pop(line, None)
-        if slot is not None:
-            slot.kept_for = None
-            slot.turn += 1
-            if slot is not but:
                 self._serve(slot, now)
 
     def validate(self, slots: Sequence[Slot], lines: Sequence[Line]) -> None:
@@ -125,8 +156,9 @@ class Suspects:
             if slot.kept_for is not None:
                 assert slot.state is SlotState.READY
                 assert slot.batches, f"slot {slot.number} is kept for a suspect and does not run it"
-            if slot.state is SlotState.READY and not slot.batches:
-                waiting = [line for line in self._lines if slot in self._holders(line) and line.suspects]
-                assert not waiting, f"slot {slot.number} is empty, and suspects of {waiting} wait"
         for line in lines:
             assert (line in self._lines) == bool(line.suspects)
+            for slot in self._holders(line) if line.suspects else ():
+                if slot.state is SlotState.READY and any(self._suits(part, line, slot) for part in line.suspects):
+                    assert slot.batches, f"slot {slot.number} is empty, and suspects of {line} wait"
+                    assert line in self._kept or slot.kept_for, f"slot {slot.number} is not kept for those of {line}"

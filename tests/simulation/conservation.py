@@ -44,7 +44,13 @@ class Conservation:
             if jobs is not None and jobs.pop(record.serial, None) is not None and not jobs:
                 del table[record.line]
 
-    def check(self, ready: Sequence[Seat], may_join: Callable[[Record], bool], now: float) -> None:
+    def check(
+        self,
+        ready: Sequence[Seat],
+        may_join: Callable[[Record], bool],
+        suits: Callable[[Record, Seat], bool],
+        now: float,
+    ) -> None:
         if not self._waiting and not self._suspects:
             return
         free = [seat for seat in ready if seat.free > 0]
@@ -56,7 +62,7 @@ class Conservation:
         assert len(kept) == len(idlers), f"slots idle while work of a line waits: {idlers}"
         assert len(kept) <= len(self._suspects), f"more slots are kept idle than are needed: {kept}, {self._suspects}"
         for line in self._suspects:
-            self._check_suspects(line, ready)
+            self._check_suspects(line, ready, suits)
 
     def _any_ripe(self, model: str, jobs: dict[int, Record], may_join: Callable[[Record], bool], now: float) -> bool:
         """Whether a job waits that waits for no company."""
@@ -76,10 +82,11 @@ class Conservation:
         plan = self._plans[seat.slot]
         return model in plan.models and (device is None or device in plan.names)
 
-    def _check_suspects(self, line: Line, ready: Sequence[Seat]) -> None:
+    def _check_suspects(self, line: Line, ready: Sequence[Seat], suits: Callable[[Record, Seat], bool]) -> None:
         """The jobs of a line that have lost a worker are run one after another, as soon as a slot runs nothing else."""
         holders = [seat for seat in ready if self._holds(seat, line)]
         if any(run.suspect and run.leases[0].record.line == line for seat in holders for run in seat.runs.values()):
             return
-        idle = [seat for seat in holders if not seat.runs]
+        waiting = self._suspects[line].values()
+        idle = [seat for seat in holders if not seat.runs and any(suits(record, seat) for record in waiting)]
         assert not idle, f"slots run nothing, while suspects of {line} wait: {idle}"

@@ -69,7 +69,7 @@ class Ledger:
         self._events += 1
         if self._events % self._conserve_every == 0:
             ready = [seat for seat in self._seats.values() if self._states.get(seat.slot) is SlotState.READY]
-            self._conservation.check(ready, self._may_join, now)
+            self._conservation.check(ready, self._may_join, self._suits, now)
 
     def retained(self) -> list[int]:
         """Ended jobs whose payload somebody still holds."""
@@ -96,6 +96,7 @@ class Ledger:
                 run = None if seat is None else seat.runs.get(event.batch)
                 if seat is not None and run is not None and len(run.leases) == len(event.outcomes):
                     del seat.runs[event.batch]
+                    seat.proven = True
                     for lease, outcome in zip(run.leases, event.outcomes, strict=True):
                         self._settle(run, lease, outcome)
             case told.BatchUnsent():
@@ -184,18 +185,43 @@ class Ledger:
     def _lose(self, seat: Seat, now: float) -> None:
         """What it ran is lost with it: one death a job, however many pieces of it were there."""
         hung = seat.runs.get(seat.overran) if seat.overran is not None else None
-        if hung is not None and len(hung.leases) == 1:
+        if hung is not None and len(hung.leases) == 1 and self._is_sound(seat, hung.leases[0].record):
             self._confined[(hung.leases[0].record.client, hung.leases[0].record.model)] = (seat.slot, now)
         lost = [lease for run in seat.runs.values() for lease in run.leases]
         for record in {id(lease.record): lease.record for lease in lost if not lease.stale}.values():
             record.alone = len(lost) == 1 and not any(run.beside for run in seat.runs.values())
             record.deaths += 1
             record.died_in = seat.slot
+            record.no_alibi = self._is_sound(seat, record)
             rows = [(lease.start, lease.stop) for lease in lost if lease.record is record and not lease.stale]
             record.lost += rows
+            record.lost_in += [(start, stop, seat.slot) for start, stop in rows]
             if record.alone:
-                record.lost_alone += rows
+                # One that may be the slot's fault does not use up the last attempt.
+                slots = {slot for start, stop, slot in record.lost_in if record.overlaps(start, stop, rows)}
+                first = record.deaths == 1
+                if first or record.no_alibi or len(slots) > 1 or self._policy.max_attempts == 1:
+                    record.lost_alone += rows
             self._conservation.note(record)
+
+    def _is_sound(self, seat: Seat, record: Record) -> bool:
+        """Whether a death there is the job's fault, as far as one can see: the slot works, or is the only one."""
+        return seat.proven or not any(
+            self._states[slot] not in DOWN for slot in self._holders(record) if slot != seat.slot
+        )
+
+    def _suits(self, record: Record, seat: Seat) -> bool:
+        """Whether what was lost of the job may be tried there, as `_check_other_slot` has it."""
+        died_in = [slot for *_, slot in record.lost_in]
+        others = [slot for slot in self._holders(record) if slot not in died_in and slot != seat.slot]
+        return died_in.count(seat.slot) < 2 or seat.proven or all(self._states[slot] in DOWN for slot in others)
+
+    def _holders(self, record: Record) -> list[int]:
+        return [
+            slot
+            for slot, plan in enumerate(self._plans)
+            if record.model in plan.models and (record.device is None or record.device in plan.names)
+        ]
 
     # --- actions --------------------------------------------------------------------------------------------------
 
@@ -278,6 +304,7 @@ class Ledger:
                 record.start_over()
             self.reruns += record.started
             assert record.times_lost(part.start, part.stop, alone=True) < self._policy.max_attempts
+            self._check_other_slot(record, part, run.slot)
             leases.append(record.lease(part.start, part.stop))
             self._conservation.note(record)
         self._check_size(run, leases, batchable)
@@ -298,6 +325,13 @@ class Ledger:
         assert now < record.deadline, "it is over before it begins"
         assert not (record.started and self._infos[run.model].stateful), "a stateful job may have started"
         assert not record.stuck, "its former worker may still write"
+
+    def _check_other_slot(self, record: Record, part: do.PartToRun, slot: int) -> None:
+        """What has died twice in a slot is tried in another one, while there is one, or where the slot works."""
+        died_in = record.slots_lost(part.start, part.stop)
+        if died_in.count(slot) > 1 and not record.restarted and not self._seats[slot].proven:
+            others = [other for other in self._holders(record) if other not in died_in]
+            assert all(self._states[other] in DOWN for other in others), f"{record} died in {died_in}, not in {others}"
 
     def _check_size(self, run: do.RunBatch, leases: list[Lease], batchable: bool) -> None:
         assert len({lease.record.form for lease in leases}) == 1, "they cannot be joined"
@@ -338,6 +372,8 @@ class Ledger:
             case Fault.QUARANTINED:
                 assert record.used_up >= self._policy.max_attempts, record
                 assert record.alone, "it is not proven to be guilty"
+                slots = {slot for *_, slot in record.lost_in}
+                assert self._policy.max_attempts == 1 or record.no_alibi or len(slots) > 1, "the slot may be guilty"
                 self._confined[(record.client, record.model)] = (record.died_in, now)
                 self._kept.remove(record.serial)
             case Fault.WORKER_LOST:
@@ -361,11 +397,7 @@ class Ledger:
                 record.device, record.confined = f"slot:{slot}", True
 
     def _hopeless(self, record: Record) -> bool:
-        return all(
-            self._states[slot] in DOWN
-            for slot, plan in enumerate(self._plans)
-            if record.model in plan.models and (record.device is None or record.device in plan.names)
-        )
+        return all(self._states[slot] in DOWN for slot in self._holders(record))
 
     def _end(self, stopped: do.PoolStopped, now: float) -> None:
         assert self.stopped is None, "the pool ends once"

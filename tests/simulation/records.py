@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pool.core import actions as do
@@ -36,6 +37,7 @@ class Seat:
     runs: dict[int, Run] = field(default_factory=dict)
     gone: bool = False
     lost: bool = False
+    proven: bool = False  # it has finished a batch
     overran: int | None = None  # the batch that ran for too long
 
     @property
@@ -96,6 +98,9 @@ class Record:
     lost_alone: list[tuple[int, int]] = field(default_factory=list)  # those of them that ran there alone
     alone: bool = False  # at its last death
     died_in: int = -1  # the slot of its last death
+    lost_in: list[tuple[int, int, int]] = field(default_factory=list)  # the rows that were lost, and in which slot
+    no_alibi: bool = False  # the worker of its last death had finished something, or there is no other slot
+    restarted: bool = False
     confined: bool = False  # `device` is the slot to which the core keeps its client
     stuck: bool = False  # its worker cannot be seen to be gone
     started: bool = False
@@ -109,6 +114,14 @@ class Record:
         return max(
             sum(lost_start <= row < max(lost_stop, lost_start + 1) for lost_start, lost_stop in lost) for row in rows
         )
+
+    def slots_lost(self, start: int, stop: int) -> list[int]:
+        """Where just these rows were when their workers died."""
+        return [slot for lost_start, lost_stop, slot in self.lost_in if (lost_start, lost_stop) == (start, stop)]
+
+    def overlaps(self, start: int, stop: int, rows: Sequence[tuple[int, int]]) -> bool:
+        """Whether any of these rows is among others."""
+        return self.rows is None or any(start < other_stop and other_start < stop for other_start, other_stop in rows)
 
     @property
     def used_up(self) -> int:
@@ -181,6 +194,7 @@ class Record:
         for lease in self.leases:
             lease.stale = True
         self.done.clear()
+        self.restarted = True
 
     def lease(self, start: int, stop: int) -> Lease:
         """Rows go out: never such as are out or answered already."""

@@ -1,10 +1,8 @@
 """A client whose job was quarantined is kept to the slot where that happened, so that the others' slots live."""
 
-import pytest
 from simulation.driver import Driver, one
 
 from pool.core import actions as do
-from pool.core import events as told
 from pool.core.cells import CONFINED_S, MOST_CELLS, Cells
 from pool.core.slots import Slot, SlotState
 from pool.wire.faults import Fault
@@ -66,6 +64,9 @@ def test_its_jobs_wait_while_that_slot_comes_up_and_tell_why() -> None:
 
 def test_a_client_whose_job_hung_is_kept_to_that_slot_too() -> None:
     driver = Driver(["m"], ["m"], ["m"], hung_after_s=60.0).serve()
+    driver.done(one(driver.submit(client=EVIL), do.RunBatch))
+    driver.done(one(driver.submit(client=EVIL), do.RunBatch))
+    driver.done(one(driver.submit(client=EVIL), do.RunBatch))
     run = one(driver.submit(client=EVIL, timeout_s=1.0), do.RunBatch)
     driver.pass_time(61.0)  # nobody waits for it any more when it is found out
     driver.die(run.slot, "SIGKILL")
@@ -74,6 +75,18 @@ def test_a_client_whose_job_hung_is_kept_to_that_slot_too() -> None:
     driver.submit(client=EVIL)
     driver.submit(client=EVIL)
     assert {run.slot for run in driver.running()} == {run.slot}
+
+
+def test_where_nothing_has_run_yet_the_slot_may_be_what_hangs() -> None:
+    driver = Driver(["m"], ["m"], hung_after_s=60.0).serve()
+    run = one(driver.submit(timeout_s=1.0), do.RunBatch)
+    driver.pass_time(61.0)
+    driver.die(run.slot, "SIGKILL")
+    driver.pass_time(1.0)
+    driver.up(run.slot)
+    driver.submit()
+    driver.submit()
+    assert {run.slot for run in driver.running()} == {0, 1}
 
 
 def test_after_a_minute_it_is_like_everybody_else() -> None:
@@ -93,19 +106,14 @@ def test_a_slot_that_is_given_up_is_nobody_s_cell() -> None:
     assert run.slot != cell
 
 
-@pytest.mark.parametrize("stop", [False, True])
-def test_when_that_slot_is_gone_for_good_what_waits_for_it_goes_elsewhere(stop: bool) -> None:
+def test_when_that_slot_is_gone_for_good_what_waits_for_it_goes_elsewhere() -> None:
     driver = Driver(["m"], ["m"], ["m"], max_attempts=2, restart_intensity=0).serve()
     cell = quarantine(driver)
     for _ in range(4):
         driver.submit(client=EVIL)
     before = driver.answers().keys()
-    if stop:
-        driver.feed(told.StopAsked("SIGTERM came"))
-        driver.die(cell)
-    else:
-        driver.give_up(cell, "exit status 72 WRONG_DEVICES")
-        assert driver.state(cell) is SlotState.FATAL
+    driver.give_up(cell, "exit status 72 WRONG_DEVICES")
+    assert driver.state(cell) is SlotState.FATAL
     while driver.running():
         driver.done(driver.running()[0])
     ended = driver.answers().keys() - before

@@ -86,13 +86,12 @@ def test_to_ask_a_second_time_is_to_stop_at_once() -> None:
     assert len(every(driver.log, do.PoolStopped)) == 1
 
 
-def test_a_job_whose_worker_dies_during_the_drain_runs_again_where_that_is_possible() -> None:
+def test_a_job_whose_worker_dies_during_the_drain_runs_again_elsewhere() -> None:
     driver = Driver(["m"], ["m"]).serve()
     for _ in range(3):
         driver.submit()
     driver.feed(STOP)
     driver.die(driver.run_of(1).slot)
-    assert driver.state(driver.run_of(1).slot) is SlotState.STOPPED, "no other is started"
     again = one(driver.done(driver.run_of(2)), do.RunBatch)
     assert payloads(again) == ("payload 1",)
     driver.done(again)
@@ -100,28 +99,97 @@ def test_a_job_whose_worker_dies_during_the_drain_runs_again_where_that_is_possi
     assert all(isinstance(driver.answers()[number], do.JobDone) for number in (1, 2, 3))
 
 
-def test_and_is_answered_at_once_where_not() -> None:
-    driver = Driver(["m"]).serve()
-    driver.submit()
+def test_or_in_a_worker_that_is_started_for_it() -> None:
+    """One job that kills its worker does not end the drain for all that wait behind it."""
+    driver = Driver(["m"], max_attempts=2).serve()
+    for _ in range(3):
+        driver.submit()
+    driver.feed(STOP)
+    for _ in range(2):
+        driver.die(0)
+        assert driver.state(0) is SlotState.BACKOFF
+        driver.pass_time(1.0)
+        driver.up(0)
+    assert driver.fault(1) is Fault.QUARANTINED
+    for number in (2, 3):
+        driver.done(driver.run_of(number))
+        assert driver.result(number)
+    assert driver.state(0) is SlotState.STOPPING
+    assert not one(driver.die(0), do.PoolStopped).failed
+
+
+def test_a_slot_that_is_to_come_back_when_its_last_job_ends_stops_at_once() -> None:
+    driver = Driver(["m"], max_attempts=1).serve()
     driver.submit()
     driver.feed(STOP)
     actions = driver.die(0)
-    assert driver.fault(1) is driver.fault(2) is Fault.POOL_STOPPING
+    assert driver.fault(1) is Fault.QUARANTINED
+    assert driver.state(0) is SlotState.STOPPED
     assert not one(actions, do.PoolStopped).failed
+    assert driver.machine.next_deadline() is None
+
+
+def test_a_worker_that_dies_again_and_again_ends_the_drain_for_its_jobs() -> None:
+    driver = Driver(["m"], restart_intensity=1).serve()
+    driver.submit()
+    driver.submit()
+    driver.feed(STOP)
+    driver.die(0)
+    driver.give_up(0, "exit status 71 CANNOT_LOAD")
+    assert driver.fault(1) is driver.fault(2) is Fault.POOL_STOPPING
+    assert "slot 0 is FATAL: exit status 71 CANNOT_LOAD" in driver.failed(2).text
+    assert len(every(driver.log, do.PoolStopped)) == 1
+
+
+def test_what_waits_for_a_slot_that_is_being_restarted_is_done_too() -> None:
+    driver = Driver(["m"]).serve()
+    driver.submit()
+    driver.submit()
+    driver.feed(told.RestartAsked(0))
+    driver.feed(STOP)
+    assert one(driver.done(driver.run_of(1)), do.StopWorker).slot == 0
+    driver.die(0, "exit status 0")
+    driver.up(0)
+    driver.done(driver.run_of(2))
+    assert driver.result(2)
+    assert not one(driver.die(0, "exit status 0"), do.PoolStopped).failed
 
 
 @pytest.mark.parametrize("state", [SlotState.STARTING, SlotState.LOADING, SlotState.BACKOFF])
-def test_a_worker_that_is_not_up_yet_is_not_waited_for_and_its_jobs_are_answered(state: SlotState) -> None:
-    driver = Driver(["m"])
+@pytest.mark.parametrize("in_time", [True, False])
+def test_a_worker_that_is_not_up_yet_is_waited_for_if_it_has_jobs(state: SlotState, in_time: bool) -> None:
+    driver = Driver(["m"], ["other"], drain_timeout_s=30.0)
     driver.start()
+    driver.up(1)
     if state is SlotState.LOADING:
         driver.hello(0)
     elif state is SlotState.BACKOFF:
         driver.die(0)
     driver.submit()
     assert driver.state(0) is state
+    assert stops(driver.feed(STOP)) == [1], "it has none"
+    driver.die(1)
+    if in_time:
+        driver.pass_time(1.0)
+        driver.up(0)
+        driver.done(driver.run_of(1))
+        assert driver.result(1)
+    else:
+        driver.pass_time(30.0)
+        assert driver.fault(1) is Fault.POOL_STOPPING
+    driver.die(0)
+    assert len(every(driver.log, do.PoolStopped)) == 1
+
+
+@pytest.mark.parametrize("state", [SlotState.STARTING, SlotState.LOADING, SlotState.BACKOFF])
+def test_a_worker_that_is_not_up_yet_is_not_waited_for_without_jobs(state: SlotState) -> None:
+    driver = Driver(["m"])
+    driver.start()
+    if state is SlotState.LOADING:
+        driver.hello(0)
+    elif state is SlotState.BACKOFF:
+        driver.die(0)
     actions = driver.feed(STOP)
-    assert driver.fault(1) is Fault.POOL_STOPPING
     if state is SlotState.BACKOFF:
         assert isinstance(actions[-1], do.PoolStopped)
     else:
@@ -165,14 +233,17 @@ def test_a_worker_that_hangs_during_the_drain_is_waited_for_no_longer_than_its_j
     assert len(every(actions, do.KillWorker)) == 1
 
 
-def test_a_worker_that_was_being_killed_when_the_stop_came_is_not_started_again() -> None:
+def test_a_worker_that_was_being_killed_when_the_stop_came_is_followed_by_one_for_what_it_ran() -> None:
     driver = Driver(["m"], hung_after_s=5.0).serve()
     driver.submit(timeout_s=100.0)
     driver.pass_time(5.0)
     assert every(driver.feed(STOP), do.StopWorker) == []
-    actions = driver.die(0)
-    assert driver.fault(1) is Fault.POOL_STOPPING
-    assert isinstance(actions[-1], do.PoolStopped)
+    driver.die(0)
+    driver.pass_time(1.0)
+    driver.up(0)
+    driver.done(driver.run_of(1))
+    assert driver.result(1)
+    assert not one(driver.die(0), do.PoolStopped).failed
 
 
 def test_a_slot_that_was_fatal_before_does_not_make_the_end_a_failure() -> None:
@@ -190,7 +261,7 @@ def test_a_stop_before_readiness_never_says_ready() -> None:
     driver.submit(timeout_s=1000.0)
     driver.feed(STOP)
     driver.pass_time(100.0)
-    assert (driver.state(0), driver.state(1)) == (SlotState.READY, SlotState.FATAL)
+    assert (driver.state(0), driver.state(1)) == (SlotState.READY, SlotState.STARTING)
     assert every(driver.log, do.PoolReady) == []
 
 
