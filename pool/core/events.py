@@ -168,6 +168,7 @@ class BatchDone:
 
     slot: int
     incarnation: int
+    lane: int
     batch: int
     outcomes: tuple[Outcome, ...]
     run_s: float = 0.0

@@ -176,6 +176,9 @@ class Machine:
             why = f"answered {len(event.outcomes)} parts of {len(batch.parts)} in batch {batch.number}"
             self.supervision.kill(slot, why, now)
             return
+        if event.lane != batch.lane:
+            self.supervision.kill(slot, f"answered batch {batch.number} of lane {batch.lane} in lane {event.lane}", now)
+            return
         self._dispatch.ended(batch)
         self._settlement.done(slot, batch, event, now)
         self._dispatch.serve(slot, now)

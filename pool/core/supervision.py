@@ -132,9 +132,11 @@ class Supervision:
         if slot is None or slot.state is not SlotState.LOADING:
             return
         slot.loaded = {model.name: model for model in event.models}
-        missing = set(slot.models) - slot.loaded.keys()
-        if missing or not 1 <= event.lanes <= MOST_LANES:
-            self.kill(slot, f"said READY with {event.lanes} lanes and without {sorted(missing)}", now)
+        if missing := sorted(set(slot.models) - slot.loaded.keys()):
+            self.kill(slot, f"said READY without its models {', '.join(missing)}", now)
+            return
+        if not 1 <= event.lanes <= MOST_LANES:
+            self.kill(slot, f"said READY with {event.lanes} lanes; between 1 and {MOST_LANES} are possible", now)
             return
         # LOADING → READY
         self._timers.clear(("slot", slot.number))

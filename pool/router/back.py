@@ -6,6 +6,7 @@ a former incarnation says, is dropped and counted. A worker that says what canno
 
 import hmac
 import logging
+import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -103,18 +104,20 @@ class Back:
         peer = self._peers.get(route)
         if peer is None:
             raise BadFrame(f"{type(message).__name__} before HELLO")
-        slot, incarnation, _ = peer
+        slot, incarnation, lane = peer
         match message:
             case wire.Beat(phase, detail, running):
                 return WorkerBeat(slot, incarnation, phase, detail, running)
             case wire.Ready(lanes, models):
                 return WorkerReady(slot, incarnation, lanes, models)
-            case wire.Done(batch, frames, failures, run_s, fetch_s):
+            case wire.Done(batch, frames, failures, run_s, fetch_s) if lane is not None:
                 outcomes = tuple(_outcomes(message.outcomes, envelope.payload))
                 if frames.count(0) != len(failures):
                     raise BadFrame(f"{len(failures)} failures for {frames.count(0)} parts that failed")
-                return BatchDone(slot, incarnation, batch, outcomes, run_s=run_s, fetch_s=fetch_s)
-        raise BadFrame(f"{type(message).__name__} is not a worker's message")
+                if not (0.0 <= run_s < math.inf and 0.0 <= fetch_s < math.inf):
+                    raise BadFrame(f"a run of {run_s} s and {fetch_s} s more")
+                return BatchDone(slot, incarnation, lane, batch, outcomes, run_s=run_s, fetch_s=fetch_s)
+        raise BadFrame(f"{type(message).__name__} is not a message that this peer may send")
 
     def _hello(self, route: bytes, hello: wire.Hello) -> Event | None:
         secret = self._secrets.get((hello.slot, hello.incarnation))

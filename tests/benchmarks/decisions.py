@@ -75,7 +75,7 @@ class SteadyState:
         batch = self._running.popleft()
         self._now += self._step_s
         outcomes = (DONE,) * len(batch.parts)
-        event = told.BatchDone(batch.slot, batch.incarnation, batch.batch, outcomes, BATCH_S, 0.0)
+        event = told.BatchDone(batch.slot, batch.incarnation, batch.lane, batch.batch, outcomes, BATCH_S, 0.0)
         self._see(self._machine.handle(event, self._now))
         if replace:
             for _ in batch.parts:

@@ -50,6 +50,10 @@ if "workers" in sys.orig_argv and os.environ.get("LIE"):
                 message = Done(message.batch, (0,) * len(message.frames), (), 0.0, 0.0)
             elif lie == "twice":
                 self._connection.send(message, payload)
+            elif lie == "no time":
+                message = Done(message.batch, message.frames, message.failures, float("nan"), 0.0)
+            elif lie == "negative time":
+                message = Done(message.batch, message.frames, message.failures, 0.1, -1.0)
             elif lie == "another batch":
                 self._connection.send(Done(message.batch + 1000, message.frames, (), 0.0, 0.0), payload)
             self._connection.send(message, payload)
@@ -108,7 +112,16 @@ def test_a_stream_with_poison_in_it_does_not_stop_the_others(pool: PoolProcess) 
 
 
 @pytest.mark.parametrize(
-    "lie", ["too few frames", "too many frames", "failures without parts", "twice", "another batch"]
+    "lie",
+    [
+        "too few frames",
+        "too many frames",
+        "failures without parts",
+        "twice",
+        "another batch",
+        "no time",
+        "negative time",
+    ],
 )
 def test_an_answer_that_cannot_be_understood_costs_nobody_a_timeout(tmp_path: Path, lie: str) -> None:
     (tmp_path / "sitecustomize.py").write_text(LIAR)

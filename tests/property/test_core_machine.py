@@ -295,7 +295,7 @@ class Outside(RuleBasedStateMachine):
                 told.WorkerHello(slot, incarnation),
                 told.WorkerBeat(slot, incarnation, Phase.LOADING, "", ()),
                 told.WorkerReady(slot, incarnation, 2, (INFOS["pure"],)),
-                told.BatchDone(slot, incarnation, batch, (told.Succeeded(-1),)),
+                told.BatchDone(slot, incarnation, 0, batch, (told.Succeeded(-1),)),
                 told.BatchUnsent(slot, incarnation, batch),
                 told.WorkerExited(slot, incarnation, SIGSEGV),
             )[which]
@@ -305,7 +305,7 @@ class Outside(RuleBasedStateMachine):
     def answers_a_batch_that_it_does_not_have(self, pick: int, batch: int) -> None:
         worker = self.worker(pick)
         if worker is not None and batch not in worker.running:
-            self.body.feed(told.BatchDone(worker.slot, worker.incarnation, batch, (told.Succeeded(-1),)))
+            self.body.feed(told.BatchDone(worker.slot, worker.incarnation, 0, batch, (told.Succeeded(-1),)))
 
     # --- time -----------------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ HOPELESS = told.Death("exit status 4", restartable=False)
 class Running:
     """A batch in a lane. The parts are (serial, start, stop); of the payloads only what they do is kept."""
 
+    lane: int
     model: str
     parts: tuple[tuple[int, int, int], ...]
     pad_to: int
@@ -131,7 +132,7 @@ class Body:
         running = worker.running.pop(batch)
         if outcomes is None:
             outcomes = tuple(told.Succeeded(part) for part in running.parts)
-        self.feed(told.BatchDone(worker.slot, worker.incarnation, batch, outcomes, *times_s))
+        self.feed(told.BatchDone(worker.slot, worker.incarnation, running.lane, batch, outcomes, *times_s))
 
     def cannot_reach(self, worker: Worker, batch: int) -> None:
         del worker.running[batch]
@@ -151,6 +152,7 @@ class Body:
                 worker = self.workers[(action.slot, action.incarnation)]
                 payloads = [part.payload for part in action.parts if isinstance(part.payload, Payload)]
                 worker.running[action.batch] = Running(
+                    action.lane,
                     action.model,
                     tuple(
                         (payload.serial, part.start, part.stop)

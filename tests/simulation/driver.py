@@ -121,7 +121,7 @@ class Driver:
     def done(self, run: do.RunBatch, *outcomes: told.Outcome) -> list[do.Action]:
         """The batch comes back, each part with the answer to its own payload unless told otherwise."""
         answers = outcomes or tuple(told.Succeeded(("answer to", payload)) for payload in payloads(run))
-        return self.feed(told.BatchDone(run.slot, run.incarnation, run.batch, answers))
+        return self.feed(told.BatchDone(run.slot, run.incarnation, run.lane, run.batch, answers))
 
     def spoil(self, run: do.RunBatch, fault: Fault, text: str = "of the run") -> list[do.Action]:
         """The run fails, as a worker tells it: a lone part by its own fault, of several nobody knows whose."""

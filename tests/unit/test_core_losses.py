@@ -156,12 +156,24 @@ def test_an_exit_that_is_told_twice_counts_once() -> None:
     assert driver.state(0) is SlotState.BACKOFF
 
 
+def test_a_worker_that_answers_for_another_of_its_lanes_is_killed_and_its_jobs_saved() -> None:
+    driver = Driver(["m"], ["m"]).serve(lanes=2)
+    for _ in range(4):
+        driver.submit()
+    run = driver.run_of(1)
+    lie = told.BatchDone(run.slot, run.incarnation, 1 - run.lane, run.batch, (told.Succeeded("?"),))
+    actions = driver.feed(lie)
+    assert f"answered batch 1 of lane {run.lane} in lane {1 - run.lane}" in one(actions, do.KillWorker).reason
+    assert every(actions, do.AnswerJob) == []
+
+
 @pytest.mark.parametrize("parts", [0, 2])
 def test_a_worker_that_answers_a_wrong_number_of_parts_is_killed_and_its_job_saved(parts: int) -> None:
     driver = Driver(["m"], ["m"]).serve()
     driver.submit()
     run = driver.run_of(1)
-    actions = driver.feed(told.BatchDone(run.slot, run.incarnation, run.batch, (told.Succeeded("?"),) * parts))
+    outcomes = (told.Succeeded("?"),) * parts
+    actions = driver.feed(told.BatchDone(run.slot, run.incarnation, run.lane, run.batch, outcomes))
     assert f"answered {parts} parts of 1 in batch 1" in one(actions, do.KillWorker).reason
     assert every(actions, do.AnswerJob) == []
     again = one(driver.die(run.slot), do.RunBatch)

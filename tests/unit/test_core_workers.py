@@ -113,7 +113,7 @@ def test_nobody_may_speak_for_a_worker_that_does_not_sit_there(slot: int, incarn
         told.WorkerHello(slot, incarnation),
         told.WorkerBeat(slot, incarnation, Phase.LOADING, "", ()),
         told.WorkerReady(slot, incarnation, 1, (model_info("m"),)),
-        told.BatchDone(slot, incarnation, 1, ()),
+        told.BatchDone(slot, incarnation, 0, 1, ()),
         told.WorkerExited(slot, incarnation, told.Death("SIGKILL", restartable=True)),
     ):
         assert driver.feed(event) == []

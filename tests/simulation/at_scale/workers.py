@@ -182,7 +182,7 @@ class Workers:
         return tuple([told.Succeeded((part.payload, part.start, part.stop)) for part in parts])
 
     def _finish(self, worker: Worker, action: do.RunBatch, outcomes: tuple[told.Outcome, ...], seconds: float) -> None:
-        done = told.BatchDone(worker.slot, worker.incarnation, action.batch, outcomes, seconds, 0.0)
+        done = told.BatchDone(worker.slot, worker.incarnation, action.lane, action.batch, outcomes, seconds, 0.0)
         if worker.dead:
             if self._happens(self._weather.late_answers):
                 self.mishaps["late answer"] += 1
