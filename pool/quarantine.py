@@ -5,22 +5,21 @@
     │ "TFWPJOB" · format version │ u32 · header │ u64 · packed `Table`│ u64 · buffer, one for each tensor│
     └────────────────────────────┴──────────────┴─────────────────────┴──────────────────────────────────┘
 
-The pool's loop never waits for the disk: a thread of its own writes each file. All of them together are bounded in
-number and bytes; the oldest go first. A file is data, whoever wrote it: reading one runs nothing.
+All of them together are bounded in number and bytes; the oldest go first. A file is data, whoever wrote it: reading one
+runs nothing.
 """
 
-import contextlib
 import logging
 import os
 import stat
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from pool.errors import InvalidInput
+from pool.kept_files import Buffer, KeptFiles
 from pool.wire.codec import BadFrame, pack, unpack
 from pool.wire.frames import VERSION
 
@@ -30,11 +29,7 @@ log = logging.getLogger("pool.quarantine")
 
 MAGIC = b"TFWPJOB\x01"
 SUFFIX = ".job"
-UNFINISHED = ".part"
-STALE_S = 3600.0  # an unfinished file of this age is a killed pool's
 MODEL_CHARS = 80  # of a file's name
-
-Buffer = bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +136,7 @@ class Quarantine:
         self.folder = None if state is None else state / "quarantine"
         self._keep = keep
         self._max_bytes = max_bytes
-        self._writing = threading.Lock()  # one file at a time, so that the bounds hold
-        self._threads: list[threading.Thread] = []
+        self._files = None if self.folder is None else KeptFiles(self.folder, SUFFIX, keep, max_bytes)
 
     def keep(self, job: KeptJob, payload: Sequence[Buffer]) -> None:
         """Writes the job with this payload in place of its own, which is not copied and must not change any more."""
@@ -152,7 +146,7 @@ class Quarantine:
         now = datetime.now(UTC)
         data = _packed(job, now.isoformat(timespec="seconds"), payload)
         size_bytes = sum(map(len, data))
-        if self.folder is None:
+        if self._files is None:
             log.warning("%s are not kept: there is no state folder; set [pool] state", whose)
         elif size_bytes > self._max_bytes:
             bound = self._max_bytes
@@ -161,47 +155,20 @@ class Quarantine:
             )
         else:
             stamp = f"{now:%Y%m%d-%H%M%S}.{now.microsecond // 1000:03}"
-            path = self.folder / f"{stamp}-{job.model[:MODEL_CHARS]}-{job.number}{SUFFIX}"
-            thread = threading.Thread(target=self._write, args=(path, data, whose), name="quarantine", daemon=True)
-            self._threads = [*(other for other in self._threads if other.is_alive()), thread]
-            thread.start()
+            name = f"{stamp}-{job.model[:MODEL_CHARS]}-{job.number}"
+            self._files.write(name, data, partial(_tell, whose))
 
     def close(self, timeout_s: float) -> None:
         """Waits so long at most for what is being written."""
-        ends = time.monotonic() + timeout_s
-        for thread in self._threads:
-            thread.join(max(0.0, ends - time.monotonic()))
+        if self._files is not None:
+            self._files.close(timeout_s)
 
-    def _write(self, path: Path, data: Sequence[Buffer], whose: str) -> None:
-        try:
-            with self._writing:
-                _prepare(path.parent)
-                self._make_room(path.parent, sum(map(len, data)))
-                _write(path, data)
-        except OSError as error:
-            log.warning("%s are not kept: %s: %s", whose, path.parent, error.strerror or error)
-            return
+
+def _tell(whose: str, path: Path, failure: str | None) -> None:
+    if failure is None:
         log.warning("%s are kept: try it again with `pool submit --replay %s`", whose, path)
-
-    def _make_room(self, folder: Path, size_bytes: int) -> None:
-        """Removes the oldest files, and what a killed pool has left."""
-        kept: list[tuple[float, str, int]] = []
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                with contextlib.suppress(FileNotFoundError):  # another pool of the same user has removed it
-                    about = entry.stat(follow_symlinks=False)
-                    if stat.S_ISDIR(about.st_mode):
-                        continue
-                    if entry.name.endswith(SUFFIX):
-                        kept.append((about.st_mtime, entry.name, about.st_size))
-                    elif entry.name.endswith(UNFINISHED) and time.time() - about.st_mtime > STALE_S:
-                        os.unlink(entry.path)
-        kept.sort(reverse=True)
-        left = sum(size for *_, size in kept)
-        while kept and (len(kept) >= self._keep or left + size_bytes > self._max_bytes):
-            _, name, size = kept.pop()
-            left -= size
-            (folder / name).unlink(missing_ok=True)
+    else:
+        log.warning("%s are not kept: %s", whose, failure)
 
 
 def _packed(job: KeptJob, kept_at: str, payload: Sequence[Buffer]) -> list[Buffer]:
@@ -222,33 +189,3 @@ def _packed(job: KeptJob, kept_at: str, payload: Sequence[Buffer]) -> list[Buffe
     for frame in payload:
         data += (len(frame).to_bytes(8, "little"), frame)
     return data
-
-
-def _prepare(folder: Path) -> None:
-    """Makes the folder, this user's alone; raises OSError for one that another user has prepared."""
-    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder.mkdir(mode=0o700, exist_ok=True)
-    about = folder.stat(follow_symlinks=False)
-    if not stat.S_ISDIR(about.st_mode):
-        raise OSError("not a folder (a link is refused too)")
-    if about.st_uid != os.geteuid():
-        raise OSError(f"belongs to uid {about.st_uid}, not to uid {os.geteuid()}")
-    if about.st_mode & 0o077:
-        folder.chmod(0o700)
-
-
-def _write(path: Path, data: Sequence[Buffer]) -> None:
-    """The whole file under its name, or none."""
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}{UNFINISHED}")
-    # Made anew: what stands there would have its own mode, or be a link.
-    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with open(descriptor, "wb") as file:
-            for piece in data:
-                file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.rename(path)
-    except OSError:
-        unfinished.unlink(missing_ok=True)
-        raise

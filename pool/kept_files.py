@@ -1,0 +1,118 @@
+"""A folder of files of one kind that outlive the pool: private, bounded in number and bytes, the oldest go first.
+
+The pool's loop never waits for the disk: threads write the files, one at a time. A file is there whole or not at all.
+"""
+
+import contextlib
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+__all__ = ["Buffer", "KeptFiles"]
+
+UNFINISHED = ".part"
+STALE_S = 3600.0  # an unfinished file of this age is a killed pool's
+MOST_WAITING = 16  # for a disk that does not answer; each holds its file's bytes
+
+Buffer = bytes | memoryview
+
+
+class KeptFiles:
+    """Used from one thread; nothing here blocks it but `close`, and nothing raises."""
+
+    def __init__(self, folder: Path, suffix: str, keep: int, max_bytes: int) -> None:
+        """At most `keep` files of `max_bytes` together have the suffix; others in the folder are let be."""
+        self.folder = folder
+        self._suffix = suffix
+        self._keep = keep
+        self._max_bytes = max_bytes
+        self._writing = threading.Lock()  # one file at a time, so that the bounds hold
+        self._threads: list[threading.Thread] = []
+
+    def write(self, name: str, data: Sequence[Buffer], done: Callable[[Path, str | None], None]) -> None:
+        """Writes the data, which must not change any more, to a file of this name and the suffix.
+
+        `done` is told the path, and why it was not written if it was not; in whatever thread.
+        """
+        path = self.folder / f"{name}{self._suffix}"
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        if len(self._threads) >= MOST_WAITING:
+            done(path, f"the disk has not taken the {len(self._threads)} before it yet")
+            return
+        thread = threading.Thread(target=self._write, args=(path, data, done), name=self.folder.name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            done(path, str(error))
+            return
+        self._threads.append(thread)
+
+    def close(self, timeout_s: float) -> None:
+        """Waits so long at most for what is being written."""
+        ends = time.monotonic() + timeout_s
+        for thread in self._threads:
+            thread.join(max(0.0, ends - time.monotonic()))
+
+    def _write(self, path: Path, data: Sequence[Buffer], done: Callable[[Path, str | None], None]) -> None:
+        try:
+            with self._writing:
+                _prepare(path.parent)
+                self._make_room(path.parent, sum(map(len, data)))
+                _write(path, data)
+        except OSError as error:
+            done(path, f"{path.parent}: {error.strerror or error}")
+            return
+        done(path, None)
+
+    def _make_room(self, folder: Path, size_bytes: int) -> None:
+        """Removes the oldest files, and what a killed pool has left."""
+        kept: list[tuple[float, str, int]] = []
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):  # another pool of the same user has removed it
+                    about = entry.stat(follow_symlinks=False)
+                    if stat.S_ISDIR(about.st_mode):
+                        continue
+                    if entry.name.endswith(self._suffix):
+                        kept.append((about.st_mtime, entry.name, about.st_size))
+                    elif entry.name.endswith(UNFINISHED) and time.time() - about.st_mtime > STALE_S:
+                        os.unlink(entry.path)
+        kept.sort(reverse=True)
+        left = sum(size for *_, size in kept)
+        while kept and (len(kept) >= self._keep or left + size_bytes > self._max_bytes):
+            _, name, size = kept.pop()
+            left -= size
+            (folder / name).unlink(missing_ok=True)
+
+
+def _prepare(folder: Path) -> None:
+    """Makes the folder, this user's alone; raises OSError for one that another user has prepared."""
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    about = folder.stat(follow_symlinks=False)
+    if not stat.S_ISDIR(about.st_mode):
+        raise OSError("not a folder (a link is refused too)")
+    if about.st_uid != os.geteuid():
+        raise OSError(f"belongs to uid {about.st_uid}, not to uid {os.geteuid()}")
+    if about.st_mode & 0o077:
+        folder.chmod(0o700)
+
+
+def _write(path: Path, data: Sequence[Buffer]) -> None:
+    """The whole file under its name, or none."""
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}{UNFINISHED}")
+    # Made anew: what stands there would have its own mode, or be a link.
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            for piece in data:
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.rename(path)
+    except OSError:
+        unfinished.unlink(missing_ok=True)
+        raise
