@@ -37,6 +37,7 @@ def worker_launch(
     device: Device,
     endpoint: str,
     link_fd: int,
+    stacks_fd: int | None = None,
     parent_pid: int,
     cpu_share: int,
     environ: Mapping[str, str],
@@ -47,7 +48,8 @@ def worker_launch(
     The environment is a copy of `environ` in which CUDA shows exactly the GPUs of `device`, by uuid, and none
     for the CPU. A CPU worker has a budget of `cpu_share` threads, unless the user's own environment sets one;
     a GPU worker, which mostly waits for its device, has none. `link_fd` is its end of the socketpair,
-    which the caller passes on with `pass_fds`. The worker compares `--visible-devices` with what it finds.
+    `stacks_fd` the file for its stacks, if there is one: the caller passes both on with `pass_fds`. The worker
+    compares `--visible-devices` with what it finds.
     """
     visible = ",".join(device.uuids)
     env = {
@@ -72,6 +74,7 @@ def worker_launch(
         *("--link-fd", str(link_fd)),
         *("--parent", str(parent_pid)),
         *("--visible-devices", visible),
+        *(() if stacks_fd is None else ("--stacks-fd", str(stacks_fd))),
     )
     return Launch(argv, env)
 

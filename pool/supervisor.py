@@ -5,7 +5,6 @@ end of file tells the worker that the pool is gone, and the pool that the worker
 """
 
 import contextlib
-import logging
 import os
 import secrets
 import signal
@@ -13,25 +12,19 @@ import socket
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pool.core.actions import SpawnWorker
 from pool.core.events import Death, Event, WorkerExited, WorkerSpawned
 from pool.devices import Device
 from pool.launch import worker_launch
-from pool.noise import is_noise
+from pool.output import Output
+from pool.stacks import LOOK_S, Stacks, Trace
 from pool.wire.exits import Exit
 
 __all__ = ["Supervisor", "death_of"]
 
-log = logging.getLogger("pool.worker")
-
-TAIL_LINES = 30
-LINE_BYTES = 4096
-LINES_A_SECOND = 100  # of each worker, in the log
-CHUNK_BYTES = 65536
 REAP_RETRY_S = 0.05
 
 
@@ -41,14 +34,20 @@ class Process:
     incarnation: int
     popen: "subprocess.Popen[bytes]"
     link: socket.socket
-    output: int
+    output: Output
+    output_fd: int
     pidfd: int | None
-    tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
-    rest: bytes = b""
-    second: int = 0
-    budget: int = LINES_A_SECOND
-    dropped: int = 0
+    stacks: Stacks | None
+    spawned: float
     ending: bool = False
+    killed: bool = False
+
+    def trace(self) -> Trace:
+        """As it is now."""
+        pid, status, up_s = self.popen.pid, self.popen.returncode, time.monotonic() - self.spawned
+        if self.stacks is None:
+            return Trace(pid, status, up_s, "", (), "no stacks can be taken on this machine")
+        return Trace(pid, status, up_s, self.stacks.text(), self.stacks.threads, self.stacks.note)
 
 
 class Supervisor:
@@ -70,6 +69,8 @@ class Supervisor:
         self._expect = expect
         self._processes: dict[int, Process] = {}
         self._by_fd: dict[int, Process] = {}
+        self._asked: list[Process] = []  # for their stacks, before they are killed
+        self._traces: dict[int, tuple[int, Trace]] = {}
 
     # --- orders -------------------------------------------------------------------------------------------------
 
@@ -79,25 +80,30 @@ class Supervisor:
             ours, theirs = socket.socketpair()
         except OSError as error:
             return _not_spawned(action, error)
+        stacks = _stacks_file()
         try:
-            return self._spawn(action, ours, theirs)
+            return self._spawn(action, ours, theirs, stacks)
         except OSError as error:
             ours.close()
+            if stacks is not None:
+                stacks.close()
             return _not_spawned(action, error)
         finally:
             theirs.close()
 
-    def _spawn(self, action: SpawnWorker, ours: socket.socket, theirs: socket.socket) -> Event:
+    def _spawn(self, action: SpawnWorker, ours: socket.socket, theirs: socket.socket, stacks: Stacks | None) -> Event:
         secret = secrets.token_bytes(32)
         # Before the process is there: it may be gone before anything can be sent to it.
         ours.sendall(secret)
         ours.setblocking(False)
+        stacks_fd = None if stacks is None else stacks.fd
         launch = worker_launch(
             slot=action.slot,
             incarnation=action.incarnation,
             device=self._devices[action.slot],
             endpoint=self._endpoint,
             link_fd=theirs.fileno(),
+            stacks_fd=stacks_fd,
             parent_pid=os.getpid(),
             cpu_share=self._cpu_share,
             environ=self._environ,
@@ -106,7 +112,7 @@ class Supervisor:
         popen = subprocess.Popen(
             launch.argv,
             env=dict(launch.env),
-            pass_fds=(theirs.fileno(),),
+            pass_fds=[fd for fd in (theirs.fileno(), stacks_fd) if fd is not None],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -114,14 +120,17 @@ class Supervisor:
             process_group=0,  # a terminal's Ctrl-C is the pool's to handle, not each worker's
         )
         assert popen.stdout is not None
-        os.set_blocking(popen.stdout.fileno(), False)
+        output_fd = popen.stdout.fileno()
+        os.set_blocking(output_fd, False)
         try:
             pidfd: int | None = os.pidfd_open(popen.pid)
         except OSError:
             pidfd = None  # an old kernel, or no descriptor left: the link's end of file tells, `tend` reaps
-        process = Process(action.slot, action.incarnation, popen, ours, popen.stdout.fileno(), pidfd)
+        output = Output(output_fd, action.slot, self._devices[action.slot].kind == "gpu")
+        spawned = time.monotonic()
+        process = Process(action.slot, action.incarnation, popen, ours, output, output_fd, pidfd, stacks, spawned)
         self._processes[action.slot] = process
-        for fd in (process.output, ours.fileno(), pidfd):
+        for fd in (output_fd, ours.fileno(), pidfd):
             if fd is not None:
                 self._by_fd[fd] = process
         self._expect(action.slot, action.incarnation, secret)
@@ -133,14 +142,27 @@ class Supervisor:
         if process is not None and not process.ending:
             process.link.shutdown(socket.SHUT_WR)
 
-    def kill(self, slot: int, incarnation: int) -> None:
-        """SIGKILL to the worker and whatever it has spawned. Its exit is an event like any other."""
+    def kill(self, slot: int, incarnation: int, stacks: bool = False) -> None:
+        """SIGKILL to the worker and whatever it has spawned. Its exit is an event like any other.
+
+        With `stacks` it is asked for those of its threads before, and killed by `tend` as soon as they are there or a
+        moment has passed. A second order without them kills it at once.
+        """
         process = self._current(slot, incarnation)
-        if process is not None and process.popen.returncode is None:
-            try:
-                os.killpg(process.popen.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                process.popen.kill()
+        if process is None or process.popen.returncode is not None or (stacks and process in self._asked):
+            return
+        if stacks and process.stacks is not None and process.stacks.ask(process.popen.pid, time.monotonic()):
+            self._asked.append(process)
+        else:
+            _kill(process)
+
+    def trace(self, slot: int, incarnation: int) -> Trace | None:
+        """What the process of this incarnation leaves, or has left if it was the slot's last to go; None: nothing."""
+        process = self._current(slot, incarnation)
+        if process is not None:
+            return process.trace()
+        known, trace = self._traces.get(slot, (None, None))
+        return trace if known == incarnation else None
 
     def pid(self, slot: int) -> int | None:
         process = self._processes.get(slot)
@@ -160,18 +182,25 @@ class Supervisor:
         process = self._by_fd.get(fd)
         if process is None:
             return  # its exit was handled earlier in this round
-        if fd == process.output:
-            self._read_output(process)
+        if fd == process.output_fd:
+            if not process.output.read():
+                self._by_fd.pop(fd, None)
             return
         if fd == process.link.fileno():
             self._read_link(process)
         yield from self._reap(process)
 
     def next_deadline(self, now: float) -> float | None:
-        """When `tend` is to be called at the latest: while a worker is known to end but cannot be reaped yet."""
+        """When `tend` is to be called at the latest: while a worker is awaited that no descriptor tells of."""
+        if self._asked:
+            return now + LOOK_S
         return now + REAP_RETRY_S if any(process.ending for process in self._processes.values()) else None
 
     def tend(self) -> Iterator[Event]:
+        for process in self._asked[:]:
+            if process.stacks is None or process.stacks.settled(time.monotonic()):
+                self._asked.remove(process)
+                _kill(process)
         for process in [process for process in self._processes.values() if process.ending]:
             yield from self._reap(process)
 
@@ -192,11 +221,8 @@ class Supervisor:
         _kill_what_it_left(process)
         if process.popen.poll() is None:
             return
-        self._read_output(process)
-        if process.rest:
-            self._lines(process, [process.rest])
-        self._tell_dropped(process)
-        for fd in (process.output, process.link.fileno(), process.pidfd):
+        last_output = process.output.finish()
+        for fd in (process.output_fd, process.link.fileno(), process.pidfd):
             if fd is not None:
                 self._by_fd.pop(fd, None)
         assert process.popen.stdout is not None
@@ -204,49 +230,29 @@ class Supervisor:
         process.link.close()
         if process.pidfd is not None:
             os.close(process.pidfd)
+        self._traces[process.slot] = process.incarnation, process.trace()
+        if process.stacks is not None:
+            process.stacks.close()
+        if process in self._asked:
+            self._asked.remove(process)
         del self._processes[process.slot]
-        death = death_of(process.popen.returncode, tuple(process.tail))
+        death = death_of(process.popen.returncode, last_output, by_us=process.killed)
         yield WorkerExited(process.slot, process.incarnation, death)
 
-    # --- output -------------------------------------------------------------------------------------------------
 
-    def _read_output(self, process: Process) -> None:
-        """One piece a turn: a worker that prints without end must not hold the loop."""
-        try:
-            chunk = os.read(process.output, CHUNK_BYTES)
-        except BlockingIOError:
-            return
-        if not chunk:
-            self._by_fd.pop(process.output, None)
-            return
-        *lines, process.rest = (process.rest + chunk).split(b"\n")
-        if len(process.rest) > LINE_BYTES:
-            lines.append(process.rest)
-            process.rest = b""
-        self._lines(process, lines)
+def _kill(process: Process) -> None:
+    process.killed = True
+    try:
+        os.killpg(process.popen.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        process.popen.kill()
 
-    def _lines(self, process: Process, lines: Sequence[bytes]) -> None:
-        """Logs as many as the second allows; of the rest the last ones are kept for the case that it dies."""
-        second = int(time.monotonic())
-        if second != process.second:
-            self._tell_dropped(process)
-            process.second, process.budget = second, LINES_A_SECOND
-        on_gpu = self._devices[process.slot].kind == "gpu"
-        logged, unlogged = lines[: process.budget], lines[process.budget :]
-        process.budget -= len(logged)
-        process.dropped += len(unlogged)
-        for position, line in enumerate((*logged, *unlogged[-TAIL_LINES:])):
-            text = line[:LINE_BYTES].decode(errors="replace").rstrip()
-            noise = not text or is_noise(text, on_gpu)
-            if not noise:
-                process.tail.append(text)
-            if text and position < len(logged):
-                log.log(logging.DEBUG if noise else logging.INFO, "slot %d | %s", process.slot, text)
 
-    def _tell_dropped(self, process: Process) -> None:
-        if process.dropped:
-            log.warning("slot %d | … %d more lines", process.slot, process.dropped)
-            process.dropped = 0
+def _stacks_file() -> Stacks | None:
+    try:
+        return Stacks()
+    except OSError:
+        return None  # a worker serves without, too
 
 
 def _kill_what_it_left(process: Process) -> None:
@@ -263,14 +269,17 @@ def _not_spawned(action: SpawnWorker, error: OSError) -> WorkerExited:
     return WorkerExited(action.slot, action.incarnation, Death(f"cannot be spawned: {error}", restartable=True))
 
 
-def death_of(returncode: int, last_output: tuple[str, ...]) -> Death:
-    """A Popen's return code in words; a worker's last line says more than its status where the status is its own."""
+def death_of(returncode: int, last_output: tuple[str, ...], by_us: bool = False) -> Death:
+    """A Popen's return code in words; a worker's last line says more than its status where the status is its own.
+
+    `by_us`: the pool has killed it.
+    """
     if returncode < 0:
         try:
             name = signal.Signals(-returncode).name
         except ValueError:
             name = f"signal {-returncode}"
-        hint = " (out of memory?)" if -returncode == signal.SIGKILL else ""
+        hint = " (out of memory?)" if -returncode == signal.SIGKILL and not by_us else ""
         return Death(name + hint, True, last_output)
     try:
         status = Exit(returncode)

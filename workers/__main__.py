@@ -1,4 +1,4 @@
-"""`python -m workers …`: one worker process. Its first acts are to tie its life to the pool's and to look around."""
+"""`python -m workers …`: one worker process. Its first acts: to tie its life to the pool's, and to look around."""
 
 import os
 import signal
@@ -6,7 +6,7 @@ import sys
 from typing import NoReturn
 
 from pool.wire.exits import Exit
-from workers import environment
+from workers import environment, stacks
 from workers.leaving import leave
 
 
@@ -17,6 +17,7 @@ def main() -> NoReturn:
     seat = environment.parse(sys.argv[1:])
     try:
         environment.die_with_parent(seat.parent)
+        stacks.hand_out(seat.stacks_fd)
         environment.check(seat, os.environ)
     except environment.WrongEnvironment as error:
         print(f"worker of slot {seat.slot}: {error}", file=sys.stderr)  # noqa: T201  # the pool reads this

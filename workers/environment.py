@@ -27,6 +27,8 @@ class Seat:
     link_fd: int
     parent: int
     visible_devices: str
+    stacks_fd: int | None = None
+    """Where the stacks go that the pool asks for; None where nobody can ask."""
 
 
 def parse(argv: Sequence[str]) -> Seat:
@@ -37,6 +39,7 @@ def parse(argv: Sequence[str]) -> Seat:
     parser.add_argument("--link-fd", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--visible-devices", required=True)
+    parser.add_argument("--stacks-fd", type=int)
     return Seat(**vars(parser.parse_args(argv)))
 
 

@@ -124,9 +124,12 @@ class StopWorker:
 
 @dataclass(frozen=True, slots=True)
 class KillWorker:
+    """`stacks`: it hangs, so where it hangs is worth a moment before it is killed."""
+
     slot: int
     incarnation: int
     reason: str
+    stacks: bool = False
 
 
 @dataclass(frozen=True, slots=True)

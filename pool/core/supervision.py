@@ -159,15 +159,15 @@ class Supervision:
 
     # --- a worker's way down ------------------------------------------------------------------------------------
 
-    def kill(self, slot: Slot, reason: str, now: float) -> None:
-        """STARTING, LOADING, READY, DRAINING, STOPPING → STOPPING, by SIGKILL."""
+    def kill(self, slot: Slot, reason: str, now: float, stacks: bool = False) -> None:
+        """STARTING, LOADING, READY, DRAINING, STOPPING → STOPPING, by SIGKILL; `stacks` as in `KillWorker`."""
         if slot.killed_for is not None:
             return
         slot.killed_for = reason
         if slot.state is not SlotState.STOPPING:
             self._change(slot, SlotState.STOPPING, now, reason)
         self._timers.set(("slot", slot.number), now + self._policy.kill_timeout_s)
-        self.actions.append(do.KillWorker(slot.number, slot.incarnation, reason))
+        self.actions.append(do.KillWorker(slot.number, slot.incarnation, reason, stacks))
 
     def stop(self, reason: str) -> None:
         """The pool takes no new work. While jobs wait that a slot could run, its workers come and go as before."""
@@ -288,7 +288,8 @@ class Supervision:
                 doing = f"{slot.phase.value} {slot.detail}".rstrip()
                 self._overrun(slot, f"was still {doing} within", now)
             case SlotState.STOPPING if slot.killed_for is None:
-                self.kill(slot, f"did not exit within {self._policy.stop_timeout_s:g} s of being told to", now)
+                reason = f"did not exit within {self._policy.stop_timeout_s:g} s of being told to"
+                self.kill(slot, reason, now, stacks=True)
             case SlotState.STOPPING:
                 # It cannot be seen to be gone, so nothing may follow it on its device.
                 pause_s = self._policy.kill_timeout_s
@@ -298,14 +299,14 @@ class Supervision:
     def _overrun(self, slot: Slot, what: str, now: float) -> None:
         budget_s = self._policy.phase_budget_s(slot.phase)
         setting = self._policy.phase_setting(slot.phase)
-        self.kill(slot, f"{what} {budget_s:g} s ({setting} may be too short)", now)
+        self.kill(slot, f"{what} {budget_s:g} s ({setting} may be too short)", now, stacks=True)
 
     def batch_overran(self, number: int, batch: int, now: float) -> None:
         slot = self.slots[number]
         age = now - slot.batches[batch].started
         model = slot.batches[batch].model
         slot.batches[batch].overran = slot.killed_for is None  # else it may have been killed in time
-        self.kill(slot, f"has run batch {batch} of {model} for {age:.1f} s ([health] hung_after)", now)
+        self.kill(slot, f"has run batch {batch} of {model} for {age:.1f} s ([health] hung_after)", now, stacks=True)
 
     def _change(
         self, slot: Slot, state: SlotState, now: float, reason: str = "", last_output: tuple[str, ...] = ()

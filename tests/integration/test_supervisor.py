@@ -17,7 +17,8 @@ from pool.core.actions import SpawnWorker
 from pool.core.events import Death, Event, WorkerExited, WorkerSpawned
 from pool.devices import Device
 from pool.launch import Launch
-from pool.supervisor import LINES_A_SECOND, TAIL_LINES, Supervisor, death_of
+from pool.output import LINES_A_SECOND, TAIL_LINES
+from pool.supervisor import Supervisor, death_of
 from pool.wire.exits import Exit
 
 CPU = Device("cpu", (), "cpu:0", "CPU", None)
