@@ -28,7 +28,7 @@ class Plan:
     """`placement` has the model names of each slot; `notes` are lines for the person who starts the pool.
 
     `state` is the folder for what outlives the pool, None where there is none; `quarantine_keep` and
-    `quarantine_max_bytes` bound the jobs that are kept there.
+    `quarantine_max_bytes` bound the jobs that are kept there, `recorder_keep` and `recorder_max_bytes` the bundles.
     """
 
     endpoint: str
@@ -45,6 +45,8 @@ class Plan:
     state: Path | None
     quarantine_keep: int
     quarantine_max_bytes: int
+    recorder_keep: int
+    recorder_max_bytes: int
     notes: tuple[str, ...]
 
     def slots(self) -> list[SlotPlan]:
@@ -102,6 +104,8 @@ def make_plan(settings: "Settings", environ: Mapping[str, str], discovery: Disco
         state=Path(settings.pool.state) if settings.pool.state else state_folder(environ),
         quarantine_keep=settings.quarantine.keep,
         quarantine_max_bytes=settings.quarantine.max_bytes,
+        recorder_keep=settings.recorder.keep,
+        recorder_max_bytes=settings.recorder.max_bytes,
         notes=tuple(notes),
     )
 

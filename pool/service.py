@@ -11,28 +11,27 @@ import os
 import random
 import resource
 import secrets
-import signal
-import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from types import FrameType
 
 import zmq
 
 from pool.core import actions as do
-from pool.core.events import BatchUnsent, Event, RestartAsked, Start, StopAsked, Tick
+from pool.core.events import BatchUnsent, Death, Event, RestartAsked, Start, StopAsked, Tick, WorkerBeat, WorkerExited
 from pool.core.machine import Machine
 from pool.core.slots import SlotState
 from pool.endpoint import WORKERS_SUFFIX, EndpointLock, ipc_path, prepare_folder
 from pool.plan import Plan
 from pool.quarantine import KeptJob, Quarantine
+from pool.recorder import Recorder, Shelf
 from pool.router.back import Back
 from pool.router.front import Front, Question
 from pool.router.rows import Inputs
-from pool.status import models_status, pool_status
+from pool.signal_pipe import SignalPipe
+from pool.status import models_status, pool_status, slot_status
 from pool.supervisor import Supervisor
 from pool.systemd.notify import Notifier
 from pool.wire import client_messages as wire
@@ -41,9 +40,10 @@ __all__ = ["Service"]
 
 log = logging.getLogger("pool")
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+DOWN = (SlotState.BACKOFF, SlotState.STOPPED, SlotState.FATAL)
 LONGEST_POLL_S = 3600.0
-QUARANTINE_S = 2.0  # how long the pool's end waits for the disk
+SLOT = "slot:"  # and its number, in place of a job's
+DISK_S = 2.0  # how long the pool's end waits for the disk
 
 
 class Service:
@@ -64,6 +64,12 @@ class Service:
         self._stopped: do.PoolStopped | None = None
         self._machine = Machine(plan.policy, plan.slots(), random.Random(self._instance))
         self._quarantine = Quarantine(plan.state, plan.quarantine_keep, plan.quarantine_max_bytes)
+        self._recorder = Recorder(
+            self._machine.supervision,
+            [device.label for device in plan.devices],
+            Shelf(plan.state, plan.recorder_keep, plan.recorder_max_bytes, plan.endpoint),
+            {"pool": version("tf-worker-pool"), "instance": self._instance.hex(), "endpoint": plan.endpoint},
+        )
 
     def run(self, parent_fd: int | None = None) -> do.PoolStopped:
         """Serves until it is told to stop or no slot is left. Leaves no process and no file behind.
@@ -76,7 +82,7 @@ class Service:
         prepare_folder(path)
         _allow_descriptors()
         # The signals come first and go last: none may end this process between a file and its removal.
-        with _SignalPipe(self._signals) as pipe:
+        with SignalPipe(self._signals) as pipe:
             lock = EndpointLock(path)
             try:
                 self._serve(path, workers_path, pipe, parent_fd)
@@ -89,7 +95,7 @@ class Service:
         assert self._stopped is not None
         return self._stopped
 
-    def _serve(self, path: Path, workers_path: Path, pipe: "_SignalPipe", parent_fd: int | None) -> None:
+    def _serve(self, path: Path, workers_path: Path, pipe: SignalPipe, parent_fd: int | None) -> None:
         policy = self._plan.policy
         opened = wire.Opened(version("tf-worker-pool"), policy.max_bytes, policy.default_timeout_s)
         with zmq.Context() as context:
@@ -110,11 +116,12 @@ class Service:
             finally:
                 self._front.close()
                 self._back.close()
-                self._quarantine.close(QUARANTINE_S)
+                self._quarantine.close(DISK_S)
+                self._recorder.close(DISK_S)
 
     # --- the loop -----------------------------------------------------------------------------------------------
 
-    def _loop(self, pipe: "_SignalPipe", parent_fd: int | None) -> None:
+    def _loop(self, pipe: SignalPipe, parent_fd: int | None) -> None:
         self._feed(Start())
         while self._stopped is None:
             poller = zmq.Poller()
@@ -166,7 +173,13 @@ class Service:
             said = f"stopping: {event.reason}; {len(self._machine.backlog.jobs)} jobs are to be finished"
             log.info("%s", said)
             self._notifier.stopping(said)
-        for action in self._machine.handle(event, time.monotonic()):
+        now = time.monotonic()
+        if isinstance(event, WorkerExited):
+            # First: the core takes away what its worker held.
+            self._recorder.died(event, self._supervisor.trace(event.slot, event.incarnation), now)
+        elif isinstance(event, WorkerBeat):
+            self._recorder.beat(event, now)
+        for action in self._machine.handle(event, now):
             self._do(action)
 
     # --- actions ------------------------------------------------------------------------------------------------
@@ -176,6 +189,7 @@ class Service:
             case do.AnswerJob():
                 self._front.answer(action)
             case do.RunBatch():
+                self._recorder.ran(action)
                 if not self._back.run(action):
                     self._feed(BatchUnsent(action.slot, action.incarnation, action.batch))
             case do.KeepJob():
@@ -190,7 +204,8 @@ class Service:
                 if not self._back.stop(action.slot, action.incarnation):
                     self._supervisor.hang_up(action.slot, action.incarnation)
             case do.KillWorker():
-                self._supervisor.kill(action.slot, action.incarnation)
+                self._recorder.killed(action, time.monotonic())
+                self._supervisor.kill(action.slot, action.incarnation, stacks=action.stacks)
             case do.SlotChanged():
                 self._slot_changed(action)
             case do.PoolReady(serving, slots):
@@ -207,17 +222,29 @@ class Service:
         self._quarantine.keep(job, [inputs.table, *(frame.buffer for frame in inputs.buffers)])
 
     def _slot_changed(self, change: do.SlotChanged) -> None:
-        if change.state in (SlotState.BACKOFF, SlotState.STOPPED, SlotState.FATAL):
+        if change.state in DOWN:
             self._back.forget(change.slot, change.incarnation)
+        self._recorder.changed(change, time.monotonic())
+        if change.state is SlotState.FATAL:
+            self._record_stuck(change)
         device = self._plan.devices[change.slot].label
         line = f"slot {change.slot} {device} {change.state.name}"
         if change.state is SlotState.READY:
             line += f": {', '.join(self._plan.placement[change.slot])}, pid {self._supervisor.pid(change.slot)}"
         elif change.reason:
             line += f": {change.reason}"
+        if change.state in DOWN and self._recorder.has(change.slot, change.incarnation):
+            line += f"; see `pool explain slot:{change.slot}`"
         level = {SlotState.FATAL: logging.ERROR, SlotState.BACKOFF: logging.WARNING}.get(change.state, logging.INFO)
         log.log(level, "%s", line)
         self._notify(line)
+
+    def _record_stuck(self, change: do.SlotChanged) -> None:
+        """One that SIGKILL does not end is as good as dead, and what it is stuck in may be gone by the time it is."""
+        trace = self._supervisor.trace(change.slot, change.incarnation)
+        if trace is not None and trace.status is None:
+            gone = WorkerExited(change.slot, change.incarnation, Death("did not die of SIGKILL", restartable=True))
+            self._recorder.died(gone, trace, time.monotonic())
 
     def _notify(self, change: str) -> None:
         """The service manager is told how many slots serve; until the first do, that it has to wait, and what for."""
@@ -275,12 +302,29 @@ class Service:
             self._front.reply(question, {"slot": int(asked), "incarnation": follows})
 
     def _explain(self, question: Question) -> None:
-        story = self._machine.explain(question.about)
-        if story is None:
+        if question.about.startswith(SLOT):
+            self._explain_slot(question)
+        elif (story := self._machine.explain(question.about)) is None:
             asked = f"this pool knows no job {question.about!r:.40}"
             self._front.reply(question, error=f"{asked}; it remembers only the most recent jobs, by its own numbers")
         else:
-            self._front.reply(question, story)
+            self._front.reply(question, story if question.about else {**story, "deaths": self._recorder.deaths()})
+
+    def _explain_slot(self, question: Question) -> None:
+        """A worker's output may have anything in it, so it is told to this machine alone."""
+        asked, slots = question.about.removeprefix(SLOT), self._machine.supervision.slots
+        if not question.local:
+            self._front.reply(question, error="what became of a slot's workers is told at the local endpoint only")
+        elif not (asked.isascii() and asked.isdecimal() and len(asked) < 10 and int(asked) < len(slots)):
+            self._front.reply(question, error=f"there is no slot {asked!r:.40}; the last is {len(slots) - 1}")
+        else:
+            number = int(asked)
+            told = {
+                "slot": slot_status(slots[number], self._plan.devices[number], time.monotonic()),
+                "bundles": self._recorder.bundles(number),
+                "folder": self._recorder.folder(),
+            }
+            self._front.reply(question, told)
 
 
 def _allow_descriptors() -> None:
@@ -288,39 +332,3 @@ def _allow_descriptors() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-class _SignalPipe:
-    """Signals as a readable descriptor. The handlers only queue; what was there before comes back at the end."""
-
-    def __init__(self, queue: deque[str]) -> None:
-        self._queue = queue
-        self._reader, self._writer = socket.socketpair()
-        self._reader.setblocking(False)
-        self._writer.setblocking(False)
-        self.fd = self._reader.fileno()
-
-    def __enter__(self) -> "_SignalPipe":
-        # Who started the pool may have had it ignore some (nohup, a shell's background job).
-        heeded = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-        self._before = {number: signal.signal(number, self._on_signal) for number in heeded}
-        self._wakeup = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        signal.set_wakeup_fd(self._wakeup)
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self._reader.close()
-        self._writer.close()
-
-    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        self._queue.append(signal.Signals(number).name)
-
-    def drain(self) -> None:
-        while True:
-            try:
-                if not self._reader.recv(4096):
-                    return
-            except BlockingIOError:
-                return

@@ -27,7 +27,7 @@ _STATES = {
     "S": "sleeping",
     "D": "in uninterruptible sleep",
     "T": "stopped",
-    "t": "stopped by a debugger",
+    "t": "stopped for a debugger",
     "Z": "dead",
     "I": "idle",
 }
@@ -74,26 +74,25 @@ class Stacks:
         if state in ("", "Z"):
             self.note = "it was dead before its stacks could be taken"
         elif state in ("T", "t"):
-            self.note = f"no stacks could be taken: the process was {_STATES[state]} (SIGSTOP, or a terminal's Ctrl-Z)"
+            self.note = _why_none(state)
         elif not _handles(pid):
             self.note = "no stacks could be taken: the process had not come so far as to listen for the signal"
         else:
             with suppress(ProcessLookupError):
                 os.kill(pid, STACKS_SIGNAL)
-            self.note = "" if state != "D" else "the main thread was inside the kernel, where no signal reaches it"
             self._before = self._seen = self._written()
             self._seen_at, self._until = now, now + TAKE_S
             return True
         return False
 
-    def settled(self, now: float) -> bool:
-        """Whether waiting on is of no use: they are all there, or it has taken too long."""
+    def settled(self, pid: int, now: float) -> bool:
+        """Whether waiting on is of no use: they are all there, or it has taken too long, see `note`."""
         written = self._written()
         if written != self._seen:
             self._seen, self._seen_at = written, now
         if now >= self._until:
-            if written == self._before and not self.note:
-                self.note = f"no stacks came within {TAKE_S:g} s of asking for them"
+            if written == self._before:
+                self.note = _why_none(_state_of(pid))
             return True
         return written > self._before and now - self._seen_at >= LOOK_S
 
@@ -108,6 +107,16 @@ class Stacks:
     def _written(self) -> int:
         """The worker writes through the same open file, so where its position is, its text ends."""
         return min(os.lseek(self.fd, 0, os.SEEK_CUR), STACKS_BYTES)
+
+
+def _why_none(state: str) -> str:
+    match state:
+        case "T" | "t":
+            return f"no stacks could be taken: the process was {_STATES[state]} (by SIGSTOP, or in a terminal)"
+        case "D":
+            return "no stacks could be taken: the main thread was inside the kernel, where no signal reaches it"
+        case _:
+            return f"no stacks came within {TAKE_S:g} s of asking for them"
 
 
 def threads_of(pid: int) -> tuple[str, ...]:

@@ -9,12 +9,12 @@ from pool.core.slots import Slot, SlotState
 from pool.devices import Device
 from pool.wire.signatures import ModelInfo, TensorSpec
 
-__all__ = ["models_status", "pool_status"]
+__all__ = ["models_status", "pool_status", "slot_status"]
 
 
 def pool_status(machine: Machine, devices: Sequence[Device], now: float, about: dict[str, Any]) -> dict[str, Any]:
     """Every value is one of msgpack's and JSON's; times are seconds, memory is bytes."""
-    slots = [_slot(slot, devices[slot.number], now) for slot in machine.supervision.slots]
+    slots = [slot_status(slot, devices[slot.number], now) for slot in machine.supervision.slots]
     return {
         **about,
         "state": "STOPPING" if machine.supervision.stopping else "SERVING" if _serving(machine) else "STARTING",
@@ -33,7 +33,8 @@ def _serving(machine: Machine) -> bool:
     return any(slot.state is SlotState.READY for slot in machine.supervision.slots)
 
 
-def _slot(slot: Slot, device: Device, now: float) -> dict[str, Any]:
+def slot_status(slot: Slot, device: Device, now: float) -> dict[str, Any]:
+    """One of the slots that `pool status` lists."""
     return {
         "slot": slot.number,
         "device": device.label,

@@ -157,11 +157,11 @@ class Supervisor:
             _kill(process)
 
     def trace(self, slot: int, incarnation: int) -> Trace | None:
-        """What the process of this incarnation leaves, or has left if it was the slot's last to go; None: nothing."""
+        """What the process of this incarnation is leaving, or, to be asked for once, has left; None: nothing."""
         process = self._current(slot, incarnation)
         if process is not None:
             return process.trace()
-        known, trace = self._traces.get(slot, (None, None))
+        known, trace = self._traces.pop(slot, (None, None))
         return trace if known == incarnation else None
 
     def pid(self, slot: int) -> int | None:
@@ -198,7 +198,7 @@ class Supervisor:
 
     def tend(self) -> Iterator[Event]:
         for process in self._asked[:]:
-            if process.stacks is None or process.stacks.settled(time.monotonic()):
+            if process.stacks is None or process.stacks.settled(process.popen.pid, time.monotonic()):
                 self._asked.remove(process)
                 _kill(process)
         for process in [process for process in self._processes.values() if process.ending]:

@@ -1,6 +1,7 @@
-"""`pool explain`: what became of a job, and when."""
+"""`pool explain`: what became of a job or of a worker, and when."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,6 +9,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from pool.cli.explain_slot import deaths_table, show_slot
 from pool.cli.options import as_json, endpoint_option
 from pool.cli.readable import count_of, size, span
 from pool.cli.tables import fitting, new_table, show, styled_state
@@ -22,23 +24,41 @@ CONNECT_S = 2.0  # a question about what was is not worth a longer wait for it
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.argument("job", type=click.IntRange(0), required=False)
+@click.argument("what", metavar="[JOB|slot:N]", required=False)
 @as_json
 @endpoint_option
-def explain(job: int | None, as_json: bool, endpoint: str | None) -> None:
-    """The story of JOB: where it waited, ran and failed, and where its time went. Without JOB, the recent ones.
+def explain(what: str | None, as_json: bool, endpoint: str | None) -> None:
+    """The story of JOB: where it waited, ran and failed, and where its time went. Or why the last worker of a slot
+    died: what it ran, where it hung or crashed, its last output. Without either, the recent jobs and deaths.
 
     A job's number is the pool's own: `pool submit --timeline` prints it, as does `future.timeline.job`. The pool
-    remembers the last thousand or so.
+    remembers the last thousand or so. What is known of a worker is kept in the state folder, too.
     """
+    job, slot = _asked(what)
     with Client(endpoint, connect_timeout=CONNECT_S) as client:
-        found = client.explain(job)
+        found = client.explain(job, slot=slot)
     if as_json:
         click.echo(json.dumps(found, indent=2))
+    elif slot is not None:
+        show_slot(found)
     elif job is None:
         _show_list(found["jobs"])
+        if found.get("deaths"):
+            click.echo()
+            show(deaths_table(found["deaths"]))
     else:
         _show_story(found)
+
+
+def _asked(what: str | None) -> tuple[int | None, int | None]:
+    """Job and slot, one of them at most."""
+    if what is None:
+        return None, None
+    match = re.fullmatch(r"(slot:)?(\d{1,18})", what, re.ASCII)
+    if match is None:
+        raise click.BadParameter(f"{what!r:.80} is neither a job's number nor slot:N, such as slot:0")
+    number = int(match[2])
+    return (None, number) if match[1] else (number, None)
 
 
 def _show_story(found: Job) -> None:

@@ -54,8 +54,8 @@ class AsyncClient:
     async def models(self) -> list[dict[str, Any]]:
         return await asyncio.to_thread(self._client.models)
 
-    async def explain(self, job: int | None = None) -> dict[str, Any]:
-        return await asyncio.to_thread(self._client.explain, job)
+    async def explain(self, job: int | None = None, *, slot: int | None = None) -> dict[str, Any]:
+        return await asyncio.to_thread(self._client.explain, job, slot=slot)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._client.close)

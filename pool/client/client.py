@@ -224,13 +224,17 @@ class Client(Replicas):
         """What `pool models --json` prints: each model with its signatures."""
         return self._ask("models")  # type: ignore[no-any-return]
 
-    def explain(self, job: int | None = None) -> dict[str, Any]:
+    def explain(self, job: int | None = None, *, slot: int | None = None) -> dict[str, Any]:
         """A recent job's story, as `pool explain --json` prints it; `job` is its `future.timeline.job`.
 
-        Without one, {"jobs": …}: the recent jobs, newest first. Raises `PoolError` for a job that the pool does not
-        remember.
+        Of a slot, {"slot": …, "bundles": …, "folder": …}: what it is now, as in `status()`, and what is known of its
+        last workers that died, newest first; from the local machine only. Of neither, {"jobs": …, "deaths": …}: the
+        recent ones, newest first. Raises `PoolError` for what the pool does not know, `ValueError` for both at once.
         """
-        return self._ask("explain", "" if job is None else str(job))  # type: ignore[no-any-return]
+        if job is not None and slot is not None:
+            raise ValueError("explain takes a job or a slot, not both")
+        about = "" if job is None else str(job)
+        return self._ask("explain", about if slot is None else f"slot:{slot}")  # type: ignore[no-any-return]
 
     def restart(self, slot: int) -> int:
         """Asks for a new worker in a slot, once the old one has finished what it runs; a FATAL slot is tried again.

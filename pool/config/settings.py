@@ -33,6 +33,7 @@ __all__ = [
     "PoolSection",
     "QuarantineSection",
     "QueueSection",
+    "RecorderSection",
     "RestartSection",
     "SessionSection",
     "Settings",
@@ -155,6 +156,13 @@ class QuarantineSection(_Section):
     max_bytes: Bytes = 256 * 2**20
 
 
+class RecorderSection(_Section):
+    """What is kept of workers that died: their bundles for `pool explain slot:N`; `keep` 0: in memory only."""
+
+    keep: Annotated[int, Field(ge=0)] = 100
+    max_bytes: Bytes = 16 * 2**20
+
+
 class ModelSection(_Section):
     """One model, where it is served and how it is scheduled. Once loaded, `path` is absolute or starts with `stub:`.
 
@@ -239,6 +247,7 @@ class Settings(_Section):
     restart: RestartSection = RestartSection()
     health: HealthSection = HealthSection()
     quarantine: QuarantineSection = QuarantineSection()
+    recorder: RecorderSection = RecorderSection()
     model: Annotated[tuple[ModelSection, ...], Field(strict=False)] = ()
 
     @field_validator("model")

@@ -81,7 +81,7 @@ class Ping:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """`what`: status, models, stop, explain, of which `about` is the job. Answered with msgpack's types."""
+    """`what`: status, models, stop, explain, of which `about` is the job or `slot:N`. Answered with msgpack's types."""
 
     kind: ClassVar[int] = 9
     request: int

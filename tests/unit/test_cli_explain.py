@@ -57,7 +57,8 @@ class FakeClient:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def explain(self, job: int | None = None) -> Any:
+    def explain(self, job: int | None = None, *, slot: int | None = None) -> Any:
+        assert slot is None
         if job is None:
             return {"jobs": list(self.jobs)}
         if job == HEAD["job"]:

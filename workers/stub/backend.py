@@ -1,7 +1,7 @@
 """A backend without TensorFlow, for tests of everything around it: it echoes, and does each wrong thing when told.
 
 path = "stub:echo"         a signature a dtype: gives its input back; serving_default is float32
-path = "stub:faults"       sleep, fail, kill, kill_once, exit, pid: what the signature's name says
+path = "stub:faults"       sleep, fail, kill, kill_once, exit, hang, crash, pid: what the signature's name says
 path = "stub:counter"      stateful: `add` returns the total so far, `kill_once` as above
 path = "stub:rows"         batchable signatures, see `workers.stub.rows`; "stub:rows?fits=8&run_ms=5&row_ms=1": how many
                            rows fit into its device's memory, and how long a run and each row of it take

@@ -1,5 +1,6 @@
 """Stub models whose jobs run alone: no input of theirs has rows."""
 
+import ctypes
 import os
 import signal
 import threading
@@ -39,6 +40,8 @@ def faults() -> Functions:
         "kill": (Signature({"signal": INT}, PID), _kill),
         "kill_once": (Signature({"signal": INT, "marker": STRING}, PID), _kill_once),
         "exit": (Signature({"status": INT}, PID), lambda feeds: os._exit(int(feeds["status"]))),
+        "hang": (Signature({"how": STRING}, PID), _hang),
+        "crash": (Signature({"x": TensorSpec("float32", (-1, 4)), "words": STRING}, PID), _crash),
         "pid": (Signature({}, PID), lambda _: pid()),
     }
 
@@ -66,6 +69,34 @@ def _fail(feeds: Feeds) -> Fetched:
 
 def _kill(feeds: Feeds) -> Fetched:
     os.kill(os.getpid(), int(feeds["signal"]))
+    return pid()
+
+
+def _hang(feeds: Feeds) -> Fetched:
+    """For ever: in Python, in C as TensorFlow would, or in C that keeps the interpreter's lock."""
+    hangs = {b"python": _hang_in_python, b"c": _hang_in_c, b"locked": _hang_with_the_lock}
+    return hangs[feeds["how"].item()]()
+
+
+def _hang_in_python() -> Fetched:
+    while True:
+        time.sleep(0.01)
+
+
+def _hang_in_c() -> Fetched:
+    while True:
+        ctypes.CDLL(None).pause()
+
+
+def _hang_with_the_lock() -> Fetched:
+    while True:
+        ctypes.PyDLL(None).pause()
+
+
+def _crash(feeds: Feeds) -> Fetched:
+    """In native code, after some last words."""
+    print(feeds["words"].item().decode(), flush=True)  # noqa: T201  # its last words
+    ctypes.string_at(0)
     return pid()
 
 

@@ -1,0 +1,210 @@
+"""What the loop hears of each worker, and what is made of it when the worker is gone.
+
+    WorkerBeat, RunBatch, SlotChanged, KillWorker ─► the last few of each slot ─┐
+    WorkerExited, its output, its stacks ───────────────────────────────────────┴─► bundle ─► memory, disk
+
+A worker that ended because it was told to leaves none.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from pool.core.actions import KillWorker, RunBatch, SlotChanged
+from pool.core.events import Death, WorkerBeat, WorkerExited
+from pool.core.slots import Slot, SlotState
+from pool.core.supervision import Supervision
+from pool.recorder.batches import Tables, batches_of
+from pool.recorder.shelf import FORMAT, Bundle, Shelf
+from pool.stacks import Trace
+from pool.wire.exits import Exit
+
+__all__ = ["Recorder"]
+
+log = logging.getLogger("pool.recorder")
+
+MOST_BUNDLES = 3  # of a slot, in memory
+MOST_BEATS = 10
+MOST_STATES = 20
+MOST_DEATHS = 20  # of a slot, a line each
+MOST_LISTED = 50
+MOST_LANES = 64
+DETAIL_CHARS = 200
+OUTPUT_CHARS = 64 << 10
+LATELY_S = 3600.0
+
+
+@dataclass(slots=True)
+class _Track:
+    """What is known of one slot. `states` and `beats` are those of its present worker."""
+
+    states: deque[tuple[float, SlotState, str]] = field(default_factory=lambda: deque(maxlen=MOST_STATES))
+    beats: deque[tuple[float, WorkerBeat]] = field(default_factory=lambda: deque(maxlen=MOST_BEATS))
+    killed: "_Sight | None" = None
+    deaths: deque[tuple[float, dict[str, Any]]] = field(default_factory=lambda: deque(maxlen=MOST_DEATHS))
+    bundles: deque[Bundle] = field(default_factory=lambda: deque(maxlen=MOST_BUNDLES))
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """A worker as it was at one moment. `stacks`: it was killed because it hung."""
+
+    incarnation: int
+    about: dict[str, Any]
+    stacks: bool
+
+
+class Recorder:
+    """Used from the pool's loop; nothing here blocks it but `close`, and nothing raises."""
+
+    def __init__(self, supervision: Supervision, devices: Sequence[str], shelf: Shelf, about: dict[str, Any]) -> None:
+        """`devices`: their names by slot. `about`: what each bundle says of the pool, `endpoint` among it."""
+        self._supervision = supervision
+        self._devices = devices
+        self._shelf = shelf
+        self._about = about
+        self._tables = Tables()
+        self._tracks = [_Track() for _ in devices]
+
+    # --- what it hears ------------------------------------------------------------------------------------------
+
+    def ran(self, action: RunBatch) -> None:
+        self._tables.note(action)
+
+    def beat(self, event: WorkerBeat, now: float) -> None:
+        if event.incarnation == self._supervision.slots[event.slot].incarnation:
+            self._tracks[event.slot].beats.append((now, event))
+
+    def changed(self, change: SlotChanged, now: float) -> None:
+        track = self._tracks[change.slot]
+        if change.state is SlotState.STARTING:
+            track.states.clear()
+            track.beats.clear()
+            track.killed = None
+        track.states.append((now, change.state, change.reason))
+
+    def killed(self, action: KillWorker, now: float) -> None:
+        """What it was doing is remembered as of now: the core takes its batches away when it is given up."""
+        slot = self._supervision.slots[action.slot]
+        if slot.incarnation == action.incarnation:
+            self._tracks[action.slot].killed = self._sight(slot, now, action.stacks)
+
+    def died(self, event: WorkerExited, trace: Trace | None, now: float) -> None:
+        """Makes the bundle. REQUIRES that the core has not heard of it yet, or has given the worker up before."""
+        try:
+            self._died(event.slot, event.incarnation, event.death, trace, now)
+        except Exception:  # whatever a dead worker leaves, the pool goes on
+            log.exception("slot %d: no bundle could be made of incarnation %d", event.slot, event.incarnation)
+
+    # --- what it tells ------------------------------------------------------------------------------------------
+
+    def has(self, slot: int, incarnation: int) -> bool:
+        bundles = self._tracks[slot].bundles
+        return bool(bundles) and bundles[-1]["incarnation"] == incarnation
+
+    def bundles(self, slot: int) -> list[Bundle]:
+        """Those in memory, the newest first; then the newest of a former pool, if there is none of this one."""
+        own = list(reversed(self._tracks[slot].bundles))
+        former = self._shelf.former.get(slot)
+        return own or ([] if former is None else [former])
+
+    def deaths(self) -> list[dict[str, Any]]:
+        """A line each, the newest first: this pool's, and for each slot without any the last of a former pool."""
+        own = [death for track in self._tracks for _, death in track.deaths]
+        former = [_line(bundle) for slot, bundle in self._shelf.former.items() if not self._deaths_of(slot)]
+        return sorted(own + former, key=lambda death: death["died_at"], reverse=True)[:MOST_LISTED]
+
+    def folder(self) -> str | None:
+        """Where the bundles are, None where they are kept in memory only."""
+        return None if self._shelf.folder is None else str(self._shelf.folder)
+
+    def close(self, timeout_s: float) -> None:
+        """Waits so long at most for what is being written."""
+        self._shelf.close(timeout_s)
+
+    # --- how ----------------------------------------------------------------------------------------------------
+
+    def _deaths_of(self, slot: int) -> bool:
+        return slot < len(self._tracks) and bool(self._tracks[slot].deaths)
+
+    def _died(self, number: int, incarnation: int, death: Death, trace: Trace | None, now: float) -> None:
+        slot, track = self._supervision.slots[number], self._tracks[number]
+        if slot.incarnation != incarnation or self.has(number, incarnation):
+            return
+        if self._was_asked(slot, track.killed, trace):
+            return
+        sight = track.killed or self._sight(slot, now, stacks=False)
+        bundle: Bundle = {
+            "format": FORMAT,
+            **self._about,
+            "slot": number,
+            "incarnation": incarnation,
+            "device": self._devices[number],
+            "pid": None if trace is None else trace.pid,
+            "died_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "up_s": None if trace is None else trace.up_s,
+            "exit": death.text,
+            "killed_for": slot.killed_for,
+            **sight.about,
+            "states": [
+                {"state": state.name, "age_s": now - since, "reason": reason} for since, state, reason in track.states
+            ],
+            "beats": [_beat(beat, now - heard) for heard, beat in track.beats],
+            "deaths_lately": 1 + sum(now - then <= LATELY_S for then, _ in track.deaths),
+            "deaths": [earlier for _, earlier in track.deaths],
+            "last_output": _last(death.last_output),
+            "stacks": "" if trace is None else trace.stacks,
+            "threads": [] if trace is None else list(trace.threads),
+            "note": "" if trace is None else trace.note,
+        }
+        track.deaths.append((now, _line(bundle)))
+        track.bundles.append(bundle)
+        self._shelf.put(bundle)
+
+    def _was_asked(self, slot: Slot, killed: _Sight | None, trace: Trace | None) -> bool:
+        """Whether the worker ended because the pool, or a person, wanted it to."""
+        if killed is not None:
+            return self._supervision.stopping and not killed.stacks
+        told = slot.state is SlotState.STOPPING
+        return told and trace is not None and trace.status in (Exit.STOPPED, Exit.POOL_GONE)
+
+    def _sight(self, slot: Slot, now: float, stacks: bool) -> _Sight:
+        """`state`: the last that was not the dying itself."""
+        states = [(since, state) for since, state, _ in self._tracks[slot.number].states]
+        while len(states) > 1 and states[-1][1] is SlotState.STOPPING:
+            states.pop()
+        since, state = states[-1] if states else (slot.since, slot.state)
+        about = {
+            "state": state.name,
+            "state_s": now - since,
+            "phase": slot.phase.value,
+            "detail": slot.detail[:DETAIL_CHARS],
+            "phase_s": now - slot.phase_since,
+            "models": list(slot.models),
+            "batches": batches_of(slot, self._tables, now),
+        }
+        return _Sight(slot.incarnation, about, stacks)
+
+
+def _line(bundle: Bundle) -> dict[str, Any]:
+    return {key: bundle[key] for key in ("slot", "incarnation", "device", "died_at", "exit", "killed_for")}
+
+
+def _beat(beat: WorkerBeat, age_s: float) -> dict[str, Any]:
+    running = [{"lane": lane.lane, "batch": lane.batch, "age_s": lane.age_s} for lane in beat.running[:MOST_LANES]]
+    return {"age_s": age_s, "phase": beat.phase.value, "detail": beat.detail[:DETAIL_CHARS], "running": running}
+
+
+def _last(lines: Sequence[str]) -> list[str]:
+    """As many of the last ones as there is room for."""
+    kept: list[str] = []
+    left = OUTPUT_CHARS
+    for line in reversed(lines):
+        left -= len(line)
+        if left < 0:
+            break
+        kept.append(line)
+    return kept[::-1]

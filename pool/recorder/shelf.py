@@ -1,0 +1,121 @@
+"""The bundles on the disk: JSON, a file each, and what former pools of the same endpoint have left there."""
+
+import json
+import logging
+import os
+import re
+import stat
+import threading
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pool.kept_files import KeptFiles
+
+__all__ = ["FORMAT", "Bundle", "Shelf"]
+
+log = logging.getLogger("pool.recorder")
+
+FORMAT = 1
+SUFFIX = ".json"
+LARGEST = 4 << 20  # bytes; what is larger is none of ours
+MOST_LISTED = 10_000
+
+Bundle = dict[str, Any]
+
+_NAME = re.compile(r"\d{8}-\d{6}\.\d{6}-slot(\d{1,9})-\d+\.json", re.ASCII)
+_KINDS: Mapping[str, type | tuple[type, ...]] = {
+    "format": int,
+    "endpoint": str,
+    "slot": int,
+    "incarnation": int,
+    "device": str,
+    "died_at": str,
+    "exit": str,
+    "killed_for": (str, type(None)),
+    "state": str,
+    "batches": list,
+    "beats": list,
+    "deaths": list,
+    "last_output": list,
+    "stacks": str,
+    "threads": list,
+    "note": str,
+}
+
+
+class Shelf:
+    """Used from one thread; nothing here blocks it but `close`, and nothing raises."""
+
+    def __init__(self, state: Path | None, keep: int, max_bytes: int, endpoint: str) -> None:
+        """Keeps at most `keep` files of `max_bytes` together below `state`; none where either is missing.
+
+        The newest bundle of each slot that is there already is read meanwhile, see `former`.
+        """
+        self.folder = None if state is None or keep == 0 else state / "flight"
+        self._max_bytes = max_bytes
+        self._endpoint = endpoint
+        self._former: dict[int, Bundle] = {}
+        self._files: KeptFiles | None = None
+        if self.folder is not None:
+            self._files = KeptFiles(self.folder, SUFFIX, keep, max_bytes)
+            # The disk may be slow, or not answer at all: the pool starts without it.
+            threading.Thread(target=self._read, args=(self.folder,), name="flight", daemon=True).start()
+
+    @property
+    def former(self) -> Mapping[int, Bundle]:
+        """By slot: the newest bundle that a former pool of this endpoint has left. Empty until it has been read."""
+        return self._former
+
+    def put(self, bundle: Bundle) -> None:
+        if self._files is None:
+            return
+        data = json.dumps(bundle, indent=1).encode()
+        whose = f"slot {bundle['slot']}: the bundle of incarnation {bundle['incarnation']}"
+        if len(data) > self._max_bytes:
+            bound = self._max_bytes
+            log.warning("%s is not kept: it has %d bytes, [recorder] max_bytes is %d", whose, len(data), bound)
+            return
+        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S.%f")
+
+        def tell(_: Path, failure: str | None) -> None:
+            if failure is not None:
+                log.warning("%s is not kept: %s", whose, failure)
+
+        self._files.write(f"{stamp}-slot{bundle['slot']}-{bundle['incarnation']}", [data], tell)
+
+    def close(self, timeout_s: float) -> None:
+        """Waits so long at most for what is being written."""
+        if self._files is not None:
+            self._files.close(timeout_s)
+
+    def _read(self, folder: Path) -> None:
+        try:
+            names = sorted(os.listdir(folder), reverse=True)[:MOST_LISTED]
+        except OSError:
+            return  # there is none yet; whoever writes the first one hears of anything else
+        found: dict[int, Bundle] = {}
+        for name in names:
+            match = _NAME.fullmatch(name)
+            if match is None or int(match[1]) in found:
+                continue
+            bundle = _bundle(folder / name)
+            if bundle is not None and bundle["slot"] == int(match[1]) and bundle["endpoint"] == self._endpoint:
+                found[bundle["slot"]] = bundle
+        self._former = found
+
+
+def _bundle(path: Path) -> Bundle | None:
+    """What a file says; None for one that is not a bundle of this format, whatever it is."""
+    try:
+        # Not blocking: opening a pipe would wait for somebody who writes.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode) or about.st_size > LARGEST:
+                return None
+            raw = json.loads(file.read(LARGEST))
+    except (OSError, ValueError, RecursionError):
+        return None
+    right = isinstance(raw, dict) and all(isinstance(raw.get(key), kind) for key, kind in _KINDS.items())
+    return raw if right and raw["format"] == FORMAT else None
