@@ -58,15 +58,22 @@ class Shelf:
         self._endpoint = endpoint
         self._former: dict[int, Bundle] = {}
         self._files: KeptFiles | None = None
+        self._reader: threading.Thread | None = None
         if self.folder is not None:
             self._files = KeptFiles(self.folder, SUFFIX, keep, max_bytes)
             # The disk may be slow, or not answer at all: the pool starts without it.
-            threading.Thread(target=self._read, args=(self.folder,), name="flight", daemon=True).start()
+            self._reader = threading.Thread(target=self._read, args=(self.folder,), name="flight", daemon=True)
+            self._reader.start()
 
     @property
     def former(self) -> Mapping[int, Bundle]:
         """By slot: the newest bundle that a former pool of this endpoint has left. Empty until it has been read."""
         return self._former
+
+    def wait_read(self, timeout_s: float) -> None:
+        """Until `former` is what it will be, or for so long."""
+        if self._reader is not None:
+            self._reader.join(timeout_s)
 
     def put(self, bundle: Bundle) -> None:
         if self._files is None:
