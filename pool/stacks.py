@@ -15,8 +15,9 @@ from pool.wire.stacks import STACKS_SIGNAL
 __all__ = ["LOOK_S", "STACKS_BYTES", "Stacks", "Trace", "threads_of"]
 
 STACKS_BYTES = 128 << 10  # a hundred threads with a dozen frames each
-TAKE_S = 0.3  # a worker that can answer does so in milliseconds, unless the machine is very busy
-LOOK_S = 0.03  # no byte more in this time: it has written all of it
+TAKE_S = 1.0  # who can answer does so in milliseconds, but on a machine that has more to run than it has cores
+QUIET_S = 0.1  # no byte more in this time: it has written all of it
+LOOK_S = 0.03
 
 MOST_THREADS = 512  # that the kernel is asked about: an unbounded number would hold up the pool
 MOST_LINES = 40
@@ -94,7 +95,7 @@ class Stacks:
             if written == self._before:
                 self.note = _why_none(_state_of(pid))
             return True
-        return written > self._before and now - self._seen_at >= LOOK_S
+        return written > self._before and now - self._seen_at >= QUIET_S
 
     def text(self) -> str:
         data = os.pread(self.fd, self._written(), 0)

@@ -47,7 +47,8 @@ class Process:
         pid, status, up_s = self.popen.pid, self.popen.returncode, time.monotonic() - self.spawned
         if self.stacks is None:
             return Trace(pid, status, up_s, "", (), "no stacks can be taken on this machine")
-        return Trace(pid, status, up_s, self.stacks.text(), self.stacks.threads, self.stacks.note)
+        text = self.stacks.text()
+        return Trace(pid, status, up_s, text, self.stacks.threads, "" if text else self.stacks.note)
 
 
 class Supervisor:

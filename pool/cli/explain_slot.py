@@ -55,8 +55,6 @@ def _show_bundle(bundle: Bundle, slot: Mapping[str, Any]) -> None:
         for line in _feeds(batch):
             show(Text(f"  {line}"))
     _section("stacks", printable(bundle["stacks"], "\n").splitlines() or _no_stacks(bundle))
-    if bundle["stacks"] and bundle["note"]:
-        show(Text(f"  ({printable(bundle['note'])})"))
     _section("its threads, as the kernel saw them", bundle["threads"])
     _section("its last beats", map(_beat, bundle["beats"]))
     _section("its last output", bundle["last_output"])

@@ -4,6 +4,7 @@ import logging
 import os
 import resource
 import select
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -30,8 +31,11 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
     """Makes the next workers run a program of the test's."""
 
     def choose(program: str) -> None:
-        launch = Launch((sys.executable, "-c", program), dict(os.environ))
-        monkeypatch.setattr(pool.supervisor, "worker_launch", lambda **_: launch)
+
+        def launch(stacks_fd: int | None, **_: object) -> Launch:
+            return Launch((sys.executable, "-c", program, str(stacks_fd)), dict(os.environ))
+
+        monkeypatch.setattr(pool.supervisor, "worker_launch", launch)
 
     return choose
 
@@ -131,3 +135,118 @@ def test_what_a_worker_has_spawned_goes_with_it(
         assert time.monotonic() < deadline
         ended += _round(supervisor)
     eventually(lambda: not alive(int(pids.read_text())))
+
+
+LISTENS = """
+import faulthandler, os, signal, sys, time
+faulthandler.enable(int(sys.argv[1]))
+faulthandler.register(signal.SIGUSR1, int(sys.argv[1]), all_threads=True, chain=False)
+print("up", flush=True)
+def stuck():
+    time.sleep(600)
+stuck()
+"""
+
+
+def up(supervisor: Supervisor, incarnation: int = 1) -> int:
+    """Spawns a worker and waits until it listens; its pid."""
+    spawned = supervisor.spawn(SpawnWorker(0, incarnation))
+    assert isinstance(spawned, WorkerSpawned)
+    caught = 1 << (signal.SIGUSR1 - 1)
+    status = Path(f"/proc/{spawned.pid}/status")
+    eventually(lambda: bool(int(status.read_text().partition("SigCgt:")[2].split()[0], 16) & caught))
+    return spawned.pid
+
+
+def until_exit_by_deadlines(supervisor: Supervisor) -> WorkerExited:
+    """As the pool's loop waits: no longer than the supervisor says, and without a descriptor that tells of stacks."""
+    ends = time.monotonic() + 20
+    while time.monotonic() < ends:
+        now = time.monotonic()
+        deadline = supervisor.next_deadline(now)
+        ready, _, _ = select.select(supervisor.fds(), [], [], 10 if deadline is None else max(0.0, deadline - now))
+        for fd in ready:
+            for event in supervisor.on_readable(fd):
+                assert isinstance(event, WorkerExited)
+                return event
+        assert list(supervisor.tend()) == []
+    raise AssertionError("it did not end")
+
+
+def test_one_that_hangs_says_where_before_it_is_killed(play: Play, supervisor: Supervisor) -> None:
+    play(LISTENS)
+    pid = up(supervisor)
+    supervisor.kill(0, 1, stacks=True)
+    supervisor.kill(0, 1, stacks=True)
+    assert alive(pid), "the loop goes on meanwhile"
+    death = until_exit_by_deadlines(supervisor).death
+    assert death.text == "SIGKILL", "that it may be out of memory is no guess where the pool did it"
+    trace = supervisor.trace(0, 1)
+    assert trace is not None
+    assert (trace.pid, trace.status, trace.note) == (pid, -signal.SIGKILL, "")
+    assert trace.stacks.count("in stuck") == 1
+    assert supervisor.trace(0, 1) is None, "it is told once"
+    assert supervisor.next_deadline(0.0) is None
+
+
+def test_an_order_for_one_that_is_gone_is_nothing(play: Play, supervisor: Supervisor) -> None:
+    play(LISTENS)
+    up(supervisor)
+    supervisor.kill(0, 1)
+    assert until_exit(supervisor).death.text == "SIGKILL"
+    for stacks in (True, False):
+        supervisor.kill(0, 1, stacks=stacks)
+    assert supervisor.next_deadline(0.0) is None
+
+
+def test_a_second_order_does_not_wait_for_stacks_that_were_asked_for(play: Play, supervisor: Supervisor) -> None:
+    play(LISTENS)
+    up(supervisor)
+    supervisor.kill(0, 1, stacks=True)
+    supervisor.kill(0, 1)
+    assert until_exit(supervisor).death.text == "SIGKILL"
+    assert supervisor.next_deadline(0.0) is None
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSEGV])
+def test_one_that_dies_while_it_is_asked_is_an_exit_like_any_other(
+    play: Play, supervisor: Supervisor, how: signal.Signals
+) -> None:
+    play(LISTENS)
+    pid = up(supervisor)
+    supervisor.kill(0, 1, stacks=True)
+    os.kill(pid, how)
+    exited = until_exit_by_deadlines(supervisor)
+    assert exited.death.text.startswith(how.name)
+    assert supervisor.next_deadline(0.0) is None
+    up(supervisor, 2)
+    supervisor.kill(0, 1, stacks=True)  # the former one: not its successor
+    assert supervisor.next_deadline(0.0) is None
+    supervisor.kill(0, 2)
+    assert until_exit(supervisor).incarnation == 2
+
+
+def test_a_crash_leaves_its_stacks_without_being_asked(play: Play, supervisor: Supervisor) -> None:
+    play(LISTENS.replace("time.sleep(600)", "import ctypes; ctypes.string_at(0)"))
+    supervisor.spawn(SpawnWorker(0, 1))
+    assert until_exit(supervisor).death.text == "SIGSEGV"
+    trace = supervisor.trace(0, 1)
+    assert trace is not None
+    assert trace.stacks.startswith("Fatal Python error: Segmentation fault")
+    assert "in stuck" in trace.stacks
+
+
+def test_a_machine_without_such_files_has_workers_without_stacks(
+    play: Play, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(*_: object) -> int:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr("pool.stacks.os.memfd_create", missing)
+    play("import time, sys; assert sys.argv[1] == 'None'; time.sleep(600)")
+    supervisor.spawn(SpawnWorker(0, 1))
+    supervisor.kill(0, 1, stacks=True)
+    assert until_exit(supervisor).death.text == "SIGKILL"
+    trace = supervisor.trace(0, 1)
+    assert trace is not None
+    assert (trace.stacks, trace.note) == ("", "no stacks can be taken on this machine")

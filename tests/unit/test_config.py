@@ -213,6 +213,12 @@ def test_quarantine_can_be_switched_off() -> None:
     assert line == "config: [quarantine] keep: -1 is too small; write 0 or more"
 
 
+def test_bundles_can_be_kept_in_memory_only() -> None:
+    assert parse_settings({"recorder": {"keep": 0}}, "config", Path("/")).recorder.keep == 0
+    (line,) = mistakes({"recorder": {"max_bytes": "many"}})
+    assert line.startswith("config: [recorder] max_bytes: ")
+
+
 # --- mistakes
 
 

@@ -41,6 +41,22 @@ def test_the_command_line() -> None:
     assert launched(CPU, {}).argv == (*line.split(), "")
 
 
+def test_the_file_for_its_stacks_is_named_where_there_is_one() -> None:
+    argv = worker_launch(
+        slot=0,
+        incarnation=1,
+        device=CPU,
+        endpoint="ipc:///none",
+        link_fd=9,
+        stacks_fd=11,
+        parent_pid=123,
+        cpu_share=1,
+        environ={},
+        python="python3",
+    ).argv
+    assert argv[-2:] == ("--stacks-fd", "11")
+
+
 def test_a_gpu_worker_sees_its_gpus_and_has_no_thread_budget() -> None:
     assert launched(GPUS, {"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "7", "CUDA_DEVICE_ORDER": "FASTEST_FIRST"}).env == {
         "PATH": "/bin",

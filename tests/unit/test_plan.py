@@ -66,6 +66,11 @@ def test_the_state_folder_is_the_users_unless_it_is_said() -> None:
     assert plan({"state": "kept"}).state == Path("/base/kept")
 
 
+def test_how_many_bundles_are_kept_is_said() -> None:
+    made = plan(recorder={"keep": 3, "max_bytes": "1MiB"})
+    assert (made.recorder_keep, made.recorder_max_bytes) == (3, 1 << 20)
+
+
 def test_a_plan_can_be_printed() -> None:
     made = plan(quarantine={"keep": 3, "max_bytes": "1MiB"})
     assert (made.quarantine_keep, made.quarantine_max_bytes) == (3, 1 << 20)

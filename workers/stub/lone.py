@@ -73,8 +73,8 @@ def _kill(feeds: Feeds) -> Fetched:
 
 
 def _hang(feeds: Feeds) -> Fetched:
-    """For ever: in Python, in C as TensorFlow would, or in C that keeps the interpreter's lock."""
-    hangs = {b"python": _hang_in_python, b"c": _hang_in_c, b"locked": _hang_with_the_lock}
+    """For ever: in Python, in C as TensorFlow would, in C that keeps the interpreter's lock, or the process stops."""
+    hangs = {b"python": _hang_in_python, b"c": _hang_in_c, b"locked": _hang_with_the_lock, b"stopped": _hang_stopped}
     return hangs[feeds["how"].item()]()
 
 
@@ -91,6 +91,11 @@ def _hang_in_c() -> Fetched:
 def _hang_with_the_lock() -> Fetched:
     while True:
         ctypes.PyDLL(None).pause()
+
+
+def _hang_stopped() -> Fetched:
+    os.kill(os.getpid(), signal.SIGSTOP)
+    return _hang_in_python()  # the signal may come to another thread first
 
 
 def _crash(feeds: Feeds) -> Fetched:

@@ -1,0 +1,197 @@
+"""Workers that hang, stop, crash and are killed, each explained afterwards by a real pool."""
+
+import json
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness import PoolProcess, eventually, pool_process, stub_config
+from pool import Client, errors
+
+MODELS = """
+[[model]]
+name = "faults"
+path = "stub:faults"
+devices = "all"
+"""
+REST = '[health]\nhung_after = "1500ms"\n[queue]\nmax_attempts = 1\n[recorder]\nkeep = 3\n'
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[PoolProcess]:
+    with pool_process(stub_config(models=MODELS, rest=REST)) as running:
+        yield running
+
+
+def explain(pool: PoolProcess, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-P", "-m", "pool", "explain", *arguments, "--endpoint", pool.endpoint]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def bundle_of(client: Client, signature: str, inputs: object) -> Mapping[str, Any]:
+    """Has a job of slot 0 end its worker, and returns what is known of it then."""
+    # One that is kept to a slot waits there for its next worker.
+    with pytest.raises(errors.Quarantined):
+        client.run("faults", inputs, signature=signature, device="slot:0", timeout=60.0)
+    found = client.explain(slot=0)
+    assert found["slot"]["slot"] == 0
+    bundle: Mapping[str, Any] = found["bundles"][0]
+    (batch,) = bundle["batches"]
+    assert (batch["model"], batch["signature"], batch["jobs_in_all"]) == ("faults", signature, 1)
+    assert (bundle["state"], bundle["phase"]) == ("READY", "serving")
+    assert bundle["beats"]
+    return bundle
+
+
+@pytest.mark.parametrize(
+    ("how", "where"), [("python", "_hang_in_python"), ("c", "_hang_in_c"), ("locked", "_hang_with_the_lock")]
+)
+def test_a_hung_worker_says_where(client: Client, how: str, where: str) -> None:
+    bundle = bundle_of(client, "hang", how)
+    assert bundle["exit"] == "SIGKILL"
+    assert "[health] hung_after" in bundle["killed_for"]
+    assert f"in {where}" in bundle["stacks"]
+    assert "in _loop" in bundle["stacks"], "every thread's"
+    assert bundle["note"] == ""
+    assert bundle["batches"][0]["feeds"] == [{"name": "", "dtype": "string", "shape": []}]
+    assert bundle["batches"][0]["age_s"] == pytest.approx(1.5, abs=0.5)
+
+
+def test_a_stopped_worker_is_said_to_be(client: Client) -> None:
+    bundle = bundle_of(client, "hang", "stopped")
+    assert (bundle["exit"], bundle["stacks"]) == ("SIGKILL", "")
+    assert "the process was stopped (by SIGSTOP" in bundle["note"]
+    assert all(": stopped" in line for line in bundle["threads"])
+
+
+def test_a_crash_in_native_code_says_who_called_it(pool: PoolProcess, client: Client) -> None:
+    inputs = {"x": np.ones((2, 4), np.float32), "words": "the secret of nobody"}
+    bundle = bundle_of(client, "crash", inputs)
+    assert (bundle["exit"], bundle["killed_for"]) == ("SIGSEGV", None)
+    assert bundle["stacks"].startswith("Fatal Python error: Segmentation fault")
+    assert "in _crash" in bundle["stacks"]
+    assert bundle["last_output"][-1] == "the secret of nobody"
+    feeds = bundle["batches"][0]["feeds"]
+    assert {"name": "x", "dtype": "float32", "shape": [2, 4]} in feeds
+    assert {"name": "words", "dtype": "string", "shape": []} in feeds
+    assert "BACKOFF: SIGSEGV; see `pool explain slot:0`" in pool.text()
+
+
+def test_a_kill_from_outside_is_told_with_its_batch(client: Client) -> None:
+    bundle = bundle_of(client, "kill", int(signal.SIGKILL))
+    assert bundle["exit"] == "SIGKILL (out of memory?)"
+    assert bundle["stacks"] == bundle["note"] == ""
+
+
+def test_what_was_fed_is_not_in_it(client: Client, marker: str) -> None:
+    bundle = bundle_of(client, "kill_once", {"signal": int(signal.SIGKILL), "marker": marker})
+    assert [feed["name"] for feed in bundle["batches"][0]["feeds"]] == ["signal", "marker"]
+    assert marker not in json.dumps(bundle)
+
+
+def test_the_files_are_private_and_few(client: Client) -> None:
+    folder = Path(client.explain(slot=0)["folder"])
+    eventually(lambda: len(list(folder.glob("*.json"))) == 3)
+    for path in folder.glob("*.json"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_explain_prints_it(pool: PoolProcess, client: Client) -> None:
+    bundle_of(client, "crash", {"x": np.ones((3, 4), np.float32), "words": "good bye"})
+    found = explain(pool, "slot:0")
+    assert found.returncode == 0, found.stderr
+    assert re.match(r"slot 0 cpu:0, incarnation \d+, pid \d+: SIGSEGV\n", found.stdout)
+    for part in ("in _crash", "x  float32 [3, 4]", "its last output\n  good bye\n"):
+        assert part in found.stdout
+    assert f"all of it, and of earlier ones: {client.explain(slot=0)['folder']}\n" in found.stdout
+    assert json.loads(explain(pool, "slot:0", "--json").stdout)["bundles"][0]["exit"] == "SIGSEGV"
+    listed = explain(pool)
+    assert re.search(r"UTC +slot:0 +cpu:0 +\d+ +SIGSEGV", listed.stdout)
+    assert re.search(r"FAILED +faults crash", listed.stdout)
+
+
+def test_a_slot_that_is_not_there_is_one_line(pool: PoolProcess, client: Client) -> None:
+    found = explain(pool, "slot:7")
+    assert (found.returncode, found.stderr) == (1, "pool: there is no slot '7'; the last is 1\n")
+    for wrong in ("", "x", "-1", "²", "1" * 30):
+        with pytest.raises(errors.PoolError, match="there is no slot"):
+            client._ask("explain", f"slot:{wrong}")
+    with pytest.raises(ValueError, match="not both"):
+        client.explain(1, slot=0)
+
+
+def test_one_that_stops_or_restarts_as_asked_leaves_nothing(client: Client) -> None:
+    eventually(lambda: all(slot["state"] == "READY" for slot in client.status()["slots"]))
+    assert client.restart(1) == 2
+    eventually(
+        lambda: client.status()["slots"][1]["incarnation"] == 2 and client.status()["slots"][1]["state"] == "READY"
+    )
+    assert client.explain(slot=1)["bundles"] == []
+
+
+def test_a_load_that_hangs_says_in_what() -> None:
+    models = '[[model]]\nname = "slow"\npath = "stub:load-hang"\n'
+    rest = '[health]\nload_timeout = "500ms"\n[restart]\nintensity = 0\n'
+    pool = PoolProcess(stub_config(devices='["cpu"]', models=models, rest=rest)).start()
+    try:
+        assert pool.wait() == 1
+        (path,) = (pool.state / "pool" / "flight").glob("*.json")
+        bundle = json.loads(path.read_text())
+        assert (bundle["state"], bundle["phase"], bundle["detail"]) == ("LOADING", "loading", "slow")
+        assert "[health] load_timeout" in bundle["killed_for"]
+        assert "backend.py" in bundle["stacks"]
+        assert "in load" in bundle["stacks"]
+        assert "FATAL: 1 deaths" in pool.text()
+        assert "see `pool explain slot:0`" in pool.text()
+    finally:
+        pool.kill()
+
+
+def test_the_next_pool_tells_what_became_of_the_last_ones_workers(tmp_path: Path) -> None:
+    config = stub_config(f'state = "{tmp_path}"', devices='["cpu"]', models=MODELS)
+    pool = PoolProcess(config)
+    try:
+        pool.start().await_ready()
+        os.kill(pool.workers()[0], signal.SIGSEGV)
+        pool.await_log("BACKOFF: SIGSEGV")
+        assert pool.stop() == 0
+        pool.log.unlink()
+        pool.start().await_ready()
+        with pool.client() as client:
+            eventually(lambda: client.explain(slot=0)["bundles"] != [])
+            (bundle,) = client.explain(slot=0)["bundles"]
+            assert (bundle["exit"], bundle["incarnation"], bundle["batches"]) == ("SIGSEGV", 1, [])
+            assert "in _serve" in bundle["stacks"]
+            assert [death["exit"] for death in client.explain()["deaths"]] == ["SIGSEGV"]
+        assert pool.stop() == 0
+        assert len(list((tmp_path / "flight").glob("*.json"))) == 1, "who stops as it is told leaves none"
+    finally:
+        pool.kill()
+
+
+def test_the_pool_that_is_told_to_stop_while_it_takes_stacks_leaves_nobody() -> None:
+    with pool_process(stub_config(devices='["cpu"]', models=MODELS, rest=REST)) as pool, pool.client() as client:
+        future = client.submit("faults", "locked", signature="hang")
+        pool.await_log("STOPPING: has run batch")
+        for _ in range(2):
+            pool.running.send_signal(signal.SIGTERM)
+        assert pool.stop() == 0
+        assert future.exception(20) is not None
+
+
+def test_what_became_of_a_slot_is_told_to_this_machine_alone() -> None:
+    config = stub_config('listen = ["tcp://127.0.0.1:*"]', devices='["cpu"]', models=MODELS)
+    with pool_process(config) as pool:
+        address = re.search(r"listening at (tcp://\S+) too", pool.text())
+        assert address is not None
+        with Client(address[1]) as client, pytest.raises(errors.PoolError, match="at the local endpoint only"):
+            client.explain(slot=0)

@@ -1,0 +1,205 @@
+"""`pool explain slot:N`: what is said of a worker that died, at every width."""
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from pool.cli import explain as explain_module
+from pool.cli import main
+from pool.cli.explain import explain
+
+SLOT = {
+    "slot": 1,
+    "device": "gpu:1",
+    "pid": 4243,
+    "incarnation": 8,
+    "state": "READY",
+    "state_s": 75.0,
+    "doing": "idle",
+}
+BATCH = {
+    "batch": 12,
+    "lane": 0,
+    "model": "digits",
+    "signature": "predict",
+    "age_s": 61.23,
+    "rows": 3,
+    "fed_rows": 8,
+    "suspect": True,
+    "jobs": [81, 82],
+    "jobs_in_all": 3,
+    "feeds": [
+        {"name": "pixels", "dtype": "float32", "shape": [8, 64]},
+        {"name": "", "dtype": "string", "shape": []},
+    ],
+}
+BUNDLE = {
+    "slot": 1,
+    "incarnation": 7,
+    "device": "gpu:1",
+    "pid": 4242,
+    "died_at": "2026-01-31T09:15:02.417+01:00",
+    "up_s": 11_400.0,
+    "exit": "SIGKILL",
+    "killed_for": "has run batch 12 of digits for 61.2 s ([health] hung_after)",
+    "state": "READY",
+    "state_s": 11_390.0,
+    "phase": "serving",
+    "detail": "",
+    "phase_s": 11_390.0,
+    "batches": [BATCH],
+    "beats": [{"age_s": 0.4, "phase": "serving", "detail": "", "running": [{"lane": 0, "batch": 12, "age_s": 60.8}]}],
+    "deaths_lately": 2,
+    "deaths": [],
+    "last_output": ["a line [with brackets]", "\x1b[31mred\x1b[0m"],
+    "stacks": 'Thread 0x00 (most recent call first):\n  File "x.py", line 3 in stuck',
+    "threads": ["3 × python: sleeping in futex_do_wait"],
+    "note": "",
+}
+CRASH = {
+    **BUNDLE,
+    "incarnation": 6,
+    "exit": "SIGSEGV",
+    "killed_for": None,
+    "state": "LOADING",
+    "state_s": 5.25,
+    "phase": "loading",
+    "detail": "digits",
+    "phase_s": 2.0,
+    "batches": [{**BATCH, "rows": None, "fed_rows": None, "suspect": False, "jobs_in_all": 2, "feeds": None}],
+    "beats": [],
+    "deaths_lately": 1,
+    "last_output": [],
+    "stacks": "",
+    "threads": [],
+    "note": "no stacks came within 0.3 s of asking for them",
+}
+DEATHS = [
+    {key: each[key] for key in ("slot", "incarnation", "device", "died_at", "exit", "killed_for")}
+    for each in (BUNDLE, CRASH)
+]
+
+
+class FakeClient:
+    """A pool in which a worker of slot 1 has died twice, and none of slot 0."""
+
+    bundles: Any = (BUNDLE, CRASH)
+    folder: str | None = "/state/flight"
+
+    def __init__(self, _endpoint: str | None, *, connect_timeout: float) -> None:
+        assert connect_timeout < 5
+
+    def __enter__(self) -> "FakeClient":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def explain(self, job: int | None = None, *, slot: int | None = None) -> Any:
+        if slot is None:
+            assert job is None
+            return {"jobs": [], "deaths": DEATHS}
+        return {"slot": {**SLOT, "slot": slot}, "bundles": list(self.bundles) if slot else [], "folder": self.folder}
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(explain_module, "Client", FakeClient)
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+    def run(*argv: str, columns: int | None = None) -> str:
+        if columns is not None:
+            monkeypatch.setenv("COLUMNS", str(columns))
+        result = CliRunner().invoke(explain, argv, catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    return run
+
+
+def test_a_hung_worker_in_a_pipe(shown: Any) -> None:
+    assert shown("slot:1").splitlines() == [
+        "slot 1 gpu:1, incarnation 7, pid 4242: killed by the pool, because it has run batch 12 of digits for 61.2 s"
+        " ([health] hung_after)",
+        "  died 2026-01-31 08:15:02 UTC, after 3 h 10 min; it had been READY for 3 h 9 min",
+        "  the 2nd death in this slot within an hour",
+        "  slot 1 is now READY for 1 min 15 s: incarnation 8, pid 4243, idle",
+        "",
+        "lane 0 had run batch 12 of digits predict for 61.2 s, 3 rows (fed as 8): 3 jobs (81, 82, …), alone because a"
+        " worker had died of it before",
+        "  pixels  float32 [8, 64]",
+        "  its only input  string []",
+        "",
+        "stacks",
+        "  Thread 0x00 (most recent call first):",
+        '    File "x.py", line 3 in stuck',
+        "",
+        "its threads, as the kernel saw them",
+        "  3 × python: sleeping in futex_do_wait",
+        "",
+        "its last beats",
+        "  0.4 s before: serving; lane 0 batch 12 for 60.8 s",
+        "",
+        "its last output",
+        "  a line [with brackets]",
+        "  \\x1b[31mred\\x1b[0m",
+        "",
+        "before that",
+        "  incarnation 6, 2026-01-31 08:15:02 UTC: SIGSEGV",
+        "",
+        "all of it, and of earlier ones: /state/flight",
+    ]
+
+
+def test_a_crash_while_loading(shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeClient, "bundles", (CRASH,))
+    monkeypatch.setattr(FakeClient, "folder", None)
+    assert shown("slot:1").splitlines() == [
+        "slot 1 gpu:1, incarnation 6, pid 4242: SIGSEGV",
+        "  died 2026-01-31 08:15:02 UTC, after 3 h 10 min; it had been LOADING for 5.2 s, loading digits for 2.0 s",
+        "  slot 1 is now READY for 1 min 15 s: incarnation 8, pid 4243, idle",
+        "",
+        "lane 0 had run batch 12 of digits predict for 61.2 s: 2 jobs (81, 82)",
+        "  what it was fed is not known",
+        "",
+        "stacks",
+        "  no stacks came within 0.3 s of asking for them",
+    ]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_it_keeps_to_its_width(shown: Any, columns: int) -> None:
+    lines = shown("slot:1", columns=columns).splitlines()
+    assert max(map(len, lines)) <= columns
+
+
+def test_a_slot_without_deaths(shown: Any) -> None:
+    assert shown("slot:0").splitlines() == [
+        "slot 0 is now READY for 1 min 15 s: incarnation 8, pid 4243, idle",
+        "no worker of it has died that this pool knows of",
+    ]
+
+
+def test_the_recent_deaths_stand_below_the_jobs(shown: Any) -> None:
+    lines = shown().splitlines()
+    assert lines[:2] == ["no job yet", ""]
+    assert lines[2].split() == ["DIED", "SLOT", "DEVICE", "INC.", "WHY"]
+    assert lines[3].split()[:7] == ["2026-01-31", "08:15:02", "UTC", "slot:1", "gpu:1", "7", "killed"]
+    assert lines[4].split()[5:] == ["6", "SIGSEGV"]
+
+
+def test_as_json_it_is_the_pools_own(shown: Any) -> None:
+    assert json.loads(shown("slot:1", "--json"))["bundles"] == [BUNDLE, CRASH]
+
+
+@pytest.mark.parametrize("what", ["slot:", "slot:-1", "slot:x", "gpu:0", "-1", "slot:1 ", "²", "9" * 30])
+def test_what_is_neither_a_job_nor_a_slot_is_refused(
+    what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(explain_module, "Client", None)
+    with pytest.raises(SystemExit) as caught:
+        main(["explain", "--", what])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1].endswith(" is neither a job's number nor slot:N, such as slot:0")
