@@ -15,7 +15,7 @@ from pool.wire.stacks import STACKS_SIGNAL
 __all__ = ["LOOK_S", "STACKS_BYTES", "Stacks", "Trace", "threads_of"]
 
 STACKS_BYTES = 128 << 10  # a hundred threads with a dozen frames each
-TAKE_S = 1.0  # who can answer does so in milliseconds, but on a machine that has more to run than it has cores
+TAKE_S = 0.5  # who can answer does so in milliseconds, but on a machine that has more to run than it has cores
 QUIET_S = 0.1  # no byte more in this time: it has written all of it
 LOOK_S = 0.03
 
@@ -79,10 +79,10 @@ class Stacks:
         elif not _handles(pid):
             self.note = "no stacks could be taken: the process had not come so far as to listen for the signal"
         else:
+            self._before = self._seen = self._written()  # before it can write
+            self._seen_at, self._until = now, now + TAKE_S
             with suppress(ProcessLookupError):
                 os.kill(pid, STACKS_SIGNAL)
-            self._before = self._seen = self._written()
-            self._seen_at, self._until = now, now + TAKE_S
             return True
         return False
 
