@@ -30,12 +30,12 @@ SESSION = wire.SessionSettings(True, 0.0, True, False, 0, 0, {}, False)
 class Bench:
     """A worker's parent: its socketpair and its endpoint."""
 
-    def __init__(self, endpoint: str, router: "zmq.Socket[bytes] | None") -> None:
+    def __init__(self, endpoint: str, router: "zmq.Socket[bytes] | None", *more: str) -> None:
         self.router = router
         self.ours, theirs = socket.socketpair()
         with theirs:
             argv = ["--endpoint", endpoint, "--slot", "0", "--incarnation", "1"]
-            argv += ["--link-fd", str(theirs.fileno()), "--parent", str(os.getpid()), "--visible-devices", ""]
+            argv += ["--link-fd", str(theirs.fileno()), "--parent", str(os.getpid()), "--visible-devices", "", *more]
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "workers", *argv],
                 env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
@@ -170,6 +170,23 @@ def test_an_endpoint_that_is_none_is_one_line() -> None:
         assert "cannot connect to 'nonsense'" in words
     finally:
         bench.close()
+
+
+def test_a_file_for_its_stacks_that_was_not_inherited_is_one_line() -> None:
+    bench = Bench("ipc:///none", None, "--stacks-fd", "97")
+    try:
+        assert bench.end() == (Exit.WRONG_ENVIRONMENT, "worker of slot 0: --stacks-fd 97: Bad file descriptor\n")
+    finally:
+        bench.close()
+
+
+def test_without_a_file_for_its_stacks_those_of_a_crash_are_its_last_words(bench: Bench) -> None:
+    bench.hear(wire.Hello)
+    bench.process.send_signal(signal.SIGSEGV)
+    status, words = bench.end()
+    assert status == -signal.SIGSEGV
+    assert words.startswith("Fatal Python error: Segmentation fault")
+    assert "workers/worker.py" in words  # the main thread may be anywhere in its wait for WELCOME
 
 
 @pytest.mark.parametrize("answer", [wire.WelcomeLane(), None], ids=["another message", "no message"])
