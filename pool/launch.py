@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pool.devices import Device
 
-__all__ = ["Launch", "cpu_share", "worker_launch"]
+__all__ = ["Launch", "cpu_share", "inherited", "worker_launch"]
 
 # The pool's own, given to it by systemd: a worker that used them would answer for the pool.
 _NOT_INHERITED = frozenset({"NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"})
@@ -52,11 +52,7 @@ def worker_launch(
     compares `--visible-devices` with what it finds.
     """
     visible = ",".join(device.uuids)
-    env = {
-        key: value
-        for key, value in environ.items()
-        if key not in _NOT_INHERITED and not key.startswith(_NOT_INHERITED_PREFIX)
-    }
+    env = inherited(environ)
     env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     env["CUDA_VISIBLE_DEVICES"] = visible
     env["PYTHONUNBUFFERED"] = "1"
@@ -77,6 +73,15 @@ def worker_launch(
         *(() if stacks_fd is None else ("--stacks-fd", str(stacks_fd))),
     )
     return Launch(argv, env)
+
+
+def inherited(environ: Mapping[str, str]) -> dict[str, str]:
+    """What any process of the pool's gets of its environment."""
+    return {
+        key: value
+        for key, value in environ.items()
+        if key not in _NOT_INHERITED and not key.startswith(_NOT_INHERITED_PREFIX)
+    }
 
 
 def cpu_share(cores: int, cpu_slots: int) -> int:

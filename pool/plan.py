@@ -125,6 +125,7 @@ def _policy(settings: "Settings") -> Policy:
         import_timeout_s=health.import_timeout,
         load_timeout_s=health.load_timeout,
         warmup_timeout_s=health.warmup_timeout,
+        device_free_timeout_s=health.device_free_timeout,
         hung_after_s=None if health.hung_after == "auto" else health.hung_after,
         drain_timeout_s=settings.pool.drain_timeout,
         ready_needs_all=settings.pool.ready == "all",

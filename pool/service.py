@@ -107,6 +107,7 @@ class Service:
                 self._plan.cpu_share,
                 self._environ,
                 self._back.expect,
+                policy.device_free_timeout_s,
             )
             try:
                 self._front.bind_local(path)
@@ -116,6 +117,7 @@ class Service:
             finally:
                 self._front.close()
                 self._back.close()
+                self._supervisor.close()
                 self._quarantine.close(DISK_S)
                 self._recorder.close(DISK_S)
 

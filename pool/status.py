@@ -56,6 +56,8 @@ def slot_status(slot: Slot, device: Device, now: float) -> dict[str, Any]:
 
 def _doing(slot: Slot, now: float) -> str:
     """One phrase for a person."""
+    if slot.state is SlotState.STARTING and slot.pid is None and slot.detail:
+        return f"{slot.detail} for {now - slot.phase_since:.0f} s"
     if slot.state in (SlotState.STARTING, SlotState.LOADING):
         return f"{slot.phase.value} {slot.detail}".rstrip() + f" for {now - slot.phase_since:.0f} s"
     if slot.batches:

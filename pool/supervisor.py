@@ -17,13 +17,15 @@ from dataclasses import dataclass
 
 from pool.core.actions import SpawnWorker
 from pool.core.events import Death, Event, WorkerExited, WorkerSpawned
+from pool.deaths import death_of, not_spawned
 from pool.devices import Device
-from pool.launch import worker_launch
+from pool.devices.lookout import Lookout, teller_argv
+from pool.launch import inherited, worker_launch
 from pool.output import Output
 from pool.stacks import LOOK_S, Stacks, Trace
-from pool.wire.exits import Exit
+from pool.vacancies import Vacancies
 
-__all__ = ["Supervisor", "death_of"]
+__all__ = ["Supervisor"]
 
 REAP_RETRY_S = 0.05
 
@@ -61,8 +63,9 @@ class Supervisor:
         cpu_share: int,
         environ: Mapping[str, str],
         expect: Callable[[int, int, bytes], None],
+        device_free_timeout_s: float,
     ) -> None:
-        """`expect` is told the secret of each new incarnation."""
+        """`expect` is told the secret of each new incarnation; `device_free_timeout_s` is `Vacancies`' patience."""
         self._devices = devices
         self._endpoint = endpoint
         self._cpu_share = cpu_share
@@ -72,27 +75,35 @@ class Supervisor:
         self._by_fd: dict[int, Process] = {}
         self._asked: list[Process] = []  # for their stacks, before they are killed
         self._traces: dict[int, tuple[int, Trace]] = {}
+        self._vacancies = Vacancies(devices, Lookout(teller_argv(), inherited(environ)), device_free_timeout_s)
+        self._cancelled: list[WorkerExited] = []
 
     # --- orders -------------------------------------------------------------------------------------------------
 
     def spawn(self, action: SpawnWorker) -> Event:
-        """WorkerSpawned; or WorkerExited where the machine has no process, memory or descriptor left for one."""
+        """WorkerSpawned; or SpawnHeld, while its device may not be free yet: then `tend` has what follows.
+
+        WorkerExited where the machine has no process, memory or descriptor left for one.
+        """
+        return self._vacancies.hold(action, time.monotonic()) or self._spawn(action)
+
+    def _spawn(self, action: SpawnWorker) -> Event:
         try:
             ours, theirs = socket.socketpair()
         except OSError as error:
-            return _not_spawned(action, error)
+            return not_spawned(action, error)
         stacks = _stacks_file()
         try:
-            return self._spawn(action, ours, theirs, stacks)
+            return self._start(action, ours, theirs, stacks)
         except OSError as error:
             ours.close()
             if stacks is not None:
                 stacks.close()
-            return _not_spawned(action, error)
+            return not_spawned(action, error)
         finally:
             theirs.close()
 
-    def _spawn(self, action: SpawnWorker, ours: socket.socket, theirs: socket.socket, stacks: Stacks | None) -> Event:
+    def _start(self, action: SpawnWorker, ours: socket.socket, theirs: socket.socket, stacks: Stacks | None) -> Event:
         secret = secrets.token_bytes(32)
         # Before the process is there: it may be gone before anything can be sent to it.
         ours.sendall(secret)
@@ -135,10 +146,12 @@ class Supervisor:
             if fd is not None:
                 self._by_fd[fd] = process
         self._expect(action.slot, action.incarnation, secret)
+        self._vacancies.spawned(action.slot, popen.pid, time.monotonic())
         return WorkerSpawned(action.slot, action.incarnation, popen.pid)
 
     def hang_up(self, slot: int, incarnation: int) -> None:
         """Closes the pool's end of the link: a worker that cannot be told otherwise exits by itself."""
+        self._cancel(slot, incarnation)
         process = self._current(slot, incarnation)
         if process is not None and not process.ending:
             process.link.shutdown(socket.SHUT_WR)
@@ -149,6 +162,7 @@ class Supervisor:
         With `stacks` it is asked for those of its threads before, and killed by `tend` as soon as they are there or a
         moment has passed. A second order without them kills it at once.
         """
+        self._cancel(slot, incarnation)
         process = self._current(slot, incarnation)
         if process is None or process.popen.returncode is not None or (stacks and process in self._asked):
             return
@@ -165,6 +179,15 @@ class Supervisor:
         known, trace = self._traces.pop(slot, (None, None))
         return trace if known == incarnation else None
 
+    def close(self) -> None:
+        """Ends what is no worker: the process that asks NVML."""
+        self._vacancies.close()
+
+    def _cancel(self, slot: int, incarnation: int) -> None:
+        """Of a worker that waits for its device; `tend` tells of its end, as if it had been there."""
+        if self._vacancies.cancel(slot, incarnation):
+            self._cancelled.append(WorkerExited(slot, incarnation, Death("it was not spawned yet", restartable=True)))
+
     def pid(self, slot: int) -> int | None:
         process = self._processes.get(slot)
         return None if process is None else process.popen.pid
@@ -176,13 +199,13 @@ class Supervisor:
     # --- what the loop waits for ---------------------------------------------------------------------------------
 
     def fds(self) -> Sequence[int]:
-        """Descriptors that are readable when something happened to a worker."""
-        return list(self._by_fd)
+        """Descriptors that are readable when something happened to a worker or its device."""
+        return [*self._by_fd, *self._vacancies.fds()]
 
     def on_readable(self, fd: int) -> Iterator[Event]:
         process = self._by_fd.get(fd)
         if process is None:
-            return  # its exit was handled earlier in this round
+            return  # its exit was handled earlier in this round; or NVML's word, which is `tend`'s
         if fd == process.output_fd:
             if not process.output.read():
                 self._by_fd.pop(fd, None)
@@ -192,10 +215,16 @@ class Supervisor:
         yield from self._reap(process)
 
     def next_deadline(self, now: float) -> float | None:
-        """When `tend` is to be called at the latest: while a worker is awaited that no descriptor tells of."""
-        if self._asked:
-            return now + LOOK_S
-        return now + REAP_RETRY_S if any(process.ending for process in self._processes.values()) else None
+        """When `tend` is to be called at the latest: while something is awaited that no descriptor tells of."""
+        if self._cancelled:
+            return now
+        ending = any(process.ending for process in self._processes.values())
+        instants = (
+            now + LOOK_S if self._asked else None,
+            now + REAP_RETRY_S if ending else None,
+            self._vacancies.next_deadline(now),
+        )
+        return min((instant for instant in instants if instant is not None), default=None)
 
     def tend(self) -> Iterator[Event]:
         for process in self._asked[:]:
@@ -204,6 +233,10 @@ class Supervisor:
                 _kill(process)
         for process in [process for process in self._processes.values() if process.ending]:
             yield from self._reap(process)
+        for step in self._vacancies.tend(time.monotonic()):
+            yield self._spawn(step) if isinstance(step, SpawnWorker) else step
+        while self._cancelled:
+            yield self._cancelled.pop(0)
 
     def _read_link(self, process: Process) -> None:
         """A worker writes nothing there, so readable means the end; bytes are thrown away."""
@@ -237,6 +270,7 @@ class Supervisor:
         if process in self._asked:
             self._asked.remove(process)
         del self._processes[process.slot]
+        self._vacancies.exited(process.slot)
         death = death_of(process.popen.returncode, last_output, by_us=process.killed)
         yield WorkerExited(process.slot, process.incarnation, death)
 
@@ -264,29 +298,3 @@ def _kill_what_it_left(process: Process) -> None:
     if os.waitid(os.P_PIDFD, process.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.popen.pid, signal.SIGKILL)
-
-
-def _not_spawned(action: SpawnWorker, error: OSError) -> WorkerExited:
-    return WorkerExited(action.slot, action.incarnation, Death(f"cannot be spawned: {error}", restartable=True))
-
-
-def death_of(returncode: int, last_output: tuple[str, ...], by_us: bool = False) -> Death:
-    """A Popen's return code in words; a worker's last line says more than its status where the status is its own.
-
-    `by_us`: the pool has killed it.
-    """
-    if returncode < 0:
-        try:
-            name = signal.Signals(-returncode).name
-        except ValueError:
-            name = f"signal {-returncode}"
-        hint = " (out of memory?)" if -returncode == signal.SIGKILL and not by_us else ""
-        return Death(name + hint, True, last_output)
-    try:
-        status = Exit(returncode)
-    except ValueError:
-        return Death(f"exit status {returncode}", True, last_output)
-    text = f"exit status {returncode}" + ("" if status is Exit.STOPPED else f" {status.name}")
-    if not status.restartable and last_output:
-        text = f"{text}: {last_output[-1]}"
-    return Death(text, status.restartable, last_output)

@@ -140,13 +140,17 @@ class RestartSection(_Section):
 
 
 class HealthSection(_Section):
-    """How long each phase of a worker may take before it is held to be hung."""
+    """How long each phase of a worker may take before it is held to be hung.
+
+    `device_free_timeout`: how long a new worker may have to wait for its GPU's memory; 0 asks nobody.
+    """
 
     heartbeat: PositiveSeconds = 1.0
     hung_after: SecondsOrAuto = "auto"
     import_timeout: PositiveSeconds = 120.0
     load_timeout: PositiveSeconds = 600.0
     warmup_timeout: PositiveSeconds = 900.0
+    device_free_timeout: Seconds = 30.0
 
 
 class QuarantineSection(_Section):

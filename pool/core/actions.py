@@ -30,7 +30,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class SpawnWorker:
-    """Start the process; answer with WorkerSpawned, or with WorkerExited if that fails."""
+    """Start the process; answer with WorkerSpawned, or with WorkerExited if that fails.
+
+    Before it the answer may be SpawnHeld, once and again: something of the former worker's is not free yet.
+    """
 
     slot: int
     incarnation: int

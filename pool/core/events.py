@@ -21,6 +21,7 @@ __all__ = [
     "Outcome",
     "RestartAsked",
     "RowsChanged",
+    "SpawnHeld",
     "Spoiled",
     "Start",
     "StopAsked",
@@ -124,6 +125,15 @@ class ClientGone:
 
 
 @dataclass(frozen=True, slots=True)
+class SpawnHeld:
+    """The worker is not spawned yet; `why` is for people. WorkerSpawned or WorkerExited follows in bounded time."""
+
+    slot: int
+    incarnation: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerSpawned:
     slot: int
     incarnation: int
@@ -210,6 +220,7 @@ Event = (
     | JobArrived
     | JobCancelled
     | ClientGone
+    | SpawnHeld
     | WorkerSpawned
     | WorkerHello
     | WorkerBeat

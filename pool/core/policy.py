@@ -56,6 +56,7 @@ class Policy:
     import_timeout_s: float = 120.0
     load_timeout_s: float = 600.0
     warmup_timeout_s: float = 900.0
+    device_free_timeout_s: float = 30.0  # for what a dead worker leaves on its device; 0: it is not waited for
     hung_after_s: float | None = None  # None: as `batch_budget_s` finds
     hung_floor_s: float = 60.0
     drain_timeout_s: float = 30.0
@@ -70,8 +71,9 @@ class Policy:
         return self.drain_timeout_s + self.stop_timeout_s + self.kill_timeout_s
 
     def longest_start_s(self, models: int) -> float:
-        """How long a worker of so many models takes at most until it is READY, a pause before it included."""
-        return self.backoff_max_s + self.import_timeout_s + models * (self.load_timeout_s + self.warmup_timeout_s)
+        """How long a worker of so many models takes at most until it is READY, the waiting before it included."""
+        before_s = self.backoff_max_s + self.device_free_timeout_s
+        return before_s + self.import_timeout_s + models * (self.load_timeout_s + self.warmup_timeout_s)
 
     def phase_budget_s(self, phase: Phase) -> float | None:
         """How long a worker may stay in a phase; None where each batch has its own budget."""

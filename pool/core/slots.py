@@ -17,7 +17,7 @@ __all__ = ["ALIVE", "SLOT_STEPS", "Slot", "SlotState"]
 
 class SlotState(Enum):
     STOPPED = "has no process and wants none"
-    STARTING = "the process was spawned and has not said HELLO"
+    STARTING = "the process waits for its device, or was spawned and has not said HELLO"
     LOADING = "the worker imports, loads and warms up"
     READY = "the worker takes batches"
     DRAINING = "the worker takes no new work and finishes what it holds"

@@ -57,9 +57,18 @@ class Supervision:
                         self._spawn(slot, now)
                     else:
                         slot.reason = "no model is placed here"
+            case told.SpawnHeld():
+                held = self.current(event.slot, event.incarnation)
+                if held is not None and held.state is SlotState.STARTING:
+                    held.detail = event.why
+                    longest_s = self._policy.device_free_timeout_s + self._policy.import_timeout_s
+                    self._timers.set(("slot", held.number), held.since + longest_s)
             case told.WorkerSpawned():
                 if (spawned := self.current(event.slot, event.incarnation)) is not None:
                     spawned.pid = event.pid
+                    if spawned.state is SlotState.STARTING:
+                        spawned.phase_since, spawned.detail = now, ""
+                        self._timers.set(("slot", spawned.number), now + self._policy.import_timeout_s)
             case told.WorkerHello():
                 self._hello(event, now)
             case told.WorkerBeat():

@@ -5,15 +5,26 @@ answers only between `nvmlInit` and `nvmlShutdown`. The environment bends it:
 
     FAKE_NVML_FAILS    init | count | handle:N (the driver's GPU N) | memory
     FAKE_NVML_BYTES    set: texts are bytes, as in old releases
+    FAKE_NVML_STATE    a file of JSON that is read at every call, so that a test can change what the devices hold:
+                       {uuid: {"used": bytes, "processes": [[pid, bytes or null], ...], "error": text,
+                       "hang_s": seconds, "no_processes": text, "no_memory": text, "exit": status}}; each is optional.
+                       A uuid that is no card's is a MIG instance; "exit" ends the process that asks; a call that
+                       hangs makes a file of the same name that ends with ".hangs"
 """
 
+import json
 import os
+import time
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 __all__ = [
     "NVMLError",
+    "nvmlDeviceGetComputeRunningProcesses",
     "nvmlDeviceGetCount",
     "nvmlDeviceGetHandleByIndex",
+    "nvmlDeviceGetHandleByUUID",
     "nvmlDeviceGetMemoryInfo",
     "nvmlDeviceGetName",
     "nvmlDeviceGetPciInfo",
@@ -39,6 +50,18 @@ class _Card:
     @property
     def uuid(self) -> str:
         return f"GPU-{self.bus[9:11].lower()}000000-0000-4000-8000-000000000000"
+
+
+@dataclass(frozen=True)
+class _Mig:
+    uuid: str
+    memory: int = 10 * GIB
+
+
+@dataclass(frozen=True)
+class _Process:
+    pid: int
+    usedGpuMemory: int | None  # noqa: N815
 
 
 @dataclass(frozen=True)
@@ -74,6 +97,13 @@ def _fails(what: str) -> bool:
 
 def _text(value: str) -> str | bytes:
     return value.encode() if "FAKE_NVML_BYTES" in os.environ else value
+
+
+def _state(uuid: str | None = None) -> dict[str, Any]:
+    """Of one device, or of all."""
+    path = os.environ.get("FAKE_NVML_STATE")
+    state: dict[str, Any] = json.loads(Path(path).read_text()) if path else {}
+    return state if uuid is None else state.get(uuid, {})
 
 
 def _require_init() -> None:
@@ -123,8 +153,39 @@ def nvmlDeviceGetPciInfo(handle: _Card) -> _PciInfo:  # noqa: N802
     return _PciInfo(_text(handle.bus))
 
 
-def nvmlDeviceGetMemoryInfo(handle: _Card) -> _MemoryInfo:  # noqa: N802
+def nvmlDeviceGetHandleByUUID(uuid: str) -> _Card | _Mig:  # noqa: N802
     _require_init()
-    if _fails("memory"):
-        raise NVMLError("Not Supported")
-    return _MemoryInfo(handle.memory, handle.memory - GIB, GIB)
+    state = _state(uuid)
+    if "exit" in state:
+        os._exit(state["exit"])
+    # In pieces, so that what hangs sees it when a test lets go.
+    ends = time.monotonic() + state.get("hang_s", 0.0)
+    if "hang_s" in state:
+        Path(os.environ["FAKE_NVML_STATE"]).with_suffix(".hangs").touch()
+    while time.monotonic() < ends and "hang_s" in _state(uuid):
+        time.sleep(0.02)
+    if "error" in state:
+        raise NVMLError(state["error"])
+    for card in _CARDS:
+        if card.uuid == uuid:
+            return card
+    if uuid in _state():
+        return _Mig(uuid)
+    raise NVMLError("Not Found")
+
+
+def nvmlDeviceGetMemoryInfo(handle: _Card | _Mig) -> _MemoryInfo:  # noqa: N802
+    _require_init()
+    state = _state(handle.uuid)
+    if _fails("memory") or "no_memory" in state:
+        raise NVMLError(state.get("no_memory", "Not Supported"))
+    used = state.get("used", GIB)
+    return _MemoryInfo(handle.memory, handle.memory - used, used)
+
+
+def nvmlDeviceGetComputeRunningProcesses(handle: _Card | _Mig) -> list[_Process]:  # noqa: N802
+    _require_init()
+    state = _state(handle.uuid)
+    if "no_processes" in state:
+        raise NVMLError(state["no_processes"])
+    return [_Process(pid, used) for pid, used in state.get("processes", [])]

@@ -16,10 +16,11 @@ import pool.supervisor
 from harness import alive, eventually
 from pool.core.actions import SpawnWorker
 from pool.core.events import Death, Event, WorkerExited, WorkerSpawned
+from pool.deaths import death_of
 from pool.devices import Device
 from pool.launch import Launch
 from pool.output import LINES_A_SECOND, TAIL_LINES
-from pool.supervisor import Supervisor, death_of
+from pool.supervisor import Supervisor
 from pool.wire.exits import Exit
 
 CPU = Device("cpu", (), "cpu:0", "CPU", None)
@@ -42,7 +43,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
 
 @pytest.fixture
 def supervisor() -> Supervisor:
-    return Supervisor([CPU], "ipc:///none", 1, os.environ, lambda *_: None)
+    return Supervisor([CPU], "ipc:///none", 1, os.environ, lambda *_: None, 0.0)
 
 
 def until_exit(supervisor: Supervisor) -> WorkerExited:

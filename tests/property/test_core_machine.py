@@ -284,13 +284,14 @@ class Outside(RuleBasedStateMachine):
     def spawning_fails(self, fails: bool) -> None:
         self.body.spawn_fails = fails
 
-    @rule(slot=st.integers(-1, 5), incarnation=st.integers(0, 6), batch=st.integers(0, 40), which=st.integers(0, 6))
+    @rule(slot=st.integers(-1, 5), incarnation=st.integers(0, 6), batch=st.integers(0, 40), which=st.integers(0, 7))
     def somebody_else_speaks(self, slot: int, incarnation: int, batch: int, which: int) -> None:
         """An incarnation that is gone, was never spawned, or has no seat at all."""
         if (slot, incarnation) in self.body.workers:
             return
         self.body.feed(
             (
+                told.SpawnHeld(slot, incarnation, "waiting for gpu:0"),
                 told.WorkerSpawned(slot, incarnation, 1),
                 told.WorkerHello(slot, incarnation),
                 told.WorkerBeat(slot, incarnation, Phase.LOADING, "", ()),

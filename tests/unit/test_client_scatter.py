@@ -179,9 +179,9 @@ def test_the_last_answers_first(serving: Any) -> None:
     def serve(submit: wire.Submit, inputs: dict[str, Any]) -> None:
         held.append((submit, inputs))
         if len(held) == 3:
+            all_there.set()
             for each, given in reversed(held):
                 pool.answer(each.job, doubled(each, given))
-            all_there.set()
 
     pool, client = serving(serve)
     np.testing.assert_array_equal(client.scatter("m", {"x": WHOLE}, reduce="concat")["y"], WHOLE * 2)

@@ -316,3 +316,48 @@ def test_a_status_that_says_do_not_try_again_counts_only_before_ready() -> None:
     driver.pass_time(1.0)
     driver.die(0, "exit status 72 WRONG_DEVICES", restartable=False)
     assert driver.state(0) is SlotState.FATAL
+
+
+# --- a device that is not free yet ----------------------------------------------------------------------------------
+
+
+def test_the_wait_for_a_device_is_shown_and_does_not_cost_the_import_its_budget() -> None:
+    driver = Driver(["m"], import_timeout_s=20.0, device_free_timeout_s=30.0)
+    driver.start()
+    driver.feed(told.SpawnHeld(0, 1, "waiting for gpu:0"))
+    assert driver.machine.supervision.slots[0].detail == "waiting for gpu:0"
+    assert driver.pass_time(29.9) == []
+    driver.feed(told.WorkerSpawned(0, 1, 77))
+    assert driver.machine.supervision.slots[0].detail == ""
+    assert driver.pass_time(19.9) == []
+    assert one(driver.pass_time(0.1), do.KillWorker)
+
+
+def test_a_body_that_never_spawns_what_it_holds_is_not_waited_for_without_end() -> None:
+    driver = Driver(["m"], import_timeout_s=20.0, device_free_timeout_s=30.0)
+    driver.start()
+    for _ in range(49):
+        driver.feed(told.SpawnHeld(0, 1, "waiting for gpu:0"))
+        assert driver.pass_time(1.0) == []
+    assert one(driver.pass_time(1.0), do.KillWorker)
+
+
+def test_a_device_that_does_not_become_free_counts_as_a_death_before_ready() -> None:
+    driver = Driver(["m"], restart_intensity=1)
+    driver.start()
+    for incarnation in (1, 2):
+        driver.feed(told.SpawnHeld(0, incarnation, "waiting for gpu:0"))
+        driver.feed(told.WorkerExited(0, incarnation, told.Death("gpu:0 still has 5.9 GiB", restartable=True)))
+        driver.pass_time(1.0)
+    assert driver.state(0) is SlotState.FATAL
+    assert driver.reason(0).endswith("the last: gpu:0 still has 5.9 GiB")
+
+
+def test_what_is_said_of_a_worker_that_is_there_or_gone_is_dropped() -> None:
+    driver = Driver(["m"])
+    driver.start()
+    driver.hello(0)
+    assert driver.feed(told.SpawnHeld(0, 1, "waiting for gpu:0")) == []
+    assert driver.feed(told.SpawnHeld(0, 7, "waiting for gpu:0")) == []
+    assert driver.feed(told.SpawnHeld(9, 1, "waiting for gpu:0")) == []
+    assert driver.machine.supervision.slots[0].detail == ""

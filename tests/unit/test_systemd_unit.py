@@ -224,7 +224,7 @@ def test_the_unit_is_printed_for_this_installation(config: str, capsys: pytest.C
     said = directives(capsys.readouterr().out)
     assert said["ExecStart"] == [f"{sys.executable} -P -m pool start --config {config}"]
     assert said["User"] == [ME]
-    assert (said["TimeoutStartSec"], said["TimeoutStopSec"]) == (["1660"], ["55"])
+    assert (said["TimeoutStartSec"], said["TimeoutStopSec"]) == (["1690"], ["55"])
     assert "PrivateTmp" not in said  # the configuration lies in /tmp
 
 

@@ -1,0 +1,100 @@
+"""Who holds how much of a device's memory: NVML's word, and what the kernel says of the processes that NVML lists.
+
+Any of these calls may hang for as long as the driver does, and reading the command line of a process that is stuck in
+the kernel may too: so they are made in a process of their own (`pool.devices.teller`), never in the pool's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+__all__ = ["Occupancy", "Occupant", "occupancy_of", "read_occupancy", "untold"]
+
+PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class Occupant:
+    """A process that NVML lists on a device; `used_bytes` None or 0: not told.
+
+    `state` is the kernel's letter (D: stuck in it) and `group` its process group; "" and None for a process that is
+    not to be seen here: it is gone, or NVML counts in another pid namespace. `orphan`: a worker whose pool is gone.
+    """
+
+    pid: int
+    used_bytes: int | None
+    state: str = ""
+    group: int | None = None
+    orphan: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """Of one device, at one moment. None is what NVML did not tell, and then `trouble` says why."""
+
+    used_bytes: int | None
+    occupants: tuple[Occupant, ...] | None
+    trouble: str = ""
+
+    @property
+    def told(self) -> bool:
+        """Whether NVML told anything."""
+        return self.used_bytes is not None or self.occupants is not None
+
+
+def untold(trouble: str) -> Occupancy:
+    return Occupancy(None, None, trouble)
+
+
+def occupancy_of(nvml: ModuleType, uuid: str, proc: Path = PROC) -> Occupancy:
+    """Asks NVML, between its `nvmlInit` and `nvmlShutdown`. `uuid`: of a GPU or of a MIG instance.
+
+    May hang, and raises nothing that NVML raises: where it tells one thing and not the other, the one is worth having.
+    """
+    try:
+        handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+    except nvml.NVMLError as error:
+        return untold(str(error))
+    trouble: list[str] = []
+    used_bytes: int | None = None
+    occupants: tuple[Occupant, ...] | None = None
+    try:
+        used_bytes = int(nvml.nvmlDeviceGetMemoryInfo(handle).used)
+    except nvml.NVMLError as error:
+        trouble.append(f"its used memory: {error}")
+    try:
+        listed = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        occupants = tuple(_occupant(process.pid, process.usedGpuMemory, proc) for process in listed)
+    except nvml.NVMLError as error:
+        trouble.append(f"its processes: {error}")
+    return Occupancy(used_bytes, occupants, "; ".join(trouble))
+
+
+def read_occupancy(told: dict[str, Any]) -> Occupancy:
+    """The inverse of `dataclasses.asdict`, after JSON."""
+    occupants = told["occupants"]
+    return Occupancy(
+        told["used_bytes"],
+        None if occupants is None else tuple(Occupant(**occupant) for occupant in occupants),
+        told["trouble"],
+    )
+
+
+def _occupant(pid: int, used_bytes: int | None, proc: Path) -> Occupant:
+    try:
+        # The name in parentheses may hold spaces and parentheses.
+        state, parent, group = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()[:3]
+        words = (proc / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+    except (OSError, ValueError):
+        return Occupant(pid, used_bytes)
+    return Occupant(pid, used_bytes, state, int(group), _is_orphan(words, parent))
+
+
+def _is_orphan(words: Sequence[str], parent: str) -> bool:
+    """Whether it is a worker (`pool.launch`) that has another parent than the pool it was started by."""
+    if "--parent" not in words[:-1] or ("-m", "workers") not in pairwise(words):
+        return False
+    return words[words.index("--parent") + 1] != parent

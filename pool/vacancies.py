@@ -1,0 +1,202 @@
+"""Who waits for a device: the workers that are to follow one whose memory NVML still shows.
+
+dead worker's slot ── SpawnWorker ──► held ── NVML: it is free ──────────────► spawned
+                                       │ ── NVML tells nothing in time ──────► spawned, and a warning
+                                       └─── still taken when the time is over ► WorkerExited: the core backs off
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pool.core.actions import SpawnWorker
+from pool.core.events import Death, SpawnHeld, WorkerExited
+from pool.devices import Device
+from pool.devices.lookout import Lookout
+from pool.devices.vacancy import Found, Free, Taken, Tenancy, Untold
+
+__all__ = ["Step", "Vacancies"]
+
+log = logging.getLogger("pool.worker")
+
+HELD_LOOK_S = 0.1  # between two looks while a worker waits
+ALIVE_LOOK_S = 2.0  # while a worker lives that was not seen in NVML's list yet
+UNTOLD_LOOK_S = 1.0  # where NVML did not say; it may cost a process each time
+SAY_S = 1.0  # between two changes of what is said about one that waits
+REAP_S = 0.05
+
+Step = SpawnWorker | SpawnHeld | WorkerExited
+
+
+@dataclass(slots=True)
+class _Held:
+    action: SpawnWorker
+    since: float
+    deadline: float
+    taken: Taken | None = None
+    why: str = "no answer"
+    said_at: float = 0.0
+    said: str = ""
+
+
+@dataclass(slots=True)
+class _Seat:
+    """A slot on a GPU. `question`: the number of the one that is open; `valid_from`: older ones are out of date."""
+
+    slot: int
+    tenancy: Tenancy
+    alive: bool = False
+    held: _Held | None = None
+    question: int | None = None
+    asked_at: float = 0.0
+    valid_from: int = 0
+    look_at: float = 0.0
+    found: Found | None = None
+    told: bool = False
+
+    @property
+    def looks(self) -> bool:
+        """Whether what NVML tells of it is of use now."""
+        return self.held is not None or (self.alive and self.told and not self.tenancy.by_pid)
+
+
+class Vacancies:
+    """Holds each worker on a GPU back until its device is free of the former one, and no longer than `patience_s`."""
+
+    def __init__(self, devices: Sequence[Device], lookout: Lookout, patience_s: float) -> None:
+        """`patience_s` 0: nobody is held back, and NVML is never asked."""
+        sharers = Counter(uuid for device in devices for uuid in device.uuids)
+        self._seats = {
+            slot: _Seat(slot, Tenancy(device.label, {uuid: sharers[uuid] for uuid in device.uuids}))
+            for slot, device in enumerate(devices)
+            if device.uuids and patience_s > 0
+        }
+        self._lookout = lookout
+        self._patience_s = patience_s
+        self._number = 0
+
+    # --- what happens to a slot ----------------------------------------------------------------------------------
+
+    def hold(self, action: SpawnWorker, now: float) -> SpawnHeld | None:
+        """What is said of a worker that has to wait; None where there is nothing to wait for."""
+        seat = self._seats.get(action.slot)
+        if seat is None:
+            return None
+        # A driver that has hung for long already is not waited for again.
+        began = now if seat.question is None else seat.asked_at
+        seat.held = _Held(action, now, began + self._patience_s, said_at=now)
+        seat.look_at = now
+        self._ask(seat, now)
+        return SpawnHeld(action.slot, action.incarnation, f"waiting for NVML's word on {seat.tenancy.label}")
+
+    def spawned(self, slot: int, pid: int, now: float) -> None:
+        """A worker sits in the slot."""
+        seat = self._seats.get(slot)
+        if seat is not None:
+            seat.tenancy.begin(pid, seat.found or {})
+            seat.alive, seat.look_at = True, now + ALIVE_LOOK_S
+
+    def exited(self, slot: int) -> None:
+        """Its exit was seen: what NVML tells from now on is of a device without it."""
+        seat = self._seats.get(slot)
+        if seat is not None:
+            seat.alive, seat.found, seat.valid_from = False, None, self._number + 1
+
+    def cancel(self, slot: int, incarnation: int) -> bool:
+        """Whether this worker was held back; it will not be spawned any more."""
+        seat = self._seats.get(slot)
+        if seat is None or seat.held is None or seat.held.action.incarnation != incarnation:
+            return False
+        seat.held = None
+        return True
+
+    # --- what the loop waits for ---------------------------------------------------------------------------------
+
+    def fds(self) -> Sequence[int]:
+        """Readable when `tend` has something to do."""
+        return self._lookout.fds()
+
+    def next_deadline(self, now: float) -> float | None:
+        """When `tend` is to be called at the latest."""
+        instants = [now + REAP_S] if self._lookout.restless else []
+        for seat in self._seats.values():
+            if seat.looks and seat.question is None:
+                instants.append(seat.look_at)
+            if seat.held is not None:
+                instants.append(seat.held.deadline)
+        return min(instants, default=None)
+
+    def tend(self, now: float) -> Iterator[Step]:
+        """SpawnWorker for each whose device is free; SpawnHeld for news; WorkerExited for who waited in vain."""
+        for answer in self._lookout.answers():
+            for seat in self._seats.values():
+                if seat.question == answer.number:
+                    seat.question = None
+                    if answer.number >= seat.valid_from:
+                        yield from self._heard(seat, answer.found, now)
+        for seat in self._seats.values():
+            if seat.held is not None and now >= seat.held.deadline:
+                yield self._out_of_time(seat, seat.held)
+            if seat.looks and seat.question is None and now >= seat.look_at:
+                self._ask(seat, now)
+        if self._lookout.fds() and not any(seat.looks or seat.question is not None for seat in self._seats.values()):
+            self._lookout.rest()
+
+    def close(self) -> None:
+        """Nothing is asked any more, and nobody waits."""
+        self._lookout.close()
+
+    def _ask(self, seat: _Seat, now: float) -> None:
+        if seat.question is None:
+            self._number += 1
+            seat.question, seat.asked_at = self._number, now
+            self._lookout.ask(self._number, seat.slot, tuple(seat.tenancy.sharers))
+
+    def _heard(self, seat: _Seat, found: Found, now: float) -> Iterator[Step]:
+        if seat.held is None:
+            if seat.alive:
+                seat.look_at = now + ALIVE_LOOK_S
+                seat.tenancy.watch(found)
+            return
+        held, seat.look_at = seat.held, now + HELD_LOOK_S
+        # What never told anything of this device is not worth waiting for.
+        seat.told = seat.told or any(one.told for one in found.values())
+        match seat.tenancy.judge(found, now):
+            case Free():
+                if held.taken is not None:
+                    log.info("slot %d: %s is free after %.1f s", seat.slot, held.taken.where, now - held.since)
+                yield self._let_go(seat, held, found)
+            case Taken() as taken:
+                yield from self._still_taken(held, taken, now)
+            case Untold(why, lasting):
+                held.why, seat.look_at = why, now + UNTOLD_LOOK_S
+                if lasting or not seat.told:
+                    yield self._unverified(seat, held, why, found)
+
+    def _still_taken(self, held: _Held, taken: Taken, now: float) -> Iterator[Step]:
+        held.taken = taken
+        text = f"waiting for {taken.where}: {taken.what}"
+        if not held.said:
+            log.warning("slot %d: %s", held.action.slot, text)
+        if not held.said or (text != held.said and now >= held.said_at + SAY_S):
+            held.said, held.said_at = text, now
+            yield SpawnHeld(held.action.slot, held.action.incarnation, text)
+
+    def _out_of_time(self, seat: _Seat, held: _Held) -> Step:
+        if held.taken is None:
+            return self._unverified(seat, held, f"{held.why} within {self._patience_s:g} s", {})
+        seat.held = None
+        what = f"{held.taken.where} still has {held.taken.what}"
+        text = f"{what} after {self._patience_s:g} s ([health] device_free_timeout)"
+        return WorkerExited(seat.slot, held.action.incarnation, Death(text, restartable=True))
+
+    def _unverified(self, seat: _Seat, held: _Held, why: str, found: Found) -> Step:
+        log.warning(
+            "slot %d: that %s is free of a former worker could not be verified: %s", seat.slot, seat.tenancy.label, why
+        )
+        return self._let_go(seat, held, found)
+
+    def _let_go(self, seat: _Seat, held: _Held, found: Found) -> SpawnWorker:
+        seat.held, seat.found = None, found
+        return held.action

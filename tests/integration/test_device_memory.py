@@ -1,0 +1,257 @@
+"""A GPU slot's next worker, its device, and NVML: stub workers, a fake NVML, and all that is between them."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import PoolProcess, alive, children, eventually, pool_process, stub_config
+from pool import Client
+
+FAKES = str(Path(__file__).parents[1] / "fakes")
+CARD, OTHER = (f"GPU-{bus}000000-0000-4000-8000-000000000000" for bus in ("1a", "1b"))  # numbers 0 and 1
+MIG = "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f"
+GIB = 2**30
+MODELS = '[[model]]\nname = "faults"\npath = "stub:faults"\ndevices = "all"\n'
+
+
+class FakeNvml:
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "nvml.json"
+        self._whole: dict[str, Any] = {}
+        self.environ = {"PYTHONPATH": FAKES, "FAKE_NVML_STATE": str(self._path)}
+        self.say(CARD)
+
+    def say(self, uuid: str, **state: object) -> None:
+        """From now on this is so of the device; what is left out is as in an idle one."""
+        self._whole[uuid] = state
+        new = self._path.with_suffix(".new")
+        new.write_text(json.dumps(self._whole))
+        os.replace(new, self._path)
+
+    def hangs(self) -> bool:
+        """Whether a call into it was seen to hang."""
+        return self._path.with_suffix(".hangs").exists()
+
+
+@pytest.fixture
+def nvml(tmp_path: Path) -> FakeNvml:
+    return FakeNvml(tmp_path)
+
+
+@contextlib.contextmanager
+def two_gpus(nvml: FakeNvml, health: str = "", rest: str = "") -> Iterator[tuple[PoolProcess, Client]]:
+    config = stub_config(devices="[0, 1]", models=MODELS, rest=f"[health]\n{health}\n{rest}")
+    with pool_process(config, nvml.environ) as pool, pool.client() as client:
+        yield pool, client
+
+
+def slot(client: Client, number: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = client.status()["slots"][number]
+    return found
+
+
+def is_ready(client: Client, incarnation: int) -> bool:
+    found = slot(client)
+    return found["state"] == "READY" and found["incarnation"] == incarnation
+
+
+def asks_nvml(pool: PoolProcess) -> bool:
+    """Whether the pool has a process that asks."""
+    for pid in children(pool.pid):
+        with contextlib.suppress(OSError):
+            if b"pool.devices.teller" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return True
+    return False
+
+
+def kill_holding(nvml: FakeNvml, pool: PoolProcess, client: Client) -> int:
+    """Kills slot 0's worker, which NVML was seen to list, and whose memory stays. Returns its pid."""
+    pid = slot(client)["pid"]
+    nvml.say(CARD, used=7 * GIB, processes=[[pid, 6 * GIB]])
+    nvml.say(OTHER, processes=[[slot(client, 1)["pid"], GIB]])
+    eventually(lambda: not asks_nvml(pool))  # both were seen, and nothing is to be asked any more
+    os.kill(pid, signal.SIGKILL)
+    pool.await_log("slot 0: waiting for gpu:0: 6.0 GiB of the former worker")
+    return int(pid)
+
+
+def test_the_next_worker_comes_when_the_memory_is_free_and_not_before(nvml: FakeNvml) -> None:
+    with two_gpus(nvml) as (pool, client):
+        pid = kill_holding(nvml, pool, client)
+        found = slot(client)
+        assert (found["state"], found["pid"], found["incarnation"]) == ("STARTING", None, 2)
+        assert f"6.0 GiB of the former worker (pid {pid}, which is gone) for" in found["doing"]
+        until = time.monotonic() + 1.0
+        while time.monotonic() < until:
+            # The others go on meanwhile.
+            assert client.run("faults", {}, signature="pid", timeout=5)["pid"] == slot(client, 1)["pid"]
+            assert slot(client)["pid"] is None
+        nvml.say(CARD, used=GIB)
+        eventually(lambda: is_ready(client, 2))
+        log = pool.text()
+        assert f"slot 0: waiting for gpu:0: 6.0 GiB of the former worker (pid {pid}, which is gone)" in log
+        assert "slot 0: gpu:0 is free after" in log
+        assert "could not be verified" not in log
+
+
+def test_memory_that_never_goes_is_a_reason_within_the_bound(nvml: FakeNvml) -> None:
+    health, rest = 'device_free_timeout = "2s"', "[restart]\nintensity = 2"
+    with two_gpus(nvml, health, rest) as (pool, client):
+        pid = kill_holding(nvml, pool, client)
+        eventually(lambda: slot(client)["state"] == "FATAL")
+        why = f"gpu:0 still has 6.0 GiB of the former worker (pid {pid}, which is gone) after 2 s"
+        assert slot(client)["reason"].endswith(f"the last: {why} ([health] device_free_timeout)")
+        assert f"slot 0 gpu:0 BACKOFF: {why}" in pool.text()
+        assert client.run("faults", {}, signature="pid")["pid"] == slot(client, 1)["pid"]
+        # Somebody has looked after it.
+        nvml.say(CARD)
+        client.restart(0)
+        eventually(lambda: is_ready(client, 4))
+
+
+def test_where_no_pid_is_shown_the_bytes_must_come_back(nvml: FakeNvml) -> None:
+    """A container: NVML's list has the host's numbers, or nobody's."""
+    with two_gpus(nvml) as (pool, client):
+        nvml.say(CARD, used=7 * GIB, processes=[[1 << 22, 6 * GIB]])
+        assert asks_nvml(pool)
+        os.kill(slot(client)["pid"], signal.SIGKILL)
+        text = "waiting for gpu:0: 6.0 GiB more in use than before the former worker came"
+        eventually(lambda: slot(client)["doing"].startswith(text))
+        nvml.say(CARD, used=GIB + (100 << 20))
+        eventually(lambda: is_ready(client, 2))
+
+
+def test_a_mig_instance_is_looked_at_too(nvml: FakeNvml) -> None:
+    nvml.say(MIG, used=0, no_processes="Insufficient Permissions")
+    config = stub_config(devices=f'["{MIG}", 0]', models=MODELS)
+    with pool_process(config, nvml.environ) as pool, pool.client() as client:
+        nvml.say(MIG, used=4 * GIB, no_processes="Insufficient Permissions")
+        os.kill(slot(client)["pid"], signal.SIGKILL)
+        eventually(lambda: slot(client)["doing"].startswith("waiting for gpu:MIG-c6d4f1ef: 4.0 GiB more in use"))
+        nvml.say(MIG, used=0, no_processes="Insufficient Permissions")
+        eventually(lambda: is_ready(client, 2))
+
+
+def test_a_driver_that_hangs_holds_up_one_slot_for_so_long(nvml: FakeNvml) -> None:
+    with two_gpus(nvml, 'device_free_timeout = "3s"') as (pool, client):
+        for number, uuid in enumerate((CARD, OTHER)):
+            nvml.say(uuid, used=7 * GIB, processes=[[slot(client, number)["pid"], 6 * GIB]])
+        eventually(lambda: not asks_nvml(pool))
+        nvml.say(CARD, hang_s=600)
+        nvml.say(OTHER)
+        began = time.monotonic()
+        for number in (0, 1):
+            os.kill(slot(client, number)["pid"], signal.SIGKILL)
+        eventually(lambda: slot(client, 1)["state"] == "READY" and slot(client, 1)["incarnation"] == 2)
+        eventually(lambda: is_ready(client, 2))
+        assert time.monotonic() - began > 3.0
+        said = "slot 0: that gpu:0 is free of a former worker could not be verified: no answer within 3 s"
+        assert said in pool.text()
+        assert "slot 1: that" not in pool.text()
+
+
+def test_a_driver_that_fails_is_not_waited_for_longer(nvml: FakeNvml) -> None:
+    with two_gpus(nvml, 'device_free_timeout = "3s"') as (pool, client):
+        nvml.say(CARD, error="GPU is lost")
+        os.kill(slot(client)["pid"], signal.SIGKILL)
+        eventually(lambda: is_ready(client, 2))
+        assert "could not be verified: GPU is lost within 3 s" in pool.text()
+
+
+def test_nvmls_process_may_die_at_any_time(nvml: FakeNvml) -> None:
+    with two_gpus(nvml, 'device_free_timeout = "10s"') as (pool, client):
+        eventually(lambda: asks_nvml(pool))
+        for pid in set(children(pool.pid)) - {slot(client, number)["pid"] for number in (0, 1)}:
+            os.kill(pid, signal.SIGKILL)
+        eventually(lambda: asks_nvml(pool))
+        nvml.say(CARD, exit=9)
+        os.kill(slot(client)["pid"], signal.SIGKILL)
+        pool.await_log("slot 0 gpu:0 BACKOFF")
+        assert client.run("faults", {}, signature="pid")
+        nvml.say(CARD)
+        eventually(lambda: is_ready(client, 2))
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_what_asks_nvml_goes_with_a_killed_pool(nvml: FakeNvml, hangs: bool) -> None:
+    with two_gpus(nvml) as (pool, _):
+        eventually(lambda: asks_nvml(pool))
+        if hangs:
+            nvml.say(CARD, hang_s=600)
+            eventually(nvml.hangs)
+        left = children(pool.pid)
+        pool.running.kill()
+        pool.running.wait(10)
+        eventually(lambda: not any(alive(pid) for pid in left), 5.0)
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_pool_that_waits_for_a_device_stops_at_once(nvml: FakeNvml, hangs: bool) -> None:
+    with two_gpus(nvml) as (pool, client):
+        kill_holding(nvml, pool, client)
+        if hangs:
+            nvml.say(CARD, hang_s=600)
+            eventually(nvml.hangs)
+        began = time.monotonic()
+        assert pool.stop() == 0
+        assert time.monotonic() - began < 3
+        assert children(pool.pid) == []
+
+
+def test_a_slot_that_waits_can_be_restarted(nvml: FakeNvml) -> None:
+    with two_gpus(nvml) as (pool, client):
+        pid = kill_holding(nvml, pool, client)
+        client.restart(0)
+        eventually(lambda: slot(client)["incarnation"] == 3)
+        eventually(lambda: f"(pid {pid}, which is gone)" in slot(client)["doing"])
+        nvml.say(CARD)
+        eventually(lambda: is_ready(client, 3))
+
+
+def test_without_patience_nvml_is_not_asked(nvml: FakeNvml) -> None:
+    with two_gpus(nvml, 'device_free_timeout = "0s"') as (pool, client):
+        assert not asks_nvml(pool)
+        nvml.say(CARD, used=7 * GIB, processes=[[slot(client)["pid"], 6 * GIB]])
+        os.kill(slot(client)["pid"], signal.SIGKILL)
+        eventually(lambda: is_ready(client, 2))
+        assert not asks_nvml(pool)
+
+
+def test_an_orphan_of_a_former_pool_is_waited_for_and_a_stranger_is_not(nvml: FakeNvml) -> None:
+    """A worker whose command line names another parent than it has; here it only looks like one."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "workers.py").write_text("import time; print(flush=True); time.sleep(600)")
+        command = [sys.executable, "-m", "workers", "--parent", "1"]
+        orphan = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=folder, env={**os.environ, "PYTHONPATH": folder})
+        try:
+            assert orphan.stdout is not None
+            orphan.stdout.readline()
+            nvml.say(CARD, used=9 * GIB, processes=[[orphan.pid, 5 * GIB]])
+            nvml.say(OTHER, used=9 * GIB, processes=[[os.getpid(), 8 * GIB]])
+            config = stub_config(devices="[0, 1]", models=MODELS)
+            pool = PoolProcess(config, nvml.environ).start()
+            try:
+                said = f"slot 0: waiting for gpu:0: 5.0 GiB of a former pool's worker (pid {orphan.pid}, state S)"
+                pool.await_log(said)
+                pool.await_log("slot 1 gpu:1 READY")
+                assert "slot 0 gpu:0 LOADING" not in pool.text()
+                nvml.say(CARD)
+                pool.await_ready()
+                assert pool.stop() == 0
+            finally:
+                pool.kill()
+        finally:
+            orphan.kill()
+            orphan.wait(10)
+            orphan.stdout.close()
+    assert not alive(orphan.pid)

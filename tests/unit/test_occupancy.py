@@ -1,0 +1,221 @@
+"""What NVML and the kernel tell of a device's memory, and the process that asks them for the pool."""
+
+import importlib
+import json
+import os
+import select
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from pool.devices.lookout import Answer, Lookout, teller_argv
+from pool.devices.occupancy import Occupancy, Occupant, occupancy_of, read_occupancy, untold
+from pool.devices.teller import Session
+
+FAKES = Path(__file__).parents[1] / "fakes"
+ROOT = FAKES.parents[1]
+GIB = 2**30
+CARD = "GPU-88000000-0000-4000-8000-000000000000"
+OTHER = "GPU-89000000-0000-4000-8000-000000000000"
+MIG = "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f"
+
+Say = Callable[..., None]
+
+
+@pytest.fixture
+def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
+    """Makes the fake tell this of a device from now on."""
+    path = tmp_path / "nvml.json"
+    path.write_text("{}")
+    monkeypatch.setenv("FAKE_NVML_STATE", str(path))
+
+    def change(uuid: str = CARD, **state: object) -> None:
+        whole = json.loads(path.read_text()) | {uuid: state}
+        (tmp_path / "new").write_text(json.dumps(whole))
+        os.replace(tmp_path / "new", path)
+
+    return change
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    for key in ("FAKE_NVML_FAILS", "FAKE_NVML_BYTES"):
+        monkeypatch.delenv(key, raising=False)
+    module = importlib.import_module("fakes.pynvml")
+    module.nvmlInit()
+    yield module
+    module.nvmlShutdown()
+    assert module.open_sessions == 0
+
+
+def process(proc: Path, pid: int, stat: str, *words: str) -> None:
+    (proc / str(pid)).mkdir()
+    (proc / str(pid) / "stat").write_text(f"{pid} ({stat.split('|')[0]}) {stat.split('|')[1]}")
+    (proc / str(pid) / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in words))
+
+
+# --- one look
+
+
+def test_a_device_its_bytes_and_its_processes(nvml: ModuleType, say: Say, tmp_path: Path) -> None:
+    process(tmp_path, 10, "a) (b|D 1 7 7 0", "python", "train.py")
+    say(used=3 * GIB, processes=[[10, 2 * GIB], [11, None]])
+    found = occupancy_of(nvml, CARD, tmp_path)
+    assert found == Occupancy(3 * GIB, (Occupant(10, 2 * GIB, "D", 7), Occupant(11, None)))
+    assert read_occupancy(json.loads(json.dumps(asdict(found)))) == found
+
+
+@pytest.mark.parametrize(
+    ("parent", "words", "orphan"),
+    [
+        (1, ("python", "-P", "-m", "workers", "--slot", "0", "--parent", "50", "--visible-devices", "x"), True),
+        (50, ("python", "-P", "-m", "workers", "--slot", "0", "--parent", "50", "--visible-devices", "x"), False),
+        (1, ("python", "-m", "workers"), False),
+        (1, ("python", "-m", "workers", "--parent"), False),
+        (1, ("other", "--parent", "50"), False),
+        (1, (), False),
+    ],
+)
+def test_a_worker_whose_pool_is_gone_is_an_orphan(
+    nvml: ModuleType, say: Say, tmp_path: Path, parent: int, words: tuple[str, ...], orphan: bool
+) -> None:
+    process(tmp_path, 10, f"python|S {parent} 10 10 0", *words)
+    say(processes=[[10, GIB]])
+    assert occupancy_of(nvml, CARD, tmp_path).occupants == (Occupant(10, GIB, "S", 10, orphan),)
+
+
+def test_what_is_not_told_does_not_hide_the_rest(nvml: ModuleType, say: Say) -> None:
+    say(used=GIB, no_processes="Not Supported")
+    assert occupancy_of(nvml, CARD) == Occupancy(GIB, None, "its processes: Not Supported")
+    say(no_memory="Not Supported", processes=[])
+    assert occupancy_of(nvml, CARD) == Occupancy(None, (), "its used memory: Not Supported")
+    say(error="GPU is lost")
+    assert occupancy_of(nvml, CARD) == untold("GPU is lost")
+    assert occupancy_of(nvml, "GPU-none") == untold("Not Found")
+
+
+def test_a_mig_instance_has_a_memory_of_its_own(nvml: ModuleType, say: Say) -> None:
+    say(MIG, used=2 * GIB, processes=[[1 << 22, 2 * GIB]])
+    assert occupancy_of(nvml, MIG) == Occupancy(2 * GIB, (Occupant(1 << 22, 2 * GIB),))
+
+
+def test_a_session_stays_open_while_it_tells_anything(nvml: ModuleType, say: Say) -> None:
+    session = Session(lambda: nvml)
+    assert session.ask([CARD, OTHER])[CARD] == Occupancy(GIB, ())
+    assert nvml.open_sessions == 2
+    say(error="GPU is lost")
+    session.ask([CARD, OTHER])
+    assert nvml.open_sessions == 2
+    say(OTHER, error="GPU is lost")
+    assert session.ask([CARD, OTHER]) == {CARD: untold("GPU is lost"), OTHER: untold("GPU is lost")}
+    assert nvml.open_sessions == 1, "the driver may have been replaced"
+
+
+@pytest.mark.parametrize("fails", ["init", "import"])
+def test_nvml_that_does_not_start_is_an_answer(nvml: ModuleType, monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
+    def load() -> ModuleType:
+        if fails == "import":
+            raise ModuleNotFoundError("No module named 'pynvml'")
+        return nvml
+
+    monkeypatch.setenv("FAKE_NVML_FAILS", fails)
+    why = "Driver Not Loaded" if fails == "init" else "No module named 'pynvml'"
+    session = Session(load)
+    assert session.ask([CARD]) == {CARD: untold(why)}
+    session.close()
+
+
+# --- the process that asks
+
+
+@pytest.fixture
+def lookout(say: Say) -> Iterator[Lookout]:  # noqa: ARG001 - the environment is of the time when it is made
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(FAKES), str(ROOT)])}
+    lookout = Lookout(teller_argv(), env)
+    yield lookout
+    lookout.close()
+    assert lookout.fds() == ()
+
+
+def heard(lookout: Lookout, timeout_s: float = 20.0) -> list[Answer]:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if not lookout.restless:
+            select.select(lookout.fds(), [], [], 0.05)
+        if answers := lookout.answers():
+            return answers
+    return []
+
+
+def test_questions_are_answered_by_number(lookout: Lookout, say: Say) -> None:
+    say(used=2 * GIB)
+    lookout.ask(1, 0, (CARD,))
+    assert heard(lookout) == [Answer(1, {CARD: Occupancy(2 * GIB, ())})]
+    say(used=3 * GIB)
+    lookout.ask(2, 0, (CARD, OTHER))
+    assert heard(lookout) == [Answer(2, {CARD: Occupancy(3 * GIB, ()), OTHER: Occupancy(GIB, ())})]
+
+
+def test_a_gpu_that_hangs_holds_up_no_other_slot(lookout: Lookout, say: Say) -> None:
+    say(hang_s=60)
+    lookout.ask(1, 0, (CARD,))
+    lookout.ask(2, 1, (OTHER,))
+    assert [answer.number for answer in heard(lookout)] == [2]
+    assert heard(lookout, 0.3) == []
+    say()
+    assert [answer.number for answer in heard(lookout)] == [1]
+
+
+def test_it_ends_while_the_driver_hangs(lookout: Lookout, say: Say) -> None:
+    say(hang_s=60)
+    lookout.ask(1, 0, (CARD,))
+    lookout.ask(2, 1, (OTHER,))
+    heard(lookout)
+    began = time.monotonic()
+    lookout.close()
+    assert time.monotonic() - began < 2
+
+
+def test_its_end_answers_what_was_asked_and_the_next_question_starts_another(lookout: Lookout, say: Say) -> None:
+    say(exit=3)
+    lookout.ask(1, 0, (CARD,))
+    assert heard(lookout) == [Answer(1, {CARD: untold("the process that asks NVML ended")})]
+    say()
+    lookout.ask(2, 0, (CARD,))
+    assert heard(lookout) == [Answer(2, {CARD: Occupancy(GIB, ())})]
+
+
+def test_it_goes_when_nothing_is_to_be_asked(lookout: Lookout) -> None:
+    lookout.ask(1, 0, (CARD,))
+    heard(lookout)
+    lookout.rest()
+    assert lookout.fds() == ()
+    deadline = time.monotonic() + 10
+    while lookout.restless:
+        assert time.monotonic() < deadline
+        assert lookout.answers() == []
+    lookout.ask(2, 0, (CARD,))
+    assert [answer.number for answer in heard(lookout)] == [2]
+
+
+@pytest.mark.parametrize("line", ["nonsense", "[]", "7", '[1, {"a": 7}]', "[1, []]", '[1, {"a": {}}]'])
+def test_what_cannot_be_understood_ends_it(line: str) -> None:
+    liar = Lookout([sys.executable, "-c", f"input(); print({line!r}, flush=True); input()"], os.environ)
+    liar.ask(1, 0, (CARD,))
+    [answer] = heard(liar)
+    assert "cannot be understood" in answer.found[CARD].trouble
+    liar.close()
+
+
+def test_a_process_that_cannot_be_started_is_an_answer() -> None:
+    lookout = Lookout(["/nonexistent"], os.environ)
+    lookout.ask(1, 0, (CARD,))
+    assert lookout.restless
+    [answer] = lookout.answers()
+    assert "cannot be asked: [Errno 2]" in answer.found[CARD].trouble
+    lookout.close()

@@ -1,0 +1,200 @@
+"""Whether a device's memory is free of a slot's former worker, judged by what NVML tells."""
+
+import pytest
+
+from pool.devices.occupancy import Occupancy, Occupant, untold
+from pool.devices.vacancy import SETTLED_S, Found, Free, Taken, Tenancy, Untold, Verdict
+
+MIB, GIB = 2**20, 2**30
+PID = 4711
+U = "GPU-00"
+
+
+def held(used: float, *occupants: Occupant, uuid: str = U) -> Found:
+    """`used` in GiB."""
+    return {uuid: Occupancy(int(used * GIB), occupants)}
+
+
+def mine(used: float | None = 5.9, pid: int = PID, state: str = "S", group: int | None = PID) -> Occupant:
+    return Occupant(pid, None if used is None else int(used * GIB), state, group)
+
+
+STRANGER = Occupant(99, 20 * GIB, "S", 99)
+
+
+def tenancy(before: Found, *alive: Found, shared_by: int = 1) -> Tenancy:
+    """A worker came to a device as it was before, was looked at so often, and is dead."""
+    tenancy = Tenancy("gpu:0", {U: shared_by})
+    tenancy.begin(PID, before)
+    for found in alive:
+        tenancy.watch(found)
+    return tenancy
+
+
+def what(verdict: Verdict) -> str:
+    assert isinstance(verdict, Taken), verdict
+    return f"{verdict.where}: {verdict.what}"
+
+
+# --- by pid
+
+
+def test_who_is_in_the_list_is_not_gone() -> None:
+    former = tenancy(held(1), held(7, mine()))
+    stuck = former.judge(held(7, mine(state="D")), 0.0)
+    assert what(stuck) == f"gpu:0: 5.9 GiB of the former worker (pid {PID}, state D)"
+    assert former.judge(held(1), 0.0) == Free()
+
+
+def test_a_process_that_is_gone_may_hold_memory_nonetheless() -> None:
+    former = tenancy(held(1), held(7, mine()))
+    gone = former.judge(held(7, mine(used=None, state="", group=None)), 0.0)
+    assert what(gone) == f"gpu:0: memory of the former worker (pid {PID}, which is gone)"
+
+
+def test_a_child_that_holds_the_device_counts_as_the_worker() -> None:
+    former = tenancy(held(1), held(7, mine(pid=PID + 1)))
+    assert former.by_pid
+    assert "pid 4712, state R" in what(former.judge(held(7, mine(pid=PID + 1, state="R")), 0.0))
+    # One that was not there when the device was last looked at.
+    assert "pid 4713, state S" in what(former.judge(held(7, mine(pid=PID + 2)), 0.0))
+
+
+def test_where_pids_are_seen_another_process_may_take_all_it_wants() -> None:
+    former = tenancy(held(1), held(7, mine()))
+    assert former.judge(held(38, STRANGER), 0.0) == Free()
+
+
+def test_once_pids_were_seen_they_are_believed_of_a_worker_that_never_came_to_use_its_device() -> None:
+    former = tenancy(held(1), held(7, mine()))
+    former.begin(PID + 100, held(1))
+    assert former.judge(held(38, STRANGER), 0.0) == Free()
+
+
+def test_a_list_that_is_not_told_any_more_is_no_word() -> None:
+    former = tenancy(held(1), held(7, mine()))
+    assert former.judge({U: Occupancy(GIB, None, "its processes: Unknown Error")}, 0.0) == Untold(
+        "its processes: Unknown Error"
+    )
+
+
+# --- by used bytes: NVML shows no pid of this container's
+
+
+def test_memory_that_is_back_is_free_and_memory_that_is_not_is_not() -> None:
+    former = tenancy(held(1), held(7))
+    assert what(former.judge(held(7), 0.0)) == "gpu:0: 6.0 GiB more in use than before the former worker came"
+    assert isinstance(former.judge(held(3), 1.0), Taken), "some of it is still on its way"
+    assert former.judge(held(1.25), 2.0) == Free(), "256 MiB are a context of another process"
+
+
+def test_of_much_memory_a_share_may_stay() -> None:
+    former = tenancy(held(1), held(121))
+    assert former.judge(held(6.9), 0.0) == Free()
+    assert isinstance(former.judge(held(7.1), 0.0), Taken)
+
+
+def test_another_process_that_grew_meanwhile_costs_seconds() -> None:
+    """4 GiB of the device's 11 are a stranger's, that came after the worker; NVML does not say whose is what."""
+    former = tenancy(held(1), held(7), held(11))
+    assert isinstance(former.judge(held(5), 10.0), Taken)
+    assert isinstance(former.judge(held(5), 10.0 + SETTLED_S - 0.1), Taken)
+    assert former.judge(held(5), 10.0 + SETTLED_S) == Free()
+
+
+def test_memory_that_still_goes_is_waited_for() -> None:
+    former = tenancy(held(1), held(11))
+    for second in range(5):
+        assert isinstance(former.judge(held(5 - second * 0.5), float(second * 2)), Taken)
+
+
+def test_another_process_that_takes_all_that_was_freed_looks_like_the_worker() -> None:
+    former = tenancy(held(1), held(7))
+    for second in range(40):
+        assert isinstance(former.judge(held(7.5), float(second)), Taken)
+
+
+def test_a_worker_that_died_before_anybody_looked() -> None:
+    assert tenancy(held(1)).judge(held(1.1), 0.0) == Free()
+    former = tenancy(held(1))
+    assert isinstance(former.judge(held(7), 0.0), Taken)
+    assert former.judge(held(1), 1.0) == Free()
+
+
+def test_pids_of_the_host_are_nobody() -> None:
+    """A container in which NVML lists the host's numbers: one of them is the worker's."""
+    host = Occupant(1_234_567, 6 * GIB)
+    former = tenancy(held(1), held(7, host))
+    assert not former.by_pid
+    assert isinstance(former.judge(held(7, host), 0.0), Taken)
+    assert former.judge(held(1), 0.0) == Free()
+
+
+def test_a_level_that_nobody_took_will_never_be_known() -> None:
+    former = tenancy({U: untold("Timeout")}, held(7))
+    assert former.judge(held(1), 0.0) == Untold(
+        "what gpu:0 held before the former worker came is not known", lasting=True
+    )
+
+
+def test_the_level_before_an_earlier_worker_is_better_than_none() -> None:
+    former = tenancy(held(1), held(7))
+    former.begin(PID + 1, {U: untold("Timeout")})
+    former.watch(held(7))
+    assert isinstance(former.judge(held(7), 0.0), Taken)
+    assert former.judge(held(1), 0.0) == Free()
+
+
+# --- several slots on a device, several devices in a slot, MIG
+
+
+def test_of_two_slots_on_a_device_the_other_one_keeps_its_memory() -> None:
+    """Both came to an empty device, and each took 6 GiB."""
+    former = tenancy(held(1), held(13), shared_by=2)
+    assert isinstance(former.judge(held(13), 0.0), Taken)
+    assert isinstance(former.judge(held(7), 1.0), Taken)
+    assert former.judge(held(7), 1.0 + SETTLED_S) == Free()
+
+
+def test_with_pids_the_other_slot_is_no_matter() -> None:
+    other = Occupant(5000, 6 * GIB, "S", 5000)
+    former = tenancy(held(1), held(13, mine(), other), shared_by=2)
+    assert isinstance(former.judge(held(13, mine(), other), 0.0), Taken)
+    assert former.judge(held(7, other), 0.0) == Free()
+
+
+def test_a_group_is_free_when_all_its_gpus_are() -> None:
+    former = Tenancy("gpu:0+1", {"A": 1, "B": 1})
+    former.begin(PID, {**held(1, uuid="A"), **held(1, uuid="B")})
+    former.watch({**held(7, mine(), uuid="A"), **held(7, mine(), uuid="B")})
+    verdict = former.judge({**held(1, uuid="A"), **held(7, mine(), uuid="B")}, 0.0)
+    assert what(verdict) == f"gpu:0+1 (B): 5.9 GiB of the former worker (pid {PID}, state S)"
+    assert former.judge({"A": untold("GPU is lost"), **held(1, uuid="B")}, 0.0) == Untold("GPU is lost")
+    assert former.judge({**held(1, uuid="A"), **held(1, uuid="B")}, 0.0) == Free()
+
+
+def test_a_mig_instance_without_a_list_is_judged_by_its_bytes() -> None:
+    def told(used: int) -> Found:
+        return {U: Occupancy(used * GIB, None, "its processes: Insufficient Permissions")}
+
+    former = tenancy(told(0), told(4))
+    assert isinstance(former.judge(told(4), 0.0), Taken)
+    assert former.judge(told(0), 0.0) == Free()
+
+
+# --- before the first worker of a slot
+
+
+@pytest.mark.parametrize("found", [held(30, STRANGER), held(0), {U: Occupancy(None, ())}, {U: Occupancy(GIB, None)}])
+def test_strangers_are_not_waited_for(found: Found) -> None:
+    assert Tenancy("gpu:0", {U: 1}).judge(found, 0.0) == Free()
+
+
+def test_an_orphan_of_a_former_pool_is() -> None:
+    orphan = Occupant(77, 3 * GIB, "D", 77, orphan=True)
+    verdict = Tenancy("gpu:0", {U: 1}).judge(held(30, STRANGER, orphan), 0.0)
+    assert what(verdict) == "gpu:0: 3.0 GiB of a former pool's worker (pid 77, state D)"
+
+
+def test_nothing_told_is_no_word() -> None:
+    assert Tenancy("gpu:0", {U: 1}).judge({U: untold("GPU is lost")}, 0.0) == Untold("GPU is lost")
