@@ -110,6 +110,11 @@ def make_plan(settings: "Settings", environ: Mapping[str, str], discovery: Disco
     )
 
 
+def _silent_after_s(silent_after: float | str, heartbeat_s: float) -> float:
+    """ "auto" is ten heartbeats, and long enough for a machine that is busy with something else."""
+    return max(10.0, 10 * heartbeat_s) if isinstance(silent_after, str) else silent_after
+
+
 def _policy(settings: "Settings") -> Policy:
     health, queue, restart = settings.health, settings.queue, settings.restart
     return Policy(
@@ -126,6 +131,7 @@ def _policy(settings: "Settings") -> Policy:
         load_timeout_s=health.load_timeout,
         warmup_timeout_s=health.warmup_timeout,
         device_free_timeout_s=health.device_free_timeout,
+        silent_after_s=_silent_after_s(health.silent_after, health.heartbeat),
         hung_after_s=None if health.hung_after == "auto" else health.hung_after,
         drain_timeout_s=settings.pool.drain_timeout,
         ready_needs_all=settings.pool.ready == "all",

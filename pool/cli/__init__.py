@@ -46,7 +46,10 @@ def pool() -> None:
 
 
 def main(argv: list[str] | None = None) -> Any:
-    """Exit status: 0 on success, 2 on a usage error or a refused configuration, 1 on failure with one line why."""
+    """Exit status: 0 on success, 2 on a usage error or a refused configuration, 1 on failure with one line why.
+
+    `pool start` has one more, 3: no slot is left that could serve.
+    """
     try:
         return pool.main(argv, prog_name="pool")
     except InvalidConfig as error:

@@ -7,7 +7,7 @@ import shutil
 import socket
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import msgpack
@@ -23,6 +23,8 @@ from pool.systemd.notify import Notifier
 __all__ = ["settings_of", "start"]
 
 log = logging.getLogger("pool")
+
+NO_SLOT_LEFT = 3  # the exit status when every slot is FATAL
 
 
 @click.command()
@@ -49,8 +51,13 @@ def start(config: Path | None, verbose: bool, embedded: int | None) -> None:
     notifier = Notifier.from_environ(os.environ, os.getpid())
     stopped = Service(plan, os.environ, on_ready, notifier).run()
     if stopped.failed:
-        raise PoolError(stopped.reason)
+        _fail(stopped.reason)
     log.info("stopped: %s", stopped.reason)
+
+
+def _fail(reason: str) -> NoReturn:
+    click.echo(f"pool: {reason}", err=True)
+    sys.exit(NO_SLOT_LEFT)
 
 
 def _next_command() -> str:
@@ -122,7 +129,7 @@ def _serve_embedded(link: socket.socket, request: dict[str, Any]) -> None:
     # The service manager, if there is one, asked for the program and not for its pool.
     stopped = Service(plan, os.environ, on_ready, Notifier.of_nobody()).run(link.fileno())
     if stopped.failed:
-        raise PoolError(stopped.reason)
+        _fail(stopped.reason)
 
 
 def _is_gone(link: socket.socket, program: int) -> bool:

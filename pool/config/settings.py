@@ -44,6 +44,7 @@ __all__ = [
 _PATH_BYTES = 107
 _TCP = re.compile(r"tcp://(?:\*|\[[0-9A-Fa-f:.%\w]+\]|[^\s:/\[\]]+):(\*|\d{1,5})", re.ASCII)
 _LARGEST_BATCH = 65536
+FEWEST_BEATS = 3  # that must be missing before a worker counts as silent: one may be late
 _NAME = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 
 
@@ -142,15 +143,29 @@ class RestartSection(_Section):
 class HealthSection(_Section):
     """How long each phase of a worker may take before it is held to be hung.
 
+    `silent_after`: an idle worker that gives no sign of life for so long; `hung_after`: one that runs a batch.
     `device_free_timeout`: how long a new worker may have to wait for its GPU's memory; 0 asks nobody.
     """
 
     heartbeat: PositiveSeconds = 1.0
     hung_after: SecondsOrAuto = "auto"
+    silent_after: SecondsOrAuto = "auto"
     import_timeout: PositiveSeconds = 120.0
     load_timeout: PositiveSeconds = 600.0
     warmup_timeout: PositiveSeconds = 900.0
     device_free_timeout: Seconds = 30.0
+
+    @field_validator("silent_after")
+    @classmethod
+    def _is_longer_than_some_heartbeats(cls, value: float | str, info: ValidationInfo) -> float | str:
+        heartbeat_s = info.data.get("heartbeat", 0.0)
+        if isinstance(value, float) and value < FEWEST_BEATS * heartbeat_s:
+            raise PydanticCustomError(
+                "silence",
+                "{value} s is less than three heartbeats of {beat} s; write {least} s or more",
+                {"value": f"{value:g}", "beat": f"{heartbeat_s:g}", "least": f"{FEWEST_BEATS * heartbeat_s:g}"},
+            )
+        return value
 
 
 class QuarantineSection(_Section):

@@ -247,6 +247,8 @@ class Machine:
                     self._dispatch.release(key, now)
                 case ("slot", int(number)):
                     self._slot_timer(number, now)
+                case ("silence", int(number)):
+                    self.supervision.silence_timer(number, now)
                 case ("batch", int(number), int(batch)):
                     self.supervision.batch_overran(number, batch, now)
                 case ("drain",):

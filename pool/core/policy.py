@@ -59,6 +59,7 @@ class Policy:
     device_free_timeout_s: float = 30.0  # for what a dead worker leaves on its device; 0: it is not waited for
     hung_after_s: float | None = None  # None: as `batch_budget_s` finds
     hung_floor_s: float = 60.0
+    silent_after_s: float | None = None  # an idle worker that does not beat for so long is stuck; None: not judged
     drain_timeout_s: float = 30.0
     stop_timeout_s: float = 5.0  # an idle worker exits in milliseconds; after this it is killed
     kill_timeout_s: float = 10.0  # SIGKILL is immediate unless the process is stuck in the kernel (D state)

@@ -69,6 +69,8 @@ class Slot:
     phase: Phase = Phase.IMPORTING
     detail: str = ""
     phase_since: float = 0.0
+    heard_at: float = 0.0  # its last beat while it serves
+    doubted: bool = False  # it has been silent for too long once
     lanes: int = 0
     idle_lanes: list[int] = field(default_factory=list)
     batches: dict[int, Batch] = field(default_factory=dict)

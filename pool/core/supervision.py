@@ -7,6 +7,7 @@ from pool.core import actions as do
 from pool.core import events as told
 from pool.core.policy import Policy, SlotPlan
 from pool.core.restart import GivenUp, Pause, RestartHistory
+from pool.core.silence import Silence
 from pool.core.slots import ALIVE, Slot, SlotState
 from pool.core.timers import Timers
 from pool.wire.worker_messages import Phase
@@ -46,6 +47,7 @@ class Supervision:
         self._policy = policy
         self._timers = timers
         self._wanted = wanted
+        self._silence = Silence(policy, timers)
         self._history = [RestartHistory(policy, rng) for _ in plans]
         self._announced = False
 
@@ -126,7 +128,10 @@ class Supervision:
 
     def _beat(self, event: told.WorkerBeat, now: float) -> None:
         slot = self.current(event.slot, event.incarnation)
-        if slot is None or slot.state is not SlotState.LOADING:
+        if slot is None:
+            return
+        self._silence.heard(slot, now)
+        if slot.state is not SlotState.LOADING:
             return  # one that serves has no other phase
         budget = self._policy.phase_budget_s(event.phase)
         if budget is None:
@@ -152,6 +157,7 @@ class Supervision:
         slot.lanes = event.lanes
         slot.idle_lanes = list(range(event.lanes))
         slot.phase, slot.phase_since, slot.detail = Phase.SERVING, now, ""
+        self._silence.begin(slot, now)
         self._change(slot, SlotState.READY, now)
         self._announce()
 
@@ -222,8 +228,9 @@ class Supervision:
             self._fatal(slot, now, reason, death.last_output)
         else:
             # Once it serves, its status may be anybody's: a job's native code exits as it likes.
-            served = slot.phase is Phase.SERVING
-            match self._history[slot.number].after_death(now, served=served, held_jobs=held_jobs, in_vain=slot.in_vain):
+            served_s = now - slot.phase_since if slot.phase is Phase.SERVING else None
+            history = self._history[slot.number]
+            match history.after_death(now, served_s=served_s, held_jobs=held_jobs, in_vain=slot.in_vain):
                 case GivenUp(why):
                     self._fatal(slot, now, f"{why}, the last: {reason}", death.last_output)
                 case Pause(seconds):
@@ -240,7 +247,7 @@ class Supervision:
         slot.pid = None
         if slot.state is not SlotState.FATAL or self.stopping or self.over:
             return
-        if isinstance(self._history[slot.number].after_death(now, served=False, held_jobs=True), Pause):
+        if isinstance(self._history[slot.number].after_death(now, served_s=None, held_jobs=True), Pause):
             # FATAL → STARTING; the pause is over long since
             self._spawn(slot, now)
 
@@ -304,6 +311,11 @@ class Supervision:
                 pause_s = self._policy.kill_timeout_s
                 reason = f"pid {slot.pid} did not die within {pause_s:g} s of SIGKILL (stuck in the kernel?)"
                 self._fatal(slot, now, reason)
+
+    def silence_timer(self, number: int, now: float) -> None:
+        slot = self.slots[number]
+        if (why := self._silence.judge(slot, now)) is not None:
+            self.kill(slot, why, now, stacks=True)
 
     def _overrun(self, slot: Slot, what: str, now: float) -> None:
         budget_s = self._policy.phase_budget_s(slot.phase)

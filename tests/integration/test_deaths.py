@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness import PoolProcess, eventually, pool_process, stub_config
+from harness import PoolProcess, alive, eventually, pool_process, stub_config
 from pool import Client, errors
 
 
@@ -75,13 +75,35 @@ def test_a_hung_batch_is_ended_and_the_slot_comes_back() -> None:
         assert pool.running.poll() is None
 
 
+def test_an_idle_worker_that_is_stopped_is_found_and_replaced() -> None:
+    config = stub_config(rest='[health]\nheartbeat = "200ms"\nsilent_after = "1s"')
+    with pool_process(config) as pool, pool.client() as client:
+        stopped = client.status()["slots"][1]["pid"]
+        os.kill(stopped, signal.SIGSTOP)
+        pool.await_log("was idle and gave no sign of life")
+        eventually(lambda: not alive(stopped))
+        eventually(lambda: [slot["state"] for slot in client.status()["slots"]] == ["READY", "READY"])
+        assert [slot["incarnation"] for slot in client.status()["slots"]] == [1, 2]
+        assert client.run("echo", 1.0, timeout=30)["x"] == 1.0
+
+
+def test_a_pool_that_was_stopped_itself_takes_no_worker_for_silent() -> None:
+    config = stub_config(rest='[health]\nheartbeat = "200ms"\nsilent_after = "1s"')
+    with pool_process(config) as pool, pool.client() as client:
+        os.kill(pool.pid, signal.SIGSTOP)
+        time.sleep(2.5)
+        os.kill(pool.pid, signal.SIGCONT)
+        time.sleep(2.5)  # two looks
+        assert [slot["incarnation"] for slot in client.status()["slots"]] == [1, 1]
+
+
 def test_a_worker_that_dies_again_and_again_is_given_up() -> None:
     config = stub_config(
         devices='["cpu"]', rest='[restart]\nintensity = 2\nperiod = "60s"', models=_model("stub:load-exit")
     )
     pool = PoolProcess(config).start()
     try:
-        assert pool.wait() == 1
+        assert pool.wait() == 3
         text = pool.text()
         assert text.count("STARTING") == 3
         assert "FATAL: 3 deaths within 60 s" in text
@@ -95,7 +117,7 @@ def test_a_worker_that_dies_again_and_again_is_given_up() -> None:
 def test_a_model_that_cannot_load_is_fatal_at_once_and_says_why() -> None:
     pool = PoolProcess(stub_config(models=_model("stub:cannot-load"))).start()
     try:
-        assert pool.wait() == 1
+        assert pool.wait() == 3
         text = pool.text()
         assert text.count("STARTING") == 2, "one try a slot"
         assert "MODEL_CANNOT_LOAD" in text
@@ -112,7 +134,7 @@ def test_a_load_that_hangs_is_bounded() -> None:
     )
     pool = PoolProcess(config).start()
     try:
-        assert pool.wait() == 1
+        assert pool.wait() == 3
         assert "still loading broken within 0.3 s ([health] load_timeout may be too short)" in pool.text()
     finally:
         pool.kill()

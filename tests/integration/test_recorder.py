@@ -143,7 +143,7 @@ def test_a_load_that_hangs_says_in_what() -> None:
     rest = '[health]\nload_timeout = "500ms"\n[restart]\nintensity = 0\n'
     pool = PoolProcess(stub_config(devices='["cpu"]', models=models, rest=rest)).start()
     try:
-        assert pool.wait() == 1
+        assert pool.wait() == 3
         (path,) = (pool.state / "pool" / "flight").glob("*.json")
         bundle = json.loads(path.read_text())
         assert (bundle["state"], bundle["phase"], bundle["detail"]) == ("LOADING", "loading", "slow")

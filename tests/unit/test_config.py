@@ -382,3 +382,12 @@ def test_the_builtin_settings_serve_the_demo_everywhere() -> None:
 def test_pydantic_is_the_business_of_this_package_alone() -> None:
     code = "import pool.devices, pool.placement, pool.launch, sys; sys.exit('pydantic' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=EXAMPLE.parent, timeout=60)
+
+
+def test_silence_is_longer_than_some_heartbeats() -> None:
+    assert (
+        parse_settings({"health": {"heartbeat": "2s", "silent_after": "6s"}}, "config", Path("/")).health.silent_after
+        == 6
+    )
+    (line,) = mistakes({"health": {"heartbeat": "2s", "silent_after": "5s"}})
+    assert line == "config: [health] silent_after: 5 s is less than three heartbeats of 2 s; write 6 s or more"

@@ -20,7 +20,7 @@ def history(seed: int = 0, **policy: float) -> RestartHistory:
 
 def pause_after(deaths: RestartHistory, now: float) -> float | None:
     """The death of a worker that had been READY and held no job: the pause in seconds, None for the end."""
-    after = deaths.after_death(now, served=True, held_jobs=False)
+    after = deaths.after_death(now, served_s=1e12, held_jobs=False)
     return None if isinstance(after, GivenUp) else after.seconds
 
 
@@ -123,25 +123,27 @@ def test_a_patient_intensity_does_not_run_out_of_numbers() -> None:
     assert all(pause is not None and pause <= Policy().backoff_max_s for pause in pauses)
 
 
-def test_deaths_before_ready_end_the_trying_however_long_each_load_took() -> None:
+@pytest.mark.parametrize("served_s", [None, 0.0, 59.9])
+def test_deaths_before_or_soon_after_ready_end_the_trying_however_long_each_load_took(served_s: float | None) -> None:
     deaths = history(restart_intensity=3, restart_period_s=60.0)
     ends = [
-        isinstance(deaths.after_death(600.0 * number, served=False, held_jobs=False), GivenUp) for number in range(4)
+        isinstance(deaths.after_death(600.0 * number, served_s=served_s, held_jobs=False), GivenUp)
+        for number in range(4)
     ]
     assert ends == [False, False, False, True]
 
 
-def test_a_worker_that_served_has_earned_a_new_count() -> None:
+def test_a_worker_that_served_for_a_while_has_earned_a_new_count() -> None:
     deaths = history(restart_intensity=1, restart_period_s=60.0)
     for number in range(20):
-        after = deaths.after_death(600.0 * number, served=number % 2 == 1, held_jobs=False)
+        after = deaths.after_death(600.0 * number, served_s=60.0 if number % 2 else 59.0, held_jobs=False)
         assert not isinstance(after, GivenUp)
 
 
 def test_deaths_that_a_job_may_have_caused_neither_end_the_trying_nor_make_the_pauses_longer() -> None:
     deaths = history(restart_intensity=2, restart_period_s=60.0, backoff_max_s=5.0, backoff_first_s=0.1)
     for number in range(100):
-        after = deaths.after_death(number * 0.1, served=True, held_jobs=True)
+        after = deaths.after_death(number * 0.1, served_s=0.05, held_jobs=True)
         assert not isinstance(after, GivenUp)
         assert after.seconds <= 0.1
 

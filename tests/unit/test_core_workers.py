@@ -187,10 +187,22 @@ def test_too_many_deaths_within_the_period_are_fatal() -> None:
 def test_deaths_further_apart_are_not() -> None:
     driver = Driver(["m"], restart_intensity=1, restart_period_s=60.0).serve()
     for _ in range(5):
-        driver.die(0)
         driver.pass_time(61.0)
+        driver.die(0)
+        driver.pass_time(1.0)
         driver.up(0)
     assert driver.state(0) is SlotState.READY
+
+
+def test_unless_none_of_the_workers_had_served_for_that_long() -> None:
+    driver = Driver(["m"], restart_intensity=2, restart_period_s=60.0).serve()
+    for _ in range(3):
+        assert driver.state(0) is SlotState.READY
+        driver.die(0)
+        driver.pass_time(100.0)
+        if driver.state(0) is SlotState.STARTING:
+            driver.up(0)
+    assert driver.reason(0).startswith("3 deaths in a row before they were READY for 60 s ([restart] intensity)")
 
 
 def test_a_death_that_would_repeat_itself_is_fatal_at_once_and_carries_the_last_output() -> None:

@@ -1,0 +1,49 @@
+"""Workers that serve and have stopped to beat.
+
+One that runs something is judged by its batch's budget alone: what it runs may hold the interpreter for long. An idle
+one has nothing else to do than to beat, and whoever waits for its next answer must not find out that it is stuck.
+"""
+
+from __future__ import annotations
+
+from pool.core.policy import Policy
+from pool.core.slots import Slot, SlotState
+from pool.core.timers import Timers
+
+__all__ = ["Silence"]
+
+SECOND_LOOK_S = 2.0  # the pool itself may have been stopped, and beats that came meanwhile are still unread
+
+
+class Silence:
+    """It sets the timers ("silence", slot)."""
+
+    def __init__(self, policy: Policy, timers: Timers) -> None:
+        self._policy = policy
+        self._timers = timers
+
+    def begin(self, slot: Slot, now: float) -> None:
+        """The worker is READY."""
+        self.heard(slot, now)
+        if self._policy.silent_after_s is not None:
+            self._timers.set(("silence", slot.number), now + self._policy.silent_after_s)
+
+    def heard(self, slot: Slot, now: float) -> None:
+        slot.heard_at, slot.doubted = now, False
+
+    def judge(self, slot: Slot, now: float) -> str | None:
+        """When its timer has come: why the worker is to be killed, if it is; else there is a next time."""
+        bound_s = self._policy.silent_after_s
+        if bound_s is None or slot.state not in (SlotState.READY, SlotState.DRAINING):
+            return None
+        silent_s = now - slot.heard_at
+        if silent_s < bound_s:
+            next_look = slot.heard_at + bound_s
+        elif slot.batches:
+            next_look = now + SECOND_LOOK_S
+        elif not slot.doubted:
+            slot.doubted, next_look = True, now + SECOND_LOOK_S
+        else:
+            return f"was idle and gave no sign of life for {silent_s:.0f} s ([health] silent_after)"
+        self._timers.set(("silence", slot.number), next_look)
+        return None
