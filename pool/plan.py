@@ -116,7 +116,7 @@ def _silent_after_s(silent_after: float | str, heartbeat_s: float) -> float:
 
 
 def _policy(settings: "Settings") -> Policy:
-    health, queue, restart = settings.health, settings.queue, settings.restart
+    health, queue, restart, recycle = settings.health, settings.queue, settings.restart, settings.recycle
     return Policy(
         max_jobs=queue.max_jobs,
         max_bytes=queue.max_bytes,
@@ -135,6 +135,10 @@ def _policy(settings: "Settings") -> Policy:
         hung_after_s=None if health.hung_after == "auto" else health.hung_after,
         drain_timeout_s=settings.pool.drain_timeout,
         ready_needs_all=settings.pool.ready == "all",
+        min_ready=settings.pool.min_ready,
+        recycle_age_s=recycle.age,
+        recycle_jobs=recycle.jobs,
+        recycle_bytes=recycle.memory,
         models={
             model.name: ModelPolicy(
                 max_batch=model.max_batch,

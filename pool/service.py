@@ -13,14 +13,26 @@ import resource
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
 import zmq
 
 from pool.core import actions as do
-from pool.core.events import BatchUnsent, Death, Event, RestartAsked, Start, StopAsked, Tick, WorkerBeat, WorkerExited
+from pool.core.events import (
+    BatchUnsent,
+    Death,
+    DrainAsked,
+    Event,
+    RestartAsked,
+    Start,
+    StopAsked,
+    Tick,
+    WorkerBeat,
+    WorkerExited,
+    WorkerMeasured,
+)
 from pool.core.machine import Machine
 from pool.core.slots import SlotState
 from pool.endpoint import WORKERS_SUFFIX, EndpointLock, ipc_path, prepare_folder
@@ -31,7 +43,7 @@ from pool.router.back import Back
 from pool.router.front import Front, Question
 from pool.router.rows import Inputs
 from pool.signal_pipe import SignalPipe
-from pool.status import models_status, pool_status, slot_status
+from pool.status import models_status, pool_status, resident_bytes, slot_status
 from pool.supervisor import Supervisor
 from pool.systemd.notify import Notifier
 from pool.wire import client_messages as wire
@@ -141,7 +153,7 @@ class Service:
                 elif source == pipe.fd:
                     pipe.drain()
                 elif source is self._back.socket:
-                    self._feed_all(self._back.receive())
+                    self._feed_all(self._measured(self._back.receive()))
                 elif isinstance(source, int):
                     self._feed_all(self._supervisor.on_readable(source))
                 else:
@@ -165,6 +177,16 @@ class Service:
         )
         earliest = min((instant for instant in deadlines if instant is not None), default=now + LONGEST_POLL_S)
         return int(max(0.0, min(earliest - now, LONGEST_POLL_S)) * 1000) + 1
+
+    def _measured(self, events: Iterable[Event]) -> Iterator[Event]:
+        """With each beat, how much memory the worker holds, if that is of interest."""
+        for event in events:
+            yield event
+            if isinstance(event, WorkerBeat) and self._plan.policy.recycle_bytes is not None:
+                pid = self._supervisor.pid(event.slot)
+                held = None if pid is None else resident_bytes(pid)
+                if held is not None:
+                    yield WorkerMeasured(event.slot, event.incarnation, held)
 
     def _feed_all(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -280,28 +302,31 @@ class Service:
                 self._front.reply(question, models_status(self._machine))
             case "explain":
                 self._explain(question)
-            case "restart" if question.local:
-                self._restart(question)
+            case "restart" | "drain" if question.local:
+                self._change_slot(question)
             case "stop" if question.local:
                 self._front.reply(question)
                 self._feed(StopAsked("a client asked for it"))
-            case "restart" | "stop":
+            case "restart" | "drain" | "stop":
                 self._front.reply(question, error=f"{question.what} is taken from the local endpoint only")
             case other:
                 self._front.reply(question, error=f"this pool does not know how to answer {other!r:.40}")
 
-    def _restart(self, question: Question) -> None:
-        """The answer is the incarnation that is to follow."""
+    def _change_slot(self, question: Question) -> None:
+        """The answer to a restart is the incarnation that is to follow."""
         supervision, asked = self._machine.supervision, question.about
         if not (asked.isascii() and asked.isdecimal() and len(asked) < 10):
             self._front.reply(question, error=f"{asked!r:.40} is no slot's number")
-        elif (why := supervision.cannot_restart(int(asked))) is not None:
+            return
+        slot, restart = int(asked), question.what == "restart"
+        why = supervision.cannot_restart(slot) if restart else supervision.cannot_drain(slot)
+        if why is not None:
             self._front.reply(question, error=why)
-        else:
-            follows = supervision.slots[int(asked)].incarnation + 1
-            log.info("slot %s: its restart was asked for", asked)
-            self._feed(RestartAsked(int(asked)))
-            self._front.reply(question, {"slot": int(asked), "incarnation": follows})
+            return
+        log.info("slot %d: its %s was asked for", slot, question.what)
+        follows = supervision.slots[slot].incarnation + 1
+        self._feed(RestartAsked(slot) if restart else DrainAsked(slot))
+        self._front.reply(question, {"slot": slot, "incarnation": follows} if restart else {"slot": slot})
 
     def _explain(self, question: Question) -> None:
         if question.about.startswith(SLOT):

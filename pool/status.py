@@ -9,7 +9,7 @@ from pool.core.slots import Slot, SlotState
 from pool.devices import Device
 from pool.wire.signatures import ModelInfo, TensorSpec
 
-__all__ = ["models_status", "pool_status", "slot_status"]
+__all__ = ["models_status", "pool_status", "resident_bytes", "slot_status"]
 
 
 def pool_status(machine: Machine, devices: Sequence[Device], now: float, about: dict[str, Any]) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def slot_status(slot: Slot, device: Device, now: float) -> dict[str, Any]:
         "lanes": slot.lanes,
         "busy_lanes": len(slot.batches),
         "jobs_done": slot.jobs_done,
-        "memory_bytes": None if slot.pid is None else _resident_bytes(slot.pid),
+        "memory_bytes": None if slot.pid is None else resident_bytes(slot.pid),
     }
 
 
@@ -66,7 +66,8 @@ def _doing(slot: Slot, now: float) -> str:
     return "idle" if slot.state is SlotState.READY else ""
 
 
-def _resident_bytes(pid: int) -> int | None:
+def resident_bytes(pid: int) -> int | None:
+    """How much memory a process holds, in bytes; None where that cannot be known."""
     try:
         with open(f"/proc/{pid}/statm") as statm:
             return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -15,6 +15,7 @@ _COMMANDS = {
     "start": "start",
     "stop": "stop",
     "restart": "restart",
+    "drain": "drain",
     "status": "status",
     "models": "models",
     "devices": "devices",

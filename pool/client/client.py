@@ -244,6 +244,14 @@ class Client(Replicas):
         """
         return self._ask("restart", str(slot))["incarnation"]  # type: ignore[no-any-return]
 
+    def drain(self, slot: int) -> None:
+        """Takes a slot out of service, once its worker has finished what it runs, until `restart` brings it back.
+
+        Returns at once: `status()` tells when it is STOPPED. Raises `PoolError` where that cannot be. From the local
+        machine only.
+        """
+        self._ask("drain", str(slot))
+
     def stop(self) -> None:
         """Asks the pool to finish what it holds and stop; returns when it has begun to. From the local machine only."""
         self._ask("stop")

@@ -44,6 +44,7 @@ __all__ = [
 _PATH_BYTES = 107
 _TCP = re.compile(r"tcp://(?:\*|\[[0-9A-Fa-f:.%\w]+\]|[^\s:/\[\]]+):(\*|\d{1,5})", re.ASCII)
 _LARGEST_BATCH = 65536
+_NEVER = BeforeValidator(lambda value: None if value == "never" else value)
 FEWEST_BEATS = 3  # that must be missing before a worker counts as silent: one may be late
 _NAME = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 
@@ -70,6 +71,7 @@ def _tcp_endpoint(value: str) -> str:
 class PoolSection(_Section):
     """What the pool listens on, what it has a worker for, and where it keeps what outlives it.
 
+    `min_ready`: so many slots of a model, if it has them, are READY while another one is recycled.
     `state` is absolute once it is loaded, or "" for the user's own state folder.
     """
 
@@ -80,6 +82,7 @@ class PoolSection(_Section):
     lanes: Annotated[int, Field(ge=1, le=16)] = 2
     ready: Literal["all", "any"] = "all"
     drain_timeout: Seconds = 30.0
+    min_ready: Annotated[int, Field(ge=1)] = 1
     state: Annotated[str, BeforeValidator(_as_text)] = ""
 
     @field_validator("endpoint")
@@ -138,6 +141,17 @@ class RestartSection(_Section):
     intensity: Annotated[int, Field(ge=0)] = 5
     period: PositiveSeconds = 60.0
     backoff_max: PositiveSeconds = 30.0
+
+
+class RecycleSection(_Section):
+    """A worker that has served for `age`, done so many `jobs` or holds so much `memory` is replaced.
+
+    "never", None once it is loaded: not for that. `memory` is the machine's (resident), not the GPU's.
+    """
+
+    age: Annotated[PositiveSeconds | None, _NEVER] = None
+    jobs: Annotated[Annotated[int, Field(ge=1)] | None, _NEVER] = None
+    memory: Annotated[Bytes | None, _NEVER] = None
 
 
 class HealthSection(_Section):
@@ -265,6 +279,7 @@ class Settings(_Section):
     queue: QueueSection = QueueSection()
     restart: RestartSection = RestartSection()
     health: HealthSection = HealthSection()
+    recycle: RecycleSection = RecycleSection()
     quarantine: QuarantineSection = QuarantineSection()
     recorder: RecorderSection = RecorderSection()
     model: Annotated[tuple[ModelSection, ...], Field(strict=False)] = ()

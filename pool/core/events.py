@@ -14,6 +14,7 @@ __all__ = [
     "BatchUnsent",
     "ClientGone",
     "Death",
+    "DrainAsked",
     "Event",
     "Failed",
     "JobArrived",
@@ -31,6 +32,7 @@ __all__ = [
     "WorkerBroken",
     "WorkerExited",
     "WorkerHello",
+    "WorkerMeasured",
     "WorkerReady",
     "WorkerSpawned",
 ]
@@ -86,9 +88,25 @@ class StopAsked:
 
 @dataclass(frozen=True, slots=True)
 class RestartAsked:
-    """A slot is to have a new worker: what the old one runs is finished first; a FATAL one is tried again."""
+    """A slot is to have a new worker, once what the old one runs is finished. A FATAL or STOPPED one is tried again."""
 
     slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class DrainAsked:
+    """A slot is to have no worker: what this one runs is finished first. It stays STOPPED until a restart is asked."""
+
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerMeasured:
+    """How much of the machine's memory a worker holds."""
+
+    slot: int
+    incarnation: int
+    resident_bytes: int
 
 
 @dataclass(slots=True)
@@ -217,6 +235,8 @@ Event = (
     | Tick
     | StopAsked
     | RestartAsked
+    | DrainAsked
+    | WorkerMeasured
     | JobArrived
     | JobCancelled
     | ClientGone

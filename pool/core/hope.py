@@ -23,7 +23,7 @@ class Hope:
         self._models = models
 
     def has(self, line: Line) -> bool:
-        if not self._supervision.fatal:
+        if not self._supervision.down:
             return True
         return any(slot.lasts for slot in self._dispatch.holders(line))
 
@@ -39,7 +39,7 @@ class Hope:
 
     def lost_lines(self) -> Iterator[Line]:
         """The lines that no slot will serve any more, though jobs may wait there."""
-        if not self._supervision.fatal:
+        if not self._supervision.down:
             return
         for model in self._models.values():
             if model.jobs:

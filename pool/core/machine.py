@@ -30,6 +30,7 @@ from pool.core.jobs import Batch, Job
 from pool.core.keys import Key
 from pool.core.line import Line
 from pool.core.policy import Policy, SlotPlan
+from pool.core.recycling import Recycling
 from pool.core.settlement import Settlement
 from pool.core.slots import Slot, SlotState
 from pool.core.supervision import Supervision
@@ -55,6 +56,7 @@ class Machine:
         self._cells = Cells()
         self._settlement = Settlement(policy, self._dispatch, self._answers, self._cells, self._actions)
         self._hope = Hope(self.supervision, self._dispatch, models)
+        self._recycling = Recycling(policy, self.supervision, models, self.timers, rng)
         self._pins = frozenset(name for plan in plans for name in plan.names)
         self._jobs = 0
 
@@ -93,8 +95,8 @@ class Machine:
         self._slots_changed(now)
         self._fire_timers(now)
         self._dispatch.suspects.forget_unwanted(now)
-        if self.supervision.restarting:
-            self.supervision.tend_restarts(now)
+        if self.supervision.wishes:
+            self.supervision.grant_wishes(now)
             self._slots_changed(now)
         if self.supervision.stopping and self.backlog.emptied:
             self._wind_down(now)
@@ -247,6 +249,8 @@ class Machine:
                     self._dispatch.release(key, now)
                 case ("slot", int(number)):
                     self._slot_timer(number, now)
+                case ("recycle",):
+                    self._recycling.look(now)
                 case ("silence", int(number)):
                     self.supervision.silence_timer(number, now)
                 case ("batch", int(number), int(batch)):

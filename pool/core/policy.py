@@ -64,6 +64,10 @@ class Policy:
     stop_timeout_s: float = 5.0  # an idle worker exits in milliseconds; after this it is killed
     kill_timeout_s: float = 10.0  # SIGKILL is immediate unless the process is stuck in the kernel (D state)
     ready_needs_all: bool = True
+    min_ready: int = 1  # slots of a model that stay READY while another is recycled
+    recycle_age_s: float | None = None  # a worker that is older, or has done more jobs, or holds more memory, is
+    recycle_jobs: int | None = None  # replaced; None: for no such reason
+    recycle_bytes: int | None = None
     models: Mapping[str, ModelPolicy] = field(default_factory=dict)  # those that are not in it have the defaults
 
     @property

@@ -71,6 +71,7 @@ class Slot:
     phase_since: float = 0.0
     heard_at: float = 0.0  # its last beat while it serves
     doubted: bool = False  # it has been silent for too long once
+    resident_bytes: int = 0  # of its worker, when it was measured last
     lanes: int = 0
     idle_lanes: list[int] = field(default_factory=list)
     batches: dict[int, Batch] = field(default_factory=dict)
@@ -103,6 +104,10 @@ class Slot:
         return self.state not in (SlotState.FATAL, SlotState.STOPPED)
 
     @property
+    def jobs_of_worker(self) -> int:
+        return self.jobs_done - self.jobs_done_before
+
+    @property
     def proven(self) -> bool:
         """Whether its worker has finished anything yet."""
         return self.jobs_done > self.jobs_done_before
@@ -120,5 +125,6 @@ class Slot:
         self.lanes, self.idle_lanes = 0, []
         self.batches, self.loaded = {}, {}
         self.killed_for = None
+        self.resident_bytes = 0
         self.jobs_done_before = self.jobs_done
         self.kept_for, self.runs_suspect = None, False

@@ -15,6 +15,7 @@ from pool.wire.worker_messages import Phase
 __all__ = ["Supervision"]
 
 RESTART = "its restart was asked for"
+DRAIN = "its drain was asked for; `pool restart` brings it back"
 MOST_LANES = 64  # the configuration allows 16; a worker that claims more lies
 
 
@@ -37,12 +38,14 @@ class Supervision:
         """The slots whose state is another since somebody last emptied this list."""
         self.fatal = 0
         """How many slots are FATAL."""
+        self.down = sum(bool(plan.models) for plan in plans)
+        """How many slots with models run nothing any more, or not yet: they are FATAL or STOPPED."""
         self.stopping = False
         self.stop_reason = ""
         self.over = False
         """Whether it was said that the pool has ended."""
-        self.restarting: set[Slot] = set()
-        """Slots that are to have a new worker as soon as the old one holds nothing."""
+        self.wishes: dict[Slot, str] = {}
+        """Why a slot is to have another worker, or with DRAIN none, as soon as the present one holds nothing."""
         self._rng = rng
         self._policy = policy
         self._timers = timers
@@ -80,6 +83,12 @@ class Supervision:
             case told.RestartAsked():
                 if self.cannot_restart(event.slot) is None:
                     self._restart(self.slots[event.slot], now)
+            case told.DrainAsked():
+                if self.cannot_drain(event.slot) is None:
+                    self._drain(self.slots[event.slot], now)
+            case told.WorkerMeasured():
+                if (measured := self.current(event.slot, event.incarnation)) is not None:
+                    measured.resident_bytes = event.resident_bytes
             case told.WorkerBroken():
                 if (broken := self.current(event.slot, event.incarnation)) is not None:
                     self.kill(broken, f"sent what cannot be understood: {event.what}", now)
@@ -162,12 +171,12 @@ class Supervision:
         self._announce()
 
     def _announce(self) -> None:
-        """PoolReady, once: at the first READY slot, or when every slot has come to READY or FATAL."""
+        """PoolReady, once: at the first READY slot, or when every slot is READY or has none to wait for."""
         if self._announced or self.stopping:
             return
         seated = [slot for slot in self.slots if slot.models]
         serving = sum(slot.state is SlotState.READY for slot in seated)
-        settled = serving + sum(slot.state is SlotState.FATAL for slot in seated)
+        settled = serving + sum(not slot.lasts for slot in seated)
         if serving and (settled == len(seated) or not self._policy.ready_needs_all):
             self._announced = True
             self.actions.append(do.PoolReady(serving, len(seated)))
@@ -217,11 +226,14 @@ class Supervision:
         self._timers.clear(("slot", slot.number))
         if self.stopping and not self._wanted(slot):
             # STARTING, LOADING, READY, DRAINING, STOPPING → STOPPED
-            self.restarting.discard(slot)
+            self.wishes.pop(slot, None)
             self._change(slot, SlotState.STOPPED, now, reason)
-        elif slot in self.restarting:
+        elif (wish := self.wishes.pop(slot, None)) is DRAIN:
+            # DRAINING, STOPPING → STOPPED
+            self._change(slot, SlotState.STOPPED, now, DRAIN)
+            self._announce()
+        elif wish is not None:
             # DRAINING, STOPPING → BACKOFF, without a pause
-            self.restarting.remove(slot)
             self._change(slot, SlotState.BACKOFF, now, reason)
             self._timers.set(("slot", slot.number), now)
         elif not death.restartable and slot.phase is not Phase.SERVING:
@@ -270,23 +282,44 @@ class Supervision:
         self._history[slot.number] = RestartHistory(self._policy, self._rng)  # what was before counts no more
         slot.in_vain = 0
         match slot.state:
-            case SlotState.FATAL | SlotState.BACKOFF:
+            case SlotState.FATAL | SlotState.BACKOFF | SlotState.STOPPED:
                 # → STARTING
+                self._timers.clear(("slot", slot.number))
                 self._spawn(slot, now)
             case SlotState.STARTING | SlotState.LOADING:
                 # → STOPPING
-                self.restarting.add(slot)
+                self.wishes[slot] = RESTART
                 self._tell_to_stop(slot, RESTART, now)
             case _:
-                self.restarting.add(slot)
+                self.wishes[slot] = RESTART
 
-    def tend_restarts(self, now: float) -> None:
-        """Stops each worker that is to be replaced as soon as it holds nothing."""
-        for slot in list(self.restarting):
-            self.retire(slot, RESTART, now)
+    def cannot_drain(self, number: int) -> str | None:
+        """Why a slot cannot be taken out of service; None if it can."""
+        if (why := self.cannot_restart(number)) is not None:
+            return why
+        slot = self.slots[number]
+        return None if slot.lasts else f"slot {number} is {slot.state.name} already: {slot.reason}"
+
+    def _drain(self, slot: Slot, now: float) -> None:
+        if slot.state is SlotState.BACKOFF:
+            self.retire(slot, DRAIN, now)
+            self._announce()
+            return
+        self.wishes[slot] = DRAIN
+        if slot.state in (SlotState.STARTING, SlotState.LOADING):
+            self.retire(slot, DRAIN, now)
+
+    def recycle(self, slot: Slot, reason: str) -> None:
+        """The worker has done its time: another follows it when it holds nothing."""
+        self.wishes[slot] = reason
+
+    def grant_wishes(self, now: float) -> None:
+        """Stops each worker that is to go as soon as it holds nothing."""
+        for slot, reason in list(self.wishes.items()):
+            self.retire(slot, reason, now)
 
     def _fatal(self, slot: Slot, now: float, reason: str, last_output: tuple[str, ...] = ()) -> None:
-        self.restarting.discard(slot)
+        self.wishes.pop(slot, None)
         self._change(slot, SlotState.FATAL, now, reason, last_output)
         self._announce()
 
@@ -333,7 +366,9 @@ class Supervision:
         self, slot: Slot, state: SlotState, now: float, reason: str = "", last_output: tuple[str, ...] = ()
     ) -> None:
         self.fatal += (state is SlotState.FATAL) - (slot.state is SlotState.FATAL)
+        lasted = slot.lasts
         slot.become(state, now, reason)
+        self.down += lasted - slot.lasts
         self.changed.append(slot)
         self.actions.append(do.SlotChanged(slot.number, slot.incarnation, state, reason, last_output))
 

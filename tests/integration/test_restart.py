@@ -33,9 +33,13 @@ def pool() -> Iterator[PoolProcess]:
         yield running
 
 
-def restart(pool: PoolProcess, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-P", "-m", "pool", "restart", *arguments, "--endpoint", pool.endpoint]
+def pool_command(pool: PoolProcess, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-P", "-m", "pool", *arguments, "--endpoint", pool.endpoint]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def restart(pool: PoolProcess, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return pool_command(pool, "restart", *arguments)
 
 
 def test_all_workers_are_replaced_one_after_the_other_and_no_job_is_lost(pool: PoolProcess) -> None:
@@ -114,3 +118,37 @@ def test_a_slot_that_was_given_up_serves_again() -> None:
         assert found.returncode == 0, found.stderr
         assert re.fullmatch(r"slot 0 cpu:0: READY, pid \d+, incarnation 3\n", found.stdout)
         assert client.run("rows", np.ones(1, np.float32), signature="double", device="slot:0")["y"].tolist() == [2.0]
+
+
+def test_a_drained_slot_loses_no_job_and_comes_back_when_it_is_asked_for() -> None:
+    with pool_process(stub_config()) as pool, pool.client() as client:
+        futures = [client.submit("faults", 0.3, signature="sleep") for _ in range(8)]
+        eventually(lambda: all(slot["busy_lanes"] == 2 for slot in client.status()["slots"]))
+        done = pool_command(pool, "drain", "0")
+        assert (done.returncode, done.stdout) == (0, "slot 0 cpu:0: STOPPED; `pool restart 0` brings it back\n"), done
+        assert len({int(future.result(20)["pid"]) for future in futures}) == 2
+        assert client.status()["slots"][0]["pid"] is None
+        assert client.run("echo", 1.0)["x"] == 1.0
+        again = pool_command(pool, "drain", "0")
+        assert (again.returncode, again.stderr) == (
+            1,
+            "pool: slot 0 is STOPPED already: its drain was asked for; `pool restart` brings it back\n",
+        )
+        assert pool_command(pool, "restart", "0").returncode == 0
+        assert client.run("echo", 1.0, device="slot:0")["x"] == 1.0
+
+
+def test_a_worker_that_has_done_its_jobs_is_recycled_under_load() -> None:
+    with pool_process(stub_config(rest="[recycle]\njobs = 200\n")) as pool, pool.client() as client:
+        sent = 0
+        while "[recycle] jobs" not in pool.text() or client.status()["slots"][0]["incarnation"] == 1:
+            values = [float(sent + n) for n in range(50)]
+            assert [float(answer["x"]) for answer in client.map("echo", values, timeout=20)] == values
+            sent += 50
+            assert sent < 20_000
+        assert "BACKOFF" in pool.text()
+
+
+def test_a_worker_that_holds_too_much_memory_is_recycled() -> None:
+    with pool_process(stub_config(rest='[recycle]\nmemory = "1MiB"\n[health]\nheartbeat = "100ms"')) as pool:
+        pool.await_log("MiB of memory ([recycle] memory)")

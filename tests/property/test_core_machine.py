@@ -52,6 +52,15 @@ POLICIES = (
         client_max_bytes=300,
     ),
     Policy(max_jobs=60, max_attempts=4, restart_intensity=50, backoff_max_s=1.0, drain_timeout_s=3.0, models=MODELS),
+    Policy(
+        max_jobs=60,
+        silent_after_s=30.0,
+        recycle_age_s=40.0,
+        recycle_jobs=10,
+        recycle_bytes=1 << 30,
+        min_ready=2,
+        models=MODELS,
+    ),
 )
 CLIENTS = (b"a", b"b", b"c")
 NAMES = ("pure", "pure", "pure", "counter", "waits", "padded", "padded", "lone", "unknown")
@@ -327,6 +336,15 @@ class Outside(RuleBasedStateMachine):
         if chance == 0:
             self.body.feed(told.RestartAsked(slot))
 
+    @rule(slot=st.integers(-1, 9), chance=st.integers(0, 3))
+    def a_drain_is_asked(self, slot: int, chance: int) -> None:
+        if chance == 0:
+            self.body.feed(told.DrainAsked(slot))
+
+    @rule(slot=st.integers(-1, 5), incarnation=st.integers(0, 6), resident_bytes=st.integers(0, 2 << 30))
+    def memory_is_measured(self, slot: int, incarnation: int, resident_bytes: int) -> None:
+        self.body.feed(told.WorkerMeasured(slot, incarnation, resident_bytes))
+
     @rule(chance=st.integers(0, 9))
     def stop_is_asked(self, chance: int) -> None:
         if chance == 0:
@@ -388,7 +406,7 @@ def walk(seed: int, steps: int) -> Outside:
     """The same rules by chance alone: hundreds of steps, and more work and deaths than Hypothesis would think of."""
     rng = random.Random(seed)
     outside = Outside()
-    outside.begin(placement=PLACEMENTS[seed % 4], policy=POLICIES[seed // 4 % 3], seed=seed)
+    outside.begin(placement=PLACEMENTS[seed % 4], policy=POLICIES[seed // 4 % 4], seed=seed)
     choose = rng.choice
     moves: list[tuple[int, Callable[[], None]]] = [
         (6, lambda: outside.all_come_up(lanes=rng.randint(1, 3))),
@@ -423,6 +441,8 @@ def walk(seed: int, steps: int) -> Outside:
         (2, lambda: outside.does_as_it_was_told(rng.randrange(9))),
         (1, lambda: outside.dies(rng.randrange(9))),
         (1, lambda: outside.a_restart_is_asked(rng.randrange(9), rng.randrange(6))),
+        (1, lambda: outside.a_drain_is_asked(rng.randint(-1, 5), rng.randint(0, 3))),
+        (1, lambda: outside.memory_is_measured(rng.randint(0, 3), rng.randint(0, 4), rng.randint(0, 2 << 30))),
         (2, lambda: outside.dies_while_it_runs(rng.randrange(9))),
         (1, lambda: outside.dies_for_good(rng.randrange(9), chance=rng.randrange(30))),
         (1, lambda: outside.cannot_be_reached(rng.randrange(9))),

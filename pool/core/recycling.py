@@ -1,0 +1,86 @@
+"""Workers that have done their time are replaced, one after the other, before what they leak becomes what they lack.
+
+A worker is due by its age, its jobs or its memory, each at 90 to 100 % of the bound, drawn by lot: workers that were
+started together do not all come due together. It goes only while enough others of its models are READY; where a model
+has no others, only while nobody asks for that model.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from pool.core.models import Model
+from pool.core.policy import Policy
+from pool.core.slots import Slot, SlotState
+from pool.core.supervision import Supervision
+from pool.core.timers import Timers
+
+__all__ = ["Recycling"]
+
+LOOK_EVERY_S = 5.0
+EARLIEST_SHARE = 0.9
+
+
+class Recycling:
+    """It sets the timer ("recycle",), if any worker is ever to be recycled."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        supervision: Supervision,
+        models: Mapping[str, Model],
+        timers: Timers,
+        rng: random.Random,
+    ) -> None:
+        self._policy = policy
+        self._supervision = supervision
+        self._models = models
+        self._timers = timers
+        self._rng = rng
+        self._shares: dict[int, tuple[int, float]] = {}  # by slot: of which incarnation, and its share of the bounds
+        bounds = (policy.recycle_age_s, policy.recycle_jobs, policy.recycle_bytes)
+        if any(bound is not None for bound in bounds):
+            timers.set(("recycle",), 0.0)  # the first look is with the first event
+
+    def look(self, now: float) -> None:
+        supervision = self._supervision
+        if supervision.stopping or supervision.over:
+            return
+        self._timers.set(("recycle",), now + LOOK_EVERY_S)
+        if any(slot.lasts and slot.state is not SlotState.READY for slot in supervision.slots if slot.models):
+            return  # one after the other, and not while any is away for another reason
+        due = [(slot.phase_since, slot, why) for slot in supervision.slots if (why := self._due(slot, now))]
+        for _, slot, why in sorted(due, key=lambda one: one[0]):
+            if self._may_go(slot):
+                supervision.recycle(slot, why)
+                return
+
+    def _due(self, slot: Slot, now: float) -> str | None:
+        """Why the worker is to be replaced, if it is."""
+        if slot.state is not SlotState.READY:
+            return None
+        policy, share = self._policy, self._share(slot)
+        age_s = now - slot.phase_since
+        if policy.recycle_age_s is not None and age_s >= share * policy.recycle_age_s:
+            return f"it has served for {age_s:.0f} s ([recycle] age)"
+        if policy.recycle_jobs is not None and slot.jobs_of_worker >= share * policy.recycle_jobs:
+            return f"it has done {slot.jobs_of_worker} jobs ([recycle] jobs)"
+        if policy.recycle_bytes is not None and slot.resident_bytes >= share * policy.recycle_bytes:
+            return f"it holds {slot.resident_bytes / 2**20:.0f} MiB of memory ([recycle] memory)"
+        return None
+
+    def _share(self, slot: Slot) -> float:
+        incarnation, share = self._shares.get(slot.number, (0, 0.0))
+        if incarnation != slot.incarnation:
+            share = self._rng.uniform(EARLIEST_SHARE, 1.0)
+            self._shares[slot.number] = (slot.incarnation, share)
+        return share
+
+    def _may_go(self, slot: Slot) -> bool:
+        return all(self._others_ready(slot, name) or not self._models[name].jobs for name in slot.models)
+
+    def _others_ready(self, slot: Slot, model: str) -> bool:
+        holders = [other for other in self._supervision.slots if model in other.models and other is not slot]
+        ready = sum(other.state is SlotState.READY for other in holders)
+        return 0 < ready >= min(self._policy.min_ready, len(holders))
