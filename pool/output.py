@@ -6,7 +6,9 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
+from pool.logs import about
 from pool.noise import is_noise
+from pool.printable import printable
 
 __all__ = ["LINES_A_SECOND", "TAIL_LINES", "Output"]
 
@@ -21,10 +23,11 @@ CHUNK_BYTES = 65536
 class Output:
     """One worker's standard output and error, both in one pipe."""
 
-    def __init__(self, fd: int, slot: int, on_gpu: bool) -> None:
+    def __init__(self, fd: int, slot: int, incarnation: int, on_gpu: bool) -> None:
         """`fd`: the pipe's reading end, which does not block. It stays the caller's to close."""
         self._fd = fd
         self._slot = slot
+        self._incarnation = incarnation
         self._on_gpu = on_gpu
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._rest = b""
@@ -65,14 +68,19 @@ class Output:
         self._budget -= len(logged)
         self._dropped += len(unlogged)
         for position, line in enumerate((*logged, *unlogged[-TAIL_LINES:])):
-            text = line[:LINE_BYTES].decode(errors="replace").rstrip()
+            text = printable(line[:LINE_BYTES].decode(errors="replace").rstrip())
             noise = not text or is_noise(text, self._on_gpu)
             if not noise:
                 self._tail.append(text)
             if text and position < len(logged):
-                log.log(logging.DEBUG if noise else logging.INFO, "slot %d | %s", self._slot, text)
+                level = logging.DEBUG if noise else logging.INFO
+                log.log(level, "slot %d | %s", self._slot, text, extra=self._about("worker_output"))
 
     def _tell_dropped(self) -> None:
         if self._dropped:
-            log.warning("slot %d | … %d more lines", self._slot, self._dropped)
+            extra = self._about("worker_output_dropped", self._dropped)
+            log.warning("slot %d | … %d more lines", self._slot, self._dropped, extra=extra)
             self._dropped = 0
+
+    def _about(self, event: str, count: int | None = None) -> dict[str, object]:
+        return about(event, slot=self._slot, incarnation=self._incarnation, count=count)

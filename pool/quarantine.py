@@ -20,6 +20,7 @@ from pathlib import Path
 
 from pool.errors import InvalidInput
 from pool.kept_files import Buffer, KeptFiles
+from pool.logs import about
 from pool.wire.codec import BadFrame, pack, unpack
 from pool.wire.frames import VERSION
 
@@ -140,23 +141,19 @@ class Quarantine:
 
     def keep(self, job: KeptJob, payload: Sequence[Buffer]) -> None:
         """Writes the job with this payload in place of its own, which is not copied and must not change any more."""
-        whose = f"the inputs of job {job.number} of model {job.model}"
         if self._keep == 0:
             return
         now = datetime.now(UTC)
         data = _packed(job, now.isoformat(timespec="seconds"), payload)
         size_bytes = sum(map(len, data))
         if self._files is None:
-            log.warning("%s are not kept: there is no state folder; set [pool] state", whose)
+            _not_kept(job, "there is no state folder; set [pool] state")
         elif size_bytes > self._max_bytes:
-            bound = self._max_bytes
-            log.warning(
-                "%s are not kept: the file would have %d bytes, [quarantine] max_bytes is %d", whose, size_bytes, bound
-            )
+            _not_kept(job, f"the file would have {size_bytes} bytes, [quarantine] max_bytes is {self._max_bytes}")
         else:
             stamp = f"{now:%Y%m%d-%H%M%S}.{now.microsecond // 1000:03}"
             name = f"{stamp}-{job.model[:MODEL_CHARS]}-{job.number}"
-            self._files.write(name, data, partial(_tell, whose))
+            self._files.write(name, data, partial(_tell, job))
 
     def close(self, timeout_s: float) -> None:
         """Waits so long at most for what is being written."""
@@ -164,11 +161,22 @@ class Quarantine:
             self._files.close(timeout_s)
 
 
-def _tell(whose: str, path: Path, failure: str | None) -> None:
-    if failure is None:
-        log.warning("%s are kept: try it again with `pool submit --replay %s`", whose, path)
-    else:
-        log.warning("%s are not kept: %s", whose, failure)
+def _tell(job: KeptJob, path: Path, failure: str | None) -> None:
+    if failure is not None:
+        _not_kept(job, failure)
+        return
+    log.warning(
+        "the inputs of job %d of model %s are kept: try it again with `pool submit --replay %s`",
+        job.number,
+        job.model,
+        path,
+        extra=about("inputs_kept", job=job.number, model=job.model, path=str(path)),
+    )
+
+
+def _not_kept(job: KeptJob, why: str) -> None:
+    extra = about("inputs_not_kept", job=job.number, model=job.model, reason=why)
+    log.warning("the inputs of job %d of model %s are not kept: %s", job.number, job.model, why, extra=extra)
 
 
 def _packed(job: KeptJob, kept_at: str, payload: Sequence[Buffer]) -> list[Buffer]:

@@ -36,6 +36,7 @@ from pool.core.events import (
 from pool.core.machine import Machine
 from pool.core.slots import SlotState
 from pool.endpoint import WORKERS_SUFFIX, EndpointLock, ipc_path, prepare_folder
+from pool.logs import about
 from pool.plan import Plan
 from pool.quarantine import KeptJob, Quarantine
 from pool.recorder import Recorder, Shelf
@@ -43,6 +44,7 @@ from pool.router.back import Back
 from pool.router.front import Front, Question
 from pool.router.rows import Inputs
 from pool.signal_pipe import SignalPipe
+from pool.slot_log import SlotLog
 from pool.status import models_status, pool_status, resident_bytes, slot_status
 from pool.supervisor import Supervisor
 from pool.systemd.notify import Notifier
@@ -75,6 +77,7 @@ class Service:
         self._signals: deque[str] = deque()
         self._stopped: do.PoolStopped | None = None
         self._machine = Machine(plan.policy, plan.slots(), random.Random(self._instance))
+        self._slot_log = SlotLog(plan.devices, plan.placement)
         self._quarantine = Quarantine(plan.state, plan.quarantine_keep, plan.quarantine_max_bytes)
         self._recorder = Recorder(
             self._machine.supervision,
@@ -194,17 +197,27 @@ class Service:
 
     def _feed(self, event: Event) -> None:
         if isinstance(event, StopAsked):
-            said = f"stopping: {event.reason}; {len(self._machine.backlog.jobs)} jobs are to be finished"
-            log.info("%s", said)
-            self._notifier.stopping(said)
+            self._stopping(event.reason)
         now = time.monotonic()
         if isinstance(event, WorkerExited):
             # First: the core takes away what its worker held.
+            self._slot_log.exits(event, self._machine.supervision.slots[event.slot])
             self._recorder.died(event, self._supervisor.trace(event.slot, event.incarnation), now)
         elif isinstance(event, WorkerBeat):
             self._recorder.beat(event, now)
         for action in self._machine.handle(event, now):
             self._do(action)
+
+    def _stopping(self, reason: str) -> None:
+        jobs = len(self._machine.backlog.jobs)
+        if self._machine.supervision.stopping:
+            said = f"stopping at once: {reason}; {_count(jobs)} given up"
+        elif jobs:
+            said = f"stopping: {reason}; {_count(jobs)} to be finished, a second signal ends the pool at once"
+        else:
+            said = f"stopping: {reason}"
+        log.info("%s", said, extra=about("stopping", reason=reason, unfinished=jobs))
+        self._notifier.stopping(said)
 
     # --- actions ------------------------------------------------------------------------------------------------
 
@@ -219,7 +232,7 @@ class Service:
             case do.KeepJob():
                 self._keep(action)
             case do.Notice(text):
-                log.warning("%s", text)
+                log.warning("%s", text, extra=about("model_notice"))
             case do.SpawnWorker():
                 self._feed(self._supervisor.spawn(action))
             case do.WelcomeWorker():
@@ -251,17 +264,8 @@ class Service:
         self._recorder.changed(change, time.monotonic())
         if change.state is SlotState.FATAL:
             self._record_stuck(change)
-        device = self._plan.devices[change.slot].label
-        line = f"slot {change.slot} {device} {change.state.name}"
-        if change.state is SlotState.READY:
-            line += f": {', '.join(self._plan.placement[change.slot])}, pid {self._supervisor.pid(change.slot)}"
-        elif change.reason:
-            line += f": {change.reason}"
-        if change.state in DOWN and self._recorder.has(change.slot, change.incarnation):
-            line += f"; see `pool explain slot:{change.slot}`"
-        level = {SlotState.FATAL: logging.ERROR, SlotState.BACKOFF: logging.WARNING}.get(change.state, logging.INFO)
-        log.log(level, "%s", line)
-        self._notify(line)
+        recorded = change.state in DOWN and self._recorder.has(change.slot, change.incarnation)
+        self._notify(self._slot_log.changed(change, self._machine.supervision.slots[change.slot], recorded))
 
     def _record_stuck(self, change: do.SlotChanged) -> None:
         """One that SIGKILL does not end is as good as dead, and what it is stuck in may be gone by the time it is."""
@@ -323,7 +327,8 @@ class Service:
         if why is not None:
             self._front.reply(question, error=why)
             return
-        log.info("slot %d: its %s was asked for", slot, question.what)
+        extra = about(f"{question.what}_asked", slot=slot, incarnation=supervision.slots[slot].incarnation)
+        log.info("slot %d: its %s was asked for", slot, question.what, extra=extra)
         follows = supervision.slots[slot].incarnation + 1
         self._feed(RestartAsked(slot) if restart else DrainAsked(slot))
         self._front.reply(question, {"slot": slot, "incarnation": follows} if restart else {"slot": slot})
@@ -352,6 +357,10 @@ class Service:
                 "folder": self._recorder.folder(),
             }
             self._front.reply(question, told)
+
+
+def _count(jobs: int) -> str:
+    return "1 job is" if jobs == 1 else f"{jobs} jobs are"
 
 
 def _allow_descriptors() -> None:

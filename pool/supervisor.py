@@ -138,7 +138,7 @@ class Supervisor:
             pidfd: int | None = os.pidfd_open(popen.pid)
         except OSError:
             pidfd = None  # an old kernel, or no descriptor left: the link's end of file tells, `tend` reaps
-        output = Output(output_fd, action.slot, self._devices[action.slot].kind == "gpu")
+        output = Output(output_fd, action.slot, action.incarnation, self._devices[action.slot].kind == "gpu")
         spawned = time.monotonic()
         process = Process(action.slot, action.incarnation, popen, ours, output, output_fd, pidfd, stacks, spawned)
         self._processes[action.slot] = process

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pool import Client
@@ -62,8 +62,8 @@ def alive(pid: int) -> bool:
 class PoolProcess:
     """`pool start --config` in a folder of its own."""
 
-    def __init__(self, config: str, environ: Mapping[str, str] | None = None) -> None:
-        """`config`: TOML; the endpoint goes where `[pool]` is left out or says `@endpoint@`."""
+    def __init__(self, config: str, environ: Mapping[str, str] | None = None, options: Sequence[str] = ()) -> None:
+        """`config`: TOML; the endpoint goes where `[pool]` is left out or says `@endpoint@`. `options`: of `start`."""
         self.folder = Path(tempfile.mkdtemp(prefix="pt-"))
         self.socket = self.folder / "p.sock"
         self.endpoint = f"ipc://{self.socket}"
@@ -73,15 +73,17 @@ class PoolProcess:
         # What a pool may leave behind goes where a test can look at it, and not into the home of who runs the tests.
         self.state = Path(tempfile.mkdtemp(prefix="pt-state-"))
         self._environ = {**os.environ, "XDG_STATE_HOME": str(self.state), **(environ or {})}
+        self._options = options
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> "PoolProcess":
+    def start(self, stderr: int | None = None) -> "PoolProcess":
+        """`stderr`: a descriptor in place of the file `log`."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "pool", "start", "--config", str(self.config)],
+                [sys.executable, "-P", "-m", "pool", "start", "--config", str(self.config), *self._options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
-                stderr=log,
+                stderr=log if stderr is None else stderr,
                 env=self._environ,
             )
         return self

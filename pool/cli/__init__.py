@@ -6,9 +6,13 @@ from typing import Any
 
 import click
 
-from pool.errors import InvalidConfig, PoolError
+from pool.cli.failure import exit_status
+from pool.errors import PoolError
+from pool.printable import printable
 
 __all__ = ["main"]
+
+KEPT = "\n\t"  # an error may have several lines
 
 # Loaded when they are called: `pool submit` must not wait for what `pool start` needs.
 _COMMANDS = {
@@ -53,9 +57,11 @@ def main(argv: list[str] | None = None) -> Any:
     """
     try:
         return pool.main(argv, prog_name="pool")
-    except InvalidConfig as error:
-        click.echo(f"pool: {error}", err=True)
-        sys.exit(2)
     except (PoolError, OSError) as error:
-        click.echo(f"pool: {error}", err=True)
-        sys.exit(1)
+        _complain(error)
+        sys.exit(exit_status(error))
+
+
+def _complain(error: Exception) -> None:
+    """It may quote what a worker has printed."""
+    click.echo(f"pool: {printable(str(error), keep=KEPT)}", err=True)

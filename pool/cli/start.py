@@ -6,58 +6,91 @@ import os
 import shutil
 import socket
 import sys
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 import msgpack
 
 from pool import logs
+from pool.cli.failure import NoSlotLeft, exit_status
 from pool.cli.options import config_option
+from pool.core.actions import PoolStopped
 from pool.demo import demo_folder
 from pool.errors import InvalidConfig, PoolError
+from pool.logs import about
 from pool.plan import Plan, make_plan
 from pool.service import Service
+from pool.slot_log import SlotLog
 from pool.systemd.notify import Notifier
 
 __all__ = ["settings_of", "start"]
 
 log = logging.getLogger("pool")
 
-NO_SLOT_LEFT = 3  # the exit status when every slot is FATAL
-
 
 @click.command()
 @config_option
-@click.option("--verbose", is_flag=True, help="Log more.")
+@click.option("--verbose", is_flag=True, help="Log more, and each line with its fields.")
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Of the lines on standard error; json has an object a line, with all fields.",
+)
 @click.option("--embedded", type=int, hidden=True, help="A socket to the program that this pool belongs to.")
-def start(config: Path | None, verbose: bool, embedded: int | None) -> None:
+def start(config: Path | None, verbose: bool, log_format: str, embedded: int | None) -> None:
     """Serve until Ctrl-C, `pool stop` or SIGTERM.
 
     Without --config it serves the built-in demo model.
     """
-    logs.configure(verbose)
     if embedded is not None:
-        _start_embedded(socket.socket(fileno=embedded))
+        _start_embedded(socket.socket(fileno=embedded), verbose)
         return
+    with logs.to_stderr(log_format == "json", verbose, os.environ) as for_programs:
+        try:
+            _serve(config)
+        except Exception as error:
+            if not for_programs:
+                raise
+            sys.exit(_failed(error))
+
+
+def _serve(config: Path | None) -> None:
     plan = make_plan(settings_of(config), os.environ)
     _announce(plan, config)
 
     def on_ready(serving: int, slots: int) -> None:
-        log.info("ready: %d of %d slots serve at %s", serving, slots, plan.endpoint)
+        _tell_ready(plan, serving, slots)
         if config is None:
-            log.info("next, in another terminal: %s", _next_command())
+            log.info("next, in another terminal: %s", _next_command(), extra=about("next_command"))
 
     notifier = Notifier.from_environ(os.environ, os.getpid())
     stopped = Service(plan, os.environ, on_ready, notifier).run()
     if stopped.failed:
-        _fail(stopped.reason)
-    log.info("stopped: %s", stopped.reason)
+        raise NoSlotLeft(stopped.reason)
+    _tell_stopped(stopped)
 
 
-def _fail(reason: str) -> NoReturn:
-    click.echo(f"pool: {reason}", err=True)
-    sys.exit(NO_SLOT_LEFT)
+def _failed(error: Exception) -> int:
+    """Logs why the pool ends, which would stand beside the log otherwise. Returns the exit status."""
+    extra = about("failed", error=type(error).__name__)
+    if isinstance(error, PoolError | OSError):
+        log.error("%s", error, extra=extra)
+    else:
+        log.critical("%s: %s", type(error).__name__, error, exc_info=error, extra=extra)
+    return exit_status(error)
+
+
+def _tell_ready(plan: Plan, serving: int, slots: int) -> None:
+    extra = about("ready", serving=serving, slots=slots, endpoint=plan.endpoint)
+    log.info("ready: %d of %d slots serve at %s", serving, slots, plan.endpoint, extra=extra)
+
+
+def _tell_stopped(stopped: PoolStopped) -> None:
+    log.info("stopped: %s", stopped.reason, extra=about("stopped", reason=stopped.reason))
 
 
 def _next_command() -> str:
@@ -84,21 +117,22 @@ def settings_of(config: Path | None) -> Any:
 
 
 def _announce(plan: Plan, config: Path | None) -> None:
-    log.info("pool at %s, pid %d", plan.endpoint, os.getpid())
+    extra = about("starting", endpoint=plan.endpoint, pid=os.getpid(), version=version("tf-worker-pool"))
+    log.info("pool at %s, pid %d", plan.endpoint, os.getpid(), extra=extra)
     if config is None:
-        log.info("no --config: serving the built-in demo model `digits`")
+        log.info("no --config: serving the built-in demo model `digits`", extra=about("demo_model", model="digits"))
     for note in plan.notes:
-        log.info("%s", note)
-    for slot, (device, models) in enumerate(zip(plan.devices, plan.placement, strict=True)):
-        named = f" ({device.name})" if device.kind == "gpu" else ""
-        log.info("slot %d is %s%s: %s", slot, device.label, named, ", ".join(models) or "no model is placed here")
+        log.info("%s", note, extra=about("plan_note"))
+    SlotLog(plan.devices, plan.placement).planned()
 
 
-def _start_embedded(link: socket.socket) -> None:
+def _start_embedded(link: socket.socket, verbose: bool) -> None:
     """Reads the configuration from the link, tells it the endpoint once ready, and lives until it closes."""
     request = _read(link)
+    file = request["log"]
     try:
-        _serve_embedded(link, request)
+        with logs.to_stderr(False, verbose, os.environ) if file is None else logs.to_file(Path(file), verbose):
+            _serve_embedded(link, request)
     finally:
         if _is_gone(link, request["pid"]):
             folder = Path(request["endpoint"].removeprefix("ipc://")).parent
@@ -121,7 +155,8 @@ def _serve_embedded(link: socket.socket, request: dict[str, Any]) -> None:
     plan = make_plan(settings, os.environ)
     _announce(plan, None if config is None else Path("start(…)"))
 
-    def on_ready(_serving: int, _slots: int) -> None:
+    def on_ready(serving: int, slots: int) -> None:
+        _tell_ready(plan, serving, slots)
         ready = {"endpoint": plan.endpoint, "stop_within_s": plan.policy.longest_stop_s}
         with contextlib.suppress(OSError):  # the program died just now; the service sees the link close
             link.sendall(msgpack.packb(ready))
@@ -129,7 +164,8 @@ def _serve_embedded(link: socket.socket, request: dict[str, Any]) -> None:
     # The service manager, if there is one, asked for the program and not for its pool.
     stopped = Service(plan, os.environ, on_ready, Notifier.of_nobody()).run(link.fileno())
     if stopped.failed:
-        _fail(stopped.reason)
+        raise NoSlotLeft(stopped.reason)
+    _tell_stopped(stopped)
 
 
 def _is_gone(link: socket.socket, program: int) -> bool:

@@ -32,8 +32,8 @@ def start(
 
     `config`: the path of a `config.toml`, a mapping with its keys, or None for the built-in demo model. It listens in
     a temporary folder unless the configuration names an endpoint. It ends with the block, and with this process,
-    whatever ends that. `ready_timeout`: seconds. `quiet`: its log is shown only when it fails. Raises `PoolError`
-    with what the pool said when it does not come up.
+    whatever ends that. `ready_timeout`: seconds. `quiet`: its log is shown only when it fails; meanwhile the last few
+    MiB are beside its socket, in the file `log`. Raises `PoolError` with what the pool said when it does not come up.
     """
     return EmbeddedPool(config, ready_timeout=ready_timeout, quiet=quiet)
 
@@ -61,7 +61,7 @@ class EmbeddedPool(Client):
         super().__init__(f"ipc://{self._folder}/pool.sock")
         try:
             argv = [sys.executable, "-P", "-m", "pool", "start", "--embedded", str(theirs.fileno())]
-            with self._log.open("wb") as log:
+            with self._log.open("ab") as log:
                 self._process = subprocess.Popen(
                     argv,
                     pass_fds=(theirs.fileno(),),
@@ -71,7 +71,7 @@ class EmbeddedPool(Client):
                     process_group=0,  # Ctrl-C interrupts this program, whose block then ends the pool
                 )
             theirs.close()
-            self.endpoint = self._await_ready(config, ready_timeout)
+            self.endpoint = self._await_ready(config, ready_timeout, quiet)
         except BaseException:
             theirs.close()
             super().close()
@@ -84,7 +84,7 @@ class EmbeddedPool(Client):
         assert self._process is not None  # `__init__` would have raised
         return self._process.pid
 
-    def _await_ready(self, config: object, timeout_s: float) -> str:
+    def _await_ready(self, config: object, timeout_s: float, quiet: bool) -> str:
         """Sends the configuration down the link and waits for the endpoint to come back."""
         if isinstance(config, str | os.PathLike):
             config = os.fspath(Path(config).absolute())
@@ -96,6 +96,7 @@ class EmbeddedPool(Client):
             "config": config,
             "base": os.getcwd(),
             "endpoint": self.endpoint,
+            "log": str(self._log) if quiet else None,
         }
         try:
             self._link.sendall(msgpack.packb(request))
@@ -118,7 +119,10 @@ class EmbeddedPool(Client):
         raise error(f"the pool did not start (exit status {status}){self._last_words()}")
 
     def _last_words(self) -> str:
-        text = self._log.read_text(errors="replace").strip()
+        try:
+            text = self._log.read_text(errors="replace").strip()
+        except FileNotFoundError:
+            return ""  # it is just being put aside for a new one
         return f":\n{text[-4000:]}" if text else ""
 
     def close(self) -> None:

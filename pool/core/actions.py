@@ -137,13 +137,14 @@ class KillWorker:
 
 @dataclass(frozen=True, slots=True)
 class SlotChanged:
-    """For people: the log, the status line."""
+    """For people: the log, the status line. `asked`: its worker is gone because somebody wanted another."""
 
     slot: int
     incarnation: int
     state: SlotState
     reason: str
     last_output: tuple[str, ...] = ()
+    asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,7 +234,8 @@ class Supervision:
             self._announce()
         elif wish is not None:
             # DRAINING, STOPPING → BACKOFF, without a pause
-            self._change(slot, SlotState.BACKOFF, now, reason)
+            asked = slot.state is SlotState.STOPPING  # else it died before it was told to go
+            self._change(slot, SlotState.BACKOFF, now, reason, death.last_output, asked)
             self._timers.set(("slot", slot.number), now)
         elif not death.restartable and slot.phase is not Phase.SERVING:
             self._fatal(slot, now, reason, death.last_output)
@@ -363,14 +364,20 @@ class Supervision:
         self.kill(slot, f"has run batch {batch} of {model} for {age:.1f} s ([health] hung_after)", now, stacks=True)
 
     def _change(
-        self, slot: Slot, state: SlotState, now: float, reason: str = "", last_output: tuple[str, ...] = ()
+        self,
+        slot: Slot,
+        state: SlotState,
+        now: float,
+        reason: str = "",
+        last_output: tuple[str, ...] = (),
+        asked: bool = False,
     ) -> None:
         self.fatal += (state is SlotState.FATAL) - (slot.state is SlotState.FATAL)
         lasted = slot.lasts
         slot.become(state, now, reason)
         self.down += lasted - slot.lasts
         self.changed.append(slot)
-        self.actions.append(do.SlotChanged(slot.number, slot.incarnation, state, reason, last_output))
+        self.actions.append(do.SlotChanged(slot.number, slot.incarnation, state, reason, last_output, asked))
 
     def validate(self) -> None:
         """Raises AssertionError where an invariant of the slots does not hold."""

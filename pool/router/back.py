@@ -28,6 +28,7 @@ from pool.core.events import (
     WorkerHello,
     WorkerReady,
 )
+from pool.logs import about
 from pool.router.refusals import count
 from pool.router.rows import Inputs
 from pool.wire import worker_messages as wire
@@ -90,9 +91,9 @@ class Back:
                     raise BadFrame(f"{len(frames)} frames")
                 event = self._event(route, decode(wire.WORKER_MESSAGES, frames[1].bytes, frames[2].buffer, frames[3:]))
             except BadFrame as error:
-                if count(self.dropped, str(error)):
-                    log.warning("dropped a message from %s: %s", self._who(route), error)
                 peer = self._peers.get(route)
+                if count(self.dropped, str(error)):
+                    self._tell_dropped(peer, str(error))
                 event = None if peer is None else WorkerBroken(peer[0], peer[1], str(error))
             if event is not None:
                 yield event
@@ -133,9 +134,11 @@ class Back:
         self._send(peer, encode(wire.WelcomeLane(), self._instance))
         return None
 
-    def _who(self, route: bytes) -> str:
-        peer = self._peers.get(route)
-        return "an unknown peer" if peer is None else f"slot {peer[0]} incarnation {peer[1]}"
+    def _tell_dropped(self, peer: Peer | None, why: str) -> None:
+        slot, incarnation = (None, None) if peer is None else peer[:2]
+        who = "an unknown peer" if peer is None else f"slot {slot} incarnation {incarnation}"
+        extra = about("worker_message_dropped", slot=slot, incarnation=incarnation, reason=why)
+        log.warning("dropped a message from %s: %s", who, why, extra=extra)
 
     # --- out ----------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ import zmq
 
 from pool.core.actions import AnswerJob, JobDone
 from pool.core.events import ClientGone, Event, JobArrived, JobCancelled
+from pool.logs import about
 from pool.router.inbox import MOST_FRAMES, Inbox
 from pool.router.intake import Intake
 from pool.router.outbox import RETRY_S, Outboxes
@@ -93,7 +94,7 @@ class Front:
         """Opens a TCP endpoint; what comes from there may submit and ask, not stop the pool."""
         self._bind(endpoint, local=False)
         bound = self.sockets[-1].getsockopt_string(zmq.LAST_ENDPOINT)  # the port, where it was left open
-        log.info("listening at %s too, for whoever can reach it", bound)
+        log.info("listening at %s too, for whoever can reach it", bound, extra=about("listening", endpoint=bound))
 
     def _bind(self, endpoint: str, local: bool) -> None:
         socket = self._context.socket(zmq.ROUTER)
@@ -195,7 +196,7 @@ class Front:
         except BadFrame as error:
             text = f"the job cannot be read: {error}"
             if count(self.refused, text):
-                log.warning("refused a job of a client: %s", text)
+                log.warning("refused a job of a client: %s", text, extra=about("job_refused", reason=text))
             self._send(client, encode(wire.Failure(submit.job, Fault.INVALID_INPUT, text, None), self._instance))
             return None
         inputs: Inputs = arrived.payload  # type: ignore[assignment]  # as `Intake` made it
@@ -208,7 +209,7 @@ class Front:
 
     def _refuse(self, client: bytes, text: str) -> None:
         if count(self.refused, text):
-            log.warning("refused a message from a client: %s", text)
+            log.warning("refused a message from a client: %s", text, extra=about("message_refused", reason=text))
         self._send(client, encode(wire.Refusal(text), self._instance))
 
     # --- out ----------------------------------------------------------------------------------------------------
@@ -281,7 +282,7 @@ class Front:
     def _dismiss(self, client: bytes, farewell: str, now: float) -> None:
         """Tells a client, which may be alive, that its jobs are lost. In a full pipe that waits like an answer."""
         if count(self.refused, farewell):
-            log.warning("dropped a client: %s", farewell)
+            log.warning("dropped a client: %s", farewell, extra=about("client_dropped", reason=farewell))
         self._send(client, encode(wire.Refusal(farewell), self._instance))
         self._gone.pop(client, None)  # it need not be there to hear it
         if client in self._outboxes:

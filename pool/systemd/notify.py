@@ -11,6 +11,8 @@ import os
 import socket
 from collections.abc import Mapping
 
+from pool.logs import about
+
 __all__ = ["Notifier"]
 
 log = logging.getLogger("pool.systemd")
@@ -120,7 +122,8 @@ class Notifier:
     def _complain(self, error: OSError) -> None:
         if not self._complained:
             self._complained = True
-            log.debug("the service manager is not told: %s", error.strerror or error)
+            why = error.strerror or str(error)
+            log.debug("the service manager is not told: %s", why, extra=about("manager_not_told", reason=why))
 
 
 def _sockaddr(address: str) -> bytes | None:

@@ -30,6 +30,8 @@ WatchdogSec=30
 # The kernel's choice is a worker; the pool answers for its jobs and starts another. It is no reason to stop the pool.
 OOMPolicy=continue
 SyslogIdentifier=pool
+# The pool bounds what it logs of each worker; by the journal's own limit the pool's lines would be lost with them.
+LogRateLimitIntervalSec=0
 UMask=0077
 """
 

@@ -22,7 +22,10 @@ ECHO = {"model": [{"name": "echo", "path": "stub:echo", "devices": "all"}], "poo
 
 
 @pytest.fixture(autouse=True)
-def _own_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _own_temporary_folder(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,  # noqa: ARG001  # pytest makes its own folders before, or they would be gone with this one
+) -> Iterator[None]:
     """Other pools of this machine make their folders elsewhere. Short, for the socket's path."""
     with tempfile.TemporaryDirectory(prefix="pe-") as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)
@@ -45,6 +48,15 @@ def test_it_lives_as_long_as_the_block() -> None:
     assert not alive(process)
     assert not any(alive(worker) for worker in workers)
     assert folders() == before
+
+
+def test_its_log_is_beside_its_socket_and_is_added_to() -> None:
+    with pool.start(ECHO) as running:
+        log = Path(running.endpoint.removeprefix("ipc://")).with_name("log")
+        eventually(lambda: "ready: 2 of 2 slots serve" in log.read_text())
+        # What is printed past the log goes to its end, as the log does after a change of files.
+        flags = int(Path(f"/proc/{running.pid}/fdinfo/2").read_text().split("flags:")[1].split()[0], 8)
+        assert flags & os.O_APPEND
 
 
 def test_a_file_and_its_own_endpoint(tmp_path: Path) -> None:
@@ -155,7 +167,13 @@ class TestTheChildsSide:
 
     def request(self, folder: Path, config: object) -> tuple[socket.socket, socket.socket]:
         ours, theirs = socket.socketpair()
-        message = {"pid": os.getppid(), "config": config, "base": "/", "endpoint": f"ipc://{folder}/pool.sock"}
+        message = {
+            "pid": os.getppid(),
+            "config": config,
+            "base": "/",
+            "endpoint": f"ipc://{folder}/pool.sock",
+            "log": None,
+        }
         ours.sendall(msgpack.packb(message))
         return ours, theirs
 
@@ -165,13 +183,13 @@ class TestTheChildsSide:
         ours, theirs = self.request(folder, {"pool": {"lanez": 1}})
         ours.close()
         with theirs, pytest.raises(errors.InvalidConfig, match="lanez"):
-            self.module._start_embedded(theirs)
+            self.module._start_embedded(theirs, verbose=False)
         assert not folder.exists()
 
     def test_the_folder_is_left_to_a_program_that_lives(self, tmp_path: Path) -> None:
         ours, theirs = self.request(tmp_path, {"pool": {"lanez": 1}})
         with ours, theirs, pytest.raises(errors.InvalidConfig, match="lanez"):
-            self.module._start_embedded(theirs)
+            self.module._start_embedded(theirs, verbose=False)
         assert tmp_path.exists()
 
     def test_nobody_is_left_to_be_told_that_it_is_ready(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,4 +209,4 @@ class TestTheChildsSide:
         monkeypatch.setattr(self.module, "Service", Ready)
         ours, theirs = self.request(tmp_path / "pool-x", ECHO)
         with theirs:
-            self.module._start_embedded(theirs)
+            self.module._start_embedded(theirs, verbose=False)

@@ -107,6 +107,21 @@ def test_a_flood_of_output_is_bounded_and_its_end_is_kept(
     assert "more lines" in caplog.text
 
 
+def test_what_a_worker_prints_is_not_obeyed_by_a_terminal(
+    play: Play, supervisor: Supervisor, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("pool"), "propagate", True)
+    play(r"print('\x1b]0;owned\x07\x1b[31mred\x1b[0m\rslot 1 FATAL')")
+    with caplog.at_level(logging.INFO, "pool.worker"):
+        supervisor.spawn(SpawnWorker(0, 7))
+        death = until_exit(supervisor).death
+    assert death.last_output == (r"\x1b]0;owned\x07red\rslot 1 FATAL",)
+    (record,) = caplog.records
+    assert record.getMessage() == f"slot 0 | {death.last_output[0]}"
+    assert record.event == "worker_output"  # type: ignore[attr-defined]
+    assert record.fields.items() >= {"slot": 0, "incarnation": 7}.items()  # type: ignore[attr-defined]
+
+
 def test_deaths_are_told_by_name() -> None:
     assert death_of(-9, ()) == Death("SIGKILL (out of memory?)", True, ())
     assert death_of(-11, ()).text == "SIGSEGV"

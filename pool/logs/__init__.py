@@ -1,0 +1,10 @@
+"""The pool's log: one line an event, on standard error, and never a reason for the pool's loop to wait.
+
+log.info(…, extra=about("slot_ready", slot=0)) ─► Entry ─► queue ─► thread ─┬─► systemd's journal, by field
+                                                                            └─► standard error: text, JSON, <6>…
+"""
+
+from pool.logs.entry import about
+from pool.logs.output import to_file, to_stderr
+
+__all__ = ["about", "to_file", "to_stderr"]

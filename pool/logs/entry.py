@@ -1,0 +1,42 @@
+"""One event of the log: a sentence for a person, and the same in fields for a program."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+__all__ = ["Entry", "Field", "about", "entry_of"]
+
+MESSAGE_CHARS = 16_384
+UNNAMED = "notice"
+
+Field = str | int | float | bool | Sequence[str] | Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """`time_s` is wall clock, seconds since 1970; `level` is one of logging's. `fields` never change."""
+
+    time_s: float
+    level: int
+    event: str
+    message: str
+    fields: Mapping[str, Field]
+
+
+def about(event: str, **fields: Field | None) -> dict[str, object]:
+    """What a log call says besides its sentence: `log.info("slot %d …", 0, extra=about("slot_ready", slot=0))`.
+
+    `event` is a name that stays the same whatever the sentence becomes. A field that is None is left out.
+    """
+    return {"event": event, "fields": {name: value for name, value in fields.items() if value is not None}}
+
+
+def entry_of(record: logging.LogRecord) -> Entry:
+    """A traceback becomes the field `exception`."""
+    fields: Mapping[str, Field] = getattr(record, "fields", {})
+    if record.exc_info:
+        fields = {**fields, "exception": logging.Formatter().formatException(record.exc_info)[-MESSAGE_CHARS:]}
+    message = record.getMessage()
+    if len(message) > MESSAGE_CHARS:
+        message = f"{message[:MESSAGE_CHARS]}…"
+    return Entry(record.created, record.levelno, getattr(record, "event", UNNAMED), message, fields)

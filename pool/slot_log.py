@@ -1,0 +1,96 @@
+"""What happens to the slots, as a line of the log each."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pool.core.actions import SlotChanged
+from pool.core.events import WorkerExited
+from pool.core.slots import Slot, SlotState
+from pool.devices import Device
+from pool.logs import about
+
+__all__ = ["SlotLog"]
+
+log = logging.getLogger("pool")
+
+MOST_JOBS = 5  # by number, in a sentence
+MOST_OUTPUT = 10  # lines of the dead worker's last words
+GONE = (SlotState.BACKOFF, SlotState.STOPPED, SlotState.FATAL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Exit:
+    incarnation: int
+    pid: int | None
+    jobs: tuple[int, ...]
+
+
+class SlotLog:
+    def __init__(self, devices: Sequence[Device], placement: Sequence[Sequence[str]]) -> None:
+        """`placement`: the names of the models in each slot."""
+        self._devices = devices
+        self._placement = placement
+        self._exits: dict[int, _Exit] = {}
+
+    def planned(self) -> None:
+        """Which slots there will be; before the first change of any."""
+        for slot, (device, models) in enumerate(zip(self._devices, self._placement, strict=True)):
+            named = f" ({device.name})" if device.kind == "gpu" else ""
+            serves = ", ".join(models) or "no model is placed here"
+            extra = about("slot_planned", slot=slot, device=device.label, uuids=device.uuids or None, models=models)
+            log.info("slot %d is %s%s: %s", slot, device.label, named, serves, extra=extra)
+
+    def exits(self, event: WorkerExited, slot: Slot) -> None:
+        """Before the slot forgets which process it was and what it held."""
+        batches = slot.batches.values() if slot.incarnation == event.incarnation else ()
+        jobs = {part.job.id for batch in batches for part in batch.parts if part.wanted}
+        self._exits[event.slot] = _Exit(event.incarnation, slot.pid, tuple(sorted(jobs)))
+
+    def changed(self, change: SlotChanged, slot: Slot, recorded: bool = False) -> str:
+        """Logs it. `slot` is what it is by now, which may be more than one step further. Returns the line.
+
+        `recorded`: there is more to be read about this death.
+        """
+        pid = slot.pid
+        jobs: tuple[int, ...] = ()
+        if change.state in GONE:
+            seen = self._exits.pop(change.slot, None)
+            if seen is not None and seen.incarnation == change.incarnation:
+                pid, jobs = seen.pid, seen.jobs
+        line = self._line(change, pid, jobs) + (f"; see `pool explain slot:{change.slot}`" if recorded else "")
+        gone = change.state in (SlotState.BACKOFF, SlotState.FATAL) and not change.asked
+        extra = about(
+            f"slot_{change.state.name.lower()}",
+            slot=change.slot,
+            incarnation=change.incarnation,
+            state=change.state.name,
+            device=self._devices[change.slot].label,
+            pid=pid,
+            reason=change.reason or None,
+            models=self._placement[change.slot] if change.state is SlotState.READY else None,
+            jobs=jobs or None,
+            last_output=change.last_output[-MOST_OUTPUT:] or None if gone else None,
+        )
+        log.log(_level(change, slot), "%s", line, extra=extra)
+        return line
+
+    def _line(self, change: SlotChanged, pid: int | None, jobs: Sequence[int]) -> str:
+        line = f"slot {change.slot} {self._devices[change.slot].label} {change.state.name}"
+        if change.state is SlotState.READY:
+            return f"{line}: {', '.join(self._placement[change.slot])}, pid {pid}"
+        if change.asked:
+            return f"{line}: {change.reason}, as asked"
+        held = ", ".join(map(str, jobs[:MOST_JOBS])) + (f" and {len(jobs) - MOST_JOBS} more" * (len(jobs) > MOST_JOBS))
+        holding = f"; it held job{'s' * (len(jobs) > 1)} {held}" if jobs else ""
+        return f"{line}: {change.reason}{holding}" if change.reason else f"{line}{holding}"
+
+
+def _level(change: SlotChanged, slot: Slot) -> int:
+    if change.state is SlotState.FATAL:
+        return logging.ERROR
+    if change.state is SlotState.BACKOFF and not change.asked:
+        return logging.WARNING
+    if change.state is SlotState.DRAINING and slot.state is not SlotState.DRAINING:
+        return logging.DEBUG  # it had nothing to drain
+    return logging.INFO
