@@ -56,7 +56,7 @@ def test_for_programs_why_it_failed_is_an_event_too() -> None:
         assert words.items() >= {"slot": 0, "incarnation": 1, "level": "info"}.items()
         fatal = next(entry for entry in told if entry["event"] == "slot_fatal")
         assert fatal["last_output"][-1] == "the stub was told to die while it loads"
-        assert told[-1].items() >= {"event": "failed", "level": "error", "error": "PoolError"}.items()
+        assert told[-1].items() >= {"event": "failed", "level": "error", "error": "NoSlotLeft"}.items()
     finally:
         pool.kill()
 
