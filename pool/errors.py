@@ -7,7 +7,7 @@
     │   └── OutOfMemory      the device: the run did not fit into its memory
     ├── DeadlineExceeded     nobody: the job's time was over before its answer came
     ├── Overloaded           the load: a bound of the pool's queue was reached          (retry helps)
-    ├── WorkerLost           the worker: its process died while it held the job         (retry helps, unless stateful)
+    ├── WorkerLost           the worker: it, or the pool, died while it held the job    (retry helps, unless stateful)
     ├── Quarantined          the job: each worker that it was given to died with it alone
     ├── PoolUnreachable      the pool: not there, or gone                               (retry helps)
     └── Incompatible         the installation: another protocol version
@@ -88,7 +88,7 @@ class Overloaded(PoolError):
 
 
 class WorkerLost(PoolError):
-    """The workers that ran the job died, or none is left to run it.
+    """The workers that ran the job died, or the pools that held it, or no worker is left to run it.
 
     `retryable` is False for a job of a stateful model that may have started.
     """
@@ -107,7 +107,7 @@ class Quarantined(PoolError):
 
 
 class PoolUnreachable(PoolError):
-    """No pool answers at the endpoint, or it went away before it answered."""
+    """No pool answers at the endpoint, or it went away before it answered and did not return in time."""
 
     blame = "the pool"
     retryable = True

@@ -129,6 +129,7 @@ class Service:
                 for endpoint in self._plan.listen:
                     self._front.bind_remote(endpoint)
                 self._loop(pipe, parent_fd)
+                self._front.say_farewell("it has ended")
             finally:
                 self._front.close()
                 self._back.close()

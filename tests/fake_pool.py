@@ -27,7 +27,8 @@ TIMELINE = Timeline(41, 0.0, 0.0, 0.0, 0.0, 0.0, rows=1, batch_rows=1, slot=0, d
 class FakePool:
     """One thread's; `payload` is that of the last message that came."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, instance: bytes = INSTANCE) -> None:
+        self.instance = instance
         self.endpoint = f"ipc://{folder}/p.sock"
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
@@ -57,7 +58,7 @@ class FakePool:
             assert not isinstance(message, kind), message
 
     def send(self, message: Message, payload: Sequence[bytes | memoryview] = ()) -> None:
-        self._socket.send_multipart([self.client, *encode(message, INSTANCE), *payload])
+        self._socket.send_multipart([self.client, *encode(message, self.instance), *payload])
 
     def open(self, credit_bytes: int = 1 << 20, default_timeout_s: float = 60.0) -> None:
         self.expect(wire.Open)

@@ -74,13 +74,14 @@ class PoolProcess:
         self.state = Path(tempfile.mkdtemp(prefix="pt-state-"))
         self._environ = {**os.environ, "XDG_STATE_HOME": str(self.state), **(environ or {})}
         self._options = options
+        self.program = ["-m", "pool"]  # what Python runs
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, stderr: int | None = None) -> "PoolProcess":
         """`stderr`: a descriptor in place of the file `log`."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "pool", "start", "--config", str(self.config), *self._options],
+                [sys.executable, "-P", *self.program, "start", "--config", str(self.config), *self._options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log if stderr is None else stderr,
@@ -113,8 +114,8 @@ class PoolProcess:
     def text(self) -> str:
         return self.log.read_text(errors="replace")
 
-    def client(self) -> Client:
-        return Client(self.endpoint)
+    def client(self, **timeouts: float) -> Client:
+        return Client(self.endpoint, **timeouts)
 
     def workers(self) -> list[int]:
         return children(self.pid)

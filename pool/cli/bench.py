@@ -120,7 +120,7 @@ def bench(
     _check_options(ctx, rate, rates, plot)
     draw = None if plot is None else drawer()
     with ExitStack() as stack:
-        connected = [stack.enter_context(Client(endpoint)) for _ in range(clients)]
+        connected = [stack.enter_context(Client(endpoint, reconnect_timeout=0.0)) for _ in range(clients)]
         job = bench_job(connected[0], model, signature, inputs, rows)
         job.try_once(connected[0])
         if rate is None and rates is None:

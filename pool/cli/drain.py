@@ -22,7 +22,7 @@ def drain(slot: int, timeout: float, endpoint: str | None) -> None:
 
     What its worker runs is finished first; what waits runs in other slots, and is refused where none has the model.
     """
-    with Client(endpoint) as client:
+    with Client(endpoint, reconnect_timeout=0.0) as client:
         client.drain(slot)
         deadline = time.monotonic() + timeout
         while True:

@@ -35,7 +35,7 @@ def explain(what: str | None, as_json: bool, endpoint: str | None) -> None:
     remembers the last thousand or so. What is known of a worker is kept in the state folder, too.
     """
     job, slot = _asked(what)
-    with Client(endpoint, connect_timeout=CONNECT_S) as client:
+    with Client(endpoint, connect_timeout=CONNECT_S, reconnect_timeout=0.0) as client:
         found = client.explain(job, slot=slot)
     if as_json:
         click.echo(json.dumps(found, indent=2))

@@ -24,7 +24,7 @@ CONNECT_S = 2.0  # a question about what runs is not worth a longer wait for it
 @as_json
 def models(endpoint: str | None, as_json: bool) -> None:
     """Each model with its signatures, their inputs and outputs."""
-    with Client(endpoint, connect_timeout=CONNECT_S) as client:
+    with Client(endpoint, connect_timeout=CONNECT_S, reconnect_timeout=0.0) as client:
         found = client.models()
     if as_json:
         click.echo(json.dumps(found, indent=2))

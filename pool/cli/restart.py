@@ -27,7 +27,7 @@ def restart(slot: int | None, rolling: bool, timeout: float, endpoint: str | Non
     """
     if (slot is None) == (not rolling):
         raise click.UsageError("say which SLOT, or --rolling for all of them")
-    with Client(endpoint) as client:
+    with Client(endpoint, reconnect_timeout=0.0) as client:
         slots = [slot] if slot is not None else [found["slot"] for found in client.status()["slots"] if found["models"]]
         for number in slots:
             _restart(client, number, timeout)

@@ -26,7 +26,7 @@ CONNECT_S = 2.0  # a question about what runs is not worth a longer wait for it
 @as_json
 def status(endpoint: str | None, as_json: bool) -> None:
     """What each slot is and does: device, process, state, models; and what waits for each model."""
-    with Client(endpoint, connect_timeout=CONNECT_S) as client:
+    with Client(endpoint, connect_timeout=CONNECT_S, reconnect_timeout=0.0) as client:
         found = client.status()
     if as_json:
         click.echo(json.dumps(found, indent=2))

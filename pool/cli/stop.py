@@ -24,7 +24,7 @@ def stop(endpoint: str | None, timeout: float) -> None:
     pid = holder(path)
     if pid is None:
         raise PoolError(f"no pool runs at ipc://{path}")
-    with Client(f"ipc://{path}") as client:
+    with Client(f"ipc://{path}", reconnect_timeout=0.0) as client:
         client.stop()
     deadline = time.monotonic() + timeout
     while holder(path) == pid:

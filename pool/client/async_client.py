@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 from pool.client.client import Client
+from pool.client.peer import CONNECT_S, RECONNECT_S
 
 __all__ = ["AsyncClient"]
 
@@ -16,8 +17,10 @@ __all__ = ["AsyncClient"]
 class AsyncClient:
     """`Client`, awaited. Cancelling the task cancels the job."""
 
-    def __init__(self, endpoint: str | None = None, *, connect_timeout: float = 5.0) -> None:
-        self._client = Client(endpoint, connect_timeout=connect_timeout)
+    def __init__(
+        self, endpoint: str | None = None, *, connect_timeout: float = CONNECT_S, reconnect_timeout: float = RECONNECT_S
+    ) -> None:
+        self._client = Client(endpoint, connect_timeout=connect_timeout, reconnect_timeout=reconnect_timeout)
 
     async def submit(
         self,

@@ -99,6 +99,7 @@ class Backpressure:
 
     def add(self, job: Job) -> None:
         self._lines.setdefault(job.request.model, _Line()).add(job)
+        job.in_line = True
 
     def to_send(self, now: float, free_bytes: int) -> Iterator[Job]:
         """The jobs that may leave now, each when it is asked for; `sent` is to be called before the next one.
@@ -134,6 +135,7 @@ class Backpressure:
             self.refused_bytes -= job.size_bytes
         line = self._lines[job.request.model]
         line.ended(job)
+        job.in_line = False
         if not line:
             del self._lines[job.request.model]
 

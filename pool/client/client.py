@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 
 from pool.client.connection import Connection
 from pool.client.futures import JobFuture
+from pool.client.peer import CONNECT_S, RECONNECT_S, Peer
 from pool.client.request import request_for
 from pool.client.scatter import Replicas
-from pool.client.trust import check_folder
-from pool.endpoint import default_endpoint
 from pool.errors import PoolError
 
 __all__ = ["Client"]
@@ -34,21 +33,32 @@ _before_fork: list[Connection] = []  # never freed: their sockets are the parent
 
 
 class Client(Replicas):
-    """Submits jobs to a pool. Connects at the first use, and again after the pool was gone. Safe for many threads.
+    """Submits jobs to a pool. Connects at the first use, and again when the pool was gone. Safe for many threads.
+
+    A pool that goes away and returns, restarted say, costs no job: what has no answer is submitted again, each job to
+    its own deadline. One of a model that keeps state which may have started ends in `WorkerLost` instead.
 
     Used after `fork`, it makes a connection of its own; jobs submitted before are the parent's and fail in the child.
     Dropped without `close`, it ends by itself once the futures that are still out have their answers.
     """
 
-    def __init__(self, endpoint: str | None = None, *, connect_timeout: float = 5.0) -> None:
-        """`endpoint`: "ipc://…" or "tcp://host:port"; None is the local pool's default. `connect_timeout`: seconds."""
-        self._is_default = endpoint is None
-        self.endpoint = default_endpoint(os.environ, os.getuid()) if endpoint is None else endpoint
-        self._connect_timeout_s = connect_timeout
+    def __init__(
+        self, endpoint: str | None = None, *, connect_timeout: float = CONNECT_S, reconnect_timeout: float = RECONNECT_S
+    ) -> None:
+        """`endpoint`: "ipc://…" or "tcp://host:port"; None is the local pool's default.
+
+        `connect_timeout`: for how many seconds a pool is looked for that has not been there; `reconnect_timeout`: one
+        that was. Then jobs end in `PoolUnreachable`; with a `reconnect_timeout` of 0 they do as soon as it is lost.
+        """
+        self._peer = Peer.of(endpoint, connect_timeout, reconnect_timeout)
         self._lock = threading.Lock()
         self._connection: Connection | None = None
         self._closed = False
         _live.add(self)
+
+    @property
+    def endpoint(self) -> str:
+        return self._peer.endpoint
 
     # --- jobs ---------------------------------------------------------------------------------------------------
 
@@ -216,48 +226,8 @@ class Client(Replicas):
 
     # --- questions ----------------------------------------------------------------------------------------------
 
-    def status(self) -> dict[str, Any]:
-        """What `pool status --json` prints."""
-        return self._ask("status")  # type: ignore[no-any-return]
-
-    def models(self) -> list[dict[str, Any]]:
-        """What `pool models --json` prints: each model with its signatures."""
-        return self._ask("models")  # type: ignore[no-any-return]
-
-    def explain(self, job: int | None = None, *, slot: int | None = None) -> dict[str, Any]:
-        """A recent job's story, as `pool explain --json` prints it; `job` is its `future.timeline.job`.
-
-        Of a slot, {"slot": …, "bundles": …, "folder": …}: what it is now, as in `status()`, and what is known of its
-        last workers that died, newest first; from the local machine only. Of neither, {"jobs": …, "deaths": …}: the
-        recent ones, newest first. Raises `PoolError` for what the pool does not know, `ValueError` for both at once.
-        """
-        if job is not None and slot is not None:
-            raise ValueError("explain takes a job or a slot, not both")
-        about = "" if job is None else str(job)
-        return self._ask("explain", about if slot is None else f"slot:{slot}")  # type: ignore[no-any-return]
-
-    def restart(self, slot: int) -> int:
-        """Asks for a new worker in a slot, once the old one has finished what it runs; a FATAL slot is tried again.
-
-        Returns at once, with the incarnation that is to follow: `status()` tells when it is READY. Raises `PoolError`
-        where the slot cannot have one. From the local machine only.
-        """
-        return self._ask("restart", str(slot))["incarnation"]  # type: ignore[no-any-return]
-
-    def drain(self, slot: int) -> None:
-        """Takes a slot out of service, once its worker has finished what it runs, until `restart` brings it back.
-
-        Returns at once: `status()` tells when it is STOPPED. Raises `PoolError` where that cannot be. From the local
-        machine only.
-        """
-        self._ask("drain", str(slot))
-
-    def stop(self) -> None:
-        """Asks the pool to finish what it holds and stop; returns when it has begun to. From the local machine only."""
-        self._ask("stop")
-
     def _ask(self, what: str, about: str = "") -> Any:
-        return self._connected().ask(what, about, ASK_TIMEOUT_S + self._connect_timeout_s)
+        return self._connected().ask(what, about, ASK_TIMEOUT_S + self._peer.longest_timeout_s)
 
     # --- life ---------------------------------------------------------------------------------------------------
 
@@ -288,9 +258,8 @@ class Client(Replicas):
             if self._closed:
                 raise PoolError(CLOSED)
             if self._connection is None or self._connection.lost:
-                if self._is_default:
-                    check_folder(self.endpoint)
-                self._connection = Connection(self.endpoint, self._connect_timeout_s)
+                self._peer.check()
+                self._connection = Connection(self._peer)
             return self._connection
 
     def _after_fork(self) -> None:

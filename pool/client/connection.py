@@ -1,11 +1,12 @@
-"""A client's connection to one instance of the pool: a thread with the socket, and the jobs that wait for answers.
+"""A client's connection to its pool: a thread with the socket, and the jobs that wait for answers.
 
     caller's threads ── submit ──► outbox ──► I/O thread ── SUBMIT ──► pool
                                                  │  ◄──── RESULT, FAILURE
     future.result() ◄────────── finish ──────────┘  a timer a job, pings while jobs are out (`Pulse`),
                                                     patient jobs wait for room (`Backpressure`)
 
-It is used until it is lost, and then replaced by a new one: each job of a lost connection ends in `PoolUnreachable`.
+When the pool goes away, the thread looks for it, and sends the jobs again that have no answer (`Outage`). When that
+took too long the connection is lost: each of its jobs ends in `PoolUnreachable`, and it is replaced by a new one.
 The thread holds the connection, not the client: a client that was dropped leaves it to end with its last answer.
 """
 
@@ -22,6 +23,7 @@ import zmq
 from pool.client.dialogue import Dialogue
 from pool.client.futures import JobFuture, PoolFuture
 from pool.client.outstanding import Job
+from pool.client.peer import Peer
 from pool.client.request import Request
 from pool.client.waker import Waker
 from pool.errors import PoolError, PoolUnreachable
@@ -37,9 +39,9 @@ LOOK_S = 1.0  # how often a caller that waits for room looks by itself: in a for
 class Connection:
     """`submit`, `ask`, `release` and `close` may be called from any thread."""
 
-    def __init__(self, endpoint: str, connect_timeout_s: float) -> None:
+    def __init__(self, peer: Peer) -> None:
         """Raises `PoolUnreachable` where the process has no descriptor or no thread left for it."""
-        self._endpoint = endpoint
+        self._endpoint = peer.endpoint
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._lost: PoolError | None = None
@@ -51,7 +53,7 @@ class Connection:
         except OSError as error:
             raise PoolUnreachable(f"cannot make a connection: {error.strerror}") from None
         name = f"pid {os.getpid()}"
-        self._dialogue = Dialogue(endpoint, connect_timeout_s, name, self._outbox, self._requests, self._waker)
+        self._dialogue = Dialogue(peer, name, self._outbox, self._requests, self._waker)
         try:
             self._thread.start()
         except RuntimeError as error:
@@ -155,13 +157,8 @@ class Connection:
     def _main(self) -> None:
         error: PoolError = PoolUnreachable("the client was closed before the answer came")
         try:
-            with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
-                monitor = dealer.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-                try:
-                    self._dialogue.talk(dealer, monitor)
-                finally:
-                    dealer.disable_monitor()
-                    monitor.close(linger=0)
+            with zmq.Context() as context:
+                self._dialogue.talk(context)
         except PoolError as caught:
             error = caught
         except Exception as caught:  # whatever it is, no future may hang on it

@@ -1,19 +1,23 @@
-"""What the I/O thread of a connection says and hears: the socket's side of it, from OPEN to CLOSE."""
+"""What the I/O thread of a client says and hears, from the first OPEN to CLOSE, through the loss of pools."""
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-import msgpack
 import zmq
 
+from pool.client.channel import Channel
 from pool.client.dispatch import Dispatch
 from pool.client.futures import PoolFuture
+from pool.client.inquiries import Inquiries
+from pool.client.outage import Outage, PoolAway
 from pool.client.outstanding import Job, Outstanding
+from pool.client.peer import Peer
 from pool.client.pulse import SILENCE_S, Pulse
 from pool.client.waker import Waker
-from pool.errors import Incompatible, PoolError, PoolUnreachable
+from pool.errors import Incompatible, PoolUnreachable
 from pool.wire import client_messages as wire
 from pool.wire.frames import NO_INSTANCE, BadFrame, OtherVersion, decode, encode
 from pool.wire.message import Message
@@ -28,83 +32,79 @@ class Dialogue:
 
     def __init__(
         self,
-        endpoint: str,
-        connect_timeout_s: float,
+        peer: Peer,
         name: str,
         outbox: "deque[Job | Message]",
         requests: "dict[int, PoolFuture[Any]]",
         waker: Waker,
     ) -> None:
         """`outbox` and `requests` are filled by other threads, which then wake this one by the `waker`."""
-        self.jobs = Outstanding()
-        self._dispatch = Dispatch(endpoint, self.jobs, self._send)
+        outlive = peer.reconnect_timeout_s > 0
+        self.jobs = Outstanding(keeps_payloads=outlive)
         self.released = False  # nobody will submit any more: the talk ends with the last answer
-        self._endpoint = endpoint
-        self._connect_timeout_s = connect_timeout_s
+        self._dispatch = Dispatch(self.jobs, self._send, self._why_away, outlive)
+        self._inquiries = Inquiries(requests)
+        self._peer = peer
         self._name = name
         self._outbox = outbox
         self._requests = requests
         self._waker = waker
         self._instance = NO_INSTANCE
-        self._opened = False
-        self._held: list[wire.Ask] = []
+        self._outage: Outage | None = None
+        self._channel: Channel | None = None
         self._closing = False
 
-    def talk(self, dealer: "zmq.Socket[bytes]", monitor: "zmq.Socket[bytes]") -> None:
+    def talk(self, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
         """Until it is closed or released, which it tells the pool. Raises `PoolError` when it is over otherwise."""
-        dealer.immediate = True
-        dealer.linger = 200
-        dealer.sndhwm = dealer.rcvhwm = 0  # bounded by the pool's credit in bytes, and by its queue
-        if not self._endpoint.startswith("ipc:"):
-            dealer.heartbeat_ivl, dealer.heartbeat_timeout = 2_000, 8_000
+        now = time.monotonic()
+        self._pulse = Pulse(now)
+        self._outage = Outage(self._peer.endpoint, self._peer.connect_timeout_s, now)
         try:
-            dealer.connect(self._endpoint)
-        except zmq.ZMQError as error:
-            raise PoolUnreachable(f"cannot connect to {self._endpoint!r}: {error.strerror}") from None
-        self._dealer = dealer
-        self._began = time.monotonic()
-        self._pulse = Pulse(self._began)
-        poller = zmq.Poller()
-        # Writable means connected; only then can the first message leave.
-        poller.register(dealer, zmq.POLLIN | zmq.POLLOUT)
-        poller.register(monitor, zmq.POLLIN)
-        poller.register(self._waker, zmq.POLLIN)
-        while not self._closing and not self._is_done():
-            now = time.monotonic()
-            wait = self._wait_s(now)
-            self._pulse.sleep(now, wait)
-            ready = dict(poller.poll(int(wait * 1000) + 1))
-            self._see_gap(time.monotonic())
-            if ready.get(dealer, 0) & zmq.POLLOUT:
-                self._send(wire.Open(self._name))
-                poller.modify(dealer, zmq.POLLIN)
-            if self._waker.fileno() in ready:
-                self._waker.drain()
-            self._receive()
-            if monitor in ready:
-                # Answers that came before the connection broke are answers.
-                while self._receive():
-                    pass
-                raise PoolUnreachable(f"the pool at {self._endpoint} went away before it answered")
-            self._take_outbox()
-            self._keep_time(time.monotonic())
-            self._dispatch.send_waiting()
-            if self._dispatch.window.wants_ping():
-                self._ping(time.monotonic())
-
-        if self._opened:
-            self._send(wire.Close())
+            while not self._closing and not self._is_done():
+                try:
+                    self._turn(context)
+                except PoolAway as away:
+                    self._lose_pool(away, time.monotonic())
+            self._say_goodbye()
+        finally:
+            if self._channel is not None:
+                self._channel.close()
 
     def _is_done(self) -> bool:
         """Whether the client was dropped and waits for nothing any more."""
         return self.released and not (self._outbox or self.jobs or self._requests)
 
+    def _turn(self, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
+        now = time.monotonic()
+        if self._channel is None and self._outage is not None and now >= self._outage.next_try:
+            self._channel = Channel(context, self._peer.endpoint, self._waker)
+        channel = self._channel
+        wait = self._wait_s(now)
+        self._pulse.sleep(now, wait)
+        (self._waker if channel is None else channel).wait(wait)
+        self._see_gap(time.monotonic())
+        if channel is not None:
+            if channel.is_connected and not channel.is_greeted:
+                self._peer.check()
+                channel.is_greeted = True
+                self._send(wire.Open(self._name))
+            self._receive(channel)
+            if channel.is_broken:
+                raise PoolAway(f"the pool at {self._peer.endpoint} went away before it answered")
+        self._take_outbox()
+        self._keep_time(time.monotonic())
+        self._dispatch.send_waiting()
+        if self._outage is None and self._dispatch.window.wants_ping():
+            self._ping(time.monotonic())
+
     def _wait_s(self, now: float) -> float:
         wait = 3600.0
         if (instant := self._dispatch.next_instant()) is not None:
             wait = instant - now
-        if not self._opened:
-            wait = min(wait, self._began + self._connect_timeout_s - now)
+        if self._outage is not None:
+            wait = min(wait, self._outage.until - now)
+            if self._channel is None:
+                wait = min(wait, self._outage.next_try - now)
         elif self.jobs or self._requests:
             wait = min(wait, self._pulse.next_ping() - now)
         return max(0.0, wait, self._pulse.judge_from - now)
@@ -113,7 +113,8 @@ class Dialogue:
         """A time in which this thread did not run is not held against the pool."""
         gap_s = self._pulse.overslept(now)
         if gap_s:
-            self._began += gap_s
+            if self._outage is not None:
+                self._outage.stood_still(gap_s)
             self._dispatch.stood_still(now)
 
     def _keep_time(self, now: float) -> None:
@@ -121,17 +122,63 @@ class Dialogue:
         if now < self._pulse.judge_from:
             return
         self._dispatch.end_late(now)
-        if not self._opened:
-            if now - self._began >= self._connect_timeout_s:
-                raise PoolUnreachable(
-                    f"no pool answers at {self._endpoint} (waited {self._connect_timeout_s:g} s);"
-                    " start one with `pool start`"
-                )
+        if self._outage is not None:
+            self._outage.check(now)
         elif self.jobs or self._requests:
             if self._pulse.silent(now):
-                raise PoolUnreachable(f"the pool at {self._endpoint} gave no sign of life for {SILENCE_S:g} s")
+                silence = f"the pool at {self._peer.endpoint} gave no sign of life for {SILENCE_S:g} s"
+                raise PoolAway(silence, listens=True)
             if now >= self._pulse.next_ping():
                 self._ping(now)
+
+    # --- pools come and go --------------------------------------------------------------------------------------
+
+    def _lose_pool(self, away: PoolAway, now: float) -> None:
+        """Raises `PoolUnreachable` where another one is not waited for."""
+        if self._outage is None:
+            away = self._last_word(away)
+        if not self._peer.reconnect_timeout_s:
+            raise PoolUnreachable(str(away)) from None
+        if away.listens:  # should it ever read again, it need not run what another has run by then
+            self._say_goodbye()
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        self._pulse = Pulse(now)
+        if self._outage is not None:
+            self._outage.failed(now)
+            return
+        pause_s = self._last_outage.pause_after(now - self._found_at)
+        self._outage = Outage(self._peer.endpoint, self._peer.reconnect_timeout_s, now, away, pause_s)
+        self._dispatch.lose_pool(away.unread)
+        self._inquiries.lose_pool(away)
+
+    def _last_word(self, away: PoolAway) -> PoolAway:
+        """Answers that came before the connection broke are answers, and so is a farewell."""
+        assert self._channel is not None
+        try:
+            while self._receive(self._channel):
+                pass
+        except PoolAway as farewell:
+            return farewell if farewell.unread else away
+        return away
+
+    def _find_pool(self, outage: Outage, opened: wire.Opened, instance: bytes) -> None:
+        self._outage, self._last_outage, self._found_at = None, outage, time.monotonic()
+        self._instance = instance
+        self._dispatch.open(opened, instance)
+        for question in self._inquiries.wanted():
+            self._send(question)
+
+    def _why_away(self, now: float) -> str:
+        if self._outage is None:
+            return f"the pool at {self._peer.endpoint} is stopping and no other has taken its place"
+        return self._outage.told(now)
+
+    def _say_goodbye(self) -> None:
+        if self._outage is None:
+            with contextlib.suppress(PoolAway):
+                self._send(wire.Close())
 
     # --- out ----------------------------------------------------------------------------------------------------
 
@@ -150,10 +197,9 @@ class Dialogue:
                     self._closing = True
                     return
                 case wire.Ask():
-                    if self._opened:
+                    self._inquiries.add(item)
+                    if self._outage is None:
                         self._send(item)
-                    else:
-                        self._held.append(item)
 
     def _ping(self, now: float) -> None:
         self._send(wire.Ping())
@@ -161,20 +207,17 @@ class Dialogue:
         self._dispatch.window.pinged()
 
     def _send(self, message: Message, payload: Sequence[bytes] = ()) -> None:
-        try:
-            self._dealer.send_multipart([*encode(message, self._instance), *payload], zmq.NOBLOCK, copy=False)
-        except zmq.Again:
-            raise PoolUnreachable(f"the pool at {self._endpoint} went away") from None
+        assert self._channel is not None  # who sends has a pool
+        self._channel.send([*encode(message, self._instance), *payload])
         self._pulse.sent(time.monotonic())
 
     # --- in -----------------------------------------------------------------------------------------------------
 
-    def _receive(self) -> bool:
+    def _receive(self, channel: Channel) -> bool:
         """Takes a burst of messages; whether there may be more."""
         for _ in range(RECEIVE_BURST):
-            try:
-                frames = self._dealer.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
+            frames = channel.receive()
+            if frames is None:
                 return False
             now = time.monotonic()
             self._see_gap(now)  # the callbacks of the answer before this one may have taken long
@@ -190,32 +233,24 @@ class Dialogue:
         except OtherVersion as error:
             raise Incompatible(str(error)) from None
         except BadFrame as error:
-            raise Incompatible(f"what answers at {self._endpoint} is not this release's pool: {error}") from None
+            raise Incompatible(f"what answers at {self._peer.endpoint} is not this release's pool: {error}") from None
+        if self._outage is not None:
+            if isinstance(envelope.message, wire.Opened):
+                self._find_pool(self._outage, envelope.message, envelope.instance)
+                return
+        elif envelope.instance != self._instance:
+            raise PoolAway(f"another pool has taken the place of the one at {self._peer.endpoint}")
         match envelope.message:
-            case wire.Opened() as opened:
-                self._instance, self._opened = envelope.instance, True
-                self._dispatch.open(opened)
-                held, self._held = self._held, []
-                for question in held:
-                    if question.request in self._requests:
-                        self._send(question)
             case wire.Result() as result:
                 self._dispatch.finish(result, envelope.payload)
             case wire.Failure() as failure:
                 self._dispatch.fail(failure)
             case wire.Pong():
                 self._dispatch.window.ponged()
-            case wire.Answer(request, refusal):
-                self._answered(request, refusal, envelope.payload)
+            case wire.Answer() as answer:
+                self._inquiries.answered(answer, envelope.payload)
+            case wire.Farewell(text, unread):
+                raise PoolAway(f"the pool at {self._peer.endpoint} let this client go: {text}", unread=unread)
             case wire.Refusal(text):
-                # Of this protocol's version, so it is about this connection alone, and another one may do better.
-                raise PoolUnreachable(f"the pool at {self._endpoint} gave this client up: {text}")
-
-    def _answered(self, request: int, error: str | None, payload: Sequence[zmq.Frame]) -> None:
-        future = self._requests.pop(request, None)
-        if future is None:
-            return
-        if error is not None:
-            future.set_exception(PoolError(error))
-        else:
-            future.set_result(msgpack.unpackb(payload[0].buffer))
+                # Of this protocol's version, so it is about what this client has sent, and would be again.
+                raise PoolUnreachable(f"the pool at {self._peer.endpoint} gave this client up: {text}")

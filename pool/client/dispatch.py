@@ -1,4 +1,4 @@
-"""Which jobs of a connection are sent, and when, and how each one's future ends."""
+"""Which jobs of a client are sent, and when, and how each one's future ends."""
 
 import time
 from collections import deque
@@ -13,7 +13,8 @@ from pool.client.timeline import JobTimeline
 from pool.client.window import Window
 from pool.errors import DeadlineExceeded, Incompatible, InvalidInput, Overloaded, PoolError, from_fault
 from pool.wire import client_messages as wire
-from pool.wire.frames import BadFrame
+from pool.wire.faults import Fault
+from pool.wire.frames import NO_INSTANCE, BadFrame
 from pool.wire.message import Message
 
 __all__ = ["Dispatch"]
@@ -22,59 +23,105 @@ LATE_S = 2.0  # the pool answers at the deadline; after this much more the clien
 
 
 class Dispatch:
-    """Used by the I/O thread alone."""
+    """Used by the I/O thread alone.
 
-    def __init__(self, endpoint: str, jobs: Outstanding, send: Callable[[Message, Sequence[bytes]], None]) -> None:
-        self._endpoint = endpoint
+    Jobs are held while there is no pool that takes any. One that stops, too, takes none: where jobs outlive their
+    pool, what it returns is held for the next one.
+    """
+
+    def __init__(
+        self,
+        jobs: Outstanding,
+        send: Callable[[Message, Sequence[bytes]], None],
+        why_held: Callable[[float], str],
+        outlive: bool,
+    ) -> None:
+        """`why_held`: why there is no pool now, for people. `outlive`: the jobs go to the next pool if one ends."""
         self._jobs = jobs
         self._send = send
-        self._opened: wire.Opened | None = None
-        self._held: list[Job] = []
+        self._why_held = why_held
+        self._outlive = outlive
+        self._opened: wire.Opened | None = None  # as the last pool said
+        self._instance = NO_INSTANCE
+        self._holds = True
+        self._held: dict[int, Job] = {}
+        self._clear()
+
+    def _clear(self) -> None:
+        """Nothing is on the way, and nothing is known of the pool."""
         self._backpressure = Backpressure()
         self.window = Window()
-        self._behind: deque[Job] = deque()  # impatient jobs that the window keeps back
+        self._behind: deque[Job] = deque()  # impatient jobs that the window keeps back, and those that come again
         self._behind_bytes = 0
         self._pace = Pace()
 
-    def open(self, opened: wire.Opened) -> None:
-        """There is a connection: what was held for it is sent."""
-        self._opened = opened
-        held, self._held = self._held, []
-        for job in held:
-            if job in self._jobs:
-                self.send(job)
+    def open(self, opened: wire.Opened, instance: bytes) -> None:
+        """There is a pool: what was held for it is sent."""
+        self._opened, self._instance = opened, instance
+        self._jobs.find_pool(instance)
+        self._holds = False
+        held, self._held = self._held, {}
+        for job in held.values():
+            self.send(job)
+
+    def lose_pool(self, unread: bool) -> None:
+        """What has no answer is held for the next one, in its order; `unread`: the pool has read none of it."""
+        self._jobs.lose_pool(unread)
+        self._clear()
+        self._holds = True
+        self._held = {}
+        for job in self._jobs:
+            self._hold(job)
+
+    def _hold(self, job: Job) -> None:
+        """Its time runs meanwhile, as far as it is known."""
+        self._held[job.number] = job
+        if job.request.timeout_s is not None or self._opened is not None:
+            self._jobs.wait_until(job, job.submitted + _timeout_s(job, self._opened))
 
     # --- out ----------------------------------------------------------------------------------------------------
 
     def send(self, job: Job) -> None:
         """Sends a job that is in the book, or keeps it until it can be, or ends it."""
-        if self._opened is None:
-            self._held.append(job)
-            if job.request.timeout_s is not None:  # its time runs meanwhile
-                self._jobs.wait_until(job, job.submitted + job.request.timeout_s)
+        opened = self._opened
+        if opened is None:
+            self._hold(job)
             return
-        credit_bytes = self._opened.credit_bytes
+        credit_bytes = opened.credit_bytes
         if job.size_bytes > credit_bytes:
             self._jobs.take(job.number)
             size = f"this job has {job.size_bytes} bytes, and the pool takes {credit_bytes} from one client"
             job.future.finish(InvalidInput(f"{size}; it can be sent in pieces, or [queue] max_bytes be raised"))
+        elif self._holds:
+            if job.patient or self._jobs.size_bytes <= credit_bytes:
+                self._hold(job)
+            else:
+                lent = self._jobs.size_bytes - job.size_bytes
+                self._refuse(job, f"{lent} bytes of this client wait for the pool's return", credit_bytes)
+        elif job.place:
+            self._keep_back(job, opened)
         elif job.patient:
             self._backpressure.add(job)
-            self._jobs.wait_until(job, job.submitted + _timeout_s(job, self._opened))
+            self._jobs.wait_until(job, job.submitted + _timeout_s(job, opened))
         elif (lent := self._jobs.sent_bytes + self._behind_bytes) + job.size_bytes > credit_bytes:
-            self._jobs.take(job.number)
-            text = f"{lent} bytes of this client are in the pool or on the way, and it lends {credit_bytes}"
-            job.future.finish(Overloaded(f"{text}; this job has {job.size_bytes}"))
+            self._refuse(job, f"{lent} bytes of this client are in the pool or on the way", credit_bytes)
         elif self.window.is_open() and not self._behind:
-            self._submit(job, self._opened)
+            self._submit(job, opened)
         else:
-            self._behind.append(job)
-            self._behind_bytes += job.size_bytes
-            self._jobs.wait_until(job, job.submitted + _timeout_s(job, self._opened))
+            self._keep_back(job, opened)
+
+    def _refuse(self, job: Job, lent: str, credit_bytes: int) -> None:
+        self._jobs.take(job.number)
+        job.future.finish(Overloaded(f"{lent}, and it lends {credit_bytes}; this job has {job.size_bytes}"))
+
+    def _keep_back(self, job: Job, opened: wire.Opened) -> None:
+        self._behind.append(job)
+        self._behind_bytes += job.size_bytes
+        self._jobs.wait_until(job, job.submitted + _timeout_s(job, opened))
 
     def send_waiting(self) -> None:
         """Sends what has waited for the pool to read on, and the patient jobs for which there may be room by now."""
-        if self._opened is None:
+        if self._opened is None or self._holds:
             return
         while self._behind and self.window.is_open():
             job = self._behind.popleft()
@@ -83,6 +130,9 @@ class Dispatch:
                 continue  # cancelled or late since
             left = job.submitted + _timeout_s(job, self._opened) - time.monotonic()
             if left >= self._pace.answer_s:
+                if job.patient:
+                    self._backpressure.add(job)
+                    self._backpressure.sent(job)
                 self._submit(job, self._opened)
                 continue
             # The pool would only find out that it is late, while jobs with more time left wait behind it.
@@ -102,8 +152,9 @@ class Dispatch:
         now = time.monotonic()
         left = _timeout_s(job, opened) - (now - job.submitted)  # what it has waited until now is the job's time too
         self._jobs.wait_until(job, now + left + LATE_S)
-        self._send(job.request.submit(job.number, job.rows, max(0.0, left)), job.payload)
-        self._jobs.mark_sent(job, now)
+        submit = job.request.submit(job.number, job.rows, max(0.0, left), job.attempts, job.in_doubt)
+        self._send(submit, job.payload)
+        self._jobs.mark_sent(job, self._instance, now)
         job.place = self.window.submitted()
 
     def cancel(self, cancel: wire.Cancel) -> None:
@@ -136,16 +187,22 @@ class Dispatch:
         job.future.finish(arrays, timeline)
 
     def fail(self, failure: wire.Failure) -> None:
-        """The job's end, or not yet: a patient one that found no room is sent again."""
+        """The job's end, or not yet: one that found no room may be patient, or its pool the last but one."""
         error = from_fault(failure.fault, failure.text, failure.retry_after_s)
         job = self._jobs.get(failure.job)
         if job is None:
             return
         self.window.answered(job.place)
-        if job.patient and isinstance(error, Overloaded) and job.sent_at is not None and self._opened is not None:
+        in_pool = job.sent_at is not None and self._opened is not None
+        if in_pool and job.patient and isinstance(error, Overloaded):
             self._jobs.mark_refused(job, error)
             self._jobs.wait_until(job, job.submitted + _timeout_s(job, self._opened))
             self._backpressure.refused(job, error.retry_after, time.monotonic())
+        elif in_pool and self._outlive and failure.fault is Fault.POOL_STOPPING:
+            self._holds = True
+            self._forget(job)
+            self._jobs.mark_returned(job)
+            self._hold(job)
         else:
             self._take(failure.job)
             job.future.finish(error)
@@ -158,14 +215,17 @@ class Dispatch:
         return job
 
     def _forget(self, job: Job) -> None:
-        if job.patient and self._opened is not None:  # before that it was held
+        self._held.pop(job.number, None)
+        if job.in_line:
             self._backpressure.ended(job)
 
     # --- time ---------------------------------------------------------------------------------------------------
 
     def next_instant(self) -> float | None:
         """When a job is late, or may be sent by the clock alone."""
-        instants = (self._jobs.next_instant(), self._backpressure.next_instant())
+        instants = [self._jobs.next_instant()]
+        if not self._holds:
+            instants.append(self._backpressure.next_instant())
         return min((instant for instant in instants if instant is not None), default=None)
 
     def stood_still(self, until: float) -> None:
@@ -174,18 +234,19 @@ class Dispatch:
 
     def end_late(self, now: float) -> None:
         for job in self._jobs.take_late(now):
+            held = job.number in self._held
             self._forget(job)
-            job.future.finish(self._lateness(job, now))
+            job.future.finish(self._lateness(job, held, now))
 
-    def _lateness(self, job: Job, now: float) -> PoolError:
+    def _lateness(self, job: Job, held: bool, now: float) -> PoolError:
         waited = f"within {now - job.submitted:.1f} s"
         if job.sent_at is not None:
             return DeadlineExceeded(f"the pool did not answer {waited}")
-        if self._opened is None:
-            return DeadlineExceeded(f"no pool was found at {self._endpoint} {waited}")
+        if held or self._opened is None:
+            return DeadlineExceeded(f"{self._why_held(now)}, and the job had to be done {waited}")
         if _timeout_s(job, self._opened) <= 0.0:
             return DeadlineExceeded("its timeout is 0 s, which leaves no time to send it")
-        if not job.patient:
+        if job.last_refusal is None and (job.place or not job.patient):
             return DeadlineExceeded(f"the pool did not come to read this job {waited}")
         if job.last_refusal is None:
             return Overloaded(f"there was no room for this job {waited}: others of this client are before it")
@@ -195,5 +256,8 @@ class Dispatch:
         return error
 
 
-def _timeout_s(job: Job, opened: wire.Opened) -> float:
-    return opened.default_timeout_s if job.request.timeout_s is None else job.request.timeout_s
+def _timeout_s(job: Job, opened: wire.Opened | None) -> float:
+    if job.request.timeout_s is not None:
+        return job.request.timeout_s
+    assert opened is not None  # who calls has looked
+    return opened.default_timeout_s

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -58,7 +59,7 @@ class EmbeddedPool(Client):
         self._folder = tempfile.mkdtemp(prefix="pool-")
         self._log = Path(self._folder, "log")
         # From here on a fork in another thread finds the link and closes the child's copy.
-        super().__init__(f"ipc://{self._folder}/pool.sock")
+        super().__init__(f"ipc://{self._folder}/pool.sock", reconnect_timeout=0.0)  # once dead, it never returns
         try:
             argv = [sys.executable, "-P", "-m", "pool", "start", "--embedded", str(theirs.fileno())]
             with self._log.open("ab") as log:
@@ -71,7 +72,7 @@ class EmbeddedPool(Client):
                     process_group=0,  # Ctrl-C interrupts this program, whose block then ends the pool
                 )
             theirs.close()
-            self.endpoint = self._await_ready(config, ready_timeout, quiet)
+            self._peer = replace(self._peer, endpoint=self._await_ready(config, ready_timeout, quiet))
         except BaseException:
             theirs.close()
             super().close()

@@ -1,4 +1,4 @@
-"""The jobs of a connection that have no answer yet, and until when each is waited for."""
+"""The jobs of a client that have no answer yet, where they have been sent, and until when each is waited for."""
 
 import threading
 import weakref
@@ -17,8 +17,10 @@ __all__ = ["Job", "Outstanding"]
 class Job:
     """`number` is this connection's. `submitted`: when `submit` was called; `encoded`: when the payload was ready.
 
-    `payload` is kept until the job is sent, that of a `patient` one, which is sent again when the pool has no room,
-    until it is answered. `on_its_way` is set when the job is sent for the first time.
+    `payload` is kept until the job is sent, or answered if it may have to be sent again: a `patient` one when the pool
+    has no room, any when the pool goes away. `on_its_way` is set when the job is sent for the first time.
+
+    `attempts` pools have ended while they held it. `in_doubt`: a pool that did not answer may have started it.
     """
 
     future: JobFuture
@@ -32,7 +34,11 @@ class Job:
     patient: bool = False
     on_its_way: threading.Event | None = None
     sent_at: float | None = None  # None: it is not in the pool
-    place: int = 0  # among all that were sent
+    sent_to: bytes | None = None  # the instance that has it, or had it when it was lost
+    place: int = 0  # among all that were sent to this instance; 0 if it never was to any
+    in_line: bool = False  # it is in the books of `Backpressure`
+    attempts: int = 0
+    in_doubt: bool = False
     refusals: int = 0
     last_refusal: Overloaded | None = None
 
@@ -40,8 +46,11 @@ class Job:
 class Outstanding:
     """Used by the I/O thread alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, keeps_payloads: bool) -> None:
+        """`keeps_payloads`: any job may have to be sent again."""
         self.sent_bytes = 0  # what this client has in the pool
+        self.size_bytes = 0
+        self._keeps_payloads = keeps_payloads
         self._jobs: dict[int, Job] = {}
         self._taken: weakref.ref[JobFuture] | None = None
         self._timers = Timers()  # one a job at most, by its number
@@ -57,6 +66,7 @@ class Outstanding:
 
     def add(self, job: Job) -> None:
         self._jobs[job.number] = job
+        self.size_bytes += job.size_bytes
 
     def get(self, number: int) -> Job | None:
         return self._jobs.get(number)
@@ -69,6 +79,7 @@ class Outstanding:
         self._taken = weakref.ref(job.future)  # before it is out of the book: a fork may come between
         del self._jobs[number]
         self._timers.clear(number)
+        self.size_bytes -= job.size_bytes
         if job.sent_at is not None:
             self.sent_bytes -= job.size_bytes
         return job
@@ -80,9 +91,9 @@ class Outstanding:
         if self._taken is not None and (taken := self._taken()) is not None:
             taken.abandon_after_fork(error)
 
-    def mark_sent(self, job: Job, now: float) -> None:
-        job.sent_at = now
-        if not job.patient:
+    def mark_sent(self, job: Job, instance: bytes, now: float) -> None:
+        job.sent_at, job.sent_to = now, instance
+        if not job.patient and not self._keeps_payloads:
             job.payload = ()
         self.sent_bytes += job.size_bytes
         if job.on_its_way is not None:
@@ -90,10 +101,33 @@ class Outstanding:
 
     def mark_refused(self, job: Job, refusal: Overloaded) -> None:
         """A sent job was not taken in, and is no more in the pool."""
-        job.sent_at = None
+        self.mark_returned(job)
         job.refusals += 1
         job.last_refusal = refusal
+
+    def mark_returned(self, job: Job) -> None:
+        """The pool does not have the job any more, by its own word."""
+        job.sent_at = job.sent_to = None
         self.sent_bytes -= job.size_bytes
+
+    def lose_pool(self, unread: bool) -> None:
+        """Nothing of it is in a pool any more; `unread`: nor was it ever."""
+        for job in self:
+            if job.sent_at is not None:
+                job.patient = True  # what has been on its way once is not refused for want of room
+                if unread:
+                    self.mark_returned(job)
+                else:
+                    job.sent_at, job.in_doubt = None, True
+            job.in_line, job.refusals, job.last_refusal = False, 0, None
+        self.sent_bytes = 0
+
+    def find_pool(self, instance: bytes) -> None:
+        """If that is not the instance that a job was sent to last, then that one has ended with it."""
+        for job in self:
+            if job.sent_to is not None and job.sent_to != instance:
+                job.attempts += 1
+            job.sent_to = None
 
     def wait_until(self, job: Job, instant: float) -> None:
         """Another instant for the same job may follow; the last one counts."""

@@ -26,8 +26,19 @@ class Request:
     priority: int = 0
     device: str | None = None
 
-    def submit(self, job: int, rows: int | None, timeout_s: float) -> Submit:
-        return Submit(job, self.model, self.signature, self.outputs, rows, timeout_s, self.priority, self.device)
+    def submit(self, job: int, rows: int | None, timeout_s: float, attempts: int, in_doubt: bool) -> Submit:
+        return Submit(
+            job,
+            self.model,
+            self.signature,
+            self.outputs,
+            rows,
+            timeout_s,
+            self.priority,
+            self.device,
+            attempts,
+            in_doubt,
+        )
 
 
 def request_for(

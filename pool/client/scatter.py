@@ -1,7 +1,7 @@
 """One input on all replicas of a model at once: cut into towers, or the same for each."""
 
 import queue
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 from pool.client.futures import JobFuture
+from pool.client.questions import Questions
 from pool.errors import InvalidInput, ModelNotFound, WorkerLost
 
 __all__ = ["Replicas", "tower_sizes"]
@@ -16,11 +17,8 @@ __all__ = ["Replicas", "tower_sizes"]
 REDUCTIONS = (None, "concat", "sum", "mean")
 
 
-class Replicas(ABC):
+class Replicas(Questions):
     """The part of a `Client` that runs something on several workers for one caller, and waits for it."""
-
-    @abstractmethod
-    def models(self) -> list[dict[str, Any]]: ...
 
     @abstractmethod
     def _start(

@@ -1,6 +1,7 @@
 """How other threads wake the I/O thread out of its poll."""
 
 import contextlib
+import select
 import socket
 
 __all__ = ["Waker"]
@@ -21,6 +22,13 @@ class Waker:
     def wake(self) -> None:
         with contextlib.suppress(OSError):  # full of wake-ups already, or closed: the I/O thread has ended
             self._writer.send(b"\0")
+
+    def wait(self, seconds: float) -> None:
+        """Until somebody wakes this thread, or the time is over."""
+        poll = select.poll()
+        poll.register(self._reader, select.POLLIN)
+        poll.poll(int(seconds * 1000) + 1)
+        self.drain()
 
     def drain(self) -> None:
         with contextlib.suppress(BlockingIOError):

@@ -120,7 +120,7 @@ def _fill(line: Line, parts: list[Part], room: int, row_s: float, eldest: bool, 
 def _cut(line: Line, job: Job, room: int, row_s: float) -> Part:
     start, stop = job.cut, min(job.rows, job.cut + room)
     line.cut(job, stop)
-    part = Part(job, start, stop, job.round, charged_s=row_s * (stop - start or 1))
+    part = Part(job, start, stop, job.round, job.attempts, charged_s=row_s * (stop - start or 1))
     line.charge(job.client, part.charged_s)
     return part
 

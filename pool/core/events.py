@@ -114,7 +114,8 @@ class JobArrived:
     """`job` is the client's own number. `timeout_s` None means the policy's default.
 
     `rows` None: the job cannot be joined with others or cut. `form` is what must be equal, beside model, signature and
-    outputs, of jobs that run together: names, dtypes and shapes past axis 0. The core only compares it.
+    outputs, of jobs that run together: names, dtypes and shapes past axis 0. The core only compares it. `attempts` and
+    `in_doubt` as in the wire's SUBMIT.
     """
 
     client: bytes
@@ -129,6 +130,8 @@ class JobArrived:
     size_bytes: int
     form: bytes
     payload: object
+    attempts: int = 0
+    in_doubt: bool = False
 
 
 @dataclass(frozen=True, slots=True)

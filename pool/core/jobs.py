@@ -57,6 +57,7 @@ class Job:
     far, by first row.
     `losses` counts the workers that died while they held a part of it, as far as they count against it (see
     `settlement`), `runs` the batches that a part of it was in.
+    `attempts` pools have ended while they held it; `in_doubt`: it may have started in one that gave no answer.
     `round` is raised when it starts over: answers to parts of an earlier one are of no use.
     """
 
@@ -78,6 +79,8 @@ class Job:
     batch: Batch | None = None
     answered_rows: int = 0
     pieces: dict[int, object] | None = None
+    attempts: int = 0
+    in_doubt: bool = False
     losses: int = 0
     runs: int = 0
     round: int = 0
@@ -139,7 +142,7 @@ class Part:
     start: int
     stop: int
     round: int
-    losses: int = 0  # workers that died with these rows and perhaps by them
+    losses: int = 0  # workers that died with these rows and perhaps by them, and the job's `attempts`
     died_in: tuple[int, ...] = ()  # the slots in which they did
     loss: Loss | None = None  # the last of these deaths, see `blame`
     charged_s: float = 0.0  # device time that its client was charged when it was cut

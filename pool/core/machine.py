@@ -23,6 +23,7 @@ from pool.core.answers import Answers
 from pool.core.backlog import Backlog
 from pool.core.cells import Cells
 from pool.core.dispatch import Dispatch
+from pool.core.doubts import Doubts
 from pool.core.explain import recent_jobs, story_of
 from pool.core.history import History
 from pool.core.hope import Hope
@@ -54,6 +55,7 @@ class Machine:
         slots, models = self.supervision.slots, self.backlog.models
         self._dispatch = Dispatch(policy, slots, models, self.timers, self._answers, self._actions)
         self._cells = Cells()
+        self._doubts = Doubts(policy, self.backlog, self._answers)
         self._settlement = Settlement(policy, self._dispatch, self._answers, self._cells, self._actions)
         self._hope = Hope(self.supervision, self._dispatch, models)
         self._recycling = Recycling(policy, self.supervision, models, self.timers, rng)
@@ -110,7 +112,7 @@ class Machine:
 
     def _arrive(self, event: told.JobArrived, now: float) -> None:
         failed = refusal(event, self.policy, self.backlog, self.supervision.stopping, now)
-        failed = failed or self._unknown_device(event)
+        failed = failed or self._unknown_device(event) or self._doubts.refusal(event)
         if failed is not None:
             self._answers.refuse(event.client, event.job, failed)
             return
@@ -133,6 +135,8 @@ class Machine:
             now + timeout_s,
         )
         self.backlog.admit(job)
+        if event.attempts or event.in_doubt:
+            self._doubts.taken_in(job, event, now)
         if device != event.device:
             job.confined = True
             job.note(now, "kept to {}, where a job of this client was quarantined or hung", device)
@@ -217,6 +221,8 @@ class Machine:
         self.backlog.emptied = True  # a slot that is to wind down may be another one now
         while self.supervision.changed:
             slot = self.supervision.changed.pop(0)
+            if slot.state is SlotState.READY:
+                self._doubts.loaded(slot, now)
             self._dispatch.changed(slot, now)
         self._refuse_hopeless(now)
 
@@ -284,7 +290,7 @@ class Machine:
         """Ends the drain: answers what is left and kills what still runs."""
         failed = do.JobFailed(Fault.POOL_STOPPING, f"the pool stopped before the job was done: {reason}")
         for job in list(self.backlog.jobs.values()):
-            self._give_up(job, failed, now)
+            self._doubts.abandon(job, failed, now)
         for slot in self.supervision.alive():
             self.supervision.kill(slot, f"was still running when {reason}", now)
 

@@ -55,6 +55,11 @@ class Model:
         self._alone: set[str | None] = set()  # signatures that turned out not to keep their rows
 
     @property
+    def stateful(self) -> bool:
+        """Whether a run may change what later ones give; False too as long as no worker has told."""
+        return self._info is not None and self._info.stateful
+
+    @property
     def queued(self) -> int:
         return sum(line.queued for line in self.lines.values())
 

@@ -45,6 +45,9 @@ STALL_S = 0.25  # … as long as somebody takes one now and then
 LINGER_MS = 1000  # how long libzmq then takes to hand its own queues to the kernel
 
 
+LastWord = wire.Farewell | wire.Refusal
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """An ASK; answered with `Front.reply`."""
@@ -79,7 +82,7 @@ class Front:
         self._presence = Presence(SILENCE_S)
         self._owed: dict[bytes, set[int]] = {}  # the jobs that each client waits for
         self._outboxes = Outboxes(most_replies, opened.credit_bytes)
-        self._gone: dict[bytes, str | None] = {}  # and what it is to be told, where it may still listen
+        self._gone: dict[bytes, LastWord | None] = {}  # and what it is to be told, where it may still listen
 
     def bind_local(self, path: Path) -> None:
         """Opens the Unix socket, for this user alone. The caller holds the lock, so a file there is stale."""
@@ -120,6 +123,11 @@ class Front:
     @property
     def sockets(self) -> Sequence["zmq.Socket[bytes]"]:
         return [inbox.socket for inbox in self._inboxes]
+
+    def say_farewell(self, text: str) -> None:
+        """The pool has answered all jobs that it read, and ends: what else its clients have sent may go to the next."""
+        for client in self._presence.clients():
+            self._send(client, encode(wire.Farewell(text, unread=True), self._instance))
 
     def close(self) -> None:
         """Hands what is queued to the kernel, within two seconds and only as long as somebody reads."""
@@ -241,7 +249,8 @@ class Front:
         if client not in self._outboxes and self._try_send(client, frames):
             return
         for given_up in self._outboxes.add(client, frames):
-            self._gone[given_up] = "this client does not read its answers and was dropped"
+            # A farewell would have it send everything again, and not read that either.
+            self._gone[given_up] = wire.Refusal("this client does not read its answers and was dropped")
 
     def _try_send(self, client: bytes, frames: Payload) -> bool:
         """False if the pipe is full. A client that is not connected any more takes everything, and is gone."""
@@ -271,19 +280,19 @@ class Front:
             # One that waits for nothing need not ping, and nothing is taken from it.
             waits = client in self._owed or client in self._outboxes
             silent = f"nothing was heard of this client for {SILENCE_S:g} s, so its jobs were cancelled"
-            self._gone.setdefault(client, silent if waits else None)
+            self._gone.setdefault(client, wire.Farewell(silent, unread=False) if waits else None)
         while self._gone:
-            client, farewell = self._gone.popitem()
+            client, last_word = self._gone.popitem()
             self._forget(client)
-            if farewell is not None:
-                self._dismiss(client, farewell, now)
+            if last_word is not None:
+                self._dismiss(client, last_word, now)
             yield ClientGone(client)
 
-    def _dismiss(self, client: bytes, farewell: str, now: float) -> None:
+    def _dismiss(self, client: bytes, last_word: LastWord, now: float) -> None:
         """Tells a client, which may be alive, that its jobs are lost. In a full pipe that waits like an answer."""
-        if count(self.refused, farewell):
-            log.warning("dropped a client: %s", farewell, extra=about("client_dropped", reason=farewell))
-        self._send(client, encode(wire.Refusal(farewell), self._instance))
+        if count(self.refused, last_word.text):
+            log.warning("dropped a client: %s", last_word.text, extra=about("client_dropped", reason=last_word.text))
+        self._send(client, encode(last_word, self._instance))
         self._gone.pop(client, None)  # it need not be there to hear it
         if client in self._outboxes:
             self._presence.heard(client, now)  # so that this, too, is forgotten if it is never read

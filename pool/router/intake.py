@@ -30,6 +30,8 @@ class Intake:
         if len(payload[0]) > TABLE_BYTES:
             raise BadFrame(f"a table of {len(payload[0])} bytes, at most {TABLE_BYTES} are read")
         table, buffers = payload[0].bytes, payload[1:]
+        if submit.attempts < 0:
+            raise BadFrame(f"{submit.attempts} attempts")
         asked = (submit.model, submit.signature, submit.outputs)
         if submit.rows is None:
             inputs, form = Inputs(table, buffers, None, None, asked), form_of(table)
@@ -50,4 +52,6 @@ class Intake:
             held_bytes(payload),
             form,
             inputs,
+            submit.attempts,
+            submit.in_doubt,
         )

@@ -27,6 +27,9 @@ class Presence:
     def forget(self, client: bytes) -> None:
         self._heard.pop(client, None)
 
+    def clients(self) -> list[bytes]:
+        return list(self._heard)
+
     def silent(self, now: float) -> Iterator[bytes]:
         """The silent clients, each of which the caller forgets or hears of before it asks again."""
         self._advance(now)

@@ -8,6 +8,7 @@
       │ CANCEL, PING ─────► │
       │ ASK ──────► ANSWER  │
       │ CLOSE ────────────► │
+      │ ◄───────── FAREWELL │
 
 The numbers are the protocol: they are never reused, and REFUSAL keeps its number and form in every version, so that
 an older peer can read why it is refused.
@@ -28,6 +29,7 @@ __all__ = [
     "Cancel",
     "Close",
     "Failure",
+    "Farewell",
     "Open",
     "Opened",
     "Ping",
@@ -52,7 +54,8 @@ class Submit:
 
     `outputs` None: all of the signature's. `rows`: the common axis 0 of all its tensors, at least 1, which their shapes
     leave out; None if they have none in common. `priority`: higher first. `device`: a name of the devices in `pool
-    status`, or None for any.
+    status`, or None for any. `attempts`: how many instances of the pool ended unexpectedly while they held it.
+    `in_doubt`: it was sent before, to this instance or an older one, and may have started there.
     """
 
     kind: ClassVar[int] = 3
@@ -64,6 +67,8 @@ class Submit:
     timeout_s: float | None
     priority: int
     device: str | None
+    attempts: int
+    in_doubt: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +157,19 @@ class Refusal:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Farewell:
+    """The pool forgets this client, which may come again: as a new one, to this instance or to the next.
+
+    What of its jobs has no answer yet gets none. `unread`: none of those was ever read, so none has started.
+    """
+
+    kind: ClassVar[int] = 12
+    text: str
+    unread: bool
+
+
 CLIENT_MESSAGES: Mapping[int, type[Message]] = {
     message.kind: message
-    for message in (Open, Submit, Cancel, Ping, Ask, Close, Opened, Result, Failure, Pong, Answer, Refusal)
+    for message in (Open, Submit, Cancel, Ping, Ask, Close, Opened, Result, Failure, Pong, Answer, Farewell, Refusal)
 }

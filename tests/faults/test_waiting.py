@@ -67,7 +67,7 @@ def test_map_ends_soon_after_the_pool_died() -> None:
     ended: list[BaseException] = []
     pool = PoolProcess(ONE_LANE).start().await_ready()
     try:
-        with pool.client() as client:
+        with pool.client(reconnect_timeout=0) as client:
 
             def consume() -> None:
                 try:

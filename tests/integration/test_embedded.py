@@ -83,6 +83,17 @@ def test_what_is_wrong_is_raised() -> None:
     assert folders() == before
 
 
+def test_its_death_is_the_end_of_its_jobs() -> None:
+    """Nobody starts it again."""
+    models = [{"name": "faults", "path": "stub:faults"}]
+    with pool.start({"model": models, "pool": {"devices": ["cpu"]}}) as running:
+        future = running.submit("faults", 30.0, signature="sleep")
+        running.status()
+        os.kill(running.pid, signal.SIGKILL)
+        with pytest.raises(errors.PoolUnreachable, match="went away before it answered"):
+            future.result(5)
+
+
 PROGRAM = """
 import os, pool, signal, sys, time
 running = pool.start({"model": [{"name": "f", "path": "stub:faults"}], "pool": {"devices": ["cpu"]}})

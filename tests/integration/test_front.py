@@ -78,7 +78,7 @@ def tend_until(front: Front, now: float, later: float) -> list[Event]:
 
 
 def submission(job: int, rows: int | None = None) -> wire.Submit:
-    return wire.Submit(job, "m", None, None, rows, None, 0, None)
+    return wire.Submit(job, "m", None, None, rows, None, 0, None, 0, False)
 
 
 def submit(front: Front, dealer: "zmq.Socket[bytes]", now: float, job: int = 1) -> bytes:
@@ -110,8 +110,9 @@ def test_a_silent_client_is_gone_and_told_so_and_one_that_pings_is_not(
         assert list(front.receive(front.sockets[0], now=99.0 + SILENCE_S)) == []
         assert tend_until(front, 99.0 + SILENCE_S, 101.0 + SILENCE_S) == [ClientGone(gone)]
         told = heard_by(silent)
-        assert isinstance(told, wire.Refusal)
+        assert isinstance(told, wire.Farewell)
         assert "nothing was heard of this client for 30 s" in told.text
+        assert not told.unread
         assert isinstance(heard_by(alive), wire.Pong)
 
 
@@ -345,11 +346,12 @@ def test_frames_of_no_client_are_counted(front: Front, context: "zmq.Context[zmq
 def test_a_job_with_rows_arrives_with_its_form(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
     with connect(front, context) as dealer:
         for job in (1, 2):
-            asked = wire.Submit(job, "m", "s", ("y", "z"), 3, 2.5, -7, "gpu:0")
+            asked = wire.Submit(job, "m", "s", ("y", "z"), 3, 2.5, -7, "gpu:0", 2, True)
             dealer.send_multipart([*encode(asked, INSTANCE), TABLE, bytes(24)])
         first, second = job_of(front, now=1.0), job_of(front, now=1.0)
         assert (first.model, first.signature, first.outputs) == ("m", "s", ("y", "z"))
         assert (first.rows, first.timeout_s, first.priority, first.device) == (3, 2.5, -7, "gpu:0")
+        assert (first.attempts, first.in_doubt) == (2, True)
         assert first.size_bytes == len(TABLE) + 24 + 2 * FRAME_BYTES
         assert first.form == TABLE
         assert first.form is second.form, "a thousand jobs that wait share it"

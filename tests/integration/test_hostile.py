@@ -25,7 +25,7 @@ from pool.wire.worker_messages import Beat, Done, Hello, Phase
 
 
 def submission(job: int, timeout_s: float = 5.0, rows: int | None = None, signature: str | None = None) -> wire.Submit:
-    return wire.Submit(job, "echo", signature, None, rows, timeout_s, 0, None)
+    return wire.Submit(job, "echo", signature, None, rows, timeout_s, 0, None, 0, False)
 
 
 def table(*headers: TensorHeader) -> bytes:

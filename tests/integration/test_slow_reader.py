@@ -49,7 +49,7 @@ def test_answers_in_pieces_that_nobody_reads_fill_no_memory() -> None:
         while "this client does not read its answers and was dropped" not in pool.text():
             assert time.monotonic() < deadline, pool.text()
             job += 1
-            asked = wire.Submit(job, "rows", "double", ("y",), rows, 30.0, 0, None)
+            asked = wire.Submit(job, "rows", "double", ("y",), rows, 30.0, 0, None, 0, False)
             dealer.send_multipart([*encode(asked, instance), *payload])
             polite.status()  # in turn with the pool, so that most jobs find room
             most = max(most, rss_bytes(pool.pid))

@@ -144,6 +144,15 @@ class Outside(RuleBasedStateMachine):
             size_bytes=size_bytes,
         )
 
+    @rule(client=clients, model=names, rows=rows_, attempts=st.integers(0, 3))
+    def submit_what_a_former_pool_may_have_started(
+        self, client: bytes, model: str, rows: int | None, attempts: int
+    ) -> None:
+        self.numbers += 1
+        self.body.submit(
+            client, self.numbers, model, rows=rows, timeout_s=60.0, attempts=attempts, in_doubt=True, kills=attempts > 1
+        )
+
     @rule(client=clients, model=names, count=st.integers(2, 12), rows=rows_, form=forms, outputs=outputs_)
     def submit_many(
         self, client: bytes, model: str, count: int, rows: int | None, form: bytes, outputs: tuple[str, ...] | None
@@ -426,6 +435,12 @@ def walk(seed: int, steps: int) -> Outside:
             5,
             lambda: outside.submit_many(
                 choose(CLIENTS), choose(NAMES), rng.randint(2, 12), choose(ROWS), choose(FORMS), choose(OUTPUTS)
+            ),
+        ),
+        (
+            2,
+            lambda: outside.submit_what_a_former_pool_may_have_started(
+                choose(CLIENTS), choose(NAMES), choose(ROWS), rng.randint(0, 3)
             ),
         ),
         (1, lambda: outside.submit_poison(choose(CLIENTS), rng.randint(2, 8), choose(DEVICES))),

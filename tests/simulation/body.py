@@ -103,10 +103,25 @@ class Body:
         signature: str | None = None,
         kills: bool = False,
         guilty: bool = False,
+        attempts: int = 0,
+        in_doubt: bool = False,
     ) -> None:
         payload = Payload(self.ledger.arrived, kills, guilty)
         event = told.JobArrived(
-            client, number, model, signature, outputs, rows, timeout_s, priority, device, size_bytes, form, payload
+            client,
+            number,
+            model,
+            signature,
+            outputs,
+            rows,
+            timeout_s,
+            priority,
+            device,
+            size_bytes,
+            form,
+            payload,
+            attempts,
+            in_doubt,
         )
         self.feed(event)
 

@@ -144,6 +144,8 @@ class Driver:
         priority: int = 0,
         device: str | None = None,
         form: bytes = b"form",
+        attempts: int = 0,
+        in_doubt: bool = False,
     ) -> list[do.Action]:
         """The payload of job 7 is "payload 7"; jobs are numbered from 1. Without `rows` it runs alone."""
         self._jobs += 1
@@ -151,7 +153,20 @@ class Driver:
         payload = f"payload {number}"
         return self.feed(
             told.JobArrived(
-                client, number, model, signature, outputs, rows, timeout_s, priority, device, size_bytes, form, payload
+                client,
+                number,
+                model,
+                signature,
+                outputs,
+                rows,
+                timeout_s,
+                priority,
+                device,
+                size_bytes,
+                form,
+                payload,
+                attempts,
+                in_doubt,
             )
         )
 

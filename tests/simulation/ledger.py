@@ -66,6 +66,8 @@ class Ledger:
         while self._deadlines and self._deadlines[0][0] <= now:
             _, serial = heapq.heappop(self._deadlines)
             assert serial not in self._by_serial, f"{self._by_serial[serial]} is not answered at its deadline"
+        if self._confined:
+            self._unconfine()
         self._events += 1
         if self._events % self._conserve_every == 0:
             ready = [seat for seat in self._seats.values() if self._states.get(seat.slot) is SlotState.READY]
@@ -103,7 +105,7 @@ class Ledger:
                 seat = self._seat(event.slot, event.incarnation)
                 run = None if seat is None else seat.runs.pop(event.batch, None)
                 for lease in [] if run is None else run.leases:
-                    lease.record.started = False
+                    lease.record.started = lease.record.in_doubt
                     self._release(lease)
             case told.WorkerExited():
                 known = self._seats.get(event.slot)
@@ -295,8 +297,7 @@ class Ledger:
         for part, record in zip(run.parts, records, strict=True):
             if record.confined and record.device not in self._plans[run.slot].names:
                 assert self._states[int(str(record.device).removeprefix("slot:"))] is not SlotState.READY
-                self._conservation.forget(record)
-                record.device, record.confined = None, False
+                self._let_out(record)
             self._check_place(record, run, now)
             whole = part.stop - part.start == (record.rows or 0)
             assert whole or batchable, f"a piece of {record}, which cannot be cut"
@@ -347,8 +348,8 @@ class Ledger:
         assert len({lease.record for lease in leases}) == len(leases), "a job twice in one batch"
         if run.pad_to not in policy.allowed_batch_sizes:
             assert run.pad_to == rows
-            # Padding is given up only where the size to pad to is one for which there was no memory.
-            assert policy.padded(rows) == rows or self._too_much.get(run.model, 1 << 60) <= policy.padded(rows)
+            # Padding is given up only where the size to pad to is more than half of one for which there was no memory.
+            assert policy.padded(rows) == rows or self._too_much.get(run.model, 1 << 60) // 2 < policy.padded(rows)
         whole = len(leases) == 1 and leases[0].size == leases[0].record.rows and run.pad_to == rows
         assert run.by_rows is not whole
 
@@ -380,12 +381,12 @@ class Ledger:
                 assert record.used_up >= self._policy.max_attempts or record.stuck or self._hopeless(record), record
             case Fault.STATEFUL_WORKER_LOST:
                 assert self._infos[record.model].stateful
-                assert record.deaths
+                assert record.deaths or record.in_doubt or (self._stopping and record.live), record
             case Fault.POOL_STOPPING:
                 assert self._stopping
             case _ if failed.fault not in record.faults:
                 assert record.arrived == now, "it was taken in, and then refused"
-                assert not record.started
+                assert not record.started or record.in_doubt
 
     def _confine(self, record: Record, now: float) -> None:
         """For a minute after a job of a client was quarantined, all go where that happened, as if they were pinned."""
@@ -395,6 +396,20 @@ class Ledger:
                 del self._confined[(record.client, record.model)]
             else:
                 record.device, record.confined = f"slot:{slot}", True
+
+    def _unconfine(self) -> None:
+        """What waits for a slot that is gone for good, by the core's choice, may go wherever else there is hope."""
+        for record in self.open.values():
+            if record.confined and not record.live:
+                slots = [slot for slot, plan in enumerate(self._plans) if record.model in plan.models]
+                gone = [slot for slot in slots if self._states[slot] in DOWN]
+                if int(str(record.device).removeprefix("slot:")) in gone and len(gone) < len(slots):
+                    self._let_out(record)
+
+    def _let_out(self, record: Record) -> None:
+        self._conservation.forget(record)
+        record.device, record.confined = None, False
+        self._conservation.note(record)
 
     def _hopeless(self, record: Record) -> bool:
         return all(self._states[slot] in DOWN for slot in self._holders(record))

@@ -91,6 +91,8 @@ class Record:
     device: str | None
     arrived: float
     deadline: float
+    attempts: int = 0  # in other pools
+    in_doubt: bool = False  # after them
     leases: list[Lease] = field(default_factory=list)
     done: list[tuple[int, int]] = field(default_factory=list)
     deaths: int = 0
@@ -125,15 +127,15 @@ class Record:
 
     @property
     def used_up(self) -> int:
-        """The most deaths that any of its rows was part of."""
-        return max((self.times_lost(start, stop) for start, stop in set(self.lost)), default=0)
+        """The most deaths that any of its rows was part of, those of pools among them."""
+        return self.attempts + max((self.times_lost(start, stop) for start, stop in set(self.lost)), default=0)
 
     @classmethod
     def of(cls, serial: int, event: told.JobArrived, now: float, default_timeout_s: float) -> Record:
         timeout_s = default_timeout_s if event.timeout_s is None else event.timeout_s
         if not 0 <= timeout_s < math.inf:
             timeout_s = 0.0  # there is no such timeout: the job is to be refused at once
-        return cls(
+        record = cls(
             serial,
             event.client,
             event.job,
@@ -145,7 +147,11 @@ class Record:
             event.device,
             now,
             now + timeout_s,
+            event.attempts,
+            event.in_doubt,
         )
+        record.started = record.in_doubt
+        return record
 
     @property
     def line(self) -> tuple[str, str | None]:
@@ -222,4 +228,4 @@ class Record:
         assert min(segments) >= -1e-9, timeline
         assert abs(sum(segments) - (now - self.arrived)) < 1e-6, timeline
         assert timeline.rows == (self.rows or 0)
-        assert timeline.attempts == self.deaths + 1
+        assert timeline.attempts == self.attempts + self.deaths + 1

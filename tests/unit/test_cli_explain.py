@@ -48,8 +48,9 @@ class FakeClient:
 
     jobs: Any = (HEAD, BARE)
 
-    def __init__(self, _endpoint: str | None, *, connect_timeout: float) -> None:
+    def __init__(self, _endpoint: str | None, *, connect_timeout: float, reconnect_timeout: float) -> None:
         assert connect_timeout < 5
+        assert reconnect_timeout == 0, "who looks wants to know now"
 
     def __enter__(self) -> "FakeClient":
         return self

@@ -88,8 +88,9 @@ class FakeClient:
     bundles: Any = (BUNDLE, CRASH)
     folder: str | None = "/state/flight"
 
-    def __init__(self, _endpoint: str | None, *, connect_timeout: float) -> None:
+    def __init__(self, _endpoint: str | None, *, connect_timeout: float, reconnect_timeout: float) -> None:
         assert connect_timeout < 5
+        assert reconnect_timeout == 0, "who looks wants to know now"
 
     def __enter__(self) -> "FakeClient":
         return self

@@ -76,9 +76,10 @@ MODELS = [
 class FakeClient:
     """A pool that says what a test wants."""
 
-    def __init__(self, endpoint: str | None, *, connect_timeout: float) -> None:
+    def __init__(self, endpoint: str | None, *, connect_timeout: float, reconnect_timeout: float) -> None:
         self.endpoint = endpoint
         assert connect_timeout < 5
+        assert reconnect_timeout == 0, "who looks wants to know now"
 
     def __enter__(self) -> "FakeClient":
         return self

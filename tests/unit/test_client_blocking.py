@@ -79,7 +79,7 @@ def test_a_refused_job_is_sent_again_and_nobody_sends_before_it(fake: FakePool, 
     fake.open()
     number = fake.expect(wire.Submit).job
     future = caller.gives()  # it is sent
-    sent = fake.inputs(wire.Submit(0, "m", None, None, 5, None, 0, None))
+    sent = fake.inputs(wire.Submit(0, "m", None, None, 5, None, 0, None, 0, False))
     fake.refuse(number, 0.1)
     refused = time.monotonic()
     other = Caller(client, 2.0)

@@ -14,6 +14,7 @@ from fake_pool import FakePool, Serving
 from pool import Client, errors
 from pool.client import connection, pulse
 from pool.client.connection import Connection
+from pool.client.peer import Peer
 from pool.client.request import Request
 from pool.wire import client_messages as wire
 from pool.wire.timeline import Timeline
@@ -30,7 +31,7 @@ def fake(tmp_path: Path) -> Iterator[FakePool]:
 
 def test_a_client_that_only_listens_pings(fake: FakePool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pulse, "PING_S", 0.1)
-    link = Connection(fake.endpoint, 5.0)
+    link = Connection(Peer(fake.endpoint))
     link.submit(REQUEST, None, [b"call"], time.monotonic())
     fake.open()
     fake.expect(wire.Submit)
@@ -46,7 +47,7 @@ def test_a_client_that_only_listens_pings(fake: FakePool, monkeypatch: pytest.Mo
 def test_an_unanswered_ping_ends_it(fake: FakePool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pulse, "PING_S", 0.05)
     monkeypatch.setattr(pulse, "SILENCE_S", 0.3)
-    link = Connection(fake.endpoint, 5.0)
+    link = Connection(Peer(fake.endpoint, reconnect_timeout_s=0.0))
     future = link.submit(REQUEST, None, [b"call"], time.monotonic())
     fake.open()
     with pytest.raises(errors.PoolUnreachable, match="no sign of life"):
@@ -54,7 +55,7 @@ def test_an_unanswered_ping_ends_it(fake: FakePool, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_job_that_never_fits_is_not_worth_a_retry(fake: FakePool) -> None:
-    link = Connection(fake.endpoint, 5.0)
+    link = Connection(Peer(fake.endpoint))
     first = link.submit(REQUEST, None, [b"x" * 60], time.monotonic())
     large = link.submit(REQUEST, None, [b"x" * 101], time.monotonic())
     second = link.submit(REQUEST, None, [b"x" * 60], time.monotonic())
@@ -69,7 +70,7 @@ def test_a_job_that_never_fits_is_not_worth_a_retry(fake: FakePool) -> None:
 
 
 def test_a_question_without_an_answer_ends_and_is_forgotten(fake: FakePool) -> None:
-    link = Connection(fake.endpoint, 5.0)
+    link = Connection(Peer(fake.endpoint))
     with pytest.raises(errors.PoolUnreachable, match="did not answer 'status' within"):
         link.ask("status", "", 0.05)
     assert not link._requests
@@ -79,7 +80,7 @@ def test_a_question_without_an_answer_ends_and_is_forgotten(fake: FakePool) -> N
 
 
 def test_a_dropped_connection_ends_with_its_last_answer(fake: FakePool) -> None:
-    link = Connection(fake.endpoint, 5.0)
+    link = Connection(Peer(fake.endpoint))
     future = link.submit(REQUEST, None, [b"call"], time.monotonic())
     link.release()
     fake.open()

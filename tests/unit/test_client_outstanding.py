@@ -11,7 +11,7 @@ def job(number: int) -> Job:
 
 
 def test_instants_do_not_pile_up_behind_one_slow_job() -> None:
-    outstanding = Outstanding()
+    outstanding = Outstanding(keeps_payloads=False)
     slow = job(0)
     outstanding.add(slow)
     outstanding.wait_until(slow, 60.0)
@@ -19,7 +19,7 @@ def test_instants_do_not_pile_up_behind_one_slow_job() -> None:
         quick = job(number)
         outstanding.add(quick)
         outstanding.wait_until(quick, 3600.0)
-        outstanding.mark_sent(quick, 0.0)
+        outstanding.mark_sent(quick, b"i", 0.0)
         outstanding.take(number)
     assert len(outstanding) == 1
     assert outstanding.sent_bytes == 0
@@ -28,7 +28,7 @@ def test_instants_do_not_pile_up_behind_one_slow_job() -> None:
 
 
 def test_late_jobs_are_taken_in_their_order() -> None:
-    outstanding = Outstanding()
+    outstanding = Outstanding(keeps_payloads=False)
     jobs = [job(number) for number in range(3)]
     for each, instant in zip(jobs, (3.0, 1.0, 2.0), strict=True):
         outstanding.add(each)
@@ -39,7 +39,7 @@ def test_late_jobs_are_taken_in_their_order() -> None:
 
 
 def test_a_fork_while_a_job_is_being_finished_ends_it_in_the_child() -> None:
-    outstanding = Outstanding()
+    outstanding = Outstanding(keeps_payloads=False)
     waiting, answered = job(1), job(2)
     outstanding.add(waiting)
     outstanding.add(answered)
@@ -51,12 +51,12 @@ def test_a_fork_while_a_job_is_being_finished_ends_it_in_the_child() -> None:
 
 
 def test_the_payload_of_a_patient_job_is_kept_and_its_credit_is_not() -> None:
-    outstanding = Outstanding()
+    outstanding = Outstanding(keeps_payloads=False)
     patient, other = job(1), job(2)
     patient.patient = True
     for each in (patient, other):
         outstanding.add(each)
-        outstanding.mark_sent(each, 1.0)
+        outstanding.mark_sent(each, b"i", 1.0)
     assert outstanding.sent_bytes == 20
     assert patient.payload
     assert not other.payload

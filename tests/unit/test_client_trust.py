@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fake_pool import FakePool
 
 from pool import Client, errors
 from pool.client.trust import check_folder
+from pool.wire import client_messages as wire
 
 
 @pytest.fixture
@@ -60,3 +62,23 @@ def test_a_named_endpoint_is_the_callers_choice(runtime: Path) -> None:
         pytest.raises(errors.PoolUnreachable, match="no pool answers"),
     ):
         client.run("echo", 1.0)
+
+
+def test_a_folder_that_was_opened_to_others_while_the_pool_was_away_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is sent again to whoever listens there by then."""
+    monkeypatch.setattr("pool.client.peer.default_endpoint", lambda *_: f"ipc://{tmp_path}/p.sock")
+    tmp_path.chmod(0o700)
+    first = FakePool(tmp_path, b"1" * 8)
+    with Client() as client:
+        future = client.submit("m", 1.0)
+        first.open()
+        first.expect(wire.Submit)
+        tmp_path.chmod(0o777)
+        first.close()
+        other = FakePool(tmp_path, b"2" * 8)
+        with pytest.raises(errors.PoolUnreachable, match="written to by others"):
+            future.result(5)
+        assert other.next(0.1) is None
+        other.close()

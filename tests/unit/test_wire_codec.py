@@ -23,7 +23,7 @@ from pool.wire.worker_messages import (
 )
 
 WHOLE = (None, None, None)  # of a SUBMIT: signature, outputs, rows
-PLAIN = (0, None)  # and priority, device
+PLAIN = (0, None, 0, False)  # and priority, device, attempts, in_doubt
 SESSION = [True, 0.5, True, False, 0, 0, {"GPU": 1}, False]
 
 
@@ -32,8 +32,8 @@ SESSION = [True, 0.5, True, False, 0, 0, {"GPU": 1}, False]
     [
         (Submit, None, "Submit: expected an array, got NoneType"),
         (Submit, {}, "Submit: expected an array, got dict"),
-        (Submit, [1, "m"], "Submit: expected 8 fields, got 2"),
-        (Submit, [1, "m", None, None, None, None, 0, None, 1], "Submit: expected 8 fields, got 9"),
+        (Submit, [1, "m"], "Submit: expected 10 fields, got 2"),
+        (Submit, [1, "m", None, None, None, None, 0, None, 0, False, 1], "Submit: expected 10 fields, got 11"),
         (Submit, [True, "m", *WHOLE, None, *PLAIN], "Submit: job: expected int, got bool"),
         (Submit, [1.0, "m", *WHOLE, None, *PLAIN], "Submit: job: expected int, got float"),
         (Submit, ["1", "m", *WHOLE, None, *PLAIN], "Submit: job: expected int, got str"),
@@ -100,7 +100,10 @@ def test_a_field_of_another_type_is_named(kind: type, fields: Any, complaint: st
     [
         ([1, "m", *WHOLE, None, *PLAIN], Submit(1, "m", *WHOLE, None, *PLAIN)),
         ([2**64 - 1, "", *WHOLE, 5, *PLAIN], Submit(2**64 - 1, "", *WHOLE, 5.0, *PLAIN)),
-        ([-(2**63), "\0", "s", ["y"], 3, 2.5, -7, "d"], Submit(-(2**63), "\0", "s", ("y",), 3, 2.5, -7, "d")),
+        (
+            [-(2**63), "\0", "s", ["y"], 3, 2.5, -7, "d", 2, True],
+            Submit(-(2**63), "\0", "s", ("y",), 3, 2.5, -7, "d", 2, True),
+        ),
     ],
 )
 def test_what_fits_is_taken(fields: Any, message: Submit) -> None:

@@ -1,0 +1,89 @@
+"""The time without a pool: until the first one answers, or from the loss of one to the next. The clock is an argument.
+
+    lost ──► pause ──► connection ──► OPEN ──► OPENED
+              ▲            │ broken again           │ over: `PoolUnreachable`
+              └────────────┘ a longer pause         ▼ jobs are sent (again)
+
+Clients of one pool lose it in the same instant; their pauses differ, so that they do not all return in the same.
+"""
+
+import random
+from collections.abc import Callable
+
+from pool.errors import PoolUnreachable
+
+__all__ = ["Outage", "PoolAway"]
+
+FIRST_PAUSE_S = 0.05  # while nobody listens, libzmq tries ten times a second by itself
+LONGEST_PAUSE_S = 2.0
+STEADY_S = 5.0  # a pool that was lost sooner is returned to more slowly
+
+
+class PoolAway(PoolUnreachable):
+    """The connection is of no use any more; there may be a pool again soon.
+
+    `unread`: by the pool's own word it has read nothing that it has not answered. `listens`: it may still read, later.
+    """
+
+    def __init__(self, text: str, *, unread: bool = False, listens: bool = False) -> None:
+        super().__init__(text)
+        self.unread = unread
+        self.listens = listens
+
+
+class Outage:
+    def __init__(
+        self,
+        endpoint: str,
+        patience_s: float,
+        now: float,
+        lost: PoolAway | None = None,
+        pause_s: float = FIRST_PAUSE_S,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """`lost`: how the pool was lost that was there, None if none has been. `chance` gives numbers in [0, 1)."""
+        self._endpoint = endpoint
+        self._patience_s = patience_s
+        self._began = now
+        self._until = now + patience_s
+        self._lost = lost
+        self._chance = chance
+        self._pause_s = pause_s
+        self.next_try = now if lost is None else now + pause_s * chance()
+
+    @property
+    def until(self) -> float:
+        """When it is given up."""
+        return self._until
+
+    def failed(self, now: float) -> None:
+        """A connection was made and broke before the pool had said a word."""
+        self._pause_s = self._longer()
+        self.next_try = now + self._pause_s * (1 + self._chance()) / 2
+
+    def pause_after(self, steady_s: float) -> float:
+        """The first pause of the next outage, which began so long after the end of this one."""
+        return FIRST_PAUSE_S if steady_s >= STEADY_S else self._longer()
+
+    def _longer(self) -> float:
+        return min(2 * self._pause_s, LONGEST_PAUSE_S)
+
+    def stood_still(self, seconds: float) -> None:
+        """This process did not run for so long: that was no search for the pool."""
+        self._until += seconds
+
+    def check(self, now: float) -> None:
+        """Raises `PoolUnreachable` when it has lasted too long."""
+        if now < self._until:
+            return
+        if self._lost is None:
+            raise PoolUnreachable(
+                f"no pool answers at {self._endpoint} (waited {self._patience_s:g} s); start one with `pool start`"
+            )
+        raise PoolUnreachable(f"{self._lost}, and did not come back within {self._patience_s:g} s")
+
+    def told(self, now: float) -> str:
+        """For the error of a job whose time ends meanwhile."""
+        if self._lost is None:
+            return f"no pool was found at {self._endpoint}"
+        return f"{self._lost}, {now - self._began:.1f} s ago"

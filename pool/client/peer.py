@@ -1,0 +1,45 @@
+"""Whom a client speaks to, and for how long it looks for it."""
+
+import math
+import os
+from dataclasses import dataclass
+
+from pool.client.trust import check_folder
+from pool.endpoint import default_endpoint
+
+__all__ = ["CONNECT_S", "RECONNECT_S", "Peer"]
+
+CONNECT_S = 5.0
+RECONNECT_S = 30.0  # a pool that is restarted listens within seconds, long before its models are loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """`connect_timeout_s`: for a pool that has not been there; `reconnect_timeout_s`: for one that was, 0.0 not at all.
+
+    `is_default`: nobody has named the endpoint.
+    """
+
+    endpoint: str
+    connect_timeout_s: float = CONNECT_S
+    reconnect_timeout_s: float = RECONNECT_S
+    is_default: bool = False
+
+    @classmethod
+    def of(cls, endpoint: str | None, connect_timeout: float, reconnect_timeout: float) -> "Peer":
+        """Raises `ValueError` for what is no time to wait."""
+        for name, seconds in (("connect_timeout", connect_timeout), ("reconnect_timeout", reconnect_timeout)):
+            if not 0 <= seconds < math.inf:
+                raise ValueError(f"{name} is {seconds}, give seconds")
+        is_default = endpoint is None
+        where = default_endpoint(os.environ, os.getuid()) if endpoint is None else endpoint
+        return cls(where, connect_timeout, reconnect_timeout, is_default)
+
+    @property
+    def longest_timeout_s(self) -> float:
+        return max(self.connect_timeout_s, self.reconnect_timeout_s)
+
+    def check(self) -> None:
+        """Raises `PoolUnreachable` where what listens there must not be trusted with jobs."""
+        if self.is_default:
+            check_folder(self.endpoint)

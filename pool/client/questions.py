@@ -1,0 +1,53 @@
+"""What a client asks the pool itself, rather than a model."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+__all__ = ["Questions"]
+
+
+class Questions(ABC):
+    """The part of a `Client` that asks. Each raises `PoolUnreachable` when no answer comes in time."""
+
+    @abstractmethod
+    def _ask(self, what: str, about: str = "") -> Any: ...
+
+    def status(self) -> dict[str, Any]:
+        """What `pool status --json` prints."""
+        return self._ask("status")  # type: ignore[no-any-return]
+
+    def models(self) -> list[dict[str, Any]]:
+        """What `pool models --json` prints: each model with its signatures."""
+        return self._ask("models")  # type: ignore[no-any-return]
+
+    def explain(self, job: int | None = None, *, slot: int | None = None) -> dict[str, Any]:
+        """A recent job's story, as `pool explain --json` prints it; `job` is its `future.timeline.job`.
+
+        Of a slot, {"slot": …, "bundles": …, "folder": …}: what it is now, as in `status()`, and what is known of its
+        last workers that died, newest first; from the local machine only. Of neither, {"jobs": …, "deaths": …}: the
+        recent ones, newest first. Raises `PoolError` for what the pool does not know, `ValueError` for both at once.
+        """
+        if job is not None and slot is not None:
+            raise ValueError("explain takes a job or a slot, not both")
+        about = "" if job is None else str(job)
+        return self._ask("explain", about if slot is None else f"slot:{slot}")  # type: ignore[no-any-return]
+
+    def restart(self, slot: int) -> int:
+        """Asks for a new worker in a slot, once the old one has finished what it runs; a FATAL slot is tried again.
+
+        Returns at once, with the incarnation that is to follow: `status()` tells when it is READY. Raises `PoolError`
+        where the slot cannot have one. From the local machine only.
+        """
+        return self._ask("restart", str(slot))["incarnation"]  # type: ignore[no-any-return]
+
+    def drain(self, slot: int) -> None:
+        """Takes a slot out of service, once its worker has finished what it runs, until `restart` brings it back.
+
+        Returns at once: `status()` tells when it is STOPPED. Raises `PoolError` where that cannot be. From the local
+        machine only.
+        """
+        self._ask("drain", str(slot))
+
+    def stop(self) -> None:
+        """Asks the pool to finish what it holds and stop; returns when it has begun to. From the local machine only."""
+        self._ask("stop")
