@@ -32,6 +32,10 @@ class KeptFiles:
         self._writing = threading.Lock()  # one file at a time, so that the bounds hold
         self._threads: list[threading.Thread] = []
 
+    def adopt(self, keep: int, max_bytes: int) -> None:
+        """Other bounds, which the next file is to fit."""
+        self._keep, self._max_bytes = keep, max_bytes
+
     def write(self, name: str, data: Sequence[Buffer], done: Callable[[Path, str | None], None]) -> None:
         """Writes the data, which must not change any more, to a file of this name and the suffix.
 

@@ -1,7 +1,7 @@
 """All that a pool is started with: decided, checked and printable before anything runs."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         Settings,
     )  # pydantic comes with the extra `worker`; reading a plan does not need it
 
-__all__ = ["Plan", "make_plan"]
+__all__ = ["Plan", "make_plan", "replan"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,11 +69,39 @@ class Plan:
 
 def make_plan(settings: "Settings", environ: Mapping[str, str], discovery: Discovery | None = None) -> Plan:
     """Looks at the machine and decides. Starts nothing. Raises `InvalidConfig` for what cannot be met."""
+    _check_models(settings)
+    ipc_path(_endpoint(settings, environ))
+    devices, notes = resolve_devices(settings.pool.devices, discovery or discover_gpus(), environ)
+    sizes, placement = _place(settings, devices)
+    cpu_slots = sum(device.kind == "cpu" for device in devices)
+    share = cpu_share(len(os.sched_getaffinity(0)), cpu_slots)
+    return _plan(settings, environ, devices, sizes, placement, share, notes)
+
+
+def replan(settings: "Settings", environ: Mapping[str, str], running: Plan, *, place_anew: bool) -> Plan:
+    """The same on the devices that a running pool has; where it listens and what it can see are as they were.
+
+    Unless `place_anew`, the models stay where they are. Raises `InvalidConfig` as `make_plan` does.
+    """
+    _check_models(settings)
+    sizes, placement = _place(settings, running.devices) if place_anew else (running.model_bytes, running.placement)
+    return _plan(settings, environ, running.devices, sizes, placement, running.cpu_share, running.notes)
+
+
+def _endpoint(settings: "Settings", environ: Mapping[str, str]) -> str:
+    return settings.pool.endpoint or default_endpoint(environ, os.getuid())
+
+
+def _check_models(settings: "Settings") -> None:
     if not settings.model:
         raise InvalidConfig('no model is configured: write a [[model]] with name = "…" and path = "…"')
-    endpoint = settings.pool.endpoint or default_endpoint(environ, os.getuid())
-    ipc_path(endpoint)
-    devices, notes = resolve_devices(settings.pool.devices, discovery or discover_gpus(), environ)
+    for model in settings.model:
+        if not model.path.startswith("stub:") and not Path(model.path).exists():
+            raise InvalidConfig(f"model {model.name}: there is nothing at {model.path}; give the path of a SavedModel")
+
+
+def _place(settings: "Settings", devices: Sequence[Device]) -> tuple[Mapping[str, int], tuple[tuple[str, ...], ...]]:
+    """The bytes of each model, and the models of each slot."""
     sizes = {model.name: model_bytes(model.path) if model.memory is None else model.memory for model in settings.model}
     demands = [
         ModelDemand(
@@ -84,22 +112,29 @@ def make_plan(settings: "Settings", environ: Mapping[str, str], discovery: Disco
         )
         for model in settings.model
     ]
-    for model in settings.model:
-        if not model.path.startswith("stub:") and not Path(model.path).exists():
-            raise InvalidConfig(f"model {model.name}: there is nothing at {model.path}; give the path of a SavedModel")
-    cores = len(os.sched_getaffinity(0))
-    cpu_slots = sum(device.kind == "cpu" for device in devices)
+    return sizes, place(demands, devices)
+
+
+def _plan(
+    settings: "Settings",
+    environ: Mapping[str, str],
+    devices: Sequence[Device],
+    sizes: Mapping[str, int],
+    placement: tuple[tuple[str, ...], ...],
+    share: int,
+    notes: Sequence[str],
+) -> Plan:
     return Plan(
-        endpoint=endpoint,
+        endpoint=_endpoint(settings, environ),
         listen=settings.pool.listen,
         devices=tuple(devices),
-        placement=place(demands, devices),
+        placement=placement,
         models=tuple(ModelSettings(model.name, model.path, model.warmup) for model in settings.model),
         model_bytes=sizes,
         session=settings.session.message(),
         lanes=settings.pool.lanes,
         heartbeat_s=settings.health.heartbeat,
-        cpu_share=cpu_share(cores, cpu_slots),
+        cpu_share=share,
         policy=_policy(settings),
         state=Path(settings.pool.state) if settings.pool.state else state_folder(environ),
         quarantine_keep=settings.quarantine.keep,

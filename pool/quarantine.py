@@ -139,6 +139,12 @@ class Quarantine:
         self._max_bytes = max_bytes
         self._files = None if self.folder is None else KeptFiles(self.folder, SUFFIX, keep, max_bytes)
 
+    def adopt(self, keep: int, max_bytes: int) -> None:
+        """Other bounds, for what is kept from now on."""
+        self._keep, self._max_bytes = keep, max_bytes
+        if self._files is not None:
+            self._files.adopt(keep, max_bytes)
+
     def keep(self, job: KeptJob, payload: Sequence[Buffer]) -> None:
         """Writes the job with this payload in place of its own, which is not copied and must not change any more."""
         if self._keep == 0:

@@ -25,6 +25,7 @@ from pool.core.events import (
     Death,
     DrainAsked,
     Event,
+    PolicyChanged,
     RestartAsked,
     Start,
     StopAsked,
@@ -40,6 +41,8 @@ from pool.logs import about
 from pool.plan import Plan
 from pool.quarantine import KeptJob, Quarantine
 from pool.recorder import Recorder, Shelf
+from pool.reloads import NO_FILE, Outcome, Reloaded, Reloads, Source
+from pool.roll import Roll
 from pool.router.back import Back
 from pool.router.front import Front, Question
 from pool.router.rows import Inputs
@@ -49,6 +52,7 @@ from pool.status import models_status, pool_status, resident_bytes, slot_status
 from pool.supervisor import Supervisor
 from pool.systemd.notify import Notifier
 from pool.wire import client_messages as wire
+from pool.wire.worker_messages import Welcome
 
 __all__ = ["Service"]
 
@@ -64,10 +68,23 @@ class Service:
     """One start of the pool. `run` returns when it is over."""
 
     def __init__(
-        self, plan: Plan, environ: Mapping[str, str], on_ready: Callable[[int, int], None], notifier: Notifier
+        self,
+        plan: Plan,
+        environ: Mapping[str, str],
+        on_ready: Callable[[int, int], None],
+        notifier: Notifier,
+        source: Source | None = None,
+        *,
+        reload_on_hangup: bool = False,
     ) -> None:
-        """`on_ready(serving, slots)` is called once, when the pool serves; `notifier` tells the service manager."""
+        """`on_ready(serving, slots)` is called once, when the pool serves; `notifier` tells the service manager.
+
+        `source` is what the plan was made of, where that can be read again. `reload_on_hangup`: SIGHUP has it read
+        again; otherwise it stops the pool, as SIGTERM does.
+        """
         self._plan = plan
+        self._reloads = None if source is None else Reloads(source, environ)
+        self._reload_on_hangup = reload_on_hangup and source is not None
         self._environ = environ
         self._on_ready = on_ready
         self._notifier = notifier
@@ -78,6 +95,7 @@ class Service:
         self._stopped: do.PoolStopped | None = None
         self._machine = Machine(plan.policy, plan.slots(), random.Random(self._instance))
         self._slot_log = SlotLog(plan.devices, plan.placement)
+        self._roll = Roll(self._machine.supervision, self._welcomes())
         self._quarantine = Quarantine(plan.state, plan.quarantine_keep, plan.quarantine_max_bytes)
         self._recorder = Recorder(
             self._machine.supervision,
@@ -112,10 +130,9 @@ class Service:
 
     def _serve(self, path: Path, workers_path: Path, pipe: SignalPipe, parent_fd: int | None) -> None:
         policy = self._plan.policy
-        opened = wire.Opened(version("tf-worker-pool"), policy.max_bytes, policy.default_timeout_s)
         with zmq.Context() as context:
             self._back = Back(context, workers_path, self._instance)
-            self._front = Front(context, opened, self._instance, policy.max_jobs)
+            self._front = Front(context, self._opened(), self._instance, policy.max_jobs)
             self._supervisor = Supervisor(
                 self._plan.devices,
                 self._back.endpoint,
@@ -164,10 +181,11 @@ class Service:
                     for heard in self._front.receive(source, time.monotonic()):
                         self._question(heard) if isinstance(heard, Question) else self._feed(heard)
             while self._signals:
-                self._feed(StopAsked(f"{self._signals.popleft()} came"))
+                self._signalled(self._signals.popleft())
             self._feed_all(self._supervisor.tend())
             self._feed_all(self._front.tend(time.monotonic()))
             self._feed(Tick())
+            self._tend_reloads()
             self._notifier.alive(time.monotonic())
 
     def _poll_ms(self) -> int:
@@ -178,6 +196,8 @@ class Service:
             self._supervisor.next_deadline(now),
             self._front.next_deadline(now),
             self._notifier.next_alive(now),
+            None if self._reloads is None else self._reloads.next_deadline(now),
+            now if self._roll.due() else None,
         )
         earliest = min((instant for instant in deadlines if instant is not None), default=now + LONGEST_POLL_S)
         return int(max(0.0, min(earliest - now, LONGEST_POLL_S)) * 1000) + 1
@@ -199,6 +219,8 @@ class Service:
     def _feed(self, event: Event) -> None:
         if isinstance(event, StopAsked):
             self._stopping(event.reason)
+            # The unit's time-out may be of another `drain_timeout`.
+            self._notifier.extend(self._plan.policy.longest_stop_s)
         now = time.monotonic()
         if isinstance(event, WorkerExited):
             # First: the core takes away what its worker held.
@@ -237,7 +259,7 @@ class Service:
             case do.SpawnWorker():
                 self._feed(self._supervisor.spawn(action))
             case do.WelcomeWorker():
-                self._back.welcome(action.slot, action.incarnation, self._plan.welcome(action.slot))
+                self._back.welcome(action.slot, action.incarnation, self._roll.welcome(action.slot))
             case do.StopWorker():
                 if not self._back.stop(action.slot, action.incarnation):
                     self._supervisor.hang_up(action.slot, action.incarnation)
@@ -267,6 +289,7 @@ class Service:
             self._record_stuck(change)
         recorded = change.state in DOWN and self._recorder.has(change.slot, change.incarnation)
         self._notify(self._slot_log.changed(change, self._machine.supervision.slots[change.slot], recorded))
+        self._roll.changed(change)
 
     def _record_stuck(self, change: do.SlotChanged) -> None:
         """One that SIGKILL does not end is as good as dead, and what it is stuck in may be gone by the time it is."""
@@ -300,6 +323,7 @@ class Service:
                     "refused": dict(self._front.refused),
                     "unread_bytes": self._front.unread_bytes,
                     "dropped": dict(self._back.dropped),
+                    "roll": self._roll.status(),
                 }
                 status = pool_status(self._machine, self._plan.devices, time.monotonic(), about)
                 self._front.reply(question, status)
@@ -312,7 +336,9 @@ class Service:
             case "stop" if question.local:
                 self._front.reply(question)
                 self._feed(StopAsked("a client asked for it"))
-            case "restart" | "drain" | "stop":
+            case "reload" if question.local:
+                self._ask_reload(question)
+            case "restart" | "drain" | "stop" | "reload":
                 self._front.reply(question, error=f"{question.what} is taken from the local endpoint only")
             case other:
                 self._front.reply(question, error=f"this pool does not know how to answer {other!r:.40}")
@@ -333,6 +359,73 @@ class Service:
         follows = supervision.slots[slot].incarnation + 1
         self._feed(RestartAsked(slot) if restart else DrainAsked(slot))
         self._front.reply(question, {"slot": slot, "incarnation": follows} if restart else {"slot": slot})
+
+    # --- the configuration, again ---------------------------------------------------------------------------------
+
+    def _welcomes(self) -> list[Welcome]:
+        return [self._plan.welcome(slot) for slot in range(len(self._plan.devices))]
+
+    def _opened(self) -> wire.Opened:
+        policy = self._plan.policy
+        return wire.Opened(version("tf-worker-pool"), policy.max_bytes, policy.default_timeout_s)
+
+    def _signalled(self, name: str) -> None:
+        if name == "SIGHUP" and self._reload_on_hangup:
+            self._ask_reload(None)
+        else:
+            self._feed(StopAsked(f"{name} came"))
+
+    def _ask_reload(self, question: Question | None) -> None:
+        """Of a client, or of a signal."""
+        why = NO_FILE if self._reloads is None else "the pool is stopping"
+        if self._reloads is not None and not self._machine.supervision.stopping:
+            self._reloads.ask(question)
+            if self._ready:
+                self._notifier.reloading("reads the configuration again", time.monotonic_ns() // 1000)
+        elif question is None:
+            log.warning("not reloaded: %s", why)
+        else:
+            self._front.reply(question, error=why)
+
+    def _tend_reloads(self) -> None:
+        for event in self._roll.tend() if self._roll.due() else ():
+            self._feed(event)
+        if self._reloads is None:
+            return
+        for outcome in self._reloads.tend(self._plan):
+            if self._machine.supervision.stopping:
+                outcome = Outcome(outcome.askers, None, "the pool is stopping")
+            answer = {"refused": outcome.refusal} if outcome.found is None else self._adopt(outcome.found)
+            for line in outcome.refusal.splitlines():
+                log.error("not reloaded: %s", line)
+            for question in outcome.askers:
+                if question is not None:
+                    self._front.reply(question, answer)
+            if self._ready and not self._machine.supervision.stopping:
+                self._notifier.ready("not reloaded, see the log" if outcome.refusal else "reloaded")
+
+    def _adopt(self, found: Reloaded) -> dict[str, object]:
+        """What is decided here is another from now on; what the workers decide, with the next worker of each slot."""
+        assert self._reloads is not None
+        self._reloads.adopted(found.settings)
+        self._plan, policy = found.plan, found.plan.policy
+        self._feed(PolicyChanged(policy))
+        self._front.adopt(self._opened(), policy.max_jobs)
+        self._supervisor.adopt(policy.device_free_timeout_s)
+        self._quarantine.adopt(self._plan.quarantine_keep, self._plan.quarantine_max_bytes)
+        self._recorder.adopt(self._plan.recorder_keep, self._plan.recorder_max_bytes)
+        slots = self._roll.begin(self._welcomes())
+        changes = [
+            {"key": change.key, "before": change.before, "after": change.after, "line": change.line}
+            for change in found.changes
+        ]
+        for change in found.changes:
+            log.info("reloaded: %s", change.line)
+        if slots:
+            log.info("reloaded: slots %s get new workers, one after the other", ", ".join(map(str, slots)))
+        elif not changes:
+            log.info("reloaded: nothing is another than before")
+        return {"changes": changes, "slots": slots}
 
     def _explain(self, question: Question) -> None:
         if question.about.startswith(SLOT):

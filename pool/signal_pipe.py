@@ -1,13 +1,23 @@
 """Signals for a loop that waits for descriptors."""
 
+import os
 import signal
 import socket
 from collections import deque
 from types import FrameType
 
-__all__ = ["SignalPipe"]
+__all__ = ["SignalPipe", "has_terminal"]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def has_terminal() -> bool:
+    """Whether this process belongs to a terminal, which says by SIGHUP that it was closed."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
 
 
 class SignalPipe:

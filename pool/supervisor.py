@@ -78,6 +78,9 @@ class Supervisor:
         self._vacancies = Vacancies(devices, Lookout(teller_argv(), inherited(environ)), device_free_timeout_s)
         self._cancelled: list[WorkerExited] = []
 
+    def adopt(self, device_free_timeout_s: float) -> None:
+        self._vacancies.adopt(device_free_timeout_s)
+
     # --- orders -------------------------------------------------------------------------------------------------
 
     def spawn(self, action: SpawnWorker) -> Event:

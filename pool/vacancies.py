@@ -76,6 +76,10 @@ class Vacancies:
         self._patience_s = patience_s
         self._number = 0
 
+    def adopt(self, patience_s: float) -> None:
+        """For those who begin to wait from now on. REQUIRES that neither this nor the former patience is 0."""
+        self._patience_s = patience_s
+
     # --- what happens to a slot ----------------------------------------------------------------------------------
 
     def hold(self, action: SpawnWorker, now: float) -> SpawnHeld | None:

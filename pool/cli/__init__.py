@@ -20,6 +20,7 @@ _COMMANDS = {
     "stop": "stop",
     "restart": "restart",
     "drain": "drain",
+    "reload": "reload",
     "status": "status",
     "models": "models",
     "devices": "devices",

@@ -8,7 +8,7 @@ import socket
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgpack
@@ -21,9 +21,14 @@ from pool.demo import demo_folder
 from pool.errors import InvalidConfig, PoolError
 from pool.logs import about
 from pool.plan import Plan, make_plan
+from pool.reloads import Source
 from pool.service import Service
+from pool.signal_pipe import has_terminal
 from pool.slot_log import SlotLog
 from pool.systemd.notify import Notifier
+
+if TYPE_CHECKING:
+    from pool.config import Settings
 
 __all__ = ["settings_of", "start"]
 
@@ -44,7 +49,8 @@ log = logging.getLogger("pool")
 def start(config: Path | None, verbose: bool, log_format: str, embedded: int | None) -> None:
     """Serve until Ctrl-C, `pool stop` or SIGTERM.
 
-    Without --config it serves the built-in demo model.
+    Without --config it serves the built-in demo model. With it, `pool reload` has the file read again, and so does
+    SIGHUP in a pool that has no terminal; one that has a terminal ends when that is closed.
     """
     if embedded is not None:
         _start_embedded(socket.socket(fileno=embedded), verbose)
@@ -59,7 +65,8 @@ def start(config: Path | None, verbose: bool, log_format: str, embedded: int | N
 
 
 def _serve(config: Path | None) -> None:
-    plan = make_plan(settings_of(config), os.environ)
+    settings = settings_of(config)
+    plan = make_plan(settings, os.environ)
     _announce(plan, config)
 
     def on_ready(serving: int, slots: int) -> None:
@@ -68,7 +75,10 @@ def _serve(config: Path | None) -> None:
             log.info("next, in another terminal: %s", _next_command(), extra=about("next_command"))
 
     notifier = Notifier.from_environ(os.environ, os.getpid())
-    stopped = Service(plan, os.environ, on_ready, notifier).run()
+    source = None if config is None else _source(config, settings, "")
+    # A terminal that is closed says so by SIGHUP, and the pool in it is to end.
+    hangup = not has_terminal()
+    stopped = Service(plan, os.environ, on_ready, notifier, source, reload_on_hangup=hangup).run()
     if stopped.failed:
         raise NoSlotLeft(stopped.reason)
     _tell_stopped(stopped)
@@ -116,6 +126,20 @@ def settings_of(config: Path | None) -> Any:
     return builtin_settings(demo_folder() / "digits") if config is None else load_settings(config)
 
 
+def _source(config: Path, settings: "Settings", endpoint: str) -> Source:
+    """`endpoint`: where the pool is, if the file need not say."""
+    from pool.config import load_settings
+
+    path = config.absolute()  # whatever becomes of the working directory
+    return Source(str(config), settings, lambda: _at(endpoint, load_settings(path)))
+
+
+def _at(endpoint: str, settings: "Settings") -> "Settings":
+    if settings.pool.endpoint or not endpoint:
+        return settings
+    return settings.model_copy(update={"pool": settings.pool.model_copy(update={"endpoint": endpoint})})
+
+
 def _announce(plan: Plan, config: Path | None) -> None:
     extra = about("starting", endpoint=plan.endpoint, pid=os.getpid(), version=version("tf-worker-pool"))
     log.info("pool at %s, pid %d", plan.endpoint, os.getpid(), extra=extra)
@@ -149,9 +173,7 @@ def _serve_embedded(link: socket.socket, request: dict[str, Any]) -> None:
         settings = load_settings(Path(config))
     else:
         settings = parse_settings(config, "start(…)", Path(request["base"]))
-    if not settings.pool.endpoint:
-        section = settings.pool.model_copy(update={"endpoint": request["endpoint"]})
-        settings = settings.model_copy(update={"pool": section})
+    settings = _at(request["endpoint"], settings)
     plan = make_plan(settings, os.environ)
     _announce(plan, None if config is None else Path("start(…)"))
 
@@ -162,7 +184,8 @@ def _serve_embedded(link: socket.socket, request: dict[str, Any]) -> None:
             link.sendall(msgpack.packb(ready))
 
     # The service manager, if there is one, asked for the program and not for its pool.
-    stopped = Service(plan, os.environ, on_ready, Notifier.of_nobody()).run(link.fileno())
+    source = _source(Path(config), settings, request["endpoint"]) if isinstance(config, str) else None
+    stopped = Service(plan, os.environ, on_ready, Notifier.of_nobody(), source).run(link.fileno())
     if stopped.failed:
         raise NoSlotLeft(stopped.reason)
     _tell_stopped(stopped)

@@ -99,6 +99,7 @@ def _text(config: Path, settings: "Settings", user_unit: bool, account: str | No
         stop_s=policy.longest_stop_s,
         writable=_writable(settings),
         private_tmp=not _uses_tmp(settings, path),
+        endpoint=settings.pool.endpoint or None,
     )
 
 
@@ -126,6 +127,10 @@ def _standing(path: Path) -> bytes | None:
         return path.read_bytes()
     except FileNotFoundError:
         return b"" if path.is_symlink() else None
+    except IsADirectoryError:
+        return b""
+    except OSError as error:
+        raise PoolError(f"{path} cannot be read: {error.strerror}") from None
 
 
 def _write(path: Path, text: str) -> None:
@@ -141,10 +146,12 @@ def _write(path: Path, text: str) -> None:
                 file.flush()
                 os.fsync(descriptor)
             unfinished.rename(path)
-        except OSError:
+        except BaseException:  # Ctrl-C too
             unfinished.unlink(missing_ok=True)
             raise
     except PermissionError as error:
         raise PoolError(
             f"{path.parent}: {error.strerror}; run it as root, or write a unit of your own: --user"
         ) from None
+    except OSError as error:
+        raise PoolError(f"{path} cannot be written: {error.strerror}") from None

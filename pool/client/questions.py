@@ -3,6 +3,8 @@
 from abc import ABC, abstractmethod
 from typing import Any
 
+from pool.errors import InvalidConfig
+
 __all__ = ["Questions"]
 
 
@@ -47,6 +49,19 @@ class Questions(ABC):
         machine only.
         """
         self._ask("drain", str(slot))
+
+    def reload(self) -> dict[str, Any]:
+        """Has the pool read its `config.toml` again and apply what is another: all of it or nothing.
+
+        Returns {"changes": …, "slots": …}: each change with its key, `before`, `after` and a `line` for people, and the
+        slots that get new workers for it, one after the other; `status()["roll"]` tells how far that is. Raises
+        `InvalidConfig`, with a line for each mistake and for each change that only a new pool can have. From the local
+        machine only.
+        """
+        answer: dict[str, Any] = self._ask("reload")
+        if "refused" in answer:
+            raise InvalidConfig(answer["refused"])
+        return answer
 
     def stop(self) -> None:
         """Asks the pool to finish what it holds and stop; returns when it has begun to. From the local machine only."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 from pool.core.jobs import FINISHED, Job, JobState
 from pool.core.keys import Client
 from pool.core.models import Model
-from pool.core.policy import ModelPolicy
+from pool.core.policy import Policy
 
 __all__ = ["Backlog"]
 
@@ -17,8 +17,8 @@ RATE_MEMORY_S = 5.0  # of how jobs drain: so long a past counts
 class Backlog:
     """The books of admission. No operation costs more when there are more jobs."""
 
-    def __init__(self, names: Iterable[str], policies: Mapping[str, ModelPolicy]) -> None:
-        self.models: dict[str, Model] = {name: Model(name, policies.get(name, ModelPolicy())) for name in names}
+    def __init__(self, names: Iterable[str], policy: Policy) -> None:
+        self.models: dict[str, Model] = {name: Model(name, policy.model(name)) for name in names}
         self.clients: dict[bytes, Client] = {}
         self.jobs: dict[int, Job] = {}
         self.size_bytes = 0

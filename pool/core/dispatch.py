@@ -69,6 +69,10 @@ class Dispatch:
         self._joined: dict[int, int] = {}  # READY slots, with their lanes
         self.suspects = Suspects(self.holders, self.serve, self._lease)
 
+    def adopt(self, policy: Policy) -> None:
+        """What runs keeps the time that it was given."""
+        self._policy = policy
+
     # --- jobs come ----------------------------------------------------------------------------------------------
 
     def holders(self, line: Line) -> Sequence[Slot]:

@@ -27,6 +27,9 @@ class Doubts:
         self._backlog = backlog
         self._answers = answers
 
+    def adopt(self, policy: Policy) -> None:
+        self._policy = policy
+
     def refusal(self, event: JobArrived) -> JobFailed | None:
         """Why a job of a model that is served here is not taken in again; None if it is."""
         most = self._policy.max_attempts

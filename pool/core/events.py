@@ -5,6 +5,7 @@ Those that are made for every job are not frozen, which would make them cost fiv
 
 from dataclasses import dataclass
 
+from pool.core.policy import Policy
 from pool.wire.faults import Fault
 from pool.wire.signatures import ModelInfo
 from pool.wire.worker_messages import LaneProgress, Phase
@@ -20,6 +21,7 @@ __all__ = [
     "JobArrived",
     "JobCancelled",
     "Outcome",
+    "PolicyChanged",
     "RestartAsked",
     "RowsChanged",
     "SpawnHeld",
@@ -98,6 +100,16 @@ class DrainAsked:
     """A slot is to have no worker: what this one runs is finished first. It stays STOPPED until a restart is asked."""
 
     slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChanged:
+    """From now on the core decides by this policy, whose models are those of the former one.
+
+    What was decided stays: jobs that are in the pool beyond a lower bound, timers that run, batches that were formed.
+    """
+
+    policy: Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +252,7 @@ Event = (
     | RestartAsked
     | DrainAsked
     | WorkerMeasured
+    | PolicyChanged
     | JobArrived
     | JobCancelled
     | ClientGone

@@ -48,7 +48,7 @@ class Machine:
         self.policy = policy
         self.timers = Timers()
         self.history = History()
-        self.backlog = Backlog({model: None for plan in plans for model in plan.models}, policy.models)
+        self.backlog = Backlog({model: None for plan in plans for model in plan.models}, policy)
         self._actions: list[do.Action] = []
         self.supervision = Supervision(policy, plans, rng, self.timers, self._actions, self._wanted)
         self._answers = Answers(self.backlog, self.timers, self.history, self._actions)
@@ -92,6 +92,8 @@ class Machine:
                 self._worker_exited(event, now)
             case told.StopAsked():
                 self._stop_asked(event, now)
+            case told.PolicyChanged(policy):
+                self._adopt(policy)
             case _:
                 self.supervision.handle(event, now)
         self._slots_changed(now)
@@ -107,6 +109,16 @@ class Machine:
         actions = self._actions[:]
         self._actions.clear()
         return actions
+
+    def _adopt(self, policy: Policy) -> None:
+        self.policy = policy
+        self.supervision.adopt(policy)
+        self._dispatch.adopt(policy)
+        self._settlement.adopt(policy)
+        self._doubts.adopt(policy)
+        self._recycling.adopt(policy)
+        for name, model in self.backlog.models.items():
+            model.policy = policy.model(name)
 
     # --- jobs ---------------------------------------------------------------------------------------------------
 

@@ -70,6 +70,9 @@ class Policy:
     recycle_bytes: int | None = None
     models: Mapping[str, ModelPolicy] = field(default_factory=dict)  # those that are not in it have the defaults
 
+    def model(self, name: str) -> ModelPolicy:
+        return self.models.get(name, ModelPolicy())
+
     @property
     def longest_stop_s(self) -> float:
         """How long the pool's end takes at most, from the asking to the last exit."""

@@ -33,19 +33,25 @@ class Recycling:
         timers: Timers,
         rng: random.Random,
     ) -> None:
-        self._policy = policy
         self._supervision = supervision
         self._models = models
         self._timers = timers
         self._rng = rng
         self._shares: dict[int, tuple[int, float]] = {}  # by slot: of which incarnation, and its share of the bounds
-        bounds = (policy.recycle_age_s, policy.recycle_jobs, policy.recycle_bytes)
-        if any(bound is not None for bound in bounds):
-            timers.set(("recycle",), 0.0)  # the first look is with the first event
+        self.adopt(policy)
+
+    def adopt(self, policy: Policy) -> None:
+        self._policy = policy
+        if self._is_wanted():
+            self._timers.set(("recycle",), 0.0)  # the first look is with the next event
+
+    def _is_wanted(self) -> bool:
+        policy = self._policy
+        return any(bound is not None for bound in (policy.recycle_age_s, policy.recycle_jobs, policy.recycle_bytes))
 
     def look(self, now: float) -> None:
         supervision = self._supervision
-        if supervision.stopping or supervision.over:
+        if supervision.stopping or supervision.over or not self._is_wanted():
             return
         self._timers.set(("recycle",), now + LOOK_EVERY_S)
         if any(slot.lasts and slot.state is not SlotState.READY for slot in supervision.slots if slot.models):

@@ -34,7 +34,7 @@ class RestartHistory:
     """
 
     def __init__(self, policy: Policy, rng: random.Random) -> None:
-        self._policy = policy
+        self.policy = policy
         self._rng = rng
         self._unprovoked: deque[float] = deque()
         self._short_lived = 0
@@ -44,7 +44,7 @@ class RestartHistory:
 
         `in_vain`: as in `Slot`.
         """
-        policy = self._policy
+        policy = self.policy
         if not held_jobs:
             self._unprovoked.append(now)
         while self._unprovoked and self._unprovoked[0] < now - policy.restart_period_s:

@@ -40,6 +40,9 @@ class Settlement:
         self._cells = cells
         self._actions = actions
 
+    def adopt(self, policy: Policy) -> None:
+        self._policy = policy
+
     # --- the worker answered ------------------------------------------------------------------------------------
 
     def done(self, slot: Slot, batch: Batch, event: told.BatchDone, now: float) -> None:

@@ -6,6 +6,8 @@ one has nothing else to do than to beat, and whoever waits for its next answer m
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pool.core.policy import Policy
 from pool.core.slots import Slot, SlotState
 from pool.core.timers import Timers
@@ -21,6 +23,14 @@ class Silence:
     def __init__(self, policy: Policy, timers: Timers) -> None:
         self._policy = policy
         self._timers = timers
+
+    def adopt(self, policy: Policy, slots: Iterable[Slot]) -> None:
+        """Those that serve are judged by another bound, or from now on."""
+        self._policy = policy
+        if policy.silent_after_s is not None:
+            for slot in slots:
+                if slot.state in (SlotState.READY, SlotState.DRAINING):
+                    self._timers.set(("silence", slot.number), slot.heard_at + policy.silent_after_s)
 
     def begin(self, slot: Slot, now: float) -> None:
         """The worker is READY."""

@@ -54,6 +54,13 @@ class Supervision:
         self._history = [RestartHistory(policy, rng) for _ in plans]
         self._announced = False
 
+    def adopt(self, policy: Policy) -> None:
+        """Timers that run stay as they are; the deaths of each slot are counted on."""
+        self._policy = policy
+        for history in self._history:
+            history.policy = policy
+        self._silence.adopt(policy, self.slots)
+
     def handle(self, event: told.Event, now: float) -> None:
         match event:
             case told.Start():

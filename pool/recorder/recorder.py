@@ -69,6 +69,10 @@ class Recorder:
         self._tables = Tables()
         self._tracks = [_Track() for _ in devices]
 
+    def adopt(self, keep: int, max_bytes: int) -> None:
+        """Other bounds of what is kept on the disk."""
+        self._shelf.adopt(keep, max_bytes)
+
     # --- what it hears ------------------------------------------------------------------------------------------
 
     def ran(self, action: RunBatch) -> None:

@@ -53,17 +53,30 @@ class Shelf:
 
         The newest bundle of each slot that is there already is read meanwhile, see `former`.
         """
-        self.folder = None if state is None or keep == 0 else state / "flight"
+        self._folder = None if state is None else state / "flight"
+        self._keep = keep
         self._max_bytes = max_bytes
         self._endpoint = endpoint
         self._former: dict[int, Bundle] = {}
         self._files: KeptFiles | None = None
         self._reader: threading.Thread | None = None
+        if self._folder is not None:
+            self._files = KeptFiles(self._folder, SUFFIX, keep, max_bytes)
         if self.folder is not None:
-            self._files = KeptFiles(self.folder, SUFFIX, keep, max_bytes)
             # The disk may be slow, or not answer at all: the pool starts without it.
             self._reader = threading.Thread(target=self._read, args=(self.folder,), name="flight", daemon=True)
             self._reader.start()
+
+    @property
+    def folder(self) -> Path | None:
+        """Where bundles are kept; None where they are not."""
+        return self._folder if self._keep else None
+
+    def adopt(self, keep: int, max_bytes: int) -> None:
+        """Other bounds, for what is kept from now on."""
+        self._keep, self._max_bytes = keep, max_bytes
+        if self._files is not None:
+            self._files.adopt(keep, max_bytes)
 
     @property
     def former(self) -> Mapping[int, Bundle]:
@@ -76,7 +89,7 @@ class Shelf:
             self._reader.join(timeout_s)
 
     def put(self, bundle: Bundle) -> None:
-        if self._files is None:
+        if self._files is None or not self._keep:
             return
         data = json.dumps(bundle, indent=1).encode()
         whose = f"slot {bundle['slot']}: the bundle of incarnation {bundle['incarnation']}"

@@ -9,7 +9,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -75,6 +75,8 @@ class Front:
         self._context = context
         self._instance = instance
         self._opened = opened
+        self._largest_credit = opened.credit_bytes  # the sockets take no larger message
+        self._informed: set[bytes] | None = None  # of other terms than the first; None: there are none
         self._inboxes: list[Inbox] = []
         self._local: list[bool] = []
         self._intake = Intake()
@@ -83,6 +85,17 @@ class Front:
         self._owed: dict[bytes, set[int]] = {}  # the jobs that each client waits for
         self._outboxes = Outboxes(most_replies, opened.credit_bytes)
         self._gone: dict[bytes, LastWord | None] = {}  # and what it is to be told, where it may still listen
+
+    def adopt(self, opened: wire.Opened, most_replies: int) -> None:
+        """Other terms. A client that is connected hears of them as an answer to its next message.
+
+        A client's credit never becomes more than it was at first: the sockets that are bound would cut it off.
+        """
+        credit_bytes = min(opened.credit_bytes, self._largest_credit)
+        opened = replace(opened, credit_bytes=credit_bytes)
+        if opened != self._opened:
+            self._opened, self._informed = opened, set()
+        self._outboxes.adopt(most_replies, credit_bytes)
 
     def bind_local(self, path: Path) -> None:
         """Opens the Unix socket, for this user alone. The caller holds the lock, so a file there is stale."""
@@ -164,10 +177,21 @@ class Front:
                 raise BadFrame(f"{len(frames)} frames")
             envelope = decode(wire.CLIENT_MESSAGES, frames[0].bytes, frames[1].buffer, frames[2:], CLIENT_HEADER_BYTES)
             self._presence.heard(client, now)
+            if self._informed is not None and client not in self._informed:
+                self._inform(client, envelope)
             return self._event(client, envelope, now)
         except BadFrame as error:
             self._refuse(client, str(error))
             return None
+
+    def _inform(self, client: bytes, envelope: Envelope[zmq.Frame]) -> None:
+        """Of the present terms, if it has heard of former ones: whoever opens is told anyway, whoever closes goes."""
+        if isinstance(envelope.message, wire.Close) or envelope.instance != self._instance:
+            return
+        assert self._informed is not None
+        self._informed.add(client)
+        if not isinstance(envelope.message, wire.Open):
+            self._send(client, encode(self._opened, self._instance))
 
     def _event(self, client: bytes, envelope: Envelope[zmq.Frame], now: float) -> Event | Question | None:
         if isinstance(envelope.message, wire.Open):
@@ -301,3 +325,5 @@ class Front:
         self._presence.forget(client)
         self._owed.pop(client, None)
         self._outboxes.forget(client)
+        if self._informed is not None:
+            self._informed.discard(client)

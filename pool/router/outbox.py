@@ -34,6 +34,10 @@ class Outboxes:
         self._moves = 0
         self.size_bytes = 0
 
+    def adopt(self, most_messages: int, most_bytes: int) -> None:
+        """Other bounds, for what is to wait from now on."""
+        self._most_messages, self._most_bytes = most_messages, most_bytes
+
     def __bool__(self) -> bool:
         return bool(self._boxes)
 

@@ -101,7 +101,7 @@ def unit(
     user: str | None = None,
     writable: Sequence[str] = (),
     private_tmp: bool = True,
-    reload: bool = False,
+    endpoint: str | None = None,
 ) -> str:
     """A unit that runs `executable -P -m pool start --config config`.
 
@@ -110,16 +110,18 @@ def unit(
     parts are left out, and `user`, `writable` and `private_tmp` mean nothing. `start_s`, `stop_s`: the longest that the
     pool's start and end may take; a margin is added. `user`: whom a system unit runs as, None: root. `writable`:
     folders outside of systemd's own that the pool writes into. `private_tmp`: whether the service has a /tmp of its
-    own. `reload`: whether SIGHUP makes the pool read its configuration again.
+    own. `endpoint`: where the pool is to be asked to reload, None: where a pool of this service is by default.
 
     Raises `InvalidConfig` for a path or name that cannot be said in a unit.
     """
     command = f"{_program(executable)} -P -m pool start --config {_argument(config)}"
+    asked = "" if endpoint is None else f" --endpoint {_argument(endpoint)}"
     service = [
         "Type=notify\nNotifyAccess=main\n",
         # `-P`: what lies in the working directory must not stand in for the pool.
         f"ExecStart={command}\n",
-        "ExecReload=/bin/kill -HUP $MAINPID\n" if reload else "",
+        # Not `kill -HUP`: so `systemctl reload` waits for the answer, and fails with its reason.
+        f"ExecReload={_program(executable)} -P -m pool reload{asked}\n",
         f"# Importing, loading and warming up, as [health] allows.\nTimeoutStartSec={_whole(start_s)}\n",
         f"# Draining, then the workers' ends.\nTimeoutStopSec={_whole(stop_s)}\n",
         _RUNNING,

@@ -86,7 +86,10 @@ class Ping:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """`what`: status, models, stop, explain, of which `about` is the job or `slot:N`. Answered with msgpack's types."""
+    """`what`: status, models, explain, restart, reload, stop. Answered with msgpack's types.
+
+    `about`: of explain the job or `slot:N`, of restart the slot.
+    """
 
     kind: ClassVar[int] = 9
     request: int
@@ -103,7 +106,10 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """`credit_bytes`: how much a client may have unanswered. `default_timeout_s`: what `timeout=None` means."""
+    """`credit_bytes`: how much a client may have unanswered. `default_timeout_s`: what `timeout=None` means.
+
+    It comes again, unasked, when these are others since.
+    """
 
     kind: ClassVar[int] = 2
     version: str

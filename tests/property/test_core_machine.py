@@ -7,6 +7,7 @@ import json
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -61,6 +62,18 @@ POLICIES = (
         min_ready=2,
         models=MODELS,
     ),
+)
+# Not fewer attempts: what a job has lost already would be more than it may.
+OTHERS: tuple[dict[str, object], ...] = (
+    {"max_jobs": 3, "max_bytes": 90},
+    {"max_jobs": 80, "max_bytes": 4000, "client_max_jobs": None},
+    {"default_timeout_s": 2.0, "hung_after_s": 5.0, "restart_intensity": 3, "backoff_max_s": 0.2},
+    {"load_timeout_s": 20.0, "import_timeout_s": 5.0, "ready_needs_all": False, "hung_after_s": None},
+    {"models": {}},
+    {"models": MODELS},
+    {"models": {name: ModelPolicy(max_batch=2, batch_wait_s=0.5, weight=0.1, max_jobs=2) for name in ("pure", "lone")}},
+    {"models": {name: ModelPolicy(3, 0.0, (1, 3), 5.0, None, 40) for name in ("pure", "waits", "padded")}},
+    {"models": {name: ModelPolicy(40, 3.0, (5, 40), 1.0) for name in ("pure", "padded", "counter")}},
 )
 CLIENTS = (b"a", b"b", b"c")
 NAMES = ("pure", "pure", "pure", "counter", "waits", "padded", "padded", "lone", "unknown")
@@ -359,6 +372,9 @@ class Outside(RuleBasedStateMachine):
         if chance == 0:
             self.ask("the test asked")
 
+    def change_policy(self, other: dict[str, object]) -> None:
+        self.body.feed(told.PolicyChanged(replace(self.machine.policy, **other)))  # type: ignore[arg-type]
+
     def ask(self, reason: str) -> None:
         if self.ends_at is None:
             self.ends_at = self.body.now - self.slept_s + self.machine.policy.longest_stop_s
@@ -400,7 +416,16 @@ class Outside(RuleBasedStateMachine):
         assert self.machine.next_deadline() is None
 
 
-Outside.TestCase.settings = settings(
+class Changing(Outside):
+    """The same, and somebody changes the configuration now and then."""
+
+    @rule(other=st.sampled_from(OTHERS), chance=st.integers(0, 2))
+    def the_policy_changes(self, other: dict[str, object], chance: int) -> None:
+        if chance == 0:
+            self.change_policy(other)
+
+
+Outside.TestCase.settings = Changing.TestCase.settings = settings(
     deadline=None,
     derandomize=True,
     database=None,
@@ -409,9 +434,10 @@ Outside.TestCase.settings = settings(
     suppress_health_check=[HealthCheck.too_slow],
 )
 TestTheCoreKeepsItsPromises = Outside.TestCase
+TestTheCoreKeepsThemWhileItsPolicyChanges = Changing.TestCase
 
 
-def walk(seed: int, steps: int) -> Outside:
+def walk(seed: int, steps: int, *, changing: bool = False) -> Outside:
     """The same rules by chance alone: hundreds of steps, and more work and deaths than Hypothesis would think of."""
     rng = random.Random(seed)
     outside = Outside()
@@ -468,6 +494,8 @@ def walk(seed: int, steps: int) -> Outside:
         (1, lambda: outside.the_pool_sleeps(choose(PAUSES_S), chance=0)),
         (1, lambda: outside.stop_is_asked(chance=rng.randrange(20))),
     ]
+    if changing:
+        moves.append((1, lambda: outside.change_policy(choose(OTHERS))))
     weights = [weight for weight, _ in moves]
     for _, move in rng.choices(moves, weights, k=steps):
         move()
@@ -479,6 +507,11 @@ def walk(seed: int, steps: int) -> Outside:
 @pytest.mark.parametrize("seed", range(96))
 def test_the_core_keeps_its_promises_on_a_long_walk(seed: int) -> None:
     walk(seed, steps=250).teardown()
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_the_core_keeps_its_promises_on_a_walk_on_which_its_policy_changes(seed: int) -> None:
+    walk(seed, steps=250, changing=True).teardown()
 
 
 @pytest.mark.slow

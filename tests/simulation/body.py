@@ -192,8 +192,9 @@ class Body:
                 self.workers[(slot, incarnation)].told_to_stop = True
                 self.stopping(self.workers[(slot, incarnation)])
             case do.KillWorker(slot, incarnation):
-                self.workers[(slot, incarnation)].killed = True
-                self.stopping(self.workers[(slot, incarnation)])
+                if (worker := self.workers.get((slot, incarnation))) is not None:  # else it was not even spawned
+                    worker.killed = True
+                    self.stopping(worker)
 
     def answered(self, answer: do.AnswerJob) -> None:
         """A client gets an answer. For clients with a life of their own."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from simulation.records import Record, Seat
 
-from pool.core.policy import ModelPolicy, Policy, SlotPlan
+from pool.core.policy import Policy, SlotPlan
 
 __all__ = ["Conservation"]
 
@@ -23,9 +23,22 @@ class Conservation:
 
     def __init__(self, policy: Policy, plans: Sequence[SlotPlan]) -> None:
         self._policy = policy
+        self._loosest: dict[str, tuple[float, int]] = {}  # of all policies: the longest wait, the largest batch
         self._plans = plans
         self._waiting: dict[Line, dict[int, Record]] = {}
         self._suspects: dict[Line, dict[int, Record]] = {}
+
+    def adopt(self, policy: Policy) -> None:
+        """What gathers goes on as it began."""
+        for model in {*self._policy.models, *policy.models}:
+            longest_s, largest = self._bounds(model)
+            other = policy.model(model)
+            self._loosest[model] = (max(longest_s, other.batch_wait_s), max(largest, other.max_batch))
+        self._policy = policy
+
+    def _bounds(self, model: str) -> tuple[float, int]:
+        policy = self._policy.model(model)
+        return self._loosest.get(model) or (policy.batch_wait_s, policy.max_batch)
 
     def note(self, record: Record) -> None:
         """Something about the job is another."""
@@ -66,16 +79,16 @@ class Conservation:
 
     def _any_ripe(self, model: str, jobs: dict[int, Record], may_join: Callable[[Record], bool], now: float) -> bool:
         """Whether a job waits that waits for no company."""
-        policy = self._policy.models.get(model, ModelPolicy())
-        if not policy.batch_wait_s:
+        longest_s, largest = self._bounds(model)
+        if not longest_s:
             return True
         rows: dict[object, int] = {}
         for record in jobs.values():
-            if not may_join(record) or now > record.arrived + policy.batch_wait_s + GRACE_S or record.leases:
+            if not may_join(record) or now > record.arrived + longest_s + GRACE_S or record.leases:
                 return True
             key = (record.signature, record.outputs, record.form)
             rows[key] = rows.get(key, 0) + (record.rows or 1)
-        return max(rows.values()) >= policy.max_batch
+        return max(rows.values()) >= largest
 
     def _holds(self, seat: Seat, line: Line) -> bool:
         model, device = line

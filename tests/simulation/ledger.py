@@ -14,7 +14,7 @@ from simulation.records import Lease, Payload, Record, Run, Seat
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.cells import CONFINED_S
-from pool.core.policy import ModelPolicy, Policy, SlotPlan
+from pool.core.policy import Policy, SlotPlan
 from pool.core.slots import SlotState
 from pool.wire.faults import Fault
 from pool.wire.signatures import ModelInfo
@@ -38,6 +38,7 @@ class Ledger:
         self.reruns = 0
         self.stopped: do.PoolStopped | None = None
         self._policy = policy
+        self._changed = False
         self._plans = plans
         self._by_serial: dict[int, Record] = {}
         self._payloads: WeakValueDictionary[int, Payload] = WeakValueDictionary()
@@ -119,6 +120,9 @@ class Ledger:
                     seat.runs.clear()
             case told.StopAsked():
                 self._stopping = True
+            case told.PolicyChanged(policy):
+                self._policy, self._changed = policy, True
+                self._conservation.adopt(policy)
 
     def _seat(self, slot: int, incarnation: int) -> Seat | None:
         """The worker, if it is still the one whose word counts."""
@@ -337,19 +341,22 @@ class Ledger:
     def _check_size(self, run: do.RunBatch, leases: list[Lease], batchable: bool) -> None:
         assert len({lease.record.form for lease in leases}) == 1, "they cannot be joined"
         rows = sum(lease.stop - lease.start for lease in leases)
-        policy = self._policy.models.get(run.model, ModelPolicy())
+        policy = self._policy.model(run.model)
         if not batchable:
             assert len(leases) == 1, "jobs that cannot be joined"
             assert run.pad_to == rows
             assert not run.by_rows
             return
         assert all(lease.record.rows is not None for lease in leases), "a job without rows among others"
-        assert rows <= policy.max_batch
+        if not all(lease.record.started for lease in leases):  # what was out before may run as it did then
+            assert rows <= policy.max_batch
         assert len({lease.record for lease in leases}) == len(leases), "a job twice in one batch"
         if run.pad_to not in policy.allowed_batch_sizes:
             assert run.pad_to == rows
-            # Padding is given up only where the size to pad to is more than half of one for which there was no memory.
-            assert policy.padded(rows) == rows or self._too_much.get(run.model, 1 << 60) // 2 < policy.padded(rows)
+            # Padding is given up only where the size to pad to is more than half of one for which there was no memory;
+            # what fits was learned with the sizes of then.
+            half = self._too_much.get(run.model, 1 << 60) // 2
+            assert policy.padded(rows) == rows or half < policy.padded(rows) or self._changed
         whole = len(leases) == 1 and leases[0].size == leases[0].record.rows and run.pad_to == rows
         assert run.by_rows is not whole
 

@@ -4,14 +4,14 @@ import pytest
 
 from pool.core.backlog import Backlog
 from pool.core.jobs import FINISHED, IllegalStep, Job, JobState
-from pool.core.policy import ModelPolicy
+from pool.core.policy import ModelPolicy, Policy
 
 
 class Books:
     """A backlog that is filled by hand: jobs are numbered from 1 and wait at once."""
 
     def __init__(self) -> None:
-        self.backlog = Backlog(["m", "other"], {"other": ModelPolicy(weight=2.0)})
+        self.backlog = Backlog(["m", "other"], Policy(models={"other": ModelPolicy(weight=2.0)}))
         self.jobs = 0
 
     def put(

@@ -1,5 +1,6 @@
 """The unit: what stands in it, what systemd itself reads in it, and the commands that print and install it."""
 
+import errno
 import os
 import pwd
 import re
@@ -106,11 +107,15 @@ def test_a_user_unit_asks_nothing_that_its_manager_cannot_do() -> None:
     assert [key for key in said if privileged.match(key)] == []
 
 
-def test_root_reload_and_the_shared_tmp_are_said() -> None:
-    said = directives(made(user=None, reload=True, private_tmp=False))
-    assert said["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
-    assert not {"User", "PrivateTmp"} & said.keys()
-    assert "ExecReload" not in made()
+def test_root_and_the_shared_tmp_are_said() -> None:
+    assert not {"User", "PrivateTmp"} & directives(made(user=None, private_tmp=False)).keys()
+
+
+def test_a_reload_is_asked_of_the_pool_where_it_is() -> None:
+    reload = "/opt/pool/bin/python -P -m pool reload"
+    assert directives(made())["ExecReload"] == [reload]
+    elsewhere = directives(made(endpoint="ipc:///srv/50%n $x/p.sock"))
+    assert elsewhere["ExecReload"] == [f'{reload} --endpoint "ipc:///srv/50%%n $$x/p.sock"']
 
 
 @pytest.mark.parametrize(
@@ -169,7 +174,12 @@ def folder() -> Iterator[Path]:
 def test_systemd_finds_no_fault(folder: Path, user_unit: bool) -> None:
     odd = folder / 'con fig %n "q" $HOME.toml'
     text = made(
-        executable=sys.executable, config=str(odd), user_unit=user_unit, user=ME, writable=[str(odd)], reload=True
+        executable=sys.executable,
+        config=str(odd),
+        user_unit=user_unit,
+        user=ME,
+        writable=[str(odd)],
+        endpoint=f"ipc://{odd}",
     )
     (folder / UNIT_NAME).write_text(text)
     whose = ["--user"] if user_unit else []
@@ -234,7 +244,9 @@ def test_the_folders_of_the_configuration_are_writable(
     with open(config, "a") as file:
         file.write('[pool]\nendpoint = "ipc:///srv/pool/pool.sock"\nstate = "state"\n')
     run("print", "--config", config, "--as", ME)
-    assert directives(capsys.readouterr().out)["ReadWritePaths"] == ["-/srv/pool", f"-{folder}/state"]
+    said = directives(capsys.readouterr().out)
+    assert said["ReadWritePaths"] == ["-/srv/pool", f"-{folder}/state"]
+    assert said["ExecReload"][0].endswith(" -m pool reload --endpoint ipc:///srv/pool/pool.sock")
 
 
 @pytest.mark.usefixtures("home")
@@ -300,3 +312,31 @@ def test_a_refused_configuration_makes_no_unit(config: str, home: Path) -> None:
     assert not home.exists()
     with pytest.raises(click.UsageError):
         run("print", "--config", config + ".not-there", "--user")
+
+
+def test_a_write_that_fails_leaves_nothing_and_one_line(
+    config: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = home / ".config/systemd/user"
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(PoolError, match=rf"^{folder / UNIT_NAME} cannot be written: No space left on device$"):
+        run("install", "--config", config, "--user")
+    assert list(folder.iterdir()) == []
+
+
+def test_a_folder_in_its_place_is_let_be(config: str, home: Path) -> None:
+    path = home / ".config/systemd/user" / UNIT_NAME
+    path.mkdir(parents=True)
+    with pytest.raises(PoolError, match="is another unit"):
+        run("install", "--config", config, "--user")
+    with pytest.raises(PoolError, match=f"^{path} cannot be written: Is a directory$"):
+        run("install", "--config", config, "--user", "--force")
+    assert list(path.parent.iterdir()) == [path]
+    path.parent.rename(path.parent.with_name("other"))
+    path.parent.touch()
+    with pytest.raises(PoolError, match=f"^{path} cannot be read: Not a directory$"):
+        run("install", "--config", config, "--user")

@@ -1,0 +1,155 @@
+"""What is another in a configuration that was read again, and how far each change reaches. Pure.
+
+running settings ─┐
+                  ├─► differences ─► AT_ONCE   the loop and the core take it while they run
+the file, anew ───┘                  WORKERS   only a new worker can have it
+                                     PLACEMENT nothing, as long as each model stays where it is
+                                     POOL      only a new pool can have it
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+__all__ = ["Change", "Reach", "differences", "needs_new_pool"]
+
+
+class Reach(Enum):
+    AT_ONCE = "the pool decides by it from now on"
+    WORKERS = "a slot has it with its next worker"
+    PLACEMENT = "it matters only where it moves a model"
+    POOL = "it takes a new pool"
+
+
+# A key that is not here takes a new pool: what is not known to be applied is not said to be.
+_REACH: Mapping[Reach, Mapping[str, frozenset[str]]] = {
+    Reach.AT_ONCE: {
+        "pool": frozenset({"ready", "drain_timeout", "min_ready"}),
+        "queue": frozenset(
+            {"max_jobs", "max_bytes", "client_max_jobs", "client_max_bytes", "default_timeout", "max_attempts"}
+        ),
+        "restart": frozenset({"intensity", "period", "backoff_max"}),
+        "recycle": frozenset({"age", "jobs", "memory"}),
+        "health": frozenset(
+            {"hung_after", "silent_after", "import_timeout", "load_timeout", "warmup_timeout", "device_free_timeout"}
+        ),
+        "quarantine": frozenset({"keep", "max_bytes"}),
+        "recorder": frozenset({"keep", "max_bytes"}),
+        "model": frozenset({"max_batch", "batch_wait", "allowed_batch_sizes", "weight", "max_jobs", "max_bytes"}),
+    },
+    Reach.WORKERS: {
+        "pool": frozenset({"lanes"}),
+        "session": frozenset(
+            {
+                "allow_growth",
+                "per_process_gpu_memory_fraction",
+                "allow_soft_placement",
+                "log_device_placement",
+                "intra_op_parallelism_threads",
+                "inter_op_parallelism_threads",
+                "device_count",
+                "jit",
+            }
+        ),
+        "health": frozenset({"heartbeat"}),
+        "model": frozenset({"path", "warmup"}),
+    },
+    Reach.PLACEMENT: {"model": frozenset({"devices", "replicas", "memory"})},
+}
+_BYTES = frozenset({"max_bytes", "client_max_bytes", "memory"})
+_SECONDS = frozenset(
+    {
+        "drain_timeout",
+        "default_timeout",
+        "period",
+        "backoff_max",
+        "heartbeat",
+        "hung_after",
+        "silent_after",
+        "age",
+        "import_timeout",
+        "load_timeout",
+        "warmup_timeout",
+        "device_free_timeout",
+        "batch_wait",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """`key`: "[queue] max_jobs", "[[model]] digits batch_wait"; or "[[model]] digits", which is new or gone.
+
+    The values are those of `Settings`: seconds, bytes; None where there is none.
+    """
+
+    key: str
+    before: Any
+    after: Any
+    reach: Reach
+
+    @property
+    def line(self) -> str:
+        """`[queue] max_jobs: 10000 → 20000`"""
+        if self.key.startswith("[[model]]") and self.key.count(" ") == 1:
+            return f"{self.key}: is {'gone' if self.after is None else 'new'}"
+        name = self.key.rsplit(" ", 1)[-1]
+        return f"{self.key}: {_shown(name, self.before)} → {_shown(name, self.after)}"
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
+    """Each key whose value is another, in the order of the keys. Both are dumps of whole `Settings`.
+
+    Models are told apart by name; their order means nothing.
+    """
+    changes: list[Change] = []
+    for section, values in before.items():
+        if section != "model":
+            changes += _of_table(f"[{section}]", section, values, after[section])
+    changes += _of_models(before["model"], after["model"])
+    return changes
+
+
+def needs_new_pool(where: str, change: Change) -> str:
+    """The line by which a change is refused that cannot be had while the pool runs."""
+    return f"{where}: {change.line}: only a new pool has it; run `systemctl restart`, or `pool stop` and `pool start`"
+
+
+def _of_models(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> Iterator[Change]:
+    former, latter = ({model["name"]: model for model in models} for models in (before, after))
+    for name in {**former, **latter}:
+        key = f"[[model]] {name}"
+        if name in former and name in latter:
+            yield from _of_table(key, "model", former[name], latter[name])
+        else:
+            before_path, after_path = (models.get(name, {}).get("path") for models in (former, latter))
+            yield Change(key, before_path, after_path, Reach.POOL)
+
+
+def _of_table(key: str, section: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
+    for name, value in before.items():
+        if value != after[name]:
+            yield Change(f"{key} {name}", value, after[name], _reach(section, name, value, after[name]))
+
+
+def _reach(section: str, name: str, before: Any, after: Any) -> Reach:
+    if name == "device_free_timeout" and not (before and after):
+        return Reach.POOL  # at 0 a pool never begins to ask NVML, and knows of no worker what it held
+    return next((reach for reach, keys in _REACH.items() if name in keys.get(section, ())), Reach.POOL)
+
+
+def _shown(name: str, value: Any) -> str:
+    """As it could be written in the file."""
+    if value is None:
+        return "none"
+    if name in _BYTES and isinstance(value, int):
+        unit, size = next(
+            ((unit, size) for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)) if value % size == 0),
+            ("B", 1),
+        )
+        return f"{value // size}{unit}"
+    if name in _SECONDS and isinstance(value, float):
+        return f"{value * 1000:g}ms" if value < 1 else f"{value:g}s"
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,145 @@
+"""The configuration, read again while the pool runs.
+
+    `pool reload`, SIGHUP ─► ask ─► a thread: read, check, compare, plan ─► tend ─► Reloaded or a refusal
+
+The loop never waits for the disk: a file on a server that is gone costs a refusal, not the pool.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pool.changes import Change, Reach, differences, needs_new_pool
+from pool.errors import InvalidConfig
+from pool.plan import Plan, replan
+from pool.router.front import Question
+
+if TYPE_CHECKING:
+    from pool.config import Settings
+
+__all__ = ["NO_FILE", "Outcome", "Reloaded", "Reloads", "Source"]
+
+READ_S = 8.0  # a client waits longer for its answer
+LOOK_S = 0.02
+
+NO_FILE = "this pool was not started with `pool start --config FILE`, so there is no file to read again"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The file of a configuration, what was read in it, and how it is read again; `read` raises `InvalidConfig`."""
+
+    where: str
+    settings: "Settings"
+    read: "Callable[[], Settings]"
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """What the pool is to run by from now on, and what is another in it."""
+
+    settings: "Settings"
+    plan: Plan
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`refusal`: each line says what is wrong. `askers`: those who are to hear of it, None for a signal."""
+
+    askers: tuple[Question | None, ...]
+    found: Reloaded | None
+    refusal: str = ""
+
+
+@dataclass(slots=True)
+class _Reading:
+    askers: tuple[Question | None, ...]
+    ends: float
+    thread: threading.Thread | None = None
+    found: Reloaded | None = None
+    refusal: str = ""
+
+
+class Reloads:
+    """Used from the pool's loop, but for the reading itself. Who asks while one is under way gets the next one."""
+
+    def __init__(self, source: Source, environ: Mapping[str, str]) -> None:
+        self._source = source
+        self._environ = environ
+        self._settings = source.settings
+        self._asked: deque[Question | None] = deque()
+        self._reading: _Reading | None = None
+        self._stuck: threading.Thread | None = None
+
+    def ask(self, question: Question | None) -> None:
+        self._asked.append(question)
+
+    def adopted(self, settings: "Settings") -> None:
+        """The pool runs by these now."""
+        self._settings = settings
+
+    def next_deadline(self, now: float) -> float | None:
+        """When `tend` is to be called at the latest."""
+        if self._reading is not None:
+            return now + LOOK_S
+        return now if self._asked else None
+
+    def tend(self, running: Plan) -> Iterator[Outcome]:
+        """REQUIRES that `adopted` is called for what is adopted, before the next call."""
+        now = time.monotonic()
+        reading = self._reading
+        if reading is not None and reading.thread is not None:
+            if not reading.thread.is_alive():
+                self._reading = None
+                yield Outcome(reading.askers, reading.found, reading.refusal)
+            elif now >= reading.ends:
+                self._reading, self._stuck = None, reading.thread
+                why = f"{self._source.where}: it and its models could not be read within {READ_S:g} s"
+                yield Outcome(reading.askers, None, why)
+        if self._asked and self._reading is None:
+            askers = tuple(self._asked)
+            self._asked.clear()
+            if self._stuck is not None and self._stuck.is_alive():
+                yield Outcome(askers, None, f"{self._source.where}: the disk has not answered the last time yet")
+                return
+            self._stuck = None
+            self._reading = reading = _Reading(askers, now + READ_S)
+            reading.thread = threading.Thread(target=self._read, args=(reading, running), name="reload", daemon=True)
+            try:
+                reading.thread.start()
+            except RuntimeError as error:
+                self._reading = None
+                yield Outcome(askers, None, f"{self._source.where}: {error}")
+
+    def _read(self, reading: _Reading, running: Plan) -> None:
+        """In a thread of its own."""
+        try:
+            reading.found = compare(self._source, self._settings, running, self._environ)
+        except InvalidConfig as error:
+            reading.refusal = str(error)
+        except Exception as error:  # whatever is on the disk, the pool goes on
+            reading.refusal = f"{self._source.where}: cannot be read: {type(error).__name__}: {error}"
+
+
+def compare(source: Source, former: "Settings", running: Plan, environ: Mapping[str, str]) -> Reloaded:
+    """Reads the file and says what is another in it. Raises `InvalidConfig` for what is wrong, or takes a new pool."""
+    settings = source.read()
+    changes = differences(former.model_dump(), settings.model_dump())
+    refused = [needs_new_pool(source.where, change) for change in changes if change.reach is Reach.POOL]
+    if refused:
+        raise InvalidConfig("\n".join(refused))
+    places = [change for change in changes if change.reach is Reach.PLACEMENT or change.key.endswith(" path")]
+    # Without such a change nothing moves, even if the models' files have grown since.
+    plan = replan(settings, environ, running, place_anew=bool(places))
+    if _where(plan) != _where(running):
+        moved = [f"{needs_new_pool(source.where, change)} (a model would move to another device)" for change in places]
+        raise InvalidConfig("\n".join(moved))
+    return Reloaded(settings, plan, tuple(changes))
+
+
+def _where(plan: Plan) -> list[set[str]]:
+    return [set(models) for models in plan.placement]

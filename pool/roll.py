@@ -1,0 +1,119 @@
+"""New workers for settings that only a worker's start can give, one slot after another.
+
+    begin ─► slot 0: its welcome is the new one, RestartAsked ─ READY ─► slot 1: … ─► all have it
+                                                              └ died ─► its former welcome, RestartAsked; the roll ends
+
+A slot whose turn has not come keeps its former settings, also when its worker dies meanwhile.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from pool.core.actions import SlotChanged
+from pool.core.events import RestartAsked
+from pool.core.slots import SlotState
+from pool.core.supervision import Supervision
+from pool.wire.worker_messages import Welcome
+
+__all__ = ["Roll"]
+
+log = logging.getLogger("pool")
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """The slot whose new worker is awaited; `former` is what it goes back to where that does not come up."""
+
+    slot: int
+    incarnation: int
+    former: Welcome
+
+
+class Roll:
+    """Used from the pool's loop. Between two rolls it only keeps what each slot's workers are told."""
+
+    def __init__(self, supervision: Supervision, welcomes: Sequence[Welcome]) -> None:
+        self._supervision = supervision
+        self._given = list(welcomes)
+        self._wanted = list(welcomes)
+        self._left: list[int] = []
+        self._turn: _Turn | None = None
+        self._undo: int | None = None
+        self._failure = ""
+
+    def welcome(self, slot: int) -> Welcome:
+        """What the next worker of the slot is told."""
+        return self._given[slot]
+
+    def begin(self, welcomes: Sequence[Welcome]) -> list[int]:
+        """From now on these are wanted, by slot; returns the slots that need a new worker for it."""
+        self._wanted = list(welcomes)
+        self._failure = ""
+        slots = self._supervision.slots
+        self._left = [
+            slot.number
+            for slot in slots
+            if slot.models and _settings(self._given[slot.number]) != _settings(self._wanted[slot.number])
+        ]
+        # A slot that does not serve anyway may be broken for another reason: it is not to end the roll at its start.
+        self._left.sort(key=lambda number: slots[number].state is SlotState.FATAL)
+        if self._turn is not None and self._turn.slot in self._left:
+            # It is not up yet: nobody else's turn before it is.
+            self._left.remove(self._turn.slot)
+            self._left.insert(0, self._turn.slot)
+            self._turn = None
+        return sorted(self._left)
+
+    def changed(self, change: SlotChanged) -> None:
+        """A slot is in another state."""
+        turn = self._turn
+        if turn is None or change.slot != turn.slot:
+            return
+        up = change.state is SlotState.READY and change.incarnation >= turn.incarnation
+        if up or change.state is SlotState.STOPPED:  # drained: its next worker has the new settings
+            self._turn = None
+            if not self._left:
+                log.info("every slot has the new settings")
+        elif change.state is SlotState.FATAL or (
+            change.state is SlotState.BACKOFF and change.incarnation >= turn.incarnation
+        ):
+            kept = f", which stay in {_slots(self._left)}" if self._left else ""
+            back = f"did not come up with the new settings and goes back to the former ones{kept}"
+            self._failure = f"slot {turn.slot} {back}: {change.reason}"
+            log.error("%s", self._failure)
+            self._given[turn.slot] = turn.former
+            self._left, self._turn, self._undo = [], None, turn.slot
+
+    def due(self) -> bool:
+        """Whether `tend` has something to do."""
+        return self._undo is not None or (self._turn is None and bool(self._left))
+
+    def tend(self) -> Iterator[RestartAsked]:
+        """What the core is to be told. REQUIRES that it is told each before the next is asked for."""
+        if self._undo is not None:
+            slot, self._undo = self._undo, None
+            if self._supervision.cannot_restart(slot) is None:
+                yield RestartAsked(slot)
+        while self._turn is None and self._left:
+            slot = self._left.pop(0)
+            former, self._given[slot] = self._given[slot], self._wanted[slot]
+            drained = self._supervision.slots[slot].state is SlotState.STOPPED
+            if not drained and self._supervision.cannot_restart(slot) is None:
+                self._turn = _Turn(slot, self._supervision.slots[slot].incarnation + 1, former)
+                log.info("slot %d gets a new worker for the new settings", slot)
+                yield RestartAsked(slot)
+
+    def status(self) -> dict[str, object]:
+        """For people: which slots are still to have the new settings, and why they will not."""
+        left = sorted([*self._left, *([] if self._turn is None else [self._turn.slot])])
+        return {"left": left, "failure": self._failure}
+
+
+def _settings(welcome: Welcome) -> Welcome:
+    """The order in which a worker loads its models is no setting."""
+    return replace(welcome, models=tuple(sorted(welcome.models, key=lambda model: model.name)))
+
+
+def _slots(numbers: Sequence[int]) -> str:
+    return f"slot{'s' * (len(numbers) > 1)} {', '.join(map(str, sorted(numbers)))}"

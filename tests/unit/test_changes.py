@@ -1,0 +1,139 @@
+"""What is another in a configuration, and how far it reaches."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pool.changes import Change, Reach, differences, needs_new_pool
+from pool.config import parse_settings
+
+
+def dump(*models: dict[str, object], **sections: object) -> dict[str, Any]:
+    data = {"model": [{"path": "stub:echo", **model} for model in (models or ({"name": "m"},))], **sections}
+    return parse_settings(data, "config", Path("/base")).model_dump()
+
+
+def lines(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    return [change.line for change in differences(before, after)]
+
+
+def test_nothing_is_another_in_the_same_file_nor_in_another_order() -> None:
+    assert differences(dump(), dump()) == []
+    assert differences(dump({"name": "a"}, {"name": "b"}), dump({"name": "b"}, {"name": "a"})) == []
+    assert differences(dump(queue={"default_timeout": "60s"}), dump(queue={"default_timeout": "1m"})) == []
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "line"),
+    [
+        ("queue", {"max_jobs": 20000}, "[queue] max_jobs: 10000 → 20000"),
+        ("queue", {"max_bytes": "512MiB"}, "[queue] max_bytes: 2GiB → 512MiB"),
+        ("queue", {"client_max_bytes": 1000}, '[queue] client_max_bytes: "auto" → 1000B'),
+        ("queue", {"default_timeout": "250ms"}, "[queue] default_timeout: 60s → 250ms"),
+        ("health", {"hung_after": "90s"}, '[health] hung_after: "auto" → 90s'),
+        ("recorder", {"keep": 0}, "[recorder] keep: 100 → 0"),
+        ("pool", {"drain_timeout": 1.5}, "[pool] drain_timeout: 30s → 1.5s"),
+    ],
+)
+def test_what_the_pool_itself_decides_is_applied_at_once(section: str, values: dict[str, object], line: str) -> None:
+    (change,) = differences(dump(), dump(**{section: values}))
+    assert (change.line, change.reach) == (line, Reach.AT_ONCE)
+
+
+def test_of_a_model_its_scheduling_too() -> None:
+    after = dump({"name": "m", "batch_wait": "2ms", "allowed_batch_sizes": [1, 8], "max_bytes": "1KiB", "weight": 2.0})
+    changes = differences(dump(), after)
+    assert {change.reach for change in changes} == {Reach.AT_ONCE}
+    assert [change.line for change in changes] == [
+        "[[model]] m max_batch: 32 → 8",
+        "[[model]] m batch_wait: 0ms → 2ms",
+        "[[model]] m allowed_batch_sizes: [] → [1, 8]",
+        "[[model]] m weight: 1.0 → 2.0",
+        "[[model]] m max_bytes: none → 1KiB",
+    ]
+
+
+def test_what_a_worker_is_told_reaches_the_next_one() -> None:
+    after = dump(
+        {"name": "m", "path": "stub:rows", "warmup": False},
+        pool={"lanes": 3},
+        session={"jit": True, "device_count": {"CPU": 1}},
+        health={"heartbeat": "2s"},
+    )
+    changes = differences(dump(), after)
+    assert {change.reach for change in changes} == {Reach.WORKERS}
+    assert [change.line for change in changes] == [
+        "[pool] lanes: 2 → 3",
+        '[session] device_count: {} → {"CPU": 1}',
+        "[session] jit: false → true",
+        "[health] heartbeat: 1s → 2s",
+        '[[model]] m path: "stub:echo" → "stub:rows"',
+        "[[model]] m warmup: true → false",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ({"endpoint": "ipc:///x"}, '[pool] endpoint: "" → "ipc:///x"'),
+        ({"listen": ["tcp://127.0.0.1:5"]}, '[pool] listen: [] → ["tcp://127.0.0.1:5"]'),
+        ({"devices": [0, [1, 2]]}, '[pool] devices: "auto" → [0, [1, 2]]'),
+        ({"state": "/s"}, '[pool] state: "" → "/s"'),
+    ],
+)
+def test_what_the_pool_is_made_of_takes_a_new_one(values: dict[str, object], line: str) -> None:
+    (change,) = differences(dump(), dump(pool=values))
+    assert change.reach is Reach.POOL
+    refusal = f"f.toml: {line}: only a new pool has it; run `systemctl restart`, or `pool stop` and `pool start`"
+    assert needs_new_pool("f.toml", change) == refusal
+
+
+def test_models_that_come_and_go_take_a_new_pool() -> None:
+    changes = differences(dump({"name": "a"}, {"name": "b"}), dump({"name": "b"}, {"name": "c"}))
+    assert [change.line for change in changes] == ["[[model]] a: is gone", "[[model]] c: is new"]
+    assert {change.reach for change in changes} == {Reach.POOL}
+
+
+def test_where_a_model_may_be_matters_only_if_it_moves() -> None:
+    changes = differences(dump(), dump({"name": "m", "devices": "auto", "replicas": 2, "memory": "1GiB"}))
+    assert {change.reach for change in changes} == {Reach.PLACEMENT}
+    assert [change.line for change in changes] == [
+        "[[model]] m replicas: 1 → 2",
+        "[[model]] m memory: none → 1GiB",
+    ]
+
+
+@pytest.mark.parametrize(("before", "after"), [("0s", "30s"), ("30s", "0s")])
+def test_whether_nvml_is_asked_at_all_takes_a_new_pool(before: str, after: str) -> None:
+    (change,) = differences(dump(health={"device_free_timeout": before}), dump(health={"device_free_timeout": after}))
+    assert change.reach is Reach.POOL
+    (change,) = differences(dump(), dump(health={"device_free_timeout": "9s"}))
+    assert change.reach is Reach.AT_ONCE
+
+
+def test_a_key_that_nobody_knows_is_not_said_to_be_applied() -> None:
+    before, after = dump(), dump()
+    before["pool"]["novelty"], after["pool"]["novelty"] = 1, 2
+    assert differences(before, after) == [Change("[pool] novelty", 1, 2, Reach.POOL)]
+
+
+def test_every_key_of_today_is_known_but_those_of_the_pool_itself() -> None:
+    """A key that is added is to be given its reach, or to be named here."""
+    before = dump()
+    unknown = {
+        f"{section} {name}"
+        for section, table in [*before.items(), ("model", before["model"][0])]
+        if section != "model" or isinstance(table, dict)
+        for name in table
+        if _reach_of(section, name) is Reach.POOL
+    }
+    assert unknown == {"pool endpoint", "pool listen", "pool devices", "pool state", "model name"}
+
+
+def _reach_of(section: str, name: str) -> Reach:
+    one, other = dump(), dump()
+    tables = [dumped["model"][0] if section == "model" else dumped[section] for dumped in (one, other)]
+    for table, value in zip(tables, (5, 6), strict=True):
+        table[name] = value
+    return differences(one, other)[0].reach
