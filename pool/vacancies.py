@@ -15,6 +15,7 @@ from pool.core.events import Death, SpawnHeld, WorkerExited
 from pool.devices import Device
 from pool.devices.lookout import Lookout
 from pool.devices.vacancy import Found, Free, Taken, Tenancy, Untold
+from pool.logs import about
 
 __all__ = ["Step", "Vacancies"]
 
@@ -169,7 +170,9 @@ class Vacancies:
         match seat.tenancy.judge(found, now):
             case Free():
                 if held.taken is not None:
-                    log.info("slot %d: %s is free after %.1f s", seat.slot, held.taken.where, now - held.since)
+                    where, waited_s = held.taken.where, now - held.since
+                    extra = about("device_free", slot=seat.slot, device=where, waited_s=round(waited_s, 3))
+                    log.info("slot %d: %s is free after %.1f s", seat.slot, where, waited_s, extra=extra)
                 yield self._let_go(seat, held, found)
             case Taken() as taken:
                 yield from self._still_taken(held, taken, now)
@@ -182,7 +185,8 @@ class Vacancies:
         held.taken = taken
         text = f"waiting for {taken.where}: {taken.what}"
         if not held.said:
-            log.warning("slot %d: %s", held.action.slot, text)
+            extra = about("device_taken", slot=held.action.slot, device=taken.where, reason=taken.what)
+            log.warning("slot %d: %s", held.action.slot, text, extra=extra)
         if not held.said or (text != held.said and now >= held.said_at + SAY_S):
             held.said, held.said_at = text, now
             yield SpawnHeld(held.action.slot, held.action.incarnation, text)
@@ -196,9 +200,9 @@ class Vacancies:
         return WorkerExited(seat.slot, held.action.incarnation, Death(text, restartable=True))
 
     def _unverified(self, seat: _Seat, held: _Held, why: str, found: Found) -> Step:
-        log.warning(
-            "slot %d: that %s is free of a former worker could not be verified: %s", seat.slot, seat.tenancy.label, why
-        )
+        text = "slot %d: that %s is free of a former worker could not be verified: %s"
+        extra = about("device_not_verified", slot=seat.slot, device=seat.tenancy.label, reason=why)
+        log.warning(text, seat.slot, seat.tenancy.label, why, extra=extra)
         return self._let_go(seat, held, found)
 
     def _let_go(self, seat: _Seat, held: _Held, found: Found) -> SpawnWorker:

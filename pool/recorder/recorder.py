@@ -17,6 +17,7 @@ from pool.core.actions import KillWorker, RunBatch, SlotChanged
 from pool.core.events import Death, WorkerBeat, WorkerExited
 from pool.core.slots import Slot, SlotState
 from pool.core.supervision import Supervision
+from pool.logs import about
 from pool.recorder.batches import Tables, batches_of
 from pool.recorder.shelf import FORMAT, Bundle, Shelf
 from pool.stacks import Trace
@@ -101,7 +102,9 @@ class Recorder:
         try:
             self._died(event.slot, event.incarnation, event.death, trace, now)
         except Exception:  # whatever a dead worker leaves, the pool goes on
-            log.exception("slot %d: no bundle could be made of incarnation %d", event.slot, event.incarnation)
+            extra = about("bundle_not_made", slot=event.slot, incarnation=event.incarnation)
+            text = "slot %d: no bundle could be made of incarnation %d"
+            log.exception(text, event.slot, event.incarnation, extra=extra)
 
     # --- what it tells ------------------------------------------------------------------------------------------
 

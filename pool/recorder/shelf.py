@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pool.kept_files import KeptFiles
+from pool.logs import about
 
 __all__ = ["FORMAT", "Bundle", "Shelf"]
 
@@ -92,18 +93,17 @@ class Shelf:
         if self._files is None or not self._keep:
             return
         data = json.dumps(bundle, indent=1).encode()
-        whose = f"slot {bundle['slot']}: the bundle of incarnation {bundle['incarnation']}"
+        slot, incarnation = bundle["slot"], bundle["incarnation"]
         if len(data) > self._max_bytes:
-            bound = self._max_bytes
-            log.warning("%s is not kept: it has %d bytes, [recorder] max_bytes is %d", whose, len(data), bound)
+            _not_kept(slot, incarnation, f"it has {len(data)} bytes, [recorder] max_bytes is {self._max_bytes}")
             return
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S.%f")
 
         def tell(_: Path, failure: str | None) -> None:
             if failure is not None:
-                log.warning("%s is not kept: %s", whose, failure)
+                _not_kept(slot, incarnation, failure)
 
-        self._files.write(f"{stamp}-slot{bundle['slot']}-{bundle['incarnation']}", [data], tell)
+        self._files.write(f"{stamp}-slot{slot}-{incarnation}", [data], tell)
 
     def close(self, timeout_s: float) -> None:
         """Waits so long at most for what is being written."""
@@ -124,6 +124,11 @@ class Shelf:
             if bundle is not None and bundle["slot"] == int(match[1]) and bundle["endpoint"] == self._endpoint:
                 found[bundle["slot"]] = bundle
         self._former = found
+
+
+def _not_kept(slot: int, incarnation: int, why: str) -> None:
+    extra = about("bundle_not_kept", slot=slot, incarnation=incarnation, reason=why)
+    log.warning("slot %d: the bundle of incarnation %d is not kept: %s", slot, incarnation, why, extra=extra)
 
 
 def _bundle(path: Path) -> Bundle | None:

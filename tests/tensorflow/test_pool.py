@@ -163,7 +163,7 @@ def test_a_gpu_worker_that_sees_no_gpu_refuses_and_says_what_to_install(keras_ex
     config = stub_config(devices="[0]", models=model("keras", keras_export))
     failed = PoolProcess(config, {"PYTHONPATH": fakes}).start()
     try:
-        assert failed.wait(90) == 1, failed.text()
+        assert failed.wait(90) == 3, failed.text()
         text = failed.text()
         assert text.count("STARTING") == 1, "it is not tried again"
         assert "WRONG_DEVICES" in text
@@ -177,7 +177,7 @@ def test_a_folder_that_is_no_model_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "saved_model.pb").write_bytes(b"not a protobuf at all")
     failed = PoolProcess(stub_config(models=model("broken", tmp_path))).start()
     try:
-        assert failed.wait(90) == 1, failed.text()
+        assert failed.wait(90) == 3, failed.text()
         assert f"model broken: {tmp_path}" in failed.text()
         assert "MODEL_CANNOT_LOAD" in failed.text()
         assert failed.text().count("STARTING") == 2
