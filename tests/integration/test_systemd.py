@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness import PoolProcess, eventually, pool_process, stub_config
+from pool import errors
 
 WATCHDOG_S = 0.6
 
@@ -72,6 +73,34 @@ def test_the_manager_hears_of_the_start_each_loss_and_the_end(manager: Manager, 
     assert pool.stop() == 0
     assert manager.said("STOPPING") == ["1"]
     assert manager.said("READY") == ["1"], "once"
+
+
+def test_a_reload_is_told_and_so_is_its_end(manager: Manager, pool: PoolProcess) -> None:
+    eventually(lambda: manager.said("READY") == ["1"])
+    before = time.monotonic_ns() // 1000
+    pool.config.write_text(pool.config.read_text() + "[queue]\nmax_jobs = 7\n")
+    with pool.client() as client:
+        client.reload()
+        eventually(lambda: manager.said("READY") == ["1", "1"])
+        pool.config.write_text("wrong")
+        with pytest.raises(errors.InvalidConfig):
+            client.reload()
+        eventually(lambda: manager.said("READY") == ["1", "1", "1"])
+    said = [message for message in list(manager.heard) if "RELOADING" in message or "READY" in message]
+    assert ["RELOADING" in message for message in said] == [False, True, False, True, False], "in this order"
+    assert before <= int(said[1]["MONOTONIC_USEC"]) <= int(said[3]["MONOTONIC_USEC"]) <= time.monotonic_ns() // 1000
+    assert said[2]["STATUS"] == "reloaded"
+    assert said[4]["STATUS"] == "not reloaded, see the log"
+
+
+def test_a_stop_may_take_as_long_as_the_configuration_of_now_says(manager: Manager, pool: PoolProcess) -> None:
+    eventually(lambda: manager.said("READY") == ["1"])
+    pool.config.write_text(pool.config.read_text().replace("[pool]\n", '[pool]\ndrain_timeout = "100s"\n'))
+    with pool.client() as client:
+        client.reload()
+    heard = len(manager.said("EXTEND_TIMEOUT_USEC"))
+    assert pool.stop() == 0
+    assert [int(usec) for usec in manager.said("EXTEND_TIMEOUT_USEC")[heard:]] == [115_000_000]
 
 
 def test_the_watchdog_is_fed_while_the_loop_turns_and_by_nobody_else(manager: Manager, pool: PoolProcess) -> None:

@@ -1,0 +1,292 @@
+"""A running pool reads its configuration again: what is wrong changes nothing, and no job is lost for what is right."""
+
+import json
+import os
+import pty
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness import PoolProcess, eventually, pool_process, stub_config
+from pool import Client, errors, start
+
+ROWS = '[[model]]\nname = "rows"\npath = "stub:rows?run_ms=5"\ndevices = "all"\n'
+FAULTS = '[[model]]\nname = "faults"\npath = "stub:faults"\ndevices = "all"\n'
+ONE = np.ones(1, np.float32)
+
+
+@pytest.fixture
+def pool() -> Iterator[PoolProcess]:
+    with pool_process(stub_config(models=FAULTS + ROWS)) as running:
+        yield running
+
+
+def write(pool: PoolProcess, **parts: str) -> None:
+    """The configuration anew, with parts of `stub_config`."""
+    text = stub_config(**{"models": FAULTS + ROWS, **parts})
+    pool.config.write_text(text.replace("@endpoint@", pool.endpoint))
+
+
+def reload(pool: PoolProcess, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-P", "-m", "pool", "reload", *arguments, "--endpoint", pool.endpoint]
+    return subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+
+
+def test_bounds_and_scheduling_are_felt_by_the_next_job(pool: PoolProcess) -> None:
+    with pool.client() as client:
+        busy = [client.submit("faults", 1.5, signature="sleep") for _ in range(4)]
+        eventually(lambda: client.status()["queue"]["jobs"] == 4)
+        write(pool, rest="[queue]\nmax_jobs = 3\n")
+        found = reload(pool)
+        assert (found.returncode, found.stdout) == (0, "[queue] max_jobs: 10000 → 3\n"), found.stderr
+        with pytest.raises(errors.Overloaded, match="max_jobs"):
+            client.run("rows", ONE, signature="double")
+        assert [future.exception(20) for future in busy] == [None] * 4, "they were in already"
+        write(pool, models=FAULTS + ROWS + 'batch_wait = "300ms"\n')
+        assert reload(pool).stdout == "[queue] max_jobs: 3 → 10000\n[[model]] rows batch_wait: 0ms → 300ms\n"
+        lone = client.submit("rows", ONE, signature="double")
+        assert lone.result(20)["y"].tolist() == [2.0]
+        assert lone.timeline.total_s >= 0.3, "it waits for company"
+        write(pool)
+        assert reload(pool).returncode == 0
+        lone = client.submit("rows", ONE, signature="double")
+        assert lone.result(20)
+        assert lone.timeline.total_s < 0.3
+        assert [slot["incarnation"] for slot in client.status()["slots"]] == [1, 1]
+    assert reload(pool).stdout == "nothing changed\n"
+
+
+def test_a_client_that_is_connected_hears_of_the_default_timeout(pool: PoolProcess) -> None:
+    with pool.client() as client:
+        assert client.run("rows", ONE, signature="double")
+        write(pool, rest='[queue]\ndefault_timeout = "300ms"\n')
+        client.reload()
+        assert client.run("rows", ONE, signature="double"), "with this message it hears of it"
+        with pytest.raises(errors.DeadlineExceeded):
+            client.run("faults", 5.0, signature="sleep")
+
+
+def test_a_wrong_file_is_refused_whole_with_every_reason(pool: PoolProcess) -> None:
+    with pool.client() as client:
+        write(pool, rest='[queue]\nmax_jobs = 0\ndefault_timeout = "9 s."\n[restart]\nintensity = 1\n')
+        found = reload(pool)
+        assert (found.returncode, found.stdout) == (2, "")
+        assert [line.split(": ", 2)[1] for line in found.stderr.removeprefix("pool: ").splitlines()] == [
+            "[queue] max_jobs",
+            "[queue] default_timeout",
+        ]
+        assert "not reloaded" in pool.text()
+        pool.config.write_text("[pool\n")
+        with pytest.raises(errors.InvalidConfig, match="is not TOML"):
+            client.reload()
+        pool.config.unlink()
+        with pytest.raises(errors.InvalidConfig, match="cannot be read"):
+            client.reload()
+        write(pool, models=FAULTS + ROWS.replace("stub:rows", "/nowhere/rows"))
+        with pytest.raises(errors.InvalidConfig, match="there is nothing at /nowhere/rows"):
+            client.reload()
+        assert client.run("rows", ONE, signature="double")["y"].tolist() == [2.0]
+        write(pool)
+        assert client.reload() == {"changes": [], "slots": []}
+
+
+def test_what_takes_a_new_pool_is_refused_and_so_is_all_beside_it(pool: PoolProcess) -> None:
+    more = '[[model]]\nname = "more"\npath = "stub:echo"\n'
+    write(pool, extra_pool="lanes = 3", devices='["cpu"]', models=FAULTS + ROWS + more)
+    found = reload(pool)
+    assert found.returncode == 2
+    lines = found.stderr.removeprefix("pool: ").splitlines()
+    end = "only a new pool has it; run `systemctl restart`, or `pool stop` and `pool start`"
+    assert lines == [
+        f'{pool.config}: [pool] devices: ["cpu", "cpu"] → ["cpu"]: {end}',
+        f"{pool.config}: [[model]] more: is new: {end}",
+    ]
+    write(pool, models=FAULTS + ROWS.replace('"all"', "[]").replace("devices = []", "replicas = 1"))
+    found = reload(pool)
+    assert "a model would move to another device" in found.stderr
+    with pool.client() as client:
+        assert [slot["lanes"] for slot in client.status()["slots"]] == [2, 2]
+
+
+def test_new_workers_come_one_after_the_other_and_no_job_is_lost(pool: PoolProcess) -> None:
+    over, done = threading.Event(), [0]
+    wrong: list[object] = []
+
+    def load() -> None:
+        try:
+            with pool.client() as client:
+                inputs = iter(lambda: None if over.is_set() else ONE, None)
+                for result in client.map("rows", inputs, signature="double"):
+                    done[0] += 1
+                    if result["y"].tolist() != [2.0]:
+                        wrong.append(result)
+        except errors.PoolError as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=load) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: done[0] > 20)
+    before = pool.workers()
+    write(
+        pool,
+        extra_pool="lanes = 3",
+        models=FAULTS + ROWS.replace("run_ms=5", "run_ms=6"),
+        rest="[session]\njit = true\n[queue]\nmax_attempts = 3\n",
+    )
+    found = reload(pool, "--wait", "--json")
+    over.set()
+    for thread in threads:
+        thread.join(30)
+    assert found.returncode == 0, found.stderr
+    answer = json.loads(found.stdout)
+    assert answer["slots"] == [0, 1]
+    assert {change["key"] for change in answer["changes"]} == {
+        "[pool] lanes",
+        "[session] jit",
+        "[queue] max_attempts",
+        "[[model]] rows path",
+    }
+    assert not wrong
+    assert len(pool.workers()) == 2
+    assert not set(before) & set(pool.workers())
+    with pool.client() as client:
+        slots = client.status()["slots"]
+        assert [(slot["incarnation"], slot["lanes"]) for slot in slots] == [(2, 3), (2, 3)]
+        assert {model["path"] for model in client.models() if model["name"] == "rows"} == {"stub:rows?run_ms=6"}
+
+
+def test_workers_that_do_not_come_up_are_not_tried_everywhere(pool: PoolProcess) -> None:
+    write(pool, models=FAULTS + ROWS.replace("stub:rows?run_ms=5", "stub:load-exit"))
+    found = reload(pool, "--wait")
+    assert found.returncode == 1
+    assert "slot 0 did not come up with the new settings and goes back to the former ones" in found.stderr
+    with pool.client() as client:
+        eventually(lambda: all(slot["state"] == "READY" for slot in client.status()["slots"]))
+        assert [slot["incarnation"] for slot in client.status()["slots"]] == [3, 1]
+        for slot in (0, 1):
+            assert client.run("rows", ONE, signature="double", device=f"slot:{slot}")["y"].tolist() == [2.0]
+        write(pool)
+        assert client.reload()["slots"] == [], "all have what the file says again"
+
+
+def test_many_who_ask_at_once_are_all_answered(pool: PoolProcess) -> None:
+    write(pool, rest="[queue]\nmax_jobs = 77\n")
+    answers: list[object] = []
+
+    def ask() -> None:
+        with pool.client() as client:
+            answers.append(client.reload())
+
+    threads = [threading.Thread(target=ask) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert len(answers) == 6
+    assert any(answer != {"changes": [], "slots": []} for answer in answers)
+
+
+def test_a_file_that_cannot_be_read_to_its_end_holds_nobody_up(pool: PoolProcess) -> None:
+    """As on a server that is gone: here a pipe into which nobody writes."""
+    pool.config.unlink()
+    os.mkfifo(pool.config)
+    with pool.client() as client:
+        with pytest.raises(errors.InvalidConfig, match="could not be read within 8 s"):
+            client.reload()
+        assert client.run("rows", ONE, signature="double")
+        with pytest.raises(errors.InvalidConfig, match="the disk has not answered the last time yet"):
+            client.reload()
+    pool.config.open("w").close()  # lets go of the thread
+    pool.config.unlink()
+    write(pool)
+
+
+def test_it_is_asked_at_the_local_endpoint_only() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    endpoint = f"tcp://127.0.0.1:{port}"
+    with pool_process(stub_config(f'listen = ["{endpoint}"]')), Client(endpoint) as client:
+        with pytest.raises(errors.PoolError, match="local endpoint only"):
+            client.reload()
+        assert client.status()["state"] == "SERVING"
+
+
+def test_a_programs_own_pool_reloads_its_file(tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    text = '[pool]\ndevices = ["cpu"]\n' + ROWS
+    config.write_text(text)
+    with start(config) as running:
+        config.write_text(text + 'batch_wait = "1ms"\n')
+        assert [change["key"] for change in running.reload()["changes"]] == ["[[model]] rows batch_wait"]
+    given = {"pool": {"devices": ["cpu"]}, "model": [{"name": "m", "path": "stub:echo"}]}
+    with start(given) as running, pytest.raises(errors.PoolError, match="there is no file to read again"):
+        running.reload()
+
+
+# --- SIGHUP -----------------------------------------------------------------------------------------------------------
+
+
+class Daemon(PoolProcess):
+    """A pool without a terminal, as a service manager starts it; or with one of its own."""
+
+    def __init__(self, config: str, terminal: int | None = None) -> None:
+        super().__init__(config)
+        self._terminal = terminal
+
+    def start(self) -> "Daemon":
+        code = "import os, sys; os.execv(sys.executable, [sys.executable, '-P', '-m', 'pool', *sys.argv[1:]])"
+        if self._terminal is not None:  # the first terminal that the leader of a session opens is the session's
+            code = f"import os; os.open({os.ttyname(self._terminal)!r}, os.O_RDWR)\n{code}"
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", code, "start", "--config", str(self.config)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environ,
+                start_new_session=True,
+            )
+        return self
+
+
+def test_sighup_reloads_a_pool_without_a_terminal() -> None:
+    pool = Daemon(stub_config(models=FAULTS + ROWS))
+    try:
+        pool.start().await_ready()
+        with pool.client() as client:
+            slow = client.submit("faults", 1.0, signature="sleep")
+            write(pool, rest="[session]\njit = true\n[queue]\nmax_jobs = 5\n")
+            pool.running.send_signal(signal.SIGHUP)
+            pool.await_log("reloaded: [queue] max_jobs: 10000 → 5")
+            pool.await_log("every slot has the new settings")
+            assert slow.result(5)
+            pool.config.write_text("wrong")
+            pool.running.send_signal(signal.SIGHUP)
+            pool.await_log("not reloaded: ")
+            assert client.run("rows", ONE, signature="double")
+        assert pool.stop() == 0
+    finally:
+        pool.kill()
+
+
+def test_a_terminal_that_is_closed_ends_the_pool_in_it() -> None:
+    ours, theirs = pty.openpty()
+    pool = Daemon(stub_config(models=FAULTS + ROWS), theirs)
+    try:
+        pool.start().await_ready()
+        os.close(theirs)
+        workers = pool.workers()
+        os.close(ours)  # the kernel tells the session's leader
+        assert pool.wait() == 0, pool.text()
+        assert "stopping: SIGHUP came" in pool.text()
+        pool.assert_clean(workers)
+    finally:
+        pool.kill()
