@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fault_orders import Orders, descriptors, states_since
 
+from fault_orders import Orders, descriptors, states_since
 from harness import PoolProcess, alive, eventually, pool_process, stub_config
 from pool import Client, errors
 
@@ -346,6 +346,7 @@ time.sleep(600)
 def test_the_death_of_a_client_frees_what_it_had_wherever_that_was() -> None:
     """The worker of an idle slot has nothing of it, so it is not held there, but serves."""
     with parked("wait") as (pool, workers), pool.client() as other:
+        assert other.status()["state"] == "SERVING"  # it is connected
         # Those on the way up have no connection of a lane yet, the first of them none at all.
         expected = descriptors(pool.pid) + len(ON_THE_WAY_UP) + 1
         arguments = [sys.executable, "-c", SUBMITTER, pool.endpoint, str(len(MOMENTS))]

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -65,6 +66,15 @@ def test_the_lanes_and_models_of_a_worker_share_one_device() -> None:
     for lane in lanes:
         lane.join()
     assert time.monotonic() - began >= 2 * 0.05
+
+
+def test_a_counter_writes_down_what_it_ran(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    for _ in range(2):  # workers, one after the other
+        model = load(f"stub:counter?{ledger}")
+        totals = [int(model.run("add", {"n": np.array(n)}, ["total"])["total"]) for n in (3, 4)]
+        assert totals == [3, 7]
+    assert ledger.read_text().split() == ["3", "4", "3", "4"]
 
 
 @pytest.mark.parametrize("query", ["fits=x", "fits", "fist=3", "run_ms=-1", "run_ms=nan"])

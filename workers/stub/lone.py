@@ -46,12 +46,16 @@ def faults() -> Functions:
     }
 
 
-def counter() -> Functions:
+def counter(ledger: str = "") -> Functions:
+    """Each `n` is also a line of the file `ledger`, if there is one, before it is answered: it outlives the worker."""
     lock = threading.Lock()
     total = np.array(0)
+    file = os.open(ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600) if ledger else None
 
     def add(feeds: Feeds) -> Fetched:
         with lock:
+            if file is not None:
+                os.write(file, b"%d\n" % int(feeds["n"]))
             total[...] += feeds["n"]
             return {"total": total.copy()}
 
