@@ -1,0 +1,260 @@
+"""Mutated real traffic at every socket: the pool answers its other clients throughout, and holds no more than before.
+
+`pytest -m fuzz` runs it for minutes; the seed is in every failure, and $FUZZ_SEED sets it.
+"""
+
+import contextlib
+import os
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgpack
+import numpy as np
+import pytest
+import zmq
+
+from harness import PoolProcess, eventually, pool_process, stub_config
+from mutations import mutated
+from pool import Client, errors
+
+TESTS = Path(__file__).parents[1]
+SEED = os.environ.get("FUZZ_SEED", "20261121")
+GROWTH_BYTES = 24 << 20
+MODELS = """
+[[model]]
+name = "rows"
+path = "stub:rows"
+devices = "all"
+[[model]]
+name = "echo"
+path = "stub:echo"
+devices = "all"
+"""
+REST = """
+[health]
+heartbeat = "50ms"
+hung_after = "2s"
+import_timeout = "5s"
+[restart]
+intensity = 1000000
+backoff_max = "50ms"
+[recorder]
+keep = 10
+"""
+
+Message = list[bytes]
+
+
+@dataclass
+class Relay:
+    """Between one client and the pool: notes what the client says, and may change what it hears."""
+
+    pool_endpoint: str
+    endpoint: str
+    change: Callable[[Message], Message] = lambda frames: frames
+    said: list[Message] = field(default_factory=list)
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> "Relay":
+        self._thread = threading.Thread(target=self._main, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(10)
+
+    def _main(self) -> None:
+        with zmq.Context() as context, context.socket(zmq.ROUTER) as near, contextlib.ExitStack() as stack:
+            near.linger = 0
+            near.bind(self.endpoint)
+            far: dict[bytes, zmq.Socket[bytes]] = {}
+            while not self._over.is_set():
+                poller = zmq.Poller()
+                for socket in (near, *far.values()):
+                    poller.register(socket, zmq.POLLIN)
+                ready = dict(poller.poll(20))
+                if near in ready:
+                    route, *frames = near.recv_multipart()
+                    if route not in far:
+                        far[route] = stack.enter_context(context.socket(zmq.DEALER))
+                        far[route].linger = 0
+                        far[route].connect(self.pool_endpoint)
+                    self.said.append(frames)
+                    far[route].send_multipart(frames)
+                for route, socket in far.items():
+                    if socket in ready and (frames := self.change(socket.recv_multipart())):
+                        near.send_multipart([route, *frames])
+
+
+def chat(client: Client) -> None:
+    """A little of everything that a client says."""
+    client.run("rows", np.arange(4, dtype=np.float32), signature="double")
+    client.run("rows", np.ones(40, np.float32), signature="double", outputs=["y"], timeout=5.0, priority=3)
+    client.run("rows", {"x": [b"one", b"", b"three"]}, signature="text", device="slot:1")
+    client.run("echo", np.zeros((2, 0, 3), np.float32))
+    client.run("echo", 1.5)
+    client.run("echo", np.array([b"a\0", b""], object), signature="string")
+    client.submit("rows", np.full(3, 0.2), signature="sleep").cancel()
+    client.submit("rows", np.full(1, 0.2), signature="sleep").exception(10)
+    for question in (client.status, client.models, client.explain):
+        question()
+
+
+class Stranger(threading.Thread):
+    """Sends mutated messages to one endpoint, as a peer that is another one now and then."""
+
+    def __init__(self, endpoint: str, templates: Sequence[Message], rng: random.Random) -> None:
+        super().__init__(daemon=True)
+        self.sent = 0
+        self._endpoint = endpoint
+        self._templates = templates
+        self._rng = rng
+        self._over = threading.Event()
+
+    def end(self) -> None:
+        self._over.set()
+        self.join(10)
+        assert not self.is_alive()
+
+    def run(self) -> None:
+        with zmq.Context() as context:
+            while not self._over.is_set():
+                with context.socket(zmq.DEALER) as dealer:
+                    dealer.linger = 0
+                    dealer.sndhwm = 100
+                    dealer.connect(self._endpoint)
+                    self._talk(dealer)
+
+    def _talk(self, dealer: "zmq.Socket[bytes]") -> None:
+        listens = self._rng.random() < 0.8
+        for _ in range(self._rng.choice((5, 100, 400))):
+            if self._over.is_set():
+                return
+            frames = list(self._rng.choice(self._templates))
+            if self._rng.random() < 0.9:
+                frames = mutated(self._rng, frames, self._templates)
+            if frames and dealer.poll(100, zmq.POLLOUT):
+                dealer.send_multipart(frames)
+                self.sent += 1
+            while listens and dealer.poll(0):
+                dealer.recv_multipart(copy=False)
+            time.sleep(0.0005)
+
+
+@dataclass
+class Madhouse:
+    """A pool whose slot 0 has a worker that is mad while `on` is there."""
+
+    pool: PoolProcess
+    folder: Path
+
+    @property
+    def on(self) -> Path:
+        return self.folder / "on"
+
+    def said_by_workers(self) -> list[Message]:
+        said: list[Message] = []
+        for diary in self.folder.glob("said-*"):
+            unpacker = msgpack.Unpacker(max_buffer_size=1 << 30)
+            unpacker.feed(diary.read_bytes())
+            said += list(unpacker)
+        return said
+
+
+@pytest.fixture
+def madhouse(tmp_path: Path) -> Iterator[Madhouse]:
+    environ = {
+        "PYTHONPATH": str(TESTS / "fuzz_hook"),
+        "FUZZ_TESTS": str(TESTS),
+        "FUZZ_FOLDER": str(tmp_path),
+        "FUZZ_SEED": SEED,
+    }
+    with pool_process(stub_config("lanes = 2", '["cpu", "cpu"]', MODELS, REST), environ) as pool:
+        yield Madhouse(pool, tmp_path)
+        text = pool.text()
+        own_lines = [line for line in text.splitlines() if " | " not in line]
+        assert not [line for line in own_lines if re.search(r"Traceback|^\w*(Error|Exception)\b", line)], SEED
+
+
+def rss_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def fuzz(madhouse: Madhouse, seconds: float) -> None:
+    pool = madhouse.pool
+    with Relay(pool.endpoint, f"ipc://{madhouse.folder}/relay") as relay, Client(relay.endpoint) as client:
+        chat(client)
+    to_front, to_back = relay.said, madhouse.said_by_workers()
+    assert len(to_front) > 10
+    assert {frames[0][5] for frames in to_back} == {32, 35, 36, 38}, "HELLO, BEAT, READY, DONE"
+    strangers = [
+        Stranger(pool.endpoint, to_front, random.Random(f"{SEED}/front/1")),
+        Stranger(pool.endpoint, [*to_front, *to_back], random.Random(f"{SEED}/front/2")),
+        Stranger(f"{pool.endpoint}.workers", [*to_back, *to_front], random.Random(f"{SEED}/back")),
+    ]
+    for stranger in strangers:
+        stranger.start()
+    madhouse.on.touch()
+    began, early, turns = time.monotonic(), 0, 0
+    with pool.client() as polite:
+        while (elapsed := time.monotonic() - began) < seconds:
+            turns += 1
+            value = np.array([turns], np.float32)
+            # What a worker that is mad answers may be anything, so long as it is an answer.
+            anywhere = polite.submit("rows", value, signature="double", timeout=20)
+            here = polite.run("rows", value, signature="double", timeout=20, device="slot:1")
+            assert here["y"].tolist() == [2.0 * turns], SEED
+            assert isinstance(anywhere.exception(30), errors.PoolError | None), SEED
+            if not early and elapsed > seconds / 3:
+                early = rss_bytes(pool.pid)
+        madhouse.on.unlink()
+        for stranger in strangers:
+            stranger.end()
+        assert rss_bytes(pool.pid) - early < GROWTH_BYTES, SEED
+        eventually(lambda: all(slot["state"] == "READY" for slot in polite.status()["slots"]), 40)
+        status = polite.status()
+        print(  # noqa: T201  # `pytest -s` shows it
+            f"\nfuzz, seed {SEED}: {[stranger.sent for stranger in strangers]} messages, {turns} jobs of others,"
+            f" {status['slots'][0]['incarnation']} mad workers, {rss_bytes(pool.pid) - early:+d} bytes;"
+            f" refused {sum(status['refused'].values())}, dropped {sum(status['dropped'].values())}"
+        )
+        assert status["slots"][0]["incarnation"] > 1, "nobody was mad"
+        assert status["slots"][1]["incarnation"] == 1, "no client can end a worker"
+        for slot in (0, 1):
+            sane = polite.run("rows", np.ones(2, np.float32), signature="double", timeout=30, device=f"slot:{slot}")
+            assert sane["y"].tolist() == [2.0, 2.0], SEED
+
+
+def test_mutated_traffic_at_the_pool_and_at_a_worker(madhouse: Madhouse) -> None:
+    fuzz(madhouse, 8.0)
+
+
+@pytest.mark.fuzz
+@pytest.mark.timeout(900)
+def test_mutated_traffic_for_minutes(madhouse: Madhouse) -> None:
+    fuzz(madhouse, float(os.environ.get("FUZZ_S", "180")))
+
+
+def test_a_client_that_hears_what_is_mutated_ends_every_future(tmp_path: Path) -> None:
+    rng = random.Random(f"{SEED}/answers")
+    heard: list[Message] = []
+
+    def change(frames: Message) -> Message:
+        heard.append(frames)
+        return mutated(rng, frames, heard) if rng.random() < 0.1 else frames
+
+    with pool_process(stub_config(models=MODELS)) as pool, Relay(pool.endpoint, f"ipc://{tmp_path}/r", change) as relay:
+        for _ in range(10):
+            with Client(relay.endpoint) as client:
+                values = [np.array([n], np.float32) for n in range(30)]
+                futures = [client.submit("rows", value, signature="double", timeout=0.5) for value in values]
+                began = time.monotonic()
+                ends = [future.exception(20) for future in futures]
+                assert time.monotonic() - began < 6, SEED
+                assert all(isinstance(end, errors.PoolError | None) for end in ends), SEED
