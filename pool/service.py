@@ -45,6 +45,7 @@ from pool.reloads import NO_FILE, Outcome, Reloaded, Reloads, Source
 from pool.roll import Roll
 from pool.router.back import Back
 from pool.router.front import Front, Question
+from pool.router.parting import part
 from pool.router.rows import Inputs
 from pool.signal_pipe import SignalPipe
 from pool.slot_log import SlotLog
@@ -146,7 +147,7 @@ class Service:
                 for endpoint in self._plan.listen:
                     self._front.bind_remote(endpoint)
                 self._loop(pipe, parent_fd)
-                self._front.say_farewell("it has ended")
+                part(self._front, "it has ended")
             finally:
                 self._front.close()
                 self._back.close()

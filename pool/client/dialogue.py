@@ -137,10 +137,10 @@ class Dialogue:
         """Raises `PoolUnreachable` where another one is not waited for."""
         if self._outage is None:
             away = self._last_word(away)
+        if away.listens:  # one that hangs need not run later what another has run by then; one that ends waits for it
+            self._say_goodbye()
         if not self._peer.reconnect_timeout_s:
             raise PoolUnreachable(str(away)) from None
-        if away.listens:  # should it ever read again, it need not run what another has run by then
-            self._say_goodbye()
         if self._channel is not None:
             self._channel.close()
             self._channel = None
@@ -250,7 +250,8 @@ class Dialogue:
             case wire.Answer() as answer:
                 self._inquiries.answered(answer, envelope.payload)
             case wire.Farewell(text, unread):
-                raise PoolAway(f"the pool at {self._peer.endpoint} let this client go: {text}", unread=unread)
+                let_go = f"the pool at {self._peer.endpoint} let this client go: {text}"
+                raise PoolAway(let_go, unread=unread, listens=True)
             case wire.Refusal(text):
                 # Of this protocol's version, so it is about what this client has sent, and would be again.
                 raise PoolUnreachable(f"the pool at {self._peer.endpoint} gave this client up: {text}")

@@ -22,7 +22,7 @@ STEADY_S = 5.0  # a pool that was lost sooner is returned to more slowly
 class PoolAway(PoolUnreachable):
     """The connection is of no use any more; there may be a pool again soon.
 
-    `unread`: by the pool's own word it has read nothing that it has not answered. `listens`: it may still read, later.
+    `unread`: by the pool's own word it has read nothing that it has not answered. `listens`: it may still read.
     """
 
     def __init__(self, text: str, *, unread: bool = False, listens: bool = False) -> None:

@@ -137,10 +137,12 @@ class Front:
     def sockets(self) -> Sequence["zmq.Socket[bytes]"]:
         return [inbox.socket for inbox in self._inboxes]
 
-    def say_farewell(self, text: str) -> None:
-        """The pool has answered all jobs that it read, and ends: what else its clients have sent may go to the next."""
-        for client in self._presence.clients():
+    def say_farewell(self, text: str) -> set[bytes]:
+        """To all clients that were heard of lately; those are returned."""
+        clients = self._presence.clients()
+        for client in clients:
             self._send(client, encode(wire.Farewell(text, unread=True), self._instance))
+        return set(clients)
 
     def close(self) -> None:
         """Hands what is queued to the kernel, within two seconds and only as long as somebody reads."""

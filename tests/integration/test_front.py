@@ -13,6 +13,7 @@ from pool.core.actions import AnswerJob, JobDone, JobFailed
 from pool.core.events import ClientGone, Event, JobArrived
 from pool.router.front import SEND_HIGH_WATER_MARK, SILENCE_S, Front, Question
 from pool.router.inbox import FRAMES_A_TURN, MOST_FRAMES
+from pool.router.parting import PART_S, part
 from pool.router.payload import FRAME_BYTES
 from pool.router.presence import LOOK_S
 from pool.router.rows import Inputs
@@ -296,6 +297,34 @@ def test_answers_that_wait_when_the_pool_stops_are_handed_over(
             jobs.append(message.job)
         closing.join(5)
         assert jobs == list(range(sent))
+
+
+def test_an_ending_pool_waits_until_its_clients_know(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
+    with connect(front, context) as dealer:
+        client = submit(front, dealer, now=time.monotonic())
+        front.answer(AnswerJob(client, 1, JobFailed(Fault.MODEL_FAILED, "text")))
+        dealer.send_multipart([*encode(submission(2), INSTANCE), b"table"])
+        parting = threading.Thread(target=part, args=(front, "it has ended"))
+        parting.start()
+        assert isinstance(heard_by(dealer), wire.Failure)
+        told = heard_by(dealer)
+        assert told == wire.Farewell("it has ended", unread=True)
+        dealer.send_multipart(encode(wire.Close(), INSTANCE))
+        parting.join(PART_S / 2)
+        assert not parting.is_alive()
+        assert not dealer.poll(50), "what came too late has no answer"
+
+
+def test_it_does_not_wait_long_for_one_who_says_nothing(
+    front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
+) -> None:
+    with connect(front, context) as frozen, connect(front, context) as dead:
+        submit(front, frozen, now=time.monotonic())
+        submit(front, dead, now=time.monotonic())
+        dead.close(linger=0)
+        began = time.monotonic()
+        part(front, "it has ended")
+        assert PART_S <= time.monotonic() - began < PART_S + 0.5
 
 
 def test_closing_does_not_wait_for_one_who_does_not_read(

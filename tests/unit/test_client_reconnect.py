@@ -74,6 +74,7 @@ def lose(pool: FakePool, client: Client) -> None:
 def part(pool: FakePool, client: Client) -> None:
     """The pool ends in order."""
     pool.send(wire.Farewell("it has ended", unread=True))
+    pool.expect(wire.Close)  # it waits for that
     eventually(lambda: dialogue(client)._outage is not None, 5.0)
     pool.close()
 
