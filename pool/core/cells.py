@@ -35,7 +35,7 @@ class Cells:
             return None
         slot, since = cell
         name = f"slot:{slot.number}"
-        if now >= since + CONFINED_S or not slot.lasts or name not in slot.names:
+        if now >= since + CONFINED_S:
             del self._cells[(route, model)]
             return None
-        return name
+        return name if slot.lasts and name in slot.names else None

@@ -313,7 +313,7 @@ def test_the_death_of_the_pool_takes_each_worker_along_and_every_caller_hears_of
     assert {cell: CELLS[cell] for cell in CELLS if cell[0] == "death of the pool"} == dict.fromkeys(
         (("death of the pool", moment) for moment in MOMENTS), "gone"
     )
-    with parked("loop in C") as (pool, workers), pool.client() as client:
+    with parked("loop in C") as (pool, workers), pool.client(reconnect_timeout=0) as client:
         futures = [
             client.submit("rows", np.array([slot], np.float32), signature="double", timeout=60, device=f"slot:{slot}")
             for slot in range(len(MOMENTS))

@@ -399,9 +399,7 @@ class Ledger:
         """For a minute after a job of a client was quarantined, all go where that happened, as if they were pinned."""
         slot, since = self._confined.get((record.client, record.model), (-1, 0.0))
         if record.device is None and slot >= 0 and now < since + CONFINED_S:
-            if self._states[slot] in DOWN:
-                del self._confined[(record.client, record.model)]
-            else:
+            if self._states[slot] not in DOWN:
                 record.device, record.confined = f"slot:{slot}", True
 
     def _unconfine(self) -> None:
