@@ -245,6 +245,8 @@ class Dialogue:
                 self._dispatch.finish(result, envelope.payload)
             case wire.Failure() as failure:
                 self._dispatch.fail(failure)
+            case wire.Opened() as opened:
+                self._dispatch.adopt(opened)
             case wire.Pong():
                 self._dispatch.window.ponged()
             case wire.Answer() as answer:

@@ -64,6 +64,10 @@ class Dispatch:
         for job in held.values():
             self.send(job)
 
+    def adopt(self, opened: wire.Opened) -> None:
+        """The same pool has other terms now."""
+        self._opened = opened
+
     def lose_pool(self, unread: bool) -> None:
         """What has no answer is held for the next one, in its order; `unread`: the pool has read none of it."""
         self._jobs.lose_pool(unread)

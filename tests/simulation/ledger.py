@@ -398,9 +398,8 @@ class Ledger:
     def _confine(self, record: Record, now: float) -> None:
         """For a minute after a job of a client was quarantined, all go where that happened, as if they were pinned."""
         slot, since = self._confined.get((record.client, record.model), (-1, 0.0))
-        if record.device is None and slot >= 0 and now < since + CONFINED_S:
-            if self._states[slot] not in DOWN:
-                record.device, record.confined = f"slot:{slot}", True
+        if record.device is None and slot >= 0 and now < since + CONFINED_S and self._states[slot] not in DOWN:
+            record.device, record.confined = f"slot:{slot}", True
 
     def _unconfine(self) -> None:
         """What waits for a slot that is gone for good, by the core's choice, may go wherever else there is hope."""
