@@ -1,5 +1,6 @@
 """The unit in the hands of a real manager: `systemd --user`, in mount and pid namespaces of the test's own."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -85,6 +86,10 @@ class Manager:
         return self.systemctl("show", "--property", name, "--value", UNIT_NAME).stdout.strip()
 
     def close(self) -> None:
+        if self._first is not None:
+            self.systemctl("exit")  # takes its control groups along
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._unshare.wait(10)
         self._unshare.kill()  # with its first process, all of the namespace go
         self._unshare.wait(10)
 
