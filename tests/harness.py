@@ -15,6 +15,7 @@ from pool import Client
 
 READY_S = 90.0
 STOP_S = 45.0
+LOG_CHARS = 6000
 
 STUBS = """
 [[model]]
@@ -136,6 +137,15 @@ class PoolProcess:
         assert not [pid for pid in workers if alive(pid)], self.text()
         left = {path.name for path in self.folder.iterdir()} - {"config.toml", "log"}
         assert not left, left
+
+    @contextlib.contextmanager
+    def telling(self) -> Iterator[None]:
+        """An assertion that fails within has the end of the pool's log with it, without what its workers print."""
+        try:
+            yield
+        except AssertionError as error:
+            own = "\n".join(line for line in self.text().splitlines() if " | " not in line)
+            raise AssertionError(f"{error}\n{own[-LOG_CHARS:]}") from error
 
     def kill(self) -> None:
         """The last resort of a fixture; the death pipe takes the workers along."""

@@ -100,8 +100,8 @@ def chat(client: Client) -> None:
     client.run("echo", np.zeros((2, 0, 3), np.float32))
     client.run("echo", 1.5)
     client.run("echo", np.array([b"a\0", b""], object), signature="string")
-    client.submit("rows", np.full(3, 0.2), signature="sleep").cancel()
-    client.submit("rows", np.full(1, 0.2), signature="sleep").exception(10)
+    client.submit("rows", np.ones(3, np.float32), signature="view").cancel()
+    client.submit("rows", np.full(1, -1, np.float32), signature="fail").exception(10)
     for question in (client.status, client.models, client.explain):
         question()
 
@@ -217,7 +217,8 @@ def fuzz(madhouse: Madhouse, seconds: float) -> None:
         for stranger in strangers:
             stranger.end()
         assert rss_bytes(pool.pid) - early < GROWTH_BYTES, SEED
-        eventually(lambda: all(slot["state"] == "READY" for slot in polite.status()["slots"]), 40)
+        with pool.telling():
+            eventually(lambda: all(slot["state"] == "READY" for slot in polite.status()["slots"]), 40)
         status = polite.status()
         print(  # noqa: T201  # `pytest -s` shows it
             f"\nfuzz, seed {SEED}: {[stranger.sent for stranger in strangers]} messages, {turns} jobs of others,"
