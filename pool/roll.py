@@ -93,13 +93,13 @@ class Roll:
         """What the core is to be told. REQUIRES that it is told each before the next is asked for."""
         if self._undo is not None:
             slot, self._undo = self._undo, None
-            if self._supervision.cannot_restart(slot) is None:
+            if self._supervision.turnover.cannot_restart(slot) is None:
                 yield RestartAsked(slot)
         while self._turn is None and self._left:
             slot = self._left.pop(0)
             former, self._given[slot] = self._given[slot], self._wanted[slot]
             drained = self._supervision.slots[slot].state is SlotState.STOPPED
-            if not drained and self._supervision.cannot_restart(slot) is None:
+            if not drained and self._supervision.turnover.cannot_restart(slot) is None:
                 self._turn = _Turn(slot, self._supervision.slots[slot].incarnation + 1, former)
                 log.info("slot %d gets a new worker for the new settings", slot)
                 yield RestartAsked(slot)

@@ -351,7 +351,7 @@ class Service:
             self._front.reply(question, error=f"{asked!r:.40} is no slot's number")
             return
         slot, restart = int(asked), question.what == "restart"
-        why = supervision.cannot_restart(slot) if restart else supervision.cannot_drain(slot)
+        why = supervision.turnover.cannot_restart(slot) if restart else supervision.turnover.cannot_drain(slot)
         if why is not None:
             self._front.reply(question, error=why)
             return

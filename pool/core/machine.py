@@ -99,8 +99,8 @@ class Machine:
         self._slots_changed(now)
         self._fire_timers(now)
         self._dispatch.suspects.forget_unwanted(now)
-        if self.supervision.wishes:
-            self.supervision.grant_wishes(now)
+        if self.supervision.turnover:
+            self.supervision.turnover.go_on(now)
             self._slots_changed(now)
         if self.supervision.stopping and self.backlog.emptied:
             self._wind_down(now)

@@ -59,7 +59,7 @@ class Recycling:
         due = [(slot.phase_since, slot, why) for slot in supervision.slots if (why := self._due(slot, now))]
         for _, slot, why in sorted(due, key=lambda one: one[0]):
             if self._may_go(slot):
-                supervision.recycle(slot, why)
+                supervision.turnover.recycle(slot, why)
                 return
 
     def _due(self, slot: Slot, now: float) -> str | None:

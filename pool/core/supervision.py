@@ -10,12 +10,11 @@ from pool.core.restart import GivenUp, Pause, RestartHistory
 from pool.core.silence import Silence
 from pool.core.slots import ALIVE, Slot, SlotState
 from pool.core.timers import Timers
+from pool.core.turnover import DRAIN, Turnover
 from pool.wire.worker_messages import Phase
 
 __all__ = ["Supervision"]
 
-RESTART = "its restart was asked for"
-DRAIN = "its drain was asked for; `pool restart` brings it back"
 MOST_LANES = 64  # the configuration allows 16; a worker that claims more lies
 
 
@@ -44,8 +43,7 @@ class Supervision:
         self.stop_reason = ""
         self.over = False
         """Whether it was said that the pool has ended."""
-        self.wishes: dict[Slot, str] = {}
-        """Why a slot is to have another worker, or with DRAIN none, as soon as the present one holds nothing."""
+        self.turnover = Turnover(self)
         self._rng = rng
         self._policy = policy
         self._timers = timers
@@ -66,7 +64,7 @@ class Supervision:
             case told.Start():
                 for slot in self.slots:
                     if slot.models:
-                        self._spawn(slot, now)
+                        self.spawn(slot, now)
                     else:
                         slot.reason = "no model is placed here"
             case told.SpawnHeld():
@@ -88,11 +86,9 @@ class Supervision:
             case told.WorkerReady():
                 self._ready(event, now)
             case told.RestartAsked():
-                if self.cannot_restart(event.slot) is None:
-                    self._restart(self.slots[event.slot], now)
+                self.turnover.restart(event.slot, now)
             case told.DrainAsked():
-                if self.cannot_drain(event.slot) is None:
-                    self._drain(self.slots[event.slot], now)
+                self.turnover.drain(event.slot, now)
             case told.WorkerMeasured():
                 if (measured := self.current(event.slot, event.incarnation)) is not None:
                     measured.resident_bytes = event.resident_bytes
@@ -127,8 +123,8 @@ class Supervision:
 
     # --- a worker's way up --------------------------------------------------------------------------------------
 
-    def _spawn(self, slot: Slot, now: float) -> None:
-        # STOPPED, BACKOFF → STARTING
+    def spawn(self, slot: Slot, now: float) -> None:
+        # STOPPED, BACKOFF, FATAL → STARTING
         slot.seat(slot.incarnation + 1)
         self._change(slot, SlotState.STARTING, now)
         slot.phase_since = now
@@ -209,6 +205,7 @@ class Supervision:
         if slot.state is SlotState.BACKOFF:
             self._timers.clear(("slot", slot.number))
             self._change(slot, SlotState.STOPPED, now, reason)
+            self._announce()
         elif slot.state in (SlotState.STARTING, SlotState.LOADING):
             self._tell_to_stop(slot, reason, now)
         elif slot.state is SlotState.READY:
@@ -233,13 +230,13 @@ class Supervision:
         self._timers.clear(("slot", slot.number))
         if self.stopping and not self._wanted(slot):
             # STARTING, LOADING, READY, DRAINING, STOPPING → STOPPED
-            self.wishes.pop(slot, None)
+            self.turnover.gone(slot)
             self._change(slot, SlotState.STOPPED, now, reason)
-        elif (wish := self.wishes.pop(slot, None)) is DRAIN:
+        elif (why := self.turnover.gone(slot)) is DRAIN:
             # DRAINING, STOPPING → STOPPED
             self._change(slot, SlotState.STOPPED, now, DRAIN)
             self._announce()
-        elif wish is not None:
+        elif why is not None:
             # DRAINING, STOPPING → BACKOFF, without a pause
             asked = slot.state is SlotState.STOPPING  # else it died before it was told to go
             self._change(slot, SlotState.BACKOFF, now, reason, death.last_output, asked)
@@ -259,6 +256,11 @@ class Supervision:
                     self._timers.set(("slot", slot.number), now + seconds)
         return f"slot {slot.number} incarnation {slot.incarnation} died: {reason}"
 
+    def forgive(self, slot: Slot) -> None:
+        """What was before counts no more."""
+        self._history[slot.number] = RestartHistory(self._policy, self._rng)
+        slot.in_vain = 0
+
     def gone_at_last(self, event: told.WorkerExited, now: float) -> None:
         """The exit of a worker that did not die when it was killed: the slot was FATAL for that alone."""
         slot = self.slots[event.slot] if 0 <= event.slot < len(self.slots) else None
@@ -269,65 +271,10 @@ class Supervision:
             return
         if isinstance(self._history[slot.number].after_death(now, served_s=None, held_jobs=True), Pause):
             # FATAL → STARTING; the pause is over long since
-            self._spawn(slot, now)
-
-    # --- a new worker, because somebody wants one ---------------------------------------------------------------
-
-    def cannot_restart(self, number: int) -> str | None:
-        """Why a slot cannot have a new worker; None if it can."""
-        if not 0 <= number < len(self.slots):
-            return f"there is no slot {number}; the last is {len(self.slots) - 1}"
-        slot = self.slots[number]
-        if self.stopping or self.over:
-            return "the pool is stopping"
-        if not slot.models:
-            return f"no model is placed in slot {number}"
-        if slot.state is SlotState.FATAL and slot.pid is not None:
-            return f"pid {slot.pid} in slot {number} did not die when it was killed, and still has the device"
-        return None
-
-    def _restart(self, slot: Slot, now: float) -> None:
-        self._history[slot.number] = RestartHistory(self._policy, self._rng)  # what was before counts no more
-        slot.in_vain = 0
-        match slot.state:
-            case SlotState.FATAL | SlotState.BACKOFF | SlotState.STOPPED:
-                # → STARTING
-                self._timers.clear(("slot", slot.number))
-                self._spawn(slot, now)
-            case SlotState.STARTING | SlotState.LOADING:
-                # → STOPPING
-                self.wishes[slot] = RESTART
-                self._tell_to_stop(slot, RESTART, now)
-            case _:
-                self.wishes[slot] = RESTART
-
-    def cannot_drain(self, number: int) -> str | None:
-        """Why a slot cannot be taken out of service; None if it can."""
-        if (why := self.cannot_restart(number)) is not None:
-            return why
-        slot = self.slots[number]
-        return None if slot.lasts else f"slot {number} is {slot.state.name} already: {slot.reason}"
-
-    def _drain(self, slot: Slot, now: float) -> None:
-        if slot.state is SlotState.BACKOFF:
-            self.retire(slot, DRAIN, now)
-            self._announce()
-            return
-        self.wishes[slot] = DRAIN
-        if slot.state in (SlotState.STARTING, SlotState.LOADING):
-            self.retire(slot, DRAIN, now)
-
-    def recycle(self, slot: Slot, reason: str) -> None:
-        """The worker has done its time: another follows it when it holds nothing."""
-        self.wishes[slot] = reason
-
-    def grant_wishes(self, now: float) -> None:
-        """Stops each worker that is to go as soon as it holds nothing."""
-        for slot, reason in list(self.wishes.items()):
-            self.retire(slot, reason, now)
+            self.spawn(slot, now)
 
     def _fatal(self, slot: Slot, now: float, reason: str, last_output: tuple[str, ...] = ()) -> None:
-        self.wishes.pop(slot, None)
+        self.turnover.gone(slot)
         self._change(slot, SlotState.FATAL, now, reason, last_output)
         self._announce()
 
@@ -338,7 +285,7 @@ class Supervision:
         slot = self.slots[number]
         match slot.state:
             case SlotState.BACKOFF:
-                self._spawn(slot, now)
+                self.spawn(slot, now)
             case SlotState.STARTING:
                 self._overrun(slot, "did not say HELLO within", now)
             case SlotState.LOADING:

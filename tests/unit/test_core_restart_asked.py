@@ -94,7 +94,7 @@ def test_one_that_is_not_up_yet_begins_anew(state: str) -> None:
 
 def test_what_cannot_be_restarted_says_why() -> None:
     driver = Driver(["m"], []).serve()
-    cannot = driver.machine.supervision.cannot_restart
+    cannot = driver.machine.supervision.turnover.cannot_restart
     assert "no slot 2" in (cannot(2) or "")
     assert "no slot -1" in (cannot(-1) or "")
     assert "no model" in (cannot(1) or "")
@@ -110,7 +110,7 @@ def test_a_worker_that_could_not_be_killed_is_followed_once_it_is_gone() -> None
     driver.feed(told.WorkerBroken(0, 1, "nonsense"))
     driver.pass_time(60.0)
     assert driver.state(0) is SlotState.FATAL
-    assert "pid 4711" in (driver.machine.supervision.cannot_restart(0) or "")
+    assert "pid 4711" in (driver.machine.supervision.turnover.cannot_restart(0) or "")
     assert every(driver.feed(told.RestartAsked(0)), do.SpawnWorker) == [], "its device is not free"
     actions = driver.feed(told.WorkerExited(0, 1, told.Death("SIGKILL", True)))
     assert one(actions, do.SpawnWorker).incarnation == 2
