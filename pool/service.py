@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import zmq
 
@@ -23,10 +24,8 @@ from pool.core import actions as do
 from pool.core.events import (
     BatchUnsent,
     Death,
-    DrainAsked,
     Event,
     PolicyChanged,
-    RestartAsked,
     Start,
     StopAsked,
     Tick,
@@ -36,6 +35,7 @@ from pool.core.events import (
 )
 from pool.core.machine import Machine
 from pool.core.slots import SlotState
+from pool.desk import Desk
 from pool.endpoint import WORKERS_SUFFIX, EndpointLock, ipc_path, prepare_folder
 from pool.logs import about
 from pool.plan import Plan
@@ -49,7 +49,7 @@ from pool.router.parting import part
 from pool.router.rows import Inputs
 from pool.signal_pipe import SignalPipe
 from pool.slot_log import SlotLog
-from pool.status import models_status, pool_status, resident_bytes, slot_status
+from pool.status import resident_bytes
 from pool.supervisor import Supervisor
 from pool.systemd.notify import Notifier
 from pool.wire import client_messages as wire
@@ -61,7 +61,6 @@ log = logging.getLogger("pool")
 
 DOWN = (SlotState.BACKOFF, SlotState.STOPPED, SlotState.FATAL)
 LONGEST_POLL_S = 3600.0
-SLOT = "slot:"  # and its number, in place of a job's
 DISK_S = 2.0  # how long the pool's end waits for the disk
 
 
@@ -142,6 +141,15 @@ class Service:
                 self._back.expect,
                 policy.device_free_timeout_s,
             )
+            self._desk = Desk(
+                self._machine,
+                self._plan.devices,
+                self._front,
+                self._recorder,
+                self._feed,
+                self._about,
+                self._ask_reload,
+            )
             try:
                 self._front.bind_local(path)
                 for endpoint in self._plan.listen:
@@ -180,7 +188,7 @@ class Service:
                     self._feed_all(self._supervisor.on_readable(source))
                 else:
                     for heard in self._front.receive(source, time.monotonic()):
-                        self._question(heard) if isinstance(heard, Question) else self._feed(heard)
+                        self._desk.answer(heard) if isinstance(heard, Question) else self._feed(heard)
             while self._signals:
                 self._signalled(self._signals.popleft())
             self._feed_all(self._supervisor.tend())
@@ -312,54 +320,19 @@ class Service:
             self._notifier.extend(longest_s)
             self._notifier.status(f"starting; {change}")
 
-    def _question(self, question: Question) -> None:
-        match question.what:
-            case "status":
-                about = {
-                    "version": version("tf-worker-pool"),
-                    "instance": self._instance.hex(),
-                    "pid": os.getpid(),
-                    "endpoint": self._plan.endpoint,
-                    "uptime_s": time.monotonic() - self._started,
-                    "refused": dict(self._front.refused),
-                    "unread_bytes": self._front.unread_bytes,
-                    "dropped": dict(self._back.dropped),
-                    "roll": self._roll.status(),
-                }
-                status = pool_status(self._machine, self._plan.devices, time.monotonic(), about)
-                self._front.reply(question, status)
-            case "models":
-                self._front.reply(question, models_status(self._machine))
-            case "explain":
-                self._explain(question)
-            case "restart" | "drain" if question.local:
-                self._change_slot(question)
-            case "stop" if question.local:
-                self._front.reply(question)
-                self._feed(StopAsked("a client asked for it"))
-            case "reload" if question.local:
-                self._ask_reload(question)
-            case "restart" | "drain" | "stop" | "reload":
-                self._front.reply(question, error=f"{question.what} is taken from the local endpoint only")
-            case other:
-                self._front.reply(question, error=f"this pool does not know how to answer {other!r:.40}")
-
-    def _change_slot(self, question: Question) -> None:
-        """The answer to a restart is the incarnation that is to follow."""
-        supervision, asked = self._machine.supervision, question.about
-        if not (asked.isascii() and asked.isdecimal() and len(asked) < 10):
-            self._front.reply(question, error=f"{asked!r:.40} is no slot's number")
-            return
-        slot, restart = int(asked), question.what == "restart"
-        why = supervision.turnover.cannot_restart(slot) if restart else supervision.turnover.cannot_drain(slot)
-        if why is not None:
-            self._front.reply(question, error=why)
-            return
-        extra = about(f"{question.what}_asked", slot=slot, incarnation=supervision.slots[slot].incarnation)
-        log.info("slot %d: its %s was asked for", slot, question.what, extra=extra)
-        follows = supervision.slots[slot].incarnation + 1
-        self._feed(RestartAsked(slot) if restart else DrainAsked(slot))
-        self._front.reply(question, {"slot": slot, "incarnation": follows} if restart else {"slot": slot})
+    def _about(self) -> dict[str, Any]:
+        """What the status says of the pool as a whole."""
+        return {
+            "version": version("tf-worker-pool"),
+            "instance": self._instance.hex(),
+            "pid": os.getpid(),
+            "endpoint": self._plan.endpoint,
+            "uptime_s": time.monotonic() - self._started,
+            "refused": dict(self._front.refused),
+            "unread_bytes": self._front.unread_bytes,
+            "dropped": dict(self._back.dropped),
+            "roll": self._roll.status(),
+        }
 
     # --- the configuration, again ---------------------------------------------------------------------------------
 
@@ -427,31 +400,6 @@ class Service:
         elif not changes:
             log.info("reloaded: nothing is another than before")
         return {"changes": changes, "slots": slots}
-
-    def _explain(self, question: Question) -> None:
-        if question.about.startswith(SLOT):
-            self._explain_slot(question)
-        elif (story := self._machine.explain(question.about)) is None:
-            asked = f"this pool knows no job {question.about!r:.40}"
-            self._front.reply(question, error=f"{asked}; it remembers only the most recent jobs, by its own numbers")
-        else:
-            self._front.reply(question, story if question.about else {**story, "deaths": self._recorder.deaths()})
-
-    def _explain_slot(self, question: Question) -> None:
-        """A worker's output may have anything in it, so it is told to this machine alone."""
-        asked, slots = question.about.removeprefix(SLOT), self._machine.supervision.slots
-        if not question.local:
-            self._front.reply(question, error="what became of a slot's workers is told at the local endpoint only")
-        elif not (asked.isascii() and asked.isdecimal() and len(asked) < 10 and int(asked) < len(slots)):
-            self._front.reply(question, error=f"there is no slot {asked!r:.40}; the last is {len(slots) - 1}")
-        else:
-            number = int(asked)
-            told = {
-                "slot": slot_status(slots[number], self._plan.devices[number], time.monotonic()),
-                "bundles": self._recorder.bundles(number),
-                "folder": self._recorder.folder(),
-            }
-            self._front.reply(question, told)
 
 
 def _count(jobs: int) -> str:

@@ -179,7 +179,8 @@ def test_the_next_pool_tells_what_became_of_the_last_ones_workers(tmp_path: Path
 
 
 def test_the_pool_that_is_told_to_stop_while_it_takes_stacks_leaves_nobody() -> None:
-    with pool_process(stub_config(devices='["cpu"]', models=MODELS, rest=REST)) as pool, pool.client() as client:
+    config = stub_config(devices='["cpu"]', models=MODELS, rest=REST)
+    with pool_process(config) as pool, pool.client(reconnect_timeout=0) as client:
         future = client.submit("faults", "locked", signature="hang")
         pool.await_log("STOPPING: has run batch")
         for _ in range(2):

@@ -1,0 +1,109 @@
+"""What clients ask the pool itself, and its answers."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pool.core.events import DrainAsked, Event, RestartAsked, StopAsked
+from pool.core.machine import Machine
+from pool.devices import Device
+from pool.logs import about
+from pool.recorder import Recorder
+from pool.router.front import Front, Question
+from pool.status import models_status, pool_status, slot_status
+
+__all__ = ["Desk"]
+
+log = logging.getLogger("pool")
+
+SLOT = "slot:"  # and its number, in place of a job's
+
+
+class Desk:
+    def __init__(
+        self,
+        machine: Machine,
+        devices: Sequence[Device],
+        front: Front,
+        recorder: Recorder,
+        feed: Callable[[Event], None],
+        pool: Callable[[], dict[str, Any]],
+        reload: Callable[[Question], None],
+    ) -> None:
+        """`feed` tells the core; `pool` is what the status says of the pool as a whole; `reload` answers by itself."""
+        self._machine = machine
+        self._devices = devices
+        self._front = front
+        self._recorder = recorder
+        self._feed = feed
+        self._pool = pool
+        self._reload = reload
+
+    def answer(self, question: Question) -> None:
+        match question.what:
+            case "status":
+                status = pool_status(self._machine, self._devices, time.monotonic(), self._pool())
+                self._front.reply(question, status)
+            case "models":
+                self._front.reply(question, models_status(self._machine))
+            case "explain" if question.about.startswith(SLOT):
+                self._explain_slot(question)
+            case "explain":
+                self._explain(question)
+            case "restart" | "drain" if question.local:
+                self._change_slot(question)
+            case "stop" if question.local:
+                self._front.reply(question)
+                self._feed(StopAsked("a client asked for it"))
+            case "reload" if question.local:
+                self._reload(question)
+            case "restart" | "drain" | "stop" | "reload":
+                self._front.reply(question, error=f"{question.what} is taken from the local endpoint only")
+            case other:
+                self._front.reply(question, error=f"this pool does not know how to answer {other!r:.40}")
+
+    def _change_slot(self, question: Question) -> None:
+        """The answer to a restart is the incarnation that is to follow."""
+        supervision, asked = self._machine.supervision, question.about
+        if not _is_number(asked):
+            self._front.reply(question, error=f"{asked!r:.40} is no slot's number")
+            return
+        slot, restart = int(asked), question.what == "restart"
+        why = supervision.turnover.cannot_restart(slot) if restart else supervision.turnover.cannot_drain(slot)
+        if why is not None:
+            self._front.reply(question, error=why)
+            return
+        incarnation = supervision.slots[slot].incarnation
+        extra = about(f"{question.what}_asked", slot=slot, incarnation=incarnation)
+        log.info("slot %d: its %s was asked for", slot, question.what, extra=extra)
+        self._feed(RestartAsked(slot) if restart else DrainAsked(slot))
+        self._front.reply(question, {"slot": slot, "incarnation": incarnation + 1} if restart else {"slot": slot})
+
+    def _explain(self, question: Question) -> None:
+        story = self._machine.explain(question.about)
+        if story is None:
+            asked = f"this pool knows no job {question.about!r:.40}"
+            self._front.reply(question, error=f"{asked}; it remembers only the most recent jobs, by its own numbers")
+        else:
+            self._front.reply(question, story if question.about else {**story, "deaths": self._recorder.deaths()})
+
+    def _explain_slot(self, question: Question) -> None:
+        """A worker's output may have anything in it, so it is told to this machine alone."""
+        asked, slots = question.about.removeprefix(SLOT), self._machine.supervision.slots
+        if not question.local:
+            self._front.reply(question, error="what became of a slot's workers is told at the local endpoint only")
+        elif not (_is_number(asked) and int(asked) < len(slots)):
+            self._front.reply(question, error=f"there is no slot {asked!r:.40}; the last is {len(slots) - 1}")
+        else:
+            number = int(asked)
+            told = {
+                "slot": slot_status(slots[number], self._devices[number], time.monotonic()),
+                "bundles": self._recorder.bundles(number),
+                "folder": self._recorder.folder(),
+            }
+            self._front.reply(question, told)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 10
