@@ -41,7 +41,8 @@ from pool.logs import about
 from pool.plan import Plan
 from pool.quarantine import KeptJob, Quarantine
 from pool.recorder import Recorder, Shelf
-from pool.reloads import NO_FILE, Outcome, Reloaded, Reloads, Source
+from pool.reloading import Reloading
+from pool.reloads import Reloaded, Reloads, Source
 from pool.roll import Roll
 from pool.router.back import Back
 from pool.router.front import Front, Question
@@ -83,7 +84,6 @@ class Service:
         again; otherwise it stops the pool, as SIGTERM does.
         """
         self._plan = plan
-        self._reloads = None if source is None else Reloads(source, environ)
         self._reload_on_hangup = reload_on_hangup and source is not None
         self._environ = environ
         self._on_ready = on_ready
@@ -96,6 +96,14 @@ class Service:
         self._machine = Machine(plan.policy, plan.slots(), random.Random(self._instance))
         self._slot_log = SlotLog(plan.devices, plan.placement)
         self._roll = Roll(self._machine.supervision, self._welcomes())
+        self._reloading = Reloading(
+            None if source is None else Reloads(source, environ),
+            notifier,
+            serves=lambda: self._ready,
+            stops=lambda: self._machine.supervision.stopping,
+            reply=lambda question, value, error: self._front.reply(question, value, error),
+            adopt=self._adopt,
+        )
         self._quarantine = Quarantine(plan.state, plan.quarantine_keep, plan.quarantine_max_bytes)
         self._recorder = Recorder(
             self._machine.supervision,
@@ -148,7 +156,7 @@ class Service:
                 self._recorder,
                 self._feed,
                 self._about,
-                self._ask_reload,
+                self._reloading.ask,
             )
             try:
                 self._front.bind_local(path)
@@ -194,7 +202,8 @@ class Service:
             self._feed_all(self._supervisor.tend())
             self._feed_all(self._front.tend(time.monotonic()))
             self._feed(Tick())
-            self._tend_reloads()
+            self._feed_all(self._roll.tend())
+            self._reloading.tend(self._plan)
             self._notifier.alive(time.monotonic())
 
     def _poll_ms(self) -> int:
@@ -205,7 +214,7 @@ class Service:
             self._supervisor.next_deadline(now),
             self._front.next_deadline(now),
             self._notifier.next_alive(now),
-            None if self._reloads is None else self._reloads.next_deadline(now),
+            self._reloading.next_deadline(now),
             now if self._roll.due() else None,
         )
         earliest = min((instant for instant in deadlines if instant is not None), default=now + LONGEST_POLL_S)
@@ -345,61 +354,19 @@ class Service:
 
     def _signalled(self, name: str) -> None:
         if name == "SIGHUP" and self._reload_on_hangup:
-            self._ask_reload(None)
+            self._reloading.ask(None)
         else:
             self._feed(StopAsked(f"{name} came"))
 
-    def _ask_reload(self, question: Question | None) -> None:
-        """Of a client, or of a signal."""
-        why = NO_FILE if self._reloads is None else "the pool is stopping"
-        if self._reloads is not None and not self._machine.supervision.stopping:
-            self._reloads.ask(question)
-            if self._ready:
-                self._notifier.reloading("reads the configuration again", time.monotonic_ns() // 1000)
-        elif question is None:
-            log.warning("not reloaded: %s", why)
-        else:
-            self._front.reply(question, error=why)
-
-    def _tend_reloads(self) -> None:
-        for event in self._roll.tend() if self._roll.due() else ():
-            self._feed(event)
-        if self._reloads is None:
-            return
-        for outcome in self._reloads.tend(self._plan):
-            if self._machine.supervision.stopping:
-                outcome = Outcome(outcome.askers, None, "the pool is stopping")
-            answer = {"refused": outcome.refusal} if outcome.found is None else self._adopt(outcome.found)
-            for line in outcome.refusal.splitlines():
-                log.error("not reloaded: %s", line)
-            for question in outcome.askers:
-                if question is not None:
-                    self._front.reply(question, answer)
-            if self._ready and not self._machine.supervision.stopping:
-                self._notifier.ready("not reloaded, see the log" if outcome.refusal else "reloaded")
-
-    def _adopt(self, found: Reloaded) -> dict[str, object]:
+    def _adopt(self, found: Reloaded) -> list[int]:
         """What is decided here is another from now on; what the workers decide, with the next worker of each slot."""
-        assert self._reloads is not None
-        self._reloads.adopted(found.settings)
         self._plan, policy = found.plan, found.plan.policy
         self._feed(PolicyChanged(policy))
         self._front.adopt(self._opened(), policy.max_jobs)
         self._supervisor.adopt(policy.device_free_timeout_s)
         self._quarantine.adopt(self._plan.quarantine_keep, self._plan.quarantine_max_bytes)
         self._recorder.adopt(self._plan.recorder_keep, self._plan.recorder_max_bytes)
-        slots = self._roll.begin(self._welcomes())
-        changes = [
-            {"key": change.key, "before": change.before, "after": change.after, "line": change.line}
-            for change in found.changes
-        ]
-        for change in found.changes:
-            log.info("reloaded: %s", change.line)
-        if slots:
-            log.info("reloaded: slots %s get new workers, one after the other", ", ".join(map(str, slots)))
-        elif not changes:
-            log.info("reloaded: nothing is another than before")
-        return {"changes": changes, "slots": slots}
+        return self._roll.begin(self._welcomes())
 
 
 def _count(jobs: int) -> str:

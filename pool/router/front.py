@@ -188,11 +188,11 @@ class Front:
 
     def _inform(self, client: bytes, envelope: Envelope[zmq.Frame]) -> None:
         """Of the present terms, if it has heard of former ones: whoever opens is told anyway, whoever closes goes."""
-        if isinstance(envelope.message, wire.Close) or envelope.instance != self._instance:
-            return
         assert self._informed is not None
-        self._informed.add(client)
-        if not isinstance(envelope.message, wire.Open):
+        if isinstance(envelope.message, wire.Open):
+            self._informed.add(client)
+        elif envelope.instance == self._instance and not isinstance(envelope.message, wire.Close):
+            self._informed.add(client)
             self._send(client, encode(self._opened, self._instance))
 
     def _event(self, client: bytes, envelope: Envelope[zmq.Frame], now: float) -> Event | Question | None:

@@ -455,3 +455,32 @@ def test_a_question_says_what_it_is_about(front: Front, context: "zmq.Context[zm
         (question,) = asked
         assert isinstance(question, Question)
         assert (question.what, question.about, question.local) == ("explain", "41", True)
+
+
+def test_other_terms_are_told_with_the_next_message_and_once(
+    front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
+) -> None:
+    def ask(dealer: "zmq.Socket[bytes]", message: Message, instance: bytes = INSTANCE) -> Message:
+        dealer.send_multipart(encode(message, instance))
+        front.sockets[0].poll(5000)
+        assert list(front.receive(front.sockets[0], now=100.0)) == []
+        frames = dealer.recv_multipart()
+        return decode(wire.CLIENT_MESSAGES, frames[0], frames[1], ()).message
+
+    def opened(credit: int, timeout_s: float) -> wire.Opened:
+        return wire.Opened("0", credit, timeout_s)
+
+    with connect(front, context) as dealer:
+        assert ask(dealer, wire.Ping()) == opened(CREDIT, 60.0)
+        assert ask(dealer, wire.Ping()) == wire.Pong()
+        dealer.recv_multipart()
+        front.adopt(opened(CREDIT // 2, 9.0), MOST_REPLIES)
+        assert not dealer.poll(50), "not before it says something"
+        assert ask(dealer, wire.Ping()) == opened(CREDIT // 2, 9.0)
+        dealer.recv_multipart()
+        assert ask(dealer, wire.Ping()) == wire.Pong(), "once"
+        front.adopt(opened(2 * CREDIT, 9.0), MOST_REPLIES)
+        assert ask(dealer, wire.Ping()) == opened(CREDIT, 9.0), "no more than the socket takes"
+        with connect(front, context) as late:
+            assert ask(late, wire.Ping()) == opened(CREDIT, 9.0)
+            assert ask(late, wire.Ping()) == wire.Pong(), "who opens is told anyway"

@@ -1,0 +1,93 @@
+"""Who asks for a reload, and what they, the log and the service manager are told of it."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from pool.plan import Plan
+from pool.reloads import NO_FILE, Outcome, Reloaded, Reloads
+from pool.router.front import Question
+from pool.systemd.notify import Notifier
+
+__all__ = ["Reloading"]
+
+log = logging.getLogger("pool")
+
+STOPPING = "the pool is stopping"
+
+
+class Reloading:
+    """Used from the pool's loop."""
+
+    def __init__(
+        self,
+        reloads: Reloads | None,
+        notifier: Notifier,
+        serves: Callable[[], bool],
+        stops: Callable[[], bool],
+        reply: Callable[[Question, dict[str, Any] | None, str | None], None],
+        adopt: Callable[[Reloaded], list[int]],
+    ) -> None:
+        """`reloads` None: there is no file. `reply` has a value or an error; `adopt` returns who gets new workers.
+
+        `serves`: whether the service manager was told that the pool is ready.
+        """
+        self._reloads = reloads
+        self._notifier = notifier
+        self._serves = serves
+        self._stops = stops
+        self._reply = reply
+        self._adopt = adopt
+
+    def ask(self, question: Question | None) -> None:
+        """Of a client, or of a signal."""
+        if self._reloads is not None and not self._stops():
+            self._reloads.ask(question)
+            if self._serves():
+                self._notifier.reloading("reads the configuration again", time.monotonic_ns() // 1000)
+            return
+        why = NO_FILE if self._reloads is None else STOPPING
+        if question is None:
+            log.warning("not reloaded: %s", why)
+        else:
+            self._reply(question, None, why)
+
+    def next_deadline(self, now: float) -> float | None:
+        """When `tend` is to be called at the latest."""
+        return None if self._reloads is None else self._reloads.next_deadline(now)
+
+    def tend(self, running: Plan) -> None:
+        if self._reloads is None:
+            return
+        for outcome in self._reloads.tend(running):
+            self._settle(self._reloads, Outcome(outcome.askers, None, STOPPING) if self._stops() else outcome)
+
+    def _settle(self, reloads: Reloads, outcome: Outcome) -> None:
+        if outcome.found is None:
+            answer: dict[str, Any] = {"refused": outcome.refusal}
+            for line in outcome.refusal.splitlines():
+                log.error("not reloaded: %s", line)
+        else:
+            reloads.adopted(outcome.found.settings)
+            answer = _told(outcome.found, self._adopt(outcome.found))
+        for question in outcome.askers:
+            if question is not None:
+                self._reply(question, answer, None)
+        if self._serves() and not self._stops():
+            self._notifier.ready("not reloaded, see the log" if outcome.found is None else "reloaded")
+
+
+def _told(found: Reloaded, slots: list[int]) -> dict[str, Any]:
+    """For who asked, and for the log."""
+    for change in found.changes:
+        log.info("reloaded: %s", change.line)
+    if slots:
+        log.info("reloaded: slots %s get new workers, one after the other", ", ".join(map(str, slots)))
+    elif not found.changes:
+        log.info("reloaded: nothing is another than before")
+    changes = [
+        {"key": change.key, "before": change.before, "after": change.after, "line": change.line}
+        for change in found.changes
+    ]
+    return {"changes": changes, "slots": slots}
