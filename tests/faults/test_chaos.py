@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from crash_matrix import FILES, cpus
 from fault_orders import descriptors
 from harness import PoolProcess, eventually, pool_process, stub_config
 from pool import Client, errors
@@ -162,9 +163,7 @@ def p99_ms(jobs: Sequence[Sent]) -> float:
 def run_chaos(tmp_path: Path, seconds: float) -> None:
     seed = int(os.environ.get("CHAOS_SEED", "20261121"))
     ledger = tmp_path / "ledger"
-    config = stub_config(
-        devices=str(["cpu"] * SLOTS).replace("'", '"'), models=MODELS.format(ledger=ledger), rest=CONFIG
-    )
+    config = stub_config(devices=cpus(SLOTS), models=MODELS.format(ledger=ledger), rest=CONFIG)
     with pool_process(config) as pool:
         before = descriptors(pool.pid)
         loads = [Load(pool.client(), number, random.Random(f"{seed}/{number}")) for number in range(CLIENTS)]
@@ -198,13 +197,7 @@ def run_chaos(tmp_path: Path, seconds: float) -> None:
             assert pool.workers() == sorted(slot["pid"] for slot in client.status()["slots"])
         eventually(lambda: descriptors(pool.pid) <= before)
         assert not list(Path("/dev/shm").glob(f"*{pool.pid}*"))
-        assert {path.name for path in pool.folder.iterdir()} == {
-            "config.toml",
-            "log",
-            "p.sock",
-            "p.sock.lock",
-            "p.sock.workers",
-        }
+        assert {path.name for path in pool.folder.iterdir()} == FILES
         own_lines = [line for line in pool.text().splitlines() if " | " not in line]
         assert not [line for line in own_lines if "Traceback" in line or "Error" in line]
 
