@@ -74,7 +74,8 @@ class Matrix:
         with contextlib.ExitStack() as stack:
             clients = [stack.enter_context(self.pool.client()) for _ in cells]
             started = [
-                self._start(cell, slot, client) for slot, (cell, client) in enumerate(zip(cells, clients, strict=True))
+                self._start(cell, slot, client, mark)
+                for slot, (cell, client) in enumerate(zip(cells, clients, strict=True))
             ]
             for cell, whose, _ in started:
                 if cell[1] == "draining":
@@ -92,7 +93,7 @@ class Matrix:
             self._records[cell] = Record(claim.slot, claim.pid, seen[cell], states)
         self._end_round()
 
-    def _start(self, cell: Cell, slot: int, client: Client) -> tuple[Cell, str, "Future[Any]"]:
+    def _start(self, cell: Cell, slot: int, client: Client, mark: int) -> tuple[Cell, str, "Future[Any]"]:
         fault, moment = cell
         number = list(CELLS).index(cell)
         whose = f"slot-{slot}" if moment in OF_A_SLOT else f"job-{number}"
@@ -101,6 +102,8 @@ class Matrix:
             client.restart(slot)
         elif moment == "idle":
             self._orders.await_claim(whose)
+            if CELLS[cell] in ("dies", "broken"):  # nobody finds out by the job, so it comes later
+                eventually(lambda: states_since(self.pool, mark, slot) != [])
         device = f"slot:{slot}" if moment in OF_A_SLOT else None
         value = np.array([number], np.float32)
         return cell, whose, client.submit("rows", value, signature="double", timeout=60, device=device)
