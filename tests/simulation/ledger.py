@@ -335,7 +335,9 @@ class Ledger:
         """What has died twice in a slot is tried in another one, while there is one, or where the slot works."""
         died_in = record.slots_lost(part.start, part.stop)
         if died_in.count(slot) > 1 and not record.restarted and not self._seats[slot].proven:
-            others = [other for other in self._holders(record) if other not in died_in]
+            # More rows of it may have died elsewhere, with these among them.
+            all_of_them = {died for *_, died in record.lost_in}
+            others = [other for other in self._holders(record) if other not in all_of_them]
             assert all(self._states[other] in DOWN for other in others), f"{record} died in {died_in}, not in {others}"
 
     def _check_size(self, run: do.RunBatch, leases: list[Lease], batchable: bool) -> None:
