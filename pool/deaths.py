@@ -20,7 +20,7 @@ def death_of(returncode: int, last_output: tuple[str, ...], by_us: bool = False)
         except ValueError:
             name = f"signal {-returncode}"
         hint = " (out of memory?)" if -returncode == signal.SIGKILL and not by_us else ""
-        return Death(name + hint, True, last_output)
+        return Death(name + hint, True, last_output, untouched=not by_us)
     try:
         status = Exit(returncode)
     except ValueError:

@@ -279,11 +279,19 @@ class Supervisor:
 
 
 def _kill(process: Process) -> None:
-    process.killed = True
+    process.killed = process.killed or not _is_dead(process)
     try:
         os.killpg(process.popen.pid, signal.SIGKILL)
     except ProcessLookupError:
         process.popen.kill()
+
+
+def _is_dead(process: Process) -> bool:
+    """Whether it has ended and is not reaped yet, as far as that can be seen."""
+    if process.pidfd is None:
+        return False
+    # WNOWAIT: the reaping is left to Popen.
+    return os.waitid(os.P_PIDFD, process.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _stacks_file() -> Stacks | None:
@@ -295,9 +303,6 @@ def _stacks_file() -> Stacks | None:
 
 def _kill_what_it_left(process: Process) -> None:
     """A dead worker's own children, which may hold its device; before reaping, while its pid is still its own."""
-    if process.pidfd is None or process.popen.returncode is not None:
-        return
-    # WNOWAIT: looks whether it is dead and leaves the reaping to Popen.
-    if os.waitid(os.P_PIDFD, process.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+    if process.popen.returncode is None and _is_dead(process):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.popen.pid, signal.SIGKILL)

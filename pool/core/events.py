@@ -229,11 +229,15 @@ class BatchUnsent:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """How a worker ended, in words; `restartable` False means that the next one would end in the same way."""
+    """How a worker ended, in words; `restartable` False means that the next one would end in the same way.
+
+    `untouched`: it ended by itself, or by others, before the pool's kill came to it, if there was one.
+    """
 
     text: str
     restartable: bool
     last_output: tuple[str, ...] = ()
+    untouched: bool = False
 
 
 @dataclass(frozen=True, slots=True)

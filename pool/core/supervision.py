@@ -224,7 +224,8 @@ class Supervision:
 
     def exited(self, slot: Slot, death: told.Death, held_jobs: bool, now: float) -> str:
         """The slot after its worker's exit was seen. Returns the death in words, for the stories of its jobs."""
-        reason = death.text if slot.killed_for is None else f"killed by the pool, because it {slot.killed_for}"
+        killed = slot.killed_for is not None and not death.untouched
+        reason = f"killed by the pool, because it {slot.killed_for}" if killed else death.text
         slot.pid = None
         slot.batches, slot.idle_lanes = {}, []
         self._timers.clear(("slot", slot.number))

@@ -123,7 +123,8 @@ def test_what_a_worker_prints_is_not_obeyed_by_a_terminal(
 
 
 def test_deaths_are_told_by_name() -> None:
-    assert death_of(-9, ()) == Death("SIGKILL (out of memory?)", True, ())
+    assert death_of(-9, ()) == Death("SIGKILL (out of memory?)", True, (), untouched=True)
+    assert death_of(-9, (), by_us=True) == Death("SIGKILL", True, ())
     assert death_of(-11, ()).text == "SIGSEGV"
     assert death_of(3, ()).text == "exit status 3"
     told = death_of(Exit.MODEL_CANNOT_LOAD, ("noise", "model m: why"))

@@ -167,6 +167,16 @@ def test_a_worker_that_answers_for_another_of_its_lanes_is_killed_and_its_jobs_s
     assert every(actions, do.AnswerJob) == []
 
 
+def test_a_worker_that_was_dead_before_the_pool_s_kill_has_its_own_death_told() -> None:
+    """As when a batch cannot be sent because the worker has just died: the send is told before the exit."""
+    driver = Driver(["m"], ["m"]).serve()
+    driver.submit()
+    run = driver.run_of(1)
+    driver.feed(told.BatchUnsent(run.slot, run.incarnation, run.batch))
+    driver.feed(told.WorkerExited(run.slot, 1, told.Death("SIGKILL (out of memory?)", True, (), untouched=True)))
+    assert driver.reason(run.slot) == "SIGKILL (out of memory?)"
+
+
 @pytest.mark.parametrize("parts", [0, 2])
 def test_a_worker_that_answers_a_wrong_number_of_parts_is_killed_and_its_job_saved(parts: int) -> None:
     driver = Driver(["m"], ["m"]).serve()
