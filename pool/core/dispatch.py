@@ -302,7 +302,12 @@ class Dispatch:
             if group and may_be_cut(group):
                 self._lease(slot, group, now)
                 return
-            line.retries.extendleft(singly([whole_again(part) for part in reversed(group)]))
+            whole = [whole_again(part) for part in group]
+            line.retries.extendleft(singly([part for part in reversed(whole) if not part.is_suspect]))
+            if suspects := [part for part in whole if part.is_suspect]:
+                self.suspects.add(line, suspects, now)
+                if not slot.takes_work:
+                    return
         while (job := line.oldest() if eldest else line.leader()) is not None:
             end = end_if_late(line, job, now)
             if end is None:

@@ -38,14 +38,18 @@ def may_be_cut(group: Group) -> bool:
 
 
 def whole_again(part: Part) -> Part:
-    """All of its job, to be run by itself, in place of this part and of what else there is of it."""
+    """All of its job, to be run by itself, in place of this part and of what else there is of it.
+
+    Where any piece of the job has died, all of it is suspect.
+    """
     job = part.job
+    losses = max(part.losses, job.attempts + min(1, job.losses - job.attempts))
     if not part.whole:
         job.start_over()
     if job.waiting:
         job.line.take(job)
     job.cut = job.rows
-    return Part(job, 0, job.rows, job.round, part.losses, part.died_in)
+    return Part(job, 0, job.rows, job.round, losses, part.died_in)
 
 
 def halved(parts: Sequence[Part]) -> list[Group]:

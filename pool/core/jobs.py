@@ -156,6 +156,11 @@ class Part:
         return self.rows == self.job.rows
 
     @property
+    def is_suspect(self) -> bool:
+        """Whether a worker of this pool has died with it."""
+        return self.losses > self.job.attempts
+
+    @property
     def wanted(self) -> bool:
         """Whether somebody still waits for its answer."""
         return self.job.state not in FINISHED and self.round == self.job.round

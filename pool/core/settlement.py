@@ -176,7 +176,7 @@ class Settlement:
         suspects: list[Part] = []
         others: list[Group] = []
         for group in groups:
-            if batch.suspect or (len(group) == 1 and group[0].losses > group[0].job.attempts):
+            if batch.suspect or (len(group) == 1 and group[0].is_suspect):
                 suspects += group
             else:
                 others.append(group)

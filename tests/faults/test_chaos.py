@@ -113,17 +113,28 @@ class Load:
         return self.client.submit("rows", value, signature=signature, timeout=60)
 
 
-def chaos(pool: PoolProcess, rng: random.Random, seconds: float, restart_pool: bool = False) -> list[Kill]:
+def replace_pool(pool: PoolProcess, number: int) -> None:
+    """The pool is killed, or told to stop, and another follows; its clients are to come back by themselves."""
+    pool.running.send_signal(number)
+    assert pool.wait(60) == (0 if number == signal.SIGTERM else -number)
+    pool.log.unlink()  # its "ready" is not the next one's
+    pool.start().await_ready()
+
+
+def chaos(pool: PoolProcess, rng: random.Random, seconds: float, pool_kills: Sequence[int] = ()) -> list[Kill]:
     """Kills and stops workers for so long; returns the kills. A stopped one is killed by the pool, for its batch.
 
-    `restart_pool`: the pool itself is killed and started again, too. REQUIRES clients that come back by themselves.
+    `pool_kills`: by these signals, evenly over that time, the pool itself ends and is started again.
     """
-    assert not restart_pool, "a client does not submit again by itself yet"
+    due = [time.monotonic() + seconds * (turn + 1) / (len(pool_kills) + 1) for turn in range(len(pool_kills))]
     kills: list[Kill] = []
     ends = time.monotonic() + seconds
     with pool.client() as watcher:
         while time.monotonic() < ends:
             time.sleep(rng.uniform(0.2, 1.2))
+            if due and time.monotonic() >= due[0]:
+                replace_pool(pool, pool_kills[-len(due)])
+                del due[0]
             ready = [slot for slot in watcher.status()["slots"] if slot["state"] == "READY"]
             if not ready:
                 continue
@@ -160,7 +171,7 @@ def p99_ms(jobs: Sequence[Sent]) -> float:
     return float(np.percentile([job.took_s for job in jobs], 99)) * 1000 if jobs else float("nan")
 
 
-def run_chaos(tmp_path: Path, seconds: float) -> None:
+def run_chaos(tmp_path: Path, seconds: float, pool_kills: Sequence[int] = ()) -> None:
     seed = int(os.environ.get("CHAOS_SEED", "20261121"))
     ledger = tmp_path / "ledger"
     config = stub_config(devices=cpus(SLOTS), models=MODELS.format(ledger=ledger), rest=CONFIG)
@@ -171,7 +182,7 @@ def run_chaos(tmp_path: Path, seconds: float) -> None:
         threads = [threading.Thread(target=load.run, args=(stop,), daemon=True) for load in loads]
         for thread in threads:
             thread.start()
-        kills = chaos(pool, random.Random(seed), seconds)
+        kills = chaos(pool, random.Random(seed), seconds, pool_kills)
         stop.set()
         for thread in threads:
             thread.join(60)
@@ -243,7 +254,12 @@ def test_chaos(tmp_path: Path) -> None:
     run_chaos(tmp_path, 12.0)
 
 
+def test_chaos_in_which_the_pool_itself_is_replaced(tmp_path: Path) -> None:
+    run_chaos(tmp_path, 9.0, (signal.SIGKILL, signal.SIGTERM))
+
+
 @pytest.mark.chaos
 @pytest.mark.timeout(900)
 def test_chaos_for_minutes(tmp_path: Path) -> None:
-    run_chaos(tmp_path, float(os.environ.get("CHAOS_S", "240")))
+    seconds = float(os.environ.get("CHAOS_S", "240"))
+    run_chaos(tmp_path, seconds, (signal.SIGKILL, signal.SIGTERM) * max(1, int(seconds / 60)))

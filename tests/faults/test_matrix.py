@@ -38,6 +38,8 @@ from fault_orders import Orders, descriptors, states_since
 from harness import PoolProcess, alive, eventually, pool_process, stub_config
 from pool import Client
 
+pytestmark = pytest.mark.matrix
+
 
 @dataclass(frozen=True, slots=True)
 class Record:

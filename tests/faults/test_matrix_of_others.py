@@ -92,6 +92,8 @@ SUBMITTER = """
 import sys, time
 import numpy as np
 from pool import Client
+
+pytestmark = pytest.mark.matrix
 client = Client(sys.argv[1])
 for slot in range(int(sys.argv[2])):
     client.submit("rows", np.array([slot], np.float32), signature="double", timeout=600, device=f"slot:{slot}")

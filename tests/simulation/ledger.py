@@ -250,7 +250,8 @@ class Ledger:
                 if action.state is SlotState.FATAL and seat is not None and not seat.gone:
                     seat.lost = True
                     self._lose(seat, now)
-                    for record in {lease.record for run in seat.runs.values() for lease in run.leases}:
+                    leases = [lease for run in seat.runs.values() for lease in run.leases]
+                    for record in {lease.record for lease in leases if not lease.stale}:
                         record.stuck = True
             case do.KillWorker(slot, incarnation):
                 seat = self._seat(slot, incarnation)
