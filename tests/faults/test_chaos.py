@@ -250,10 +250,12 @@ def check_ledger(ledger: Path, jobs: Sequence[Sent], seed: int) -> None:
         assert job.future.exception() is not None or ran[number] == 1, (seed, job)
 
 
+@pytest.mark.faults
 def test_chaos(tmp_path: Path) -> None:
     run_chaos(tmp_path, 12.0)
 
 
+@pytest.mark.faults
 def test_chaos_in_which_the_pool_itself_is_replaced(tmp_path: Path) -> None:
     run_chaos(tmp_path, 9.0, (signal.SIGKILL, signal.SIGTERM))
 

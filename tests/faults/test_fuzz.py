@@ -232,6 +232,7 @@ def fuzz(madhouse: Madhouse, seconds: float) -> None:
             assert sane["y"].tolist() == [2.0, 2.0], SEED
 
 
+@pytest.mark.faults
 def test_mutated_traffic_at_the_pool_and_at_a_worker(madhouse: Madhouse) -> None:
     fuzz(madhouse, 8.0)
 
@@ -242,6 +243,7 @@ def test_mutated_traffic_for_minutes(madhouse: Madhouse) -> None:
     fuzz(madhouse, float(os.environ.get("FUZZ_S", "180")))
 
 
+@pytest.mark.faults
 def test_a_client_that_hears_what_is_mutated_ends_every_future(tmp_path: Path) -> None:
     rng = random.Random(f"{SEED}/answers")
     heard: list[Message] = []

@@ -38,7 +38,7 @@ from fault_orders import Orders, descriptors, states_since
 from harness import PoolProcess, alive, eventually, pool_process, stub_config
 from pool import Client
 
-pytestmark = pytest.mark.matrix
+pytestmark = pytest.mark.faults
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from crash_matrix import CELLS, MODELS, MOMENTS, OF_A_SLOT, ON_THE_WAY_UP, cpus
 from fault_orders import Orders, descriptors
 from harness import PoolProcess, alive, eventually, stub_config
 from pool import errors
+
+pytestmark = pytest.mark.faults
 
 
 def row(fault: str) -> dict[str, str]:
@@ -92,8 +95,6 @@ SUBMITTER = """
 import sys, time
 import numpy as np
 from pool import Client
-
-pytestmark = pytest.mark.matrix
 client = Client(sys.argv[1])
 for slot in range(int(sys.argv[2])):
     client.submit("rows", np.array([slot], np.float32), signature="double", timeout=600, device=f"slot:{slot}")

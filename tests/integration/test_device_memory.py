@@ -17,6 +17,8 @@ import pytest
 from harness import PoolProcess, alive, children, eventually, pool_process, stub_config
 from pool import Client
 
+pytestmark = pytest.mark.faults
+
 FAKES = str(Path(__file__).parents[1] / "fakes")
 CARD, OTHER = (f"GPU-{bus}000000-0000-4000-8000-000000000000" for bus in ("1a", "1b"))  # numbers 0 and 1
 MIG = "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f"

@@ -208,7 +208,12 @@ class TestTheChildsSide:
             """A service whose program dies in the round in which it becomes ready."""
 
             def __init__(
-                self, _plan: object, _environ: object, on_ready: Callable[[int, int], None], _notifier: object
+                self,
+                _plan: object,
+                _environ: object,
+                on_ready: Callable[[int, int], None],
+                _notifier: object,
+                _source: object,
             ) -> None:
                 self._on_ready = on_ready
 

@@ -17,6 +17,8 @@ import pytest
 from harness import PoolProcess, eventually, pool_process, stub_config
 from pool import Client, errors
 
+pytestmark = pytest.mark.faults
+
 MODELS = """
 [[model]]
 name = "faults"

@@ -16,6 +16,8 @@ import pytest
 from harness import children, eventually
 from pool.systemd.unit import UNIT_NAME
 
+pytestmark = pytest.mark.faults
+
 SYSTEMD = next((path for path in ("/usr/lib/systemd/systemd", "/lib/systemd/systemd") if Path(path).exists()), None)
 UP_S = 15.0
 RUN = "/run/pool-test"

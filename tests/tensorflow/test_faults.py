@@ -13,7 +13,7 @@ import tensorflow as tf
 from harness import PoolProcess, alive, eventually, pool_process, stub_config
 from pool import Client, errors
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.matrix]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.faults]
 
 REST = '[health]\nheartbeat = "200ms"\nhung_after = "15s"\n[restart]\nbackoff_max = "100ms"\n'
 # The function that a SavedModel calls by its token lives in the worker alone; there it ends the process.

@@ -9,7 +9,7 @@ import tensorflow as tf
 from harness import pool_process, stub_config
 from pool import errors
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.faults]
 
 
 @pytest.fixture(scope="module")
