@@ -96,7 +96,8 @@ class Change:
         if self.key.startswith("[[model]]") and self.key.count(" ") == 1:
             return f"{self.key}: is {'gone' if self.after is None else 'new'}"
         name = self.key.rsplit(" ", 1)[-1]
-        return f"{self.key}: {_shown(name, self.before)} → {_shown(name, self.after)}"
+        nothing = "never" if self.key.startswith("[recycle]") else "none"
+        return f"{self.key}: {_shown(name, self.before, nothing)} → {_shown(name, self.after, nothing)}"
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
@@ -140,10 +141,10 @@ def _reach(section: str, name: str, before: Any, after: Any) -> Reach:
     return next((reach for reach, keys in _REACH.items() if name in keys.get(section, ())), Reach.POOL)
 
 
-def _shown(name: str, value: Any) -> str:
-    """As it could be written in the file."""
+def _shown(name: str, value: Any, nothing: str) -> str:
+    """As it could be written in the file; `nothing`: what None is there."""
     if value is None:
-        return "none"
+        return nothing
     if name in _BYTES and isinstance(value, int):
         unit, size = next(
             ((unit, size) for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)) if value % size == 0),

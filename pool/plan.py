@@ -146,7 +146,7 @@ def _plan(
 
 
 def _silent_after_s(silent_after: float | str, heartbeat_s: float) -> float:
-    """ "auto" is ten heartbeats, and long enough for a machine that is busy with something else."""
+    """Where the configuration leaves it open, ten heartbeats, and long enough for a machine that is busy otherwise."""
     return max(10.0, 10 * heartbeat_s) if isinstance(silent_after, str) else silent_after
 
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from pool.logs import about
 from pool.plan import Plan
 from pool.reloads import NO_FILE, Outcome, Reloaded, Reloads
 from pool.router.front import Question
@@ -49,7 +50,7 @@ class Reloading:
             return
         why = NO_FILE if self._reloads is None else STOPPING
         if question is None:
-            log.warning("not reloaded: %s", why)
+            log.warning("not reloaded: %s", why, extra=about("not_reloaded", reason=why))
         else:
             self._reply(question, None, why)
 
@@ -67,7 +68,7 @@ class Reloading:
         if outcome.found is None:
             answer: dict[str, Any] = {"refused": outcome.refusal}
             for line in outcome.refusal.splitlines():
-                log.error("not reloaded: %s", line)
+                log.error("not reloaded: %s", line, extra=about("not_reloaded", reason=line))
         else:
             reloads.adopted(outcome.found.settings)
             answer = _told(outcome.found, self._adopt(outcome.found))
@@ -81,11 +82,12 @@ class Reloading:
 def _told(found: Reloaded, slots: list[int]) -> dict[str, Any]:
     """For who asked, and for the log."""
     for change in found.changes:
-        log.info("reloaded: %s", change.line)
+        log.info("reloaded: %s", change.line, extra=about("reloaded", key=change.key))
     if slots:
-        log.info("reloaded: slots %s get new workers, one after the other", ", ".join(map(str, slots)))
+        text = "reloaded: slots %s get new workers, one after the other"
+        log.info(text, ", ".join(map(str, slots)), extra=about("reload_rolls", slots=slots))
     elif not found.changes:
-        log.info("reloaded: nothing is another than before")
+        log.info("reloaded: nothing is another than before", extra=about("reloaded"))
     changes = [
         {"key": change.key, "before": change.before, "after": change.after, "line": change.line}
         for change in found.changes

@@ -14,6 +14,7 @@ from pool.core.actions import SlotChanged
 from pool.core.events import RestartAsked
 from pool.core.slots import SlotState
 from pool.core.supervision import Supervision
+from pool.logs import about
 from pool.wire.worker_messages import Welcome
 
 __all__ = ["Roll"]
@@ -74,14 +75,14 @@ class Roll:
         if up or change.state is SlotState.STOPPED:  # drained: its next worker has the new settings
             self._turn = None
             if not self._left:
-                log.info("every slot has the new settings")
+                log.info("every slot has the new settings", extra=about("roll_done"))
         elif change.state is SlotState.FATAL or (
             change.state is SlotState.BACKOFF and change.incarnation >= turn.incarnation
         ):
             kept = f", which stay in {_slots(self._left)}" if self._left else ""
             back = f"did not come up with the new settings and goes back to the former ones{kept}"
             self._failure = f"slot {turn.slot} {back}: {change.reason}"
-            log.error("%s", self._failure)
+            log.error("%s", self._failure, extra=about("roll_failed", slot=turn.slot, reason=change.reason))
             self._given[turn.slot] = turn.former
             self._left, self._turn, self._undo = [], None, turn.slot
 
@@ -101,7 +102,7 @@ class Roll:
             drained = self._supervision.slots[slot].state is SlotState.STOPPED
             if not drained and self._supervision.turnover.cannot_restart(slot) is None:
                 self._turn = _Turn(slot, self._supervision.slots[slot].incarnation + 1, former)
-                log.info("slot %d gets a new worker for the new settings", slot)
+                log.info("slot %d gets a new worker for the new settings", slot, extra=about("roll_slot", slot=slot))
                 yield RestartAsked(slot)
 
     def status(self) -> dict[str, object]:

@@ -1,16 +1,12 @@
 """`pool drain`: a slot of a running pool is taken out of service, without losing a job."""
 
-import time
-
 import click
 
 from pool.cli.options import endpoint_option
+from pool.cli.slot_wait import await_slot
 from pool.client.client import Client
-from pool.errors import PoolError
 
 __all__ = ["drain"]
-
-LOOK_S = 0.1
 
 
 @click.command()
@@ -24,15 +20,5 @@ def drain(slot: int, timeout: float, endpoint: str | None) -> None:
     """
     with Client(endpoint, reconnect_timeout=0.0) as client:
         client.drain(slot)
-        deadline = time.monotonic() + timeout
-        while True:
-            found = client.status()["slots"][slot]
-            if found["state"] == "STOPPED":
-                click.echo(f"slot {slot} {found['device']}: STOPPED; `pool restart {slot}` brings it back")
-                return
-            if found["state"] == "FATAL":
-                raise PoolError(f"slot {slot} is FATAL: {found['reason']}")
-            if time.monotonic() > deadline:
-                doing = f" ({found['doing']})" if found["doing"] else ""
-                raise PoolError(f"slot {slot} is {found['state']}{doing} after {timeout:g} s; it goes on by itself")
-            time.sleep(LOOK_S)
+        found = await_slot(client, slot, timeout, lambda found: found["state"] == "STOPPED")
+    click.echo(f"slot {slot} {found['device']}: STOPPED; `pool restart {slot}` brings it back")

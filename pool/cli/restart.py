@@ -1,17 +1,14 @@
 """`pool restart`: new workers in the slots of a running pool, without losing a job."""
 
-import time
 from typing import Any
 
 import click
 
 from pool.cli.options import endpoint_option
+from pool.cli.slot_wait import await_slot
 from pool.client.client import Client
-from pool.errors import PoolError
 
 __all__ = ["restart"]
-
-LOOK_S = 0.1
 
 
 @click.command()
@@ -34,22 +31,11 @@ def restart(slot: int | None, rolling: bool, timeout: float, endpoint: str | Non
 
 
 def _restart(client: Client, number: int, timeout_s: float) -> None:
-    """Raises `PoolError` where the new worker is not READY in time, or never will be."""
     incarnation = client.restart(number)
-    deadline = time.monotonic() + timeout_s
-    while True:
-        found = client.status()["slots"][number]
-        if found["incarnation"] >= incarnation and found["state"] == "READY":
-            who = f"pid {found['pid']}, incarnation {found['incarnation']}"
-            click.echo(f"slot {number} {found['device']}: READY, {who}")
-            return
-        if found["state"] == "FATAL":
-            raise PoolError(f"slot {number} is FATAL: {found['reason']}")
-        if time.monotonic() > deadline:
-            raise PoolError(f"slot {number} is {_state(found)} after {timeout_s:g} s; it goes on by itself")
-        time.sleep(LOOK_S)
 
+    def is_up(found: dict[str, Any]) -> bool:
+        return bool(found["incarnation"] >= incarnation and found["state"] == "READY")
 
-def _state(found: dict[str, Any]) -> str:
-    why = found["doing"] or found["reason"]
-    return f"{found['state']} ({why})" if why else str(found["state"])
+    found = await_slot(client, number, timeout_s, is_up)
+    who = f"pid {found['pid']}, incarnation {found['incarnation']}"
+    click.echo(f"slot {number} {found['device']}: READY, {who}")

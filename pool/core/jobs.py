@@ -55,8 +55,8 @@ class Job:
     `rows` is 0 where it has none. Rows before `cut` have been leased or given up to a retry; of the rest, parts are cut
     when a batch has room for them. `out` parts are leased now, the last one in `batch`. `pieces` are the answers so
     far, by first row.
-    `losses` counts the workers that died while they held a part of it, as far as they count against it (see
-    `settlement`), `runs` the batches that a part of it was in.
+    `losses` counts the workers that died while they held a part of it, and `attempts`; what counts against it, its
+    parts say (see `settlement`). `runs` counts the batches that a part of it was in.
     `attempts` pools have ended while they held it; `in_doubt`: it may have started in one that gave no answer.
     `round` is raised when it starts over: answers to parts of an earlier one are of no use.
     """

@@ -71,6 +71,7 @@ class Settlement:
                     acquit(part)
                     self._answers.fail(job, own_fault, own_text, now)
                 case told.Spoiled(own_fault, own_text) if len(batch.parts) == 1:
+                    acquit(part)
                     self._answers.fail(job, own_fault, own_text, now)  # there is nobody else to blame
                 case told.Spoiled(fault, text):
                     spoiled.append(part)
@@ -233,7 +234,7 @@ class Settlement:
     def _may_run_again(self, slot: Slot, part: Part, death: str, alone: bool, gone: bool, now: float) -> bool:
         """If not, the job gets its answer here. A large job is judged by its pieces: each may be lost as often."""
         most, job = self._policy.max_attempts, part.job
-        if slot.loaded[job.line.model.name].stateful:
+        if job.line.model.stateful:
             text = f"{death}; the model keeps state and the job may have started, so it is not run again"
             fault = Fault.STATEFUL_WORKER_LOST
         elif part.losses >= most and alone:

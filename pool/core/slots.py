@@ -110,7 +110,7 @@ class Slot:
     @property
     def proven(self) -> bool:
         """Whether its worker has finished anything yet."""
-        return self.jobs_done > self.jobs_done_before
+        return self.jobs_of_worker > 0
 
     def become(self, state: SlotState, now: float, reason: str = "") -> None:
         if state not in SLOT_STEPS[self.state]:

@@ -233,11 +233,11 @@ class Supervision:
             # STARTING, LOADING, READY, DRAINING, STOPPING → STOPPED
             self.turnover.gone(slot)
             self._change(slot, SlotState.STOPPED, now, reason)
-        elif (why := self.turnover.gone(slot)) is DRAIN:
+        elif (wish := self.turnover.gone(slot)) is DRAIN:
             # DRAINING, STOPPING → STOPPED
             self._change(slot, SlotState.STOPPED, now, DRAIN)
             self._announce()
-        elif why is not None:
+        elif wish is not None:
             # DRAINING, STOPPING → BACKOFF, without a pause
             asked = slot.state is SlotState.STOPPING  # else it died before it was told to go
             self._change(slot, SlotState.BACKOFF, now, reason, death.last_output, asked)

@@ -53,7 +53,6 @@ class _Track:
 class _Sight:
     """A worker as it was at one moment. `stacks`: it was killed because it hung."""
 
-    incarnation: int
     about: dict[str, Any]
     stacks: bool
 
@@ -193,7 +192,7 @@ class Recorder:
             "models": list(slot.models),
             "batches": batches_of(slot, self._tables, now),
         }
-        return _Sight(slot.incarnation, about, stacks)
+        return _Sight(about, stacks)
 
 
 def _line(bundle: Bundle) -> dict[str, Any]:

@@ -86,9 +86,9 @@ class Ping:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """`what`: status, models, explain, restart, reload, stop. Answered with msgpack's types.
+    """`what`: status, models, explain, restart, drain, reload, stop. Answered with msgpack's types.
 
-    `about`: of explain the job or `slot:N`, of restart the slot.
+    `about`: of explain the job or `slot:N`, of restart and drain the slot.
     """
 
     kind: ClassVar[int] = 9

@@ -137,3 +137,10 @@ def _reach_of(section: str, name: str) -> Reach:
     for table, value in zip(tables, (5, 6), strict=True):
         table[name] = value
     return differences(one, other)[0].reach
+
+
+def test_a_bound_of_recycling_that_there_is_not_is_never() -> None:
+    before, after = dump(), dump()
+    after["recycle"]["jobs"] = 1000
+    (change,) = differences(before, after)
+    assert (change.line, change.reach) == ("[recycle] jobs: never → 1000", Reach.AT_ONCE)

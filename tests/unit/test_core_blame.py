@@ -3,6 +3,7 @@
 from simulation.driver import Driver, one
 
 from pool.core import actions as do
+from pool.core import events as told
 from pool.core.slots import SlotState
 from pool.wire.faults import Fault
 
@@ -148,3 +149,16 @@ def test_neighbours_that_are_well_elsewhere_blame_no_slot_while_one_is_guilty() 
                 driver.up(slot)
     assert driver.fault(poison) is Fault.QUARANTINED
     assert [slot.in_vain for slot in driver.machine.supervision.slots] == [0, 0]
+
+
+def test_a_run_that_fails_is_an_answer_too_and_clears_the_job() -> None:
+    driver = Driver(["m"], ["m"], restart_intensity=5).serve()
+    prove(driver, 1)
+    driver.submit(device="slot:1")
+    driver.submit()
+    driver.die(0, "SIGSEGV")
+    driver.done(driver.running()[0])
+    (suspect,) = driver.running()
+    assert suspect.slot == 1
+    driver.done(suspect, told.Spoiled(Fault.MODEL_FAILED, "of the model"))
+    assert driver.machine.supervision.slots[0].in_vain == 1
