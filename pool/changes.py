@@ -37,6 +37,7 @@ _REACH: Mapping[Reach, Mapping[str, frozenset[str]]] = {
         ),
         "quarantine": frozenset({"keep", "max_bytes"}),
         "recorder": frozenset({"keep", "max_bytes"}),
+        "arena": frozenset({"max_bytes", "client_max_bytes"}),
         "model": frozenset({"max_batch", "batch_wait", "allowed_batch_sizes", "weight", "max_jobs", "max_bytes"}),
     },
     Reach.WORKERS: {

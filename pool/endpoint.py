@@ -18,6 +18,7 @@ __all__ = ["EndpointInUse", "EndpointLock", "default_endpoint", "holder", "ipc_p
 
 # sun_path is 108 bytes with its final NUL; the workers' socket adds this to the clients' path.
 WORKERS_SUFFIX = ".workers"
+ARENAS_SUFFIX = ".arenas"  # of the socket on which memory is lent
 MAX_PATH_BYTES = 107
 
 

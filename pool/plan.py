@@ -28,7 +28,8 @@ class Plan:
     """`placement` has the model names of each slot; `notes` are lines for the person who starts the pool.
 
     `state` is the folder for what outlives the pool, None where there is none; `quarantine_keep` and
-    `quarantine_max_bytes` bound the jobs that are kept there, `recorder_keep` and `recorder_max_bytes` the bundles.
+    `quarantine_max_bytes` bound the jobs that are kept there, `recorder_keep` and `recorder_max_bytes` the bundles,
+    `arena_max_bytes` and `arena_client_max_bytes` what is lent to all clients and to one.
     """
 
     endpoint: str
@@ -47,6 +48,8 @@ class Plan:
     quarantine_max_bytes: int
     recorder_keep: int
     recorder_max_bytes: int
+    arena_max_bytes: int
+    arena_client_max_bytes: int
     notes: tuple[str, ...]
 
     def slots(self) -> list[SlotPlan]:
@@ -141,6 +144,8 @@ def _plan(
         quarantine_max_bytes=settings.quarantine.max_bytes,
         recorder_keep=settings.recorder.keep,
         recorder_max_bytes=settings.recorder.max_bytes,
+        arena_max_bytes=settings.arena.max_bytes or 0,
+        arena_client_max_bytes=settings.arena.client_max_bytes,
         notes=tuple(notes),
     )
 

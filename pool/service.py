@@ -36,7 +36,7 @@ from pool.core.events import (
 from pool.core.machine import Machine
 from pool.core.slots import SlotState
 from pool.desk import Desk
-from pool.endpoint import WORKERS_SUFFIX, EndpointLock, ipc_path, prepare_folder
+from pool.endpoint import ARENAS_SUFFIX, WORKERS_SUFFIX, EndpointLock, ipc_path, prepare_folder
 from pool.logs import about
 from pool.plan import Plan
 from pool.quarantine import KeptJob, Quarantine
@@ -44,8 +44,10 @@ from pool.recorder import Recorder, Shelf
 from pool.reloading import Reloading
 from pool.reloads import Reloaded, Reloads, Source
 from pool.roll import Roll
+from pool.router.arenas import Arena, Arenas, LentBuffer
 from pool.router.back import Back
 from pool.router.front import Front, Question
+from pool.router.handouts import Handouts
 from pool.router.parting import part
 from pool.router.rows import Inputs
 from pool.signal_pipe import SignalPipe
@@ -54,6 +56,7 @@ from pool.status import resident_bytes
 from pool.supervisor import Supervisor
 from pool.systemd.notify import Notifier
 from pool.wire import client_messages as wire
+from pool.wire.arena import Grant
 from pool.wire.worker_messages import Welcome
 
 __all__ = ["Service"]
@@ -119,28 +122,33 @@ class Service:
         Raises `EndpointInUse`, `InvalidConfig`, or `OSError` for an endpoint that cannot be opened.
         """
         path = ipc_path(self._plan.endpoint)
-        workers_path = path.with_name(path.name + WORKERS_SUFFIX)
+        workers_path, arenas_path = (path.with_name(path.name + suffix) for suffix in (WORKERS_SUFFIX, ARENAS_SUFFIX))
         prepare_folder(path)
         _allow_descriptors()
         # The signals come first and go last: none may end this process between a file and its removal.
         with SignalPipe(self._signals) as pipe:
             lock = EndpointLock(path)
             try:
-                self._serve(path, workers_path, pipe, parent_fd)
+                self._serve(path, workers_path, arenas_path, pipe, parent_fd)
             finally:
                 if not lock.is_displaced():
                     path.unlink(missing_ok=True)
                     workers_path.unlink(missing_ok=True)
+                    arenas_path.unlink(missing_ok=True)
                 lock.release()
                 self._notifier.close()
         assert self._stopped is not None
         return self._stopped
 
-    def _serve(self, path: Path, workers_path: Path, pipe: SignalPipe, parent_fd: int | None) -> None:
+    def _serve(
+        self, path: Path, workers_path: Path, arenas_path: Path, pipe: SignalPipe, parent_fd: int | None
+    ) -> None:
         policy = self._plan.policy
         with zmq.Context() as context:
-            self._back = Back(context, workers_path, self._instance)
-            self._front = Front(context, self._opened(), self._instance, policy.max_jobs)
+            self._arenas = Arenas(self._plan.arena_max_bytes, self._plan.arena_client_max_bytes)
+            self._handouts = Handouts(self._hand)
+            self._back = Back(context, workers_path, self._instance, self._handouts)
+            self._front = Front(context, self._opened(), self._instance, policy.max_jobs, self._arenas)
             self._supervisor = Supervisor(
                 self._plan.devices,
                 self._back.endpoint,
@@ -160,6 +168,7 @@ class Service:
             )
             try:
                 self._front.bind_local(path)
+                self._front.lend(arenas_path)
                 for endpoint in self._plan.listen:
                     self._front.bind_remote(endpoint)
                 self._loop(pipe, parent_fd)
@@ -179,7 +188,8 @@ class Service:
             poller = zmq.Poller()
             for sock in (*self._front.sockets, self._back.socket):
                 poller.register(sock, zmq.POLLIN)
-            for fd in (*self._supervisor.fds(), pipe.fd):
+            lender_fds = self._front.fds()
+            for fd in (*self._supervisor.fds(), *lender_fds, pipe.fd):
                 poller.register(fd, zmq.POLLIN)
             if parent_fd is not None:
                 poller.register(parent_fd, zmq.POLLIN)
@@ -192,6 +202,8 @@ class Service:
                     pipe.drain()
                 elif source is self._back.socket:
                     self._feed_all(self._measured(self._back.receive()))
+                elif source in lender_fds:
+                    self._front.on_readable(source)
                 elif isinstance(source, int):
                     self._feed_all(self._supervisor.on_readable(source))
                 else:
@@ -201,6 +213,7 @@ class Service:
                 self._signalled(self._signals.popleft())
             self._feed_all(self._supervisor.tend())
             self._feed_all(self._front.tend(time.monotonic()))
+            self._forget_arenas()
             self._feed(Tick())
             self._feed_all(self._roll.tend())
             self._reloading.tend(self._plan)
@@ -230,6 +243,15 @@ class Service:
                 if held is not None:
                     yield WorkerMeasured(event.slot, event.incarnation, held)
 
+    def _hand(self, slot: int, incarnation: int, arena: Arena) -> bool:
+        return self._supervisor.grant(slot, incarnation, Grant(arena.number, arena.size_bytes), arena.fd)
+
+    def _forget_arenas(self) -> None:
+        """A worker's mapping is memory, too."""
+        for number in self._arenas.closed():
+            for slot, incarnation in self._handouts.closed(number):
+                self._supervisor.grant(slot, incarnation, Grant(number, 0), None)
+
     def _feed_all(self, events: Iterable[Event]) -> None:
         for event in events:
             self._feed(event)
@@ -244,6 +266,7 @@ class Service:
             # First: the core takes away what its worker held.
             self._slot_log.exits(event, self._machine.supervision.slots[event.slot])
             self._recorder.died(event, self._supervisor.trace(event.slot, event.incarnation), now)
+            self._handouts.exited((event.slot, event.incarnation))
         elif isinstance(event, WorkerBeat):
             self._recorder.beat(event, now)
         for action in self._machine.handle(event, now):
@@ -297,7 +320,9 @@ class Service:
         inputs: Inputs = kept.payload  # type: ignore[assignment]  # as `Front` gave it to the core
         self._front.quarantined(inputs, time.monotonic())
         job = KeptJob(kept.model, kept.signature, kept.outputs, kept.rows, kept.story, (), kept.job)
-        self._quarantine.keep(job, [inputs.table, *(frame.buffer for frame in inputs.buffers)])
+        # Its client may use what it was lent for something else by the time this is on the disk.
+        buffers = [bytes(each.buffer) if isinstance(each, LentBuffer) else each.buffer for each in inputs.buffers]
+        self._quarantine.keep(job, [inputs.table, *buffers])
 
     def _slot_changed(self, change: do.SlotChanged) -> None:
         if change.state in DOWN:
@@ -363,6 +388,7 @@ class Service:
         self._plan, policy = found.plan, found.plan.policy
         self._feed(PolicyChanged(policy))
         self._front.adopt(self._opened(), policy.max_jobs)
+        self._arenas.adopt(self._plan.arena_max_bytes, self._plan.arena_client_max_bytes)
         self._supervisor.adopt(policy.device_free_timeout_s)
         self._quarantine.adopt(self._plan.quarantine_keep, self._plan.quarantine_max_bytes)
         self._recorder.adopt(self._plan.recorder_keep, self._plan.recorder_max_bytes)

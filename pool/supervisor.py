@@ -24,6 +24,7 @@ from pool.launch import inherited, worker_launch
 from pool.output import Output
 from pool.stacks import LOOK_S, Stacks, Trace
 from pool.vacancies import Vacancies
+from pool.wire.arena import Grant, send_grant
 
 __all__ = ["Supervisor"]
 
@@ -92,7 +93,7 @@ class Supervisor:
 
     def _spawn(self, action: SpawnWorker) -> Event:
         try:
-            ours, theirs = socket.socketpair()
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         except OSError as error:
             return not_spawned(action, error)
         stacks = _stacks_file()
@@ -173,6 +174,17 @@ class Supervisor:
             self._asked.append(process)
         else:
             _kill(process)
+
+    def grant(self, slot: int, incarnation: int, grant: Grant, fd: int | None) -> bool:
+        """Tells a worker of an arena; False where that cannot be, as it does not read, or is about to end."""
+        process = self._current(slot, incarnation)
+        if process is None or process.ending:
+            return False
+        try:
+            send_grant(process.link, grant, fd)
+        except OSError:
+            return False
+        return True
 
     def trace(self, slot: int, incarnation: int) -> Trace | None:
         """What the process of this incarnation is leaving, or, to be asked for once, has left; None: nothing."""

@@ -1,17 +1,16 @@
 """What several parts give to an input, made one array of rows."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from pool.wire.tensors import Array
 from workers.inputs import Piece
+from workers.memory import BatchMemory
 
-__all__ = ["join", "rows_differ", "whole"]
-
-_ALIGNED = 64  # bytes; TensorFlow copies a fed array that begins elsewhere
+__all__ = ["join", "own", "rows_differ", "whole"]
 
 Dtype = np.dtype[Any]
 
@@ -22,20 +21,30 @@ def whole(piece: Piece, dtype: Dtype, shape: tuple[int, ...]) -> Array:
     return flat.reshape(shape)
 
 
-def join(pieces: Sequence[Piece], dtype: Dtype, rows: int, pad_to: int, row_shape: tuple[int, ...]) -> Array:
+def join(
+    pieces: Sequence[Piece], dtype: Dtype, rows: int, pad_to: int, row_shape: tuple[int, ...], memory: BatchMemory
+) -> Array:
     """The pieces, which have `rows` rows together, as one array of `pad_to` rows of this shape.
 
-    What is padded repeats the first row, which the model can run as well as any. The array is new, and begins where
-    TensorFlow takes it as it is, unless there is one piece that needs no padding: copying that is left to TensorFlow.
+    What is padded repeats the first row, which the model can run as well as any. The array lies in `memory`, unless
+    there is one piece that needs no padding: if TensorFlow cannot take that as it is, copying it is left to TensorFlow.
     """
     if len(pieces) == 1 and rows == pad_to:
         return whole(pieces[0], dtype, (rows, *row_shape))
     row = math.prod(row_shape)
-    batch = _fresh(pad_to * row, dtype)
+    batch = memory.take(pad_to * row, dtype)
     _fill(batch[: rows * row], pieces)
     if row:
         batch[rows * row :].reshape(-1, row)[:] = batch[:row]
     return batch.reshape(pad_to, *row_shape)
+
+
+def own(fetched: Mapping[str, Array], feeds: Collection[Array]) -> dict[str, Array]:
+    """The fetched arrays, those that look at what was fed copied: that is another batch's, or another job's, next."""
+    return {
+        name: array.copy() if any(np.may_share_memory(array, feed) for feed in feeds) else array
+        for name, array in fetched.items()
+    }
 
 
 def rows_differ(fetched: Mapping[str, Array], rows: int) -> str | None:
@@ -57,11 +66,3 @@ def _fill(flat: Array, pieces: Sequence[Piece]) -> None:
         stop = start + len(piece)
         octets[start:stop] = piece  # type: ignore[assignment]  # no piece is an array, if not all are
         start = stop
-
-
-def _fresh(size: int, dtype: Dtype) -> Array:
-    if dtype.hasobject:
-        return np.empty(size, dtype)
-    memory = np.empty(size * dtype.itemsize + _ALIGNED, np.uint8)
-    start = -memory.ctypes.data % _ALIGNED
-    return memory[start : start + size * dtype.itemsize].view(dtype)

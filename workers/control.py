@@ -15,6 +15,7 @@ from pool.wire.exits import Exit
 from pool.wire.frames import BadFrame
 from pool.wire.message import Message
 from pool.wire.worker_messages import Phase, Stop
+from workers.arenas import Arenas
 from workers.connection import Connection
 from workers.leaving import leave
 from workers.progress import Progress
@@ -23,11 +24,14 @@ __all__ = ["Control"]
 
 
 class Control:
-    def __init__(self, connection: Connection, link: socket.socket, progress: Progress, heartbeat_s: float) -> None:
+    def __init__(
+        self, connection: Connection, link: socket.socket, arenas: Arenas, progress: Progress, heartbeat_s: float
+    ) -> None:
         """The connection and the link are this thread's from `start` on."""
         self.stop_asked = threading.Event()
         self._connection = connection
         self._link = link
+        self._arenas = arenas
         self._progress = progress
         self._heartbeat_s = heartbeat_s
         self._outbox: list[Message] = []
@@ -66,7 +70,7 @@ class Control:
                 self._connection.send(self._progress.beat(now))
                 next_beat = now + self._heartbeat_s
             ready = dict(poller.poll(int(max(0.0, next_beat - now) * 1000) + 1))
-            if self._link.fileno() in ready and not self._link.recv(4096):
+            if self._link.fileno() in ready and not self._hears_pool():
                 leave(Exit.POOL_GONE)
             if self._wake_reader.fileno() in ready:
                 self._wake_reader.recv(4096)
@@ -74,6 +78,12 @@ class Control:
                 self._connection.send(self._outbox.pop(0))
             if self._connection.socket in ready:
                 self._order()
+
+    def _hears_pool(self) -> bool:
+        try:
+            return self._arenas.receive(self._link)
+        except OSError:
+            return False
 
     def _order(self) -> None:
         message = self._connection.receive().message

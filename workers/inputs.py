@@ -31,6 +31,11 @@ class Input:
     header: TensorHeader
     spec: TensorSpec
     where: str
+    may_change: bool = field(init=False, repr=False, compare=False)
+    """Whether a run that reads the very buffer is harmed by nothing but wrong values, if those change meanwhile.
+
+    Floats, and bytes, are only computed with. An index that changes after it was checked reads another's memory.
+    """
     read: Read = field(init=False, repr=False, compare=False)
     """The buffer itself where it is what the model takes, else an array made of it; the same for all buffers.
 
@@ -42,6 +47,7 @@ class Input:
         size_bytes = math.prod(self.header.shape) * self.dtype.itemsize
         same = self.header.dtype == self.spec.dtype and self.spec.dtype not in ("bool", "string")
         plain = same and size_bytes > 0 and len(self.header.shape) <= _PLAIN_RANK
+        object.__setattr__(self, "may_change", plain and (self.dtype.kind not in "iu" or self.dtype.itemsize == 1))
         object.__setattr__(self, "read", self._plain_reader(size_bytes) if plain else self._read_any)
 
     @property

@@ -14,6 +14,7 @@ from workers.backend import ProcessUnusable
 from workers.connection import Connection
 from workers.environment import Seat
 from workers.leaving import leave
+from workers.memory import BatchMemory
 from workers.progress import Progress
 from workers.runner import Runner
 
@@ -39,6 +40,7 @@ class Lane:
         self._number = number
         self._runner = runner
         self._progress = progress
+        self._memory = BatchMemory()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._main, args=(context, seat, secret), name=f"lane-{number}")
 
@@ -81,7 +83,7 @@ class Lane:
             raise BadFrame(f"a lane got {type(run).__name__}")
         self._progress.begin(self._number, run.batch)
         try:
-            finished = self._runner.run(run, [frame.buffer for frame in envelope.payload])
+            finished = self._runner.run(run, [frame.buffer for frame in envelope.payload], self._memory)
         except ProcessUnusable as error:
             log.error("this process is of no more use: model %s: %s", run.model, error)
             leave(Exit.PROCESS_UNUSABLE)

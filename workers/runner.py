@@ -12,14 +12,17 @@ from dataclasses import dataclass
 
 from pool.wire.codec import BadFrame
 from pool.wire.faults import Fault
-from pool.wire.packing import pack_answer, pack_answers
+from pool.wire.lent import Room
+from pool.wire.packing import RoomMemory, pack_answer, pack_answers
 from pool.wire.signatures import Refused
 from pool.wire.tensors import Array
 from pool.wire.worker_messages import PartDone, PartFailed, PartOutcome, PartSpoiled, RowsDiffer, Run
+from workers.arenas import Arenas
 from workers.backend import Model, ProcessUnusable
-from workers.batch import join, rows_differ, whole
+from workers.batch import join, own, rows_differ, whole
 from workers.calls import Calls
 from workers.inputs import Buffer, Piece
+from workers.memory import BatchMemory
 from workers.signatures import Invocation
 
 __all__ = ["Finished", "Runner"]
@@ -33,8 +36,8 @@ TEXT_CHARS = 2000
 class Finished:
     """One outcome a part; `payload` has the answers of those that are done. The instants are `time.monotonic`'s.
 
-    The payload may be views of arrays that nothing writes any more: a batch has its own, and what a model gives stays
-    as it is. So it can leave without a copy.
+    The payload may be views of arrays that nothing writes any more: what a model gives stays as it is, and what of it
+    looks at what was fed was copied. So it can leave without a copy.
     """
 
     outcomes: tuple[PartOutcome, ...]
@@ -56,19 +59,24 @@ class _Joined:
 class Runner:
     """Runs batches of these models. Safe from several threads."""
 
-    def __init__(self, models: Mapping[str, Model]) -> None:
+    def __init__(self, models: Mapping[str, Model], arenas: Arenas) -> None:
         self._models = models
+        self._arenas = arenas
         self._calls = {name: Calls(model.info) for name, model in models.items()}
 
-    def run(self, run: Run, frames: Sequence[Buffer]) -> Finished:
-        """`frames`: the payload of the RUN. Raises `ProcessUnusable`; whatever else happens is an outcome."""
+    def run(self, run: Run, frames: Sequence[Buffer], memory: BatchMemory) -> Finished:
+        """`frames`.
+
+        The payload of the RUN; `memory` is the lane's. Raises `ProcessUnusable`; all else is an outcome.
+        """
+        memory.begin()
         outcomes: dict[int, PartOutcome] = {}
         answers: list[list[Buffer]] = []
         began = ended = time.monotonic()
         joined = self._read(run, frames, outcomes)
         if joined is not None:
             try:
-                feeds = _feeds(run, joined)
+                feeds = _feeds(run, joined, memory)
                 began = time.monotonic()
                 try:
                     fetched = self._models[run.model].run(joined.invocation.signature, feeds, joined.invocation.outputs)
@@ -76,7 +84,7 @@ class Runner:
                     ended = time.monotonic()
                 amiss = rows_differ(fetched, _fed(run, joined)) if run.by_rows else None
                 if amiss is None:
-                    answers = pack_answers(fetched, joined.rows) if run.by_rows else [pack_answer(fetched)]
+                    answers = self._answers(run, joined, own(fetched, feeds.values()))
                     outcomes.update(zip(joined.positions, (PartDone(len(answer)) for answer in answers), strict=True))
                 else:
                     where = f"model {run.model}, signature {joined.invocation.signature}"
@@ -88,6 +96,17 @@ class Runner:
                 outcomes.update(dict.fromkeys(joined.positions, failure(*_said(run.model, error))))
         ordered = tuple(outcomes[position] for position in range(len(outcomes)))
         return Finished(ordered, [frame for answer in answers for frame in answer], began, ended)
+
+    def _answers(self, run: Run, joined: _Joined, fetched: Mapping[str, Array]) -> list[list[Buffer]]:
+        rooms = [self._room(run.rooms[position]) for position in joined.positions] if run.rooms else []
+        if run.by_rows:
+            return pack_answers(fetched, joined.rows, rooms)
+        return [pack_answer(fetched, rooms[0] if rooms else None)]
+
+    def _room(self, room: Room) -> RoomMemory | None:
+        if not room.size_bytes:
+            return None
+        return RoomMemory(self._arenas.memory(room.arena, room.offset, room.size_bytes), room.offset)
 
     def _read(self, run: Run, frames: Sequence[Buffer], outcomes: dict[int, PartOutcome]) -> _Joined | None:
         """The parts that can be run; the others' outcomes are written."""
@@ -106,7 +125,8 @@ class Runner:
                 outcomes[position] = invocation
                 continue
             try:
-                pieces = invocation.read(buffers[position * each : (position + 1) * each])
+                begin = position * each
+                pieces = invocation.read(self._lent(run, invocation, buffers[begin : begin + each], begin))
             except Exception as error:
                 outcomes[position] = PartFailed(*_said(run.model, error))
                 continue
@@ -116,6 +136,19 @@ class Runner:
             joined.rows.append(rows or 0)
             joined.pieces.append(pieces)
         return joined
+
+    def _lent(self, run: Run, invocation: Invocation, buffers: Sequence[Buffer], begin: int) -> Sequence[Buffer]:
+        """The buffers of a part, those that lie in an arena found there, or copied before anything hangs on them."""
+        if not run.lent:
+            return buffers
+        found = list(buffers)
+        for lent in run.lent:
+            index = lent.index - begin
+            if 0 <= index < len(found):
+                memory = self._arenas.memory(lent.arena, lent.offset, lent.size_bytes)
+                changes = index < len(invocation.inputs) and invocation.inputs[index].may_change
+                found[index] = memory if changes else bytes(memory)
+        return found
 
     def _resolved(self, run: Run, table: bytes, rows: int | None) -> Invocation | PartFailed:
         try:
@@ -128,7 +161,7 @@ def _fed(run: Run, joined: _Joined) -> int:
     return max(run.pad_to, sum(joined.rows))
 
 
-def _feeds(run: Run, joined: _Joined) -> dict[str, Array]:
+def _feeds(run: Run, joined: _Joined, memory: BatchMemory) -> dict[str, Array]:
     inputs = joined.invocation.inputs
     columns = zip(*joined.pieces, strict=True)
     if not run.by_rows:
@@ -137,7 +170,7 @@ def _feeds(run: Run, joined: _Joined) -> dict[str, Array]:
         }
     rows, fed = sum(joined.rows), _fed(run, joined)
     return {
-        each.name: join(column, each.dtype, rows, fed, each.header.shape[1:])
+        each.name: join(column, each.dtype, rows, fed, each.header.shape[1:], memory)
         for each, column in zip(inputs, columns, strict=True)
     }
 

@@ -14,6 +14,7 @@ import zmq
 from pool.wire.exits import Exit
 from pool.wire.frames import BadFrame
 from pool.wire.worker_messages import Phase, Ready, Welcome
+from workers.arenas import Arenas
 from workers.backend import Backend, CannotLoad, LoadFailed, Model, ProcessUnusable, WrongDevices
 from workers.connection import Connection, PoolGone
 from workers.control import Control
@@ -58,7 +59,8 @@ def run(seat: Seat) -> Exit:
         log.error("the pool answered HELLO with %s", type(welcome).__name__)
         return Exit.WRONG_ENVIRONMENT
     progress = Progress()
-    control = Control(connection, link, progress, welcome.heartbeat_s)
+    arenas = Arenas()
+    control = Control(connection, link, arenas, progress, welcome.heartbeat_s)
     control.start()
     try:
         models = _load(welcome, control)
@@ -77,7 +79,7 @@ def run(seat: Seat) -> Exit:
     except BackendMissing as error:
         log.error("%s", error)
         return Exit.BACKEND_MISSING
-    runner = Runner(models)
+    runner = Runner(models, arenas)
     lanes = [Lane(number, context, seat, secret, runner, progress) for number in range(welcome.lanes)]
     return _serve(lanes, models, control)
 

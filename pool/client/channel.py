@@ -57,7 +57,7 @@ class Channel:
         if self._monitor in ready:
             self.is_broken = True
 
-    def send(self, frames: Sequence[bytes]) -> None:
+    def send(self, frames: Sequence[bytes | memoryview]) -> None:
         """Never blocks. Raises `PoolAway`."""
         try:
             self._dealer.send_multipart(frames, zmq.NOBLOCK, copy=False)

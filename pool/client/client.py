@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     import numpy as np
+    import numpy.typing as npt
 
 from pool.client.connection import Connection
 from pool.client.futures import JobFuture
@@ -171,6 +172,18 @@ class Client(Replicas):
             for future in waiting:
                 future.cancel()
 
+    def empty(self, shape: int | Sequence[int], dtype: "npt.DTypeLike" = "float32") -> "np.ndarray[Any, Any]":
+        """An array for the inputs of a job, in the memory that this client shares with a pool on the same machine.
+
+        Its values are anything. Submitted, it (or a view of it in C order) is not copied, so it must not be written
+        until the future has its result; where the future ended otherwise, not any more. The memory is used again when
+        the array and its views are gone. Without a pool that lends memory, or when that is full, it is an array like
+        any other, and is copied when it is submitted.
+        """
+        from pool.client.payload import empty  # numpy comes with the first tensor
+
+        return empty(shape, dtype, self._connected().lent_memory(self._peer.connect_timeout_s))
+
     def _start(
         self,
         model: str,
@@ -192,8 +205,8 @@ class Client(Replicas):
             raise PoolError(CLOSED)
         try:
             request = request_for(model, signature, outputs, timeout, priority, device)
-            rows, payload = encode_call(model, inputs)
             connection = self._connected()
+            rows, payload = encode_call(model, inputs, connection.arenas)
         except PoolError as error:
             return _refused(error)
         return connection.submit(request, rows, payload, began, patient=patient, wait=wait)

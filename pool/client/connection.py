@@ -20,11 +20,13 @@ from typing import Any
 
 import zmq
 
+from pool.client.arenas import Arenas, Piece
 from pool.client.dialogue import Dialogue
 from pool.client.futures import JobFuture, PoolFuture
 from pool.client.outstanding import Job
 from pool.client.peer import Peer
 from pool.client.request import Request
+from pool.client.rooms import Rooms
 from pool.client.waker import Waker
 from pool.errors import PoolError, PoolUnreachable
 from pool.wire import client_messages as wire
@@ -53,7 +55,9 @@ class Connection:
         except OSError as error:
             raise PoolUnreachable(f"cannot make a connection: {error.strerror}") from None
         name = f"pid {os.getpid()}"
-        self._dialogue = Dialogue(peer, name, self._outbox, self._requests, self._waker)
+        self.arenas = Arenas()
+        self._rooms = Rooms()
+        self._dialogue = Dialogue(peer, name, self._outbox, self._requests, self._waker, self.arenas, self._rooms)
         try:
             self._thread.start()
         except RuntimeError as error:
@@ -70,7 +74,7 @@ class Connection:
         self,
         request: Request,
         rows: int | None,
-        payload: Sequence[bytes],
+        payload: Sequence[bytes | Piece],
         began: float,
         *,
         patient: bool = False,
@@ -83,10 +87,12 @@ class Connection:
         """
         if wait:
             self.check_thread()
+        expected = self._rooms.expected_bytes(request, rows)
+        room = self.arenas.place(expected) if expected else None
         number = next(self._numbers)
         future = JobFuture(lambda: self._post(wire.Cancel(number)), self._thread)
         size = sum(map(len, payload))
-        job = Job(future, number, request, rows, payload, size, began, time.monotonic(), patient)
+        job = Job(future, number, request, rows, payload, size, began, time.monotonic(), room, patient)
         if wait:
             job.on_its_way = threading.Event()
         if not self._post(job):
@@ -119,6 +125,12 @@ class Connection:
         finally:
             self._requests.pop(request, None)
 
+    def lent_memory(self, timeout_s: float) -> Arenas:
+        """As soon as it is known whether the pool lends any, or the time is over."""
+        if threading.current_thread() is not self._thread:
+            self.arenas.settled.wait(timeout_s)
+        return self.arenas
+
     def release(self) -> None:
         """Nobody will submit any more: it ends when the last job has its answer. Takes no lock: finalizers call it."""
         self._dialogue.released = True
@@ -147,6 +159,7 @@ class Connection:
         self._lost = error
         self._lock = threading.Lock()  # another thread of the parent may have held it
         self._waker.close()
+        self.arenas.abandon_after_fork()
         self._dialogue.jobs.abandon_after_fork(error)
         for item in self._outbox:
             if isinstance(item, Job):

@@ -8,6 +8,7 @@ from typing import Any
 
 import zmq
 
+from pool.client.arenas import Arenas
 from pool.client.channel import Channel
 from pool.client.dispatch import Dispatch
 from pool.client.futures import PoolFuture
@@ -16,6 +17,7 @@ from pool.client.outage import Outage, PoolAway
 from pool.client.outstanding import Job, Outstanding
 from pool.client.peer import Peer
 from pool.client.pulse import SILENCE_S, Pulse
+from pool.client.rooms import Rooms
 from pool.client.waker import Waker
 from pool.errors import Incompatible, PoolUnreachable
 from pool.wire import client_messages as wire
@@ -37,13 +39,16 @@ class Dialogue:
         outbox: "deque[Job | Message]",
         requests: "dict[int, PoolFuture[Any]]",
         waker: Waker,
+        arenas: Arenas,
+        rooms: Rooms,
     ) -> None:
         """`outbox` and `requests` are filled by other threads, which then wake this one by the `waker`."""
         outlive = peer.reconnect_timeout_s > 0
         self.jobs = Outstanding(keeps_payloads=outlive)
         self.released = False  # nobody will submit any more: the talk ends with the last answer
-        self._dispatch = Dispatch(self.jobs, self._send, self._why_away, outlive)
+        self._dispatch = Dispatch(self.jobs, self._send, self._why_away, outlive, rooms)
         self._inquiries = Inquiries(requests)
+        self._arenas = arenas
         self._peer = peer
         self._name = name
         self._outbox = outbox
@@ -67,6 +72,7 @@ class Dialogue:
                     self._lose_pool(away, time.monotonic())
             self._say_goodbye()
         finally:
+            self._arenas.lose_pool()
             if self._channel is not None:
                 self._channel.close()
 
@@ -150,6 +156,7 @@ class Dialogue:
             return
         pause_s = self._last_outage.pause_after(now - self._found_at)
         self._outage = Outage(self._peer.endpoint, self._peer.reconnect_timeout_s, now, away, pause_s)
+        self._arenas.lose_pool()
         self._dispatch.lose_pool(away.unread)
         self._inquiries.lose_pool(away)
 
@@ -166,6 +173,7 @@ class Dialogue:
     def _find_pool(self, outage: Outage, opened: wire.Opened, instance: bytes) -> None:
         self._outage, self._last_outage, self._found_at = None, outage, time.monotonic()
         self._instance = instance
+        self._arenas.open(self._peer.arenas_path, opened.ticket)
         self._dispatch.open(opened, instance)
         for question in self._inquiries.wanted():
             self._send(question)
@@ -206,7 +214,7 @@ class Dialogue:
         self._pulse.pinged(now)
         self._dispatch.window.pinged()
 
-    def _send(self, message: Message, payload: Sequence[bytes] = ()) -> None:
+    def _send(self, message: Message, payload: Sequence[bytes | memoryview] = ()) -> None:
         assert self._channel is not None  # who sends has a pool
         self._channel.send([*encode(message, self._instance), *payload])
         self._pulse.sent(time.monotonic())
@@ -247,6 +255,8 @@ class Dialogue:
                 self._dispatch.fail(failure)
             case wire.Opened() as opened:
                 self._dispatch.adopt(opened)
+            case wire.Released(job):
+                self._dispatch.released(job)
             case wire.Pong():
                 self._dispatch.window.ponged()
             case wire.Answer() as answer:

@@ -9,6 +9,8 @@ import zmq
 from pool.client.backpressure import Backpressure
 from pool.client.outstanding import Job, Outstanding
 from pool.client.pace import Pace
+from pool.client.rooms import Rooms
+from pool.client.tenants import Tenants
 from pool.client.timeline import JobTimeline
 from pool.client.window import Window
 from pool.errors import DeadlineExceeded, Incompatible, InvalidInput, Overloaded, PoolError, from_fault
@@ -32,11 +34,14 @@ class Dispatch:
     def __init__(
         self,
         jobs: Outstanding,
-        send: Callable[[Message, Sequence[bytes]], None],
+        send: Callable[[Message, Sequence[bytes | memoryview]], None],
         why_held: Callable[[float], str],
         outlive: bool,
+        rooms: Rooms,
     ) -> None:
         """`why_held`: why there is no pool now, for people. `outlive`: the jobs go to the next pool if one ends."""
+        self._rooms = rooms
+        self._tenants = Tenants()
         self._jobs = jobs
         self._send = send
         self._why_held = why_held
@@ -71,6 +76,7 @@ class Dispatch:
     def lose_pool(self, unread: bool) -> None:
         """What has no answer is held for the next one, in its order; `unread`: the pool has read none of it."""
         self._jobs.lose_pool(unread)
+        self._tenants.clear()
         self._clear()
         self._holds = True
         self._held = {}
@@ -156,8 +162,9 @@ class Dispatch:
         now = time.monotonic()
         left = _timeout_s(job, opened) - (now - job.submitted)  # what it has waited until now is the job's time too
         self._jobs.wait_until(job, now + left + LATE_S)
-        submit = job.request.submit(job.number, job.rows, max(0.0, left), job.attempts, job.in_doubt)
-        self._send(submit, job.payload)
+        frames, lent, room = self._tenants.begun(job)
+        submit = job.request.submit(job.number, job.rows, max(0.0, left), job.attempts, job.in_doubt, lent, room)
+        self._send(submit, frames)
         self._jobs.mark_sent(job, self._instance, now)
         job.place = self.window.submitted()
 
@@ -171,6 +178,8 @@ class Dispatch:
     def finish(self, result: wire.Result, payload: Sequence[zmq.Frame]) -> None:
         from pool.client.payload import decode_answer  # numpy comes with the first tensor
 
+        if result.released:
+            self._tenants.released(result.job)
         job = self._take(result.job)
         if job is None:
             return
@@ -178,10 +187,11 @@ class Dispatch:
         if job.sent_at is not None:
             self._pace.answered(job.sent_at, time.monotonic())
         try:
-            arrays = decode_answer(result.pieces, payload)
+            arrays = decode_answer(result.pieces, payload, job.room)
         except BadFrame as error:
             job.future.finish(Incompatible(f"the answer cannot be read: {error}"))
             return
+        self._rooms.learn(job.request, job.rows, arrays)
         timeline = JobTimeline.measured(
             result.timeline,
             encode_s=job.encoded - job.submitted,
@@ -189,6 +199,10 @@ class Dispatch:
             wall_s=time.monotonic() - job.submitted,
         )
         job.future.finish(arrays, timeline)
+
+    def released(self, number: int) -> None:
+        """The pool has done with what the job was lent."""
+        self._tenants.released(number)
 
     def fail(self, failure: wire.Failure) -> None:
         """The job's end, or not yet: one that found no room may be patient, or its pool the last but one."""

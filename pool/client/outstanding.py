@@ -5,6 +5,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from pool.client.arenas import Piece, Region
 from pool.client.futures import JobFuture
 from pool.client.request import Request
 from pool.core.timers import Timers
@@ -27,10 +28,11 @@ class Job:
     number: int
     request: Request
     rows: int | None
-    payload: Sequence[bytes]
+    payload: Sequence[bytes | Piece]
     size_bytes: int
     submitted: float
     encoded: float
+    room: Region | None = None  # for its answer
     patient: bool = False
     on_its_way: threading.Event | None = None
     sent_at: float | None = None  # None: it is not in the pool

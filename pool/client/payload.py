@@ -1,19 +1,24 @@
 """A job's arrays as payload frames, and an answer's frames as arrays. Here numpy is imported."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import zmq
+from numpy.typing import DTypeLike
 
+from pool.client.arenas import Arenas, Piece, Region
 from pool.client.request import check_name
+from pool.client.spans import array_over, piece_of
 from pool.errors import InvalidInput
 from pool.wire.calls import ROWS, TABLE_BYTES, Table, TensorHeader
 from pool.wire.codec import BadFrame, pack
+from pool.wire.lent import LENT_BYTES
 from pool.wire.packing import unpack_answer
 from pool.wire.tensors import Array, dtype_name, encode_tensor, to_array
 
-__all__ = ["Inputs", "concatenated", "decode_answer", "encode_call", "to_inputs"]
+__all__ = ["Inputs", "concatenated", "decode_answer", "empty", "encode_call", "to_inputs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,38 +53,57 @@ def to_inputs(model: str, inputs: object) -> Inputs:
     return Inputs(tensors, rows or None)
 
 
-def encode_call(model: str, inputs: object) -> tuple[int | None, list[bytes]]:
-    """The rows and the payload of a SUBMIT: a `Table` and a buffer a tensor.
+def encode_call(model: str, inputs: object, arenas: Arenas | None = None) -> tuple[int | None, list[bytes | Piece]]:
+    """The rows and the payload of a SUBMIT: a `Table` and a buffer a tensor, large ones in an arena if there is one.
 
-    All of it are copies, so the caller may change its arrays. `inputs` as in `to_inputs`. Raises `InvalidInput`.
+    All of it are copies, so the caller may change its arrays, but for those that lie in an arena already.
+    `inputs` as in `to_inputs`. Raises `InvalidInput`.
     """
     prepared = to_inputs(model, inputs)
     headers = []
-    buffers = []
+    buffers: list[bytes | Piece] = []
     for name, (array, weak) in prepared.tensors.items():
         header, buffer = encode_tensor(name, array, weak)
         if prepared.rows is not None:
             header = TensorHeader(name, header.dtype, (ROWS, *header.shape[1:]), weak)
         headers.append(header)
-        buffers.append(bytes(buffer))
+        buffers.append(_placed(array, buffer, arenas) or bytes(buffer))
     table = pack(Table(tuple(headers)))
     if len(table) > TABLE_BYTES:
         raise InvalidInput(f"model {model}: {len(headers)} inputs are more than one job can have")
     return prepared.rows, [table, *buffers]
 
 
-def decode_answer(pieces: Sequence[int], frames: Sequence[zmq.Frame]) -> dict[str, Array]:
+def _placed(array: Array, buffer: bytes | memoryview, arenas: Arenas | None) -> Piece | None:
+    if arenas is None or len(buffer) < LENT_BYTES:
+        return None
+    if (piece := piece_of(array)) is not None:
+        return piece
+    region = arenas.place(len(buffer))
+    if region is None:
+        return None
+    region.memory[: len(buffer)] = buffer
+    return Piece(region, region.offset, len(buffer))
+
+
+def decode_answer(pieces: Sequence[int], frames: Sequence[zmq.Frame], room: Region | None = None) -> dict[str, Array]:
     """The arrays of a RESULT; of a single piece over the memory they arrived in. Raises `BadFrame`.
 
-    `pieces`: how many of the frames belong to each.
+    `pieces`: how many of the frames belong to each. `room`: what was reserved for it.
     """
+
+    def in_room(offset: int, size_bytes: int) -> memoryview:
+        if room is None or not room.offset <= offset <= offset + size_bytes <= room.offset + room.size_bytes:
+            raise BadFrame(f"{size_bytes} bytes at {offset}, which was not reserved for it")
+        return array_over(room, offset, size_bytes).data
+
     if not pieces or min(pieces) < 0 or sum(pieces) != len(frames):
         raise BadFrame(f"{len(frames)} frames in pieces of {list(pieces)!s:.80}")
     buffers = [frame.buffer for frame in frames]
     answers = []
     start = 0
     for count in pieces:
-        answers.append(unpack_answer(buffers[start : start + count]))
+        answers.append(unpack_answer(buffers[start : start + count], in_room))
         start += count
     if len(answers) == 1:
         return answers[0]
@@ -87,6 +111,16 @@ def decode_answer(pieces: Sequence[int], frames: Sequence[zmq.Frame]) -> dict[st
         return concatenated(answers)
     except ValueError as error:
         raise BadFrame(f"its {len(answers)} pieces do not belong together: {error}") from None
+
+
+def empty(shape: int | Sequence[int], dtype: DTypeLike, arenas: Arenas) -> Array:
+    """An array of any values, in an arena if there is room."""
+    kind = np.dtype(dtype)
+    axes = (shape,) if isinstance(shape, int) else tuple(shape)
+    size_bytes = math.prod(axes) * kind.itemsize
+    if kind.hasobject or size_bytes < LENT_BYTES or (region := arenas.place(size_bytes)) is None:
+        return np.empty(axes, kind)
+    return array_over(region, region.offset, size_bytes).view(kind).reshape(axes)
 
 
 def concatenated(answers: Sequence[Mapping[str, Array]]) -> dict[str, Array]:

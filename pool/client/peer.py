@@ -3,9 +3,10 @@
 import math
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from pool.client.trust import check_folder
-from pool.endpoint import default_endpoint
+from pool.endpoint import ARENAS_SUFFIX, default_endpoint
 
 __all__ = ["CONNECT_S", "RECONNECT_S", "Peer"]
 
@@ -38,6 +39,11 @@ class Peer:
     @property
     def longest_timeout_s(self) -> float:
         return max(self.connect_timeout_s, self.reconnect_timeout_s)
+
+    @property
+    def arenas_path(self) -> Path:
+        """Of the socket where a pool on this machine lends memory."""
+        return Path(self.endpoint.removeprefix("ipc://") + ARENAS_SUFFIX)
 
     def check(self) -> None:
         """Raises `PoolUnreachable` where what listens there must not be trusted with jobs."""

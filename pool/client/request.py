@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pool.errors import InvalidInput
 from pool.wire.client_messages import Submit
+from pool.wire.lent import Lent, Room
 
 __all__ = ["Request", "check_name", "request_for"]
 
@@ -26,7 +27,16 @@ class Request:
     priority: int = 0
     device: str | None = None
 
-    def submit(self, job: int, rows: int | None, timeout_s: float, attempts: int, in_doubt: bool) -> Submit:
+    def submit(
+        self,
+        job: int,
+        rows: int | None,
+        timeout_s: float,
+        attempts: int,
+        in_doubt: bool,
+        lent: tuple[Lent, ...],
+        room: Room | None,
+    ) -> Submit:
         return Submit(
             job,
             self.model,
@@ -38,6 +48,8 @@ class Request:
             self.device,
             attempts,
             in_doubt,
+            lent,
+            room,
         )
 
 

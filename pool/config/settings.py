@@ -28,6 +28,7 @@ from pool.config.quantities import Bytes, BytesOrAuto, CountOrAuto, PositiveSeco
 from pool.wire.worker_messages import SessionSettings
 
 __all__ = [
+    "ArenaSection",
     "HealthSection",
     "ModelSection",
     "PoolSection",
@@ -196,6 +197,16 @@ class RecorderSection(_Section):
     max_bytes: Bytes = 16 * 2**20
 
 
+class ArenaSection(_Section):
+    """The memory that is lent to local clients for large tensors.
+
+    `max_bytes` "never", None once loaded: they are sent.
+    """
+
+    max_bytes: Annotated[Bytes | None, _NEVER] = 4 * 2**30
+    client_max_bytes: Bytes = 2**30
+
+
 class ModelSection(_Section):
     """One model, where it is served and how it is scheduled. Once loaded, `path` is absolute or starts with `stub:`.
 
@@ -282,6 +293,7 @@ class Settings(_Section):
     recycle: RecycleSection = RecycleSection()
     quarantine: QuarantineSection = QuarantineSection()
     recorder: RecorderSection = RecorderSection()
+    arena: ArenaSection = ArenaSection()
     model: Annotated[tuple[ModelSection, ...], Field(strict=False)] = ()
 
     @field_validator("model")

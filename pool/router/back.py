@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import zmq
 
@@ -29,6 +30,8 @@ from pool.core.events import (
     WorkerReady,
 )
 from pool.logs import about
+from pool.router.arenas import LentBuffer
+from pool.router.handouts import Handouts
 from pool.router.refusals import count
 from pool.router.rows import Inputs
 from pool.wire import worker_messages as wire
@@ -45,7 +48,13 @@ Peer = tuple[int, int, int | None]  # and the lane; None is the control thread
 
 
 class Back:
-    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", path: Path, instance: bytes) -> None:
+    def __init__(
+        self,
+        context: "zmq.Context[zmq.Socket[bytes]]",
+        path: Path,
+        instance: bytes,
+        handouts: Handouts,
+    ) -> None:
         """Binds at once. The caller holds the endpoint's lock, so a file there is stale."""
         self.dropped: Counter[str] = Counter()
         self.endpoint = f"ipc://{path}"
@@ -53,6 +62,7 @@ class Back:
         self._secrets: dict[Seat, bytes] = {}
         self._peers: dict[bytes, Peer] = {}
         self._routes: dict[Peer, bytes] = {}
+        self._handouts = handouts
         path.unlink(missing_ok=True)
         self.socket = context.socket(zmq.ROUTER)
         self.socket.router_mandatory = True
@@ -117,6 +127,7 @@ class Back:
                     raise BadFrame(f"{len(failures)} failures for {frames.count(0)} parts that failed")
                 if not (0.0 <= run_s < math.inf and 0.0 <= fetch_s < math.inf):
                     raise BadFrame(f"a run of {run_s} s and {fetch_s} s more")
+                self._handouts.ended((slot, incarnation), batch)
                 return BatchDone(slot, incarnation, lane, batch, outcomes, run_s=run_s, fetch_s=fetch_s)
         raise BadFrame(f"{type(message).__name__} is not a message that this peer may send")
 
@@ -152,13 +163,28 @@ class Back:
         """False: the lane cannot be reached, which only a dying worker's lane cannot."""
         parts: list[Inputs] = [part.payload for part in action.parts]  # type: ignore[misc]  # as `Front` gave them
         rows = () if parts[0].rows is None else tuple(part.stop - part.start for part in action.parts)
-        run = wire.Run(
-            action.batch, action.model, action.signature, action.outputs, rows, action.pad_to, action.by_rows
-        )
-        frames: list[bytes | memoryview | zmq.Frame] = [*encode(run, self._instance), parts[0].table]
+        buffers: list[bytes | memoryview | zmq.Frame | LentBuffer] = []
         for inputs, part in zip(parts, action.parts, strict=True):
-            frames += inputs.cut(part.start, part.stop)
-        return self._send((action.slot, action.incarnation, action.lane), frames)
+            buffers += inputs.cut(part.start, part.stop)
+        seat = action.slot, action.incarnation
+        lent, rooms = self._handouts.begun(seat, action.batch, action.parts, buffers)
+        run = wire.Run(
+            action.batch,
+            action.model,
+            action.signature,
+            action.outputs,
+            rows,
+            action.pad_to,
+            action.by_rows,
+            lent,
+            rooms,
+        )
+        # `begun` has left no LentBuffer among them.
+        frames: list[Any] = [*encode(run, self._instance), parts[0].table, *buffers]
+        sent = self._send((*seat, action.lane), frames)
+        if not sent:
+            self._handouts.ended(seat, action.batch)
+        return sent
 
     def _send(self, peer: Peer, frames: "Sequence[bytes | memoryview | zmq.Frame]") -> bool:
         """Never blocks: a lane's credit is one batch, so a pipe that is full belongs to a worker that does not read."""

@@ -19,8 +19,10 @@ import zmq
 from pool.core.actions import AnswerJob, JobDone
 from pool.core.events import ClientGone, Event, JobArrived, JobCancelled
 from pool.logs import about
+from pool.router.arenas import Arenas, Tenancy
 from pool.router.inbox import MOST_FRAMES, Inbox
 from pool.router.intake import Intake
+from pool.router.lender import Lender
 from pool.router.outbox import RETRY_S, Outboxes
 from pool.router.payload import Payload
 from pool.router.presence import Presence
@@ -66,6 +68,7 @@ class Front:
         opened: wire.Opened,
         instance: bytes,
         most_replies: int,
+        arenas: Arenas,
     ) -> None:
         """`most_replies`: how many answers may wait for a slow reader before it is dropped.
 
@@ -79,7 +82,10 @@ class Front:
         self._informed: set[bytes] | None = None  # of other terms than the first; None: there are none
         self._inboxes: list[Inbox] = []
         self._local: list[bool] = []
-        self._intake = Intake()
+        self._intake = Intake(arenas)
+        self._arenas = arenas
+        self._lender: Lender | None = None
+        self._tenancies: dict[tuple[bytes, int], Tenancy] = {}  # of jobs that have no answer yet
         self._repeats = Repeats()
         self._presence = Presence(SILENCE_S)
         self._owed: dict[bytes, set[int]] = {}  # the jobs that each client waits for
@@ -105,6 +111,10 @@ class Front:
             self._bind(f"ipc://{path}", local=True)
         finally:
             os.umask(before)
+
+    def lend(self, path: Path) -> None:
+        """Opens the socket on which local clients are lent memory. The caller holds the lock."""
+        self._lender = Lender(path, self._arenas, self.refused)
 
     def bind_remote(self, endpoint: str) -> None:
         """Opens a TCP endpoint; what comes from there may submit and ask, not stop the pool."""
@@ -158,8 +168,21 @@ class Front:
             self._outboxes.forget(client)
         for inbox in self._inboxes:
             inbox.socket.close()
+        if self._lender is not None:
+            self._lender.close()
+        self._arenas.close()
 
     # --- in -----------------------------------------------------------------------------------------------------
+
+    def fds(self) -> Sequence[int]:
+        """Descriptors that are readable when a client wants memory, or has gone."""
+        return [] if self._lender is None else self._lender.fds()
+
+    def on_readable(self, fd: int) -> None:
+        """`tend` tells of clients that have gone."""
+        assert self._lender is not None
+        for client in self._lender.on_readable(fd):
+            self._gone.setdefault(client, None)
 
     def receive(self, socket: "zmq.Socket[bytes]", now: float) -> Iterator[Event | Question]:
         """At most a turn's messages; there may be more."""
@@ -193,11 +216,17 @@ class Front:
             self._informed.add(client)
         elif envelope.instance == self._instance and not isinstance(envelope.message, wire.Close):
             self._informed.add(client)
-            self._send(client, encode(self._opened, self._instance))
+            self._tell_terms(client)
+
+    def _tell_terms(self, client: bytes) -> None:
+        opened = self._opened
+        if self._lender is not None and self._local[client[0]]:
+            opened = replace(opened, ticket=self._lender.ticket(client))
+        self._send(client, encode(opened, self._instance))
 
     def _event(self, client: bytes, envelope: Envelope[zmq.Frame], now: float) -> Event | Question | None:
         if isinstance(envelope.message, wire.Open):
-            self._send(client, encode(self._opened, self._instance))
+            self._tell_terms(client)
             return None
         if envelope.instance != self._instance:
             raise BadFrame("this message is for another instance of the pool, which has ended")
@@ -226,18 +255,23 @@ class Front:
         self, client: bytes, submit: wire.Submit, payload: Sequence[zmq.Frame], now: float
     ) -> JobArrived | None:
         try:
-            arrived = self._intake.job(client, submit, payload)
+            arrived = self._intake.job(client, submit, payload, self._released)
         except BadFrame as error:
             text = f"the job cannot be read: {error}"
             if count(self.refused, text):
                 log.warning("refused a job of a client: %s", text, extra=about("job_refused", reason=text))
             self._send(client, encode(wire.Failure(submit.job, Fault.INVALID_INPUT, text, None), self._instance))
+            self._released(client, submit.job)
             return None
         inputs: Inputs = arrived.payload  # type: ignore[assignment]  # as `Intake` made it
         if (why := self._repeats.refusal(inputs, now)) is not None:
             count(self.refused, "a job with the inputs of a quarantined one")
             self._send(client, encode(wire.Failure(submit.job, Fault.QUARANTINED, why, None), self._instance))
+            if inputs.tenancy is not None:
+                inputs.tenancy.let_go()
             return None
+        if inputs.tenancy is not None:
+            self._tenancies[client, submit.job] = inputs.tenancy
         self._owed.setdefault(client, set()).add(submit.job)
         return arrived
 
@@ -249,26 +283,41 @@ class Front:
     # --- out ----------------------------------------------------------------------------------------------------
 
     def answer(self, action: AnswerJob) -> None:
-        self._settle(action.client, action.job)
         outcome = action.outcome
         if isinstance(outcome, JobDone):
+            released = self._settle(action.client, action.job, quietly=True)
             answers: Sequence[Payload] = outcome.payloads  # type: ignore[assignment]  # as `Back` gave them to the core
-            result = wire.Result(action.job, tuple(map(len, answers)), outcome.timeline)
+            result = wire.Result(action.job, tuple(map(len, answers)), outcome.timeline, released)
             self._send(action.client, [*encode(result, self._instance), *chain.from_iterable(answers)])
         else:
             failure = wire.Failure(action.job, outcome.fault, outcome.text, outcome.retry_after_s)
             self._send(action.client, encode(failure, self._instance))
+            self._settle(action.client, action.job)
 
     def reply(self, question: Question, value: object = None, error: str | None = None) -> None:
         frames = encode(wire.Answer(question.request, error), self._instance)
         self._send(question.client, [*frames, msgpack.packb(value)])
 
-    def _settle(self, client: bytes, job: int) -> None:
+    def _settle(self, client: bytes, job: int, quietly: bool = False) -> bool:
+        """Nobody waits for it any more; whether nobody uses its memory either.
+
+        `quietly`: then its client hears of that in another way. Where somebody does, it is told later.
+        """
         owed = self._owed.get(client)
         if owed is not None:
             owed.discard(job)
             if not owed:
                 del self._owed[client]
+        tenancy = self._tenancies.pop((client, job), None)
+        if tenancy is None:
+            return True
+        last = tenancy.is_last
+        tenancy.quiet = quietly and last
+        tenancy.let_go()
+        return last
+
+    def _released(self, client: bytes, job: int) -> None:
+        self._send(client, encode(wire.Released(job), self._instance))
 
     def _send(self, client: bytes, frames: Payload) -> None:
         """Never blocks. What a slow reader's pipe does not take waits in its outbox, up to a bound."""
@@ -325,7 +374,12 @@ class Front:
 
     def _forget(self, client: bytes) -> None:
         self._presence.forget(client)
-        self._owed.pop(client, None)
+        for job in self._owed.pop(client, ()):
+            if (tenancy := self._tenancies.pop((client, job), None)) is not None:
+                tenancy.quiet = True
+                tenancy.let_go()
+        if self._lender is not None:
+            self._lender.forget(client)
         self._outboxes.forget(client)
         if self._informed is not None:
             self._informed.discard(client)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import msgpack
 import zmq
 
+from pool.router.arenas import LentBuffer
 from pool.router.inbox import MOST_FRAMES
 from pool.wire.calls import ROWS
 from pool.wire.codec import BadFrame
@@ -49,7 +50,7 @@ class Layout:
     columns: tuple[Column, ...]
     row_bytes: int
 
-    def check(self, rows: int, buffers: Sequence[zmq.Frame]) -> None:
+    def check(self, rows: int, buffers: "Sequence[zmq.Frame | LentBuffer]") -> None:
         """Raises `BadFrame` for buffers that are not so many rows of this layout.
 
         Of strings only the number and the last end are looked at: the worker reads them.

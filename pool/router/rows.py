@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import zmq
 
+from pool.router.arenas import LentBuffer, Tenancy
 from pool.router.layouts import Column, Layout
 from pool.wire.dtypes import END_BYTES
 
@@ -19,27 +20,35 @@ __all__ = ["Inputs", "cut_strings"]
 class Inputs:
     """A job's payload while it is in the pool. `layout` and `rows` are None for one that has no rows.
 
-    `asked`: model, signature and outputs as the client named them.
+    `asked`: model, signature and outputs as the client named them. `tenancy`: of one that lies in arenas.
     """
 
     table: bytes
-    buffers: Sequence[zmq.Frame]
+    buffers: "Sequence[zmq.Frame | LentBuffer]"
     layout: Layout | None
     rows: int | None
     asked: tuple[str, str | None, tuple[str, ...] | None] = ("", None, None)
+    tenancy: Tenancy | None = None
 
-    def cut(self, start: int, stop: int) -> "Sequence[zmq.Frame | bytes | memoryview]":
+    def cut(self, start: int, stop: int) -> "Sequence[zmq.Frame | LentBuffer | bytes | memoryview]":
         """The buffers of these rows; all of them as they came if the job has none. The frames live on in them."""
         if self.layout is None or (start, stop) == (0, self.rows):
             return self.buffers
         assert self.rows is not None
         assert 0 <= start < stop <= self.rows, f"rows {start} to {stop} of {self.rows}"
         return [
-            cut_strings(buffer.buffer, column, self.rows, start, stop)
-            if column.strings
-            else buffer.buffer[start * column.row_bytes : stop * column.row_bytes]
+            _cut(buffer, column, self.rows, start, stop)
             for column, buffer in zip(self.layout.columns, self.buffers, strict=True)
         ]
+
+
+def _cut(
+    buffer: "zmq.Frame | LentBuffer", column: Column, rows: int, start: int, stop: int
+) -> "LentBuffer | bytes | memoryview":
+    if column.strings:
+        return cut_strings(buffer.buffer, column, rows, start, stop)
+    begin, end = start * column.row_bytes, stop * column.row_bytes
+    return buffer.cut(begin, end) if isinstance(buffer, LentBuffer) else buffer.buffer[begin:end]
 
 
 def cut_strings(buffer: memoryview, column: Column, rows: int, start: int, stop: int) -> bytes:

@@ -7,6 +7,7 @@
       │ ◄─── RESULT/FAILURE │  payload: a `Table` and a buffer a tensor, of each piece
       │ CANCEL, PING ─────► │
       │ ASK ──────► ANSWER  │
+      │ ◄───────── RELEASED │
       │ CLOSE ────────────► │
       │ ◄───────── FAREWELL │
 
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pool.wire.faults import Fault
+from pool.wire.lent import Lent, Room
 from pool.wire.message import Message
 from pool.wire.timeline import Timeline
 
@@ -35,6 +37,7 @@ __all__ = [
     "Ping",
     "Pong",
     "Refusal",
+    "Released",
     "Result",
     "Submit",
 ]
@@ -56,6 +59,9 @@ class Submit:
     leave out; None if they have none in common. `priority`: higher first. `device`: a name of the devices in `pool
     status`, or None for any. `attempts`: how many instances of the pool ended unexpectedly while they held it.
     `in_doubt`: it was sent before, to this instance or an older one, and may have started there.
+
+    `lent`: the buffers that lie in an arena of the client's, and `room` is where its answer may be written. Both are
+    the pool's until the RESULT, or else RELEASED.
     """
 
     kind: ClassVar[int] = 3
@@ -69,6 +75,8 @@ class Submit:
     device: str | None
     attempts: int
     in_doubt: bool
+    lent: tuple[Lent, ...] = ()
+    room: Room | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +116,8 @@ class Close:
 class Opened:
     """`credit_bytes`: how much a client may have unanswered. `default_timeout_s`: what `timeout=None` means.
 
+    `ticket`: by which the client is known where memory is lent; empty where it cannot be.
+
     It comes again, unasked, when these are others since.
     """
 
@@ -115,19 +125,22 @@ class Opened:
     version: str
     credit_bytes: int
     default_timeout_s: float
+    ticket: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
     """`pieces`: how many payload frames each piece of the answer has: its `Table` and a buffer a tensor.
 
-    The tensors of several pieces belong together along axis 0, in this order.
+    The tensors of several pieces belong together along axis 0, in this order. `released`: nobody else uses any more
+    what the job was lent; otherwise RELEASED follows.
     """
 
     kind: ClassVar[int] = 4
     job: int
     pieces: tuple[int, ...]
     timeline: Timeline
+    released: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +152,14 @@ class Failure:
     fault: Fault
     text: str
     retry_after_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Nobody reads or writes any more what `lent` and `room` of this job named; it had another answer, or none."""
+
+    kind: ClassVar[int] = 13
+    job: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,5 +198,8 @@ class Farewell:
 
 CLIENT_MESSAGES: Mapping[int, type[Message]] = {
     message.kind: message
-    for message in (Open, Submit, Cancel, Ping, Ask, Close, Opened, Result, Failure, Pong, Answer, Farewell, Refusal)
+    for message in (
+        *(Open, Submit, Cancel, Ping, Ask, Close),
+        *(Opened, Result, Failure, Released, Pong, Answer, Farewell, Refusal),
+    )
 }

@@ -6,12 +6,17 @@
     └───────────┴────────────────┴──────────────────────────────────┴─────────────────────────────────┘
     and then a frame for each of the large ones, in the order of the table
 
+A tensor that was written into the room that its client had reserved is 0xFFFFFFFE among the sizes, and after these a
+u64 says at which offset of the arena it begins.
+
 A frame costs every process on the way microseconds, whatever is in it: a hundred gradients are one frame so, and the
 answer to a row of features is one, too. The pool never reads an answer.
 """
 
+import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, pairwise
 
@@ -19,22 +24,44 @@ import numpy as np
 
 from pool.wire.calls import TABLE_BYTES, Table, TensorHeader
 from pool.wire.codec import BadFrame, pack, unpack
+from pool.wire.dtypes import ITEM_BYTES
+from pool.wire.lent import LENT_BYTES, rounded_up
 from pool.wire.tensors import Array, decode_tensor, dtype_name, encode_tensor
 
-__all__ = ["SMALL_BYTES", "pack_answer", "pack_answers", "unpack_answer"]
+__all__ = ["SMALL_BYTES", "RoomMemory", "pack_answer", "pack_answers", "unpack_answer"]
 
 SMALL_BYTES = 16 << 10  # copying so much costs less than a frame
 OWN_FRAME = 0xFFFFFFFF
+IN_ROOM = 0xFFFFFFFE
 
 _KEPT = 128  # the tables of one model's answers differ by their rows alone
 
 Buffer = bytes | memoryview
 
 
-def pack_answer(arrays: Mapping[str, Array]) -> list[Buffer]:
-    """The frames of named arrays, whatever their layout. Large arrays in C order are not copied, but seen by a view."""
-    sizes, packed, own = [], [], []
+@dataclass(frozen=True, slots=True)
+class RoomMemory:
+    """Where large tensors of an answer are written; `offset` is that of its first byte in its arena."""
+
+    memory: memoryview
+    offset: int
+
+
+def pack_answer(arrays: Mapping[str, Array], room: RoomMemory | None = None) -> list[Buffer]:
+    """The frames of named arrays, whatever their layout. Large arrays in C order are not copied, but seen by a view.
+
+    Where there is room for them, they are written there instead.
+    """
+    sizes, offsets, packed, own = [], [], [], []
+    written = 0
     for array in arrays.values():
+        end = written + array.nbytes
+        if room is not None and array.nbytes >= LENT_BYTES and end <= len(room.memory) and not array.dtype.hasobject:
+            _write(array, room.memory[written:end])
+            sizes.append(IN_ROOM)
+            offsets.append(room.offset + written)
+            written = rounded_up(end)
+            continue
         buffer = array.tobytes() if _is_small(array) else encode_tensor("", array)[1]
         if len(buffer) < SMALL_BYTES:
             sizes.append(len(buffer))
@@ -42,15 +69,23 @@ def pack_answer(arrays: Mapping[str, Array]) -> list[Buffer]:
         else:
             sizes.append(OWN_FRAME)
             own.append(buffer)
-    return [b"".join((_head(arrays, sizes), *packed)), *own]
+    return [b"".join((_head(arrays, sizes), struct.pack(f"<{len(offsets)}Q", *offsets), *packed)), *own]
 
 
-def pack_answers(arrays: Mapping[str, Array], rows: Sequence[int]) -> list[list[Buffer]]:
-    """The frames of each part of named arrays, whose rows they have one after the other; the rest is left out."""
+def pack_answers(
+    arrays: Mapping[str, Array], rows: Sequence[int], rooms: Sequence[RoomMemory | None] = ()
+) -> list[list[Buffer]]:
+    """The frames of each part of named arrays, whose rows they have one after the other; the rest is left out.
+
+    `rooms`: one a part, or none at all.
+    """
     spans = list(pairwise(accumulate(rows, initial=0)))
     largest = max(rows)
     if len(rows) == 1 or not all(_is_small(array[:largest]) for array in arrays.values()):
-        return [pack_answer({name: array[start:stop] for name, array in arrays.items()}) for start, stop in spans]
+        return [
+            pack_answer({name: array[start:stop] for name, array in arrays.items()}, room)
+            for (start, stop), room in zip(spans, rooms or [None] * len(spans), strict=True)
+        ]
     # Small answers are many: per part there is one `join`, and what rows of the same number have in common once.
     octets = [(encode_tensor("", array)[1], array[:1].nbytes) for array in arrays.values()]
     heads: dict[int, bytes] = {}
@@ -64,10 +99,11 @@ def pack_answers(arrays: Mapping[str, Array], rows: Sequence[int]) -> list[list[
     return answers
 
 
-def unpack_answer(frames: Sequence[Buffer]) -> dict[str, Array]:
+def unpack_answer(frames: Sequence[Buffer], room: Callable[[int, int], Buffer] | None = None) -> dict[str, Array]:
     """The arrays in the frames of an answer, or of one piece of it, over the frames' memory where it is aligned.
 
-    Raises `BadFrame`.
+    `room` gives so many bytes of what was reserved for the answer, from an offset in its arena on; it may raise
+    `BadFrame`. Raises `BadFrame`.
     """
     if not frames:
         raise BadFrame("an answer without a table")
@@ -82,10 +118,19 @@ def unpack_answer(frames: Sequence[Buffer]) -> dict[str, Array]:
     sizes = struct.unpack(f"<{len(headers)}I", first[table_end:position])
     if len(frames) - 1 != sizes.count(OWN_FRAME):
         raise BadFrame(f"{len(frames) - 1} frames of their own for {sizes.count(OWN_FRAME)} tensors")
+    offsets_end = position + 8 * sizes.count(IN_ROOM)
+    if offsets_end > len(first):
+        raise BadFrame("an answer whose offsets are cut short")
+    offsets = iter(struct.unpack(f"<{sizes.count(IN_ROOM)}Q", first[position:offsets_end]))
+    position = offsets_end
     own = iter(frames[1:])
     arrays: dict[str, Array] = {}
     for header, size in zip(headers, sizes, strict=True):
-        if size == OWN_FRAME:
+        if size == IN_ROOM:
+            if room is None:
+                raise BadFrame("an answer in an arena where none was reserved")
+            array = decode_tensor(header, room(next(offsets), _size_bytes(header)))
+        elif size == OWN_FRAME:
             array = decode_tensor(header, next(own))
         else:
             array = decode_tensor(header, first[position : position + size])
@@ -94,6 +139,16 @@ def unpack_answer(frames: Sequence[Buffer]) -> dict[str, Array]:
     if position != len(first):
         raise BadFrame(f"{len(first)} bytes in the first frame of an answer, {position} are told of")
     return arrays
+
+
+def _write(array: Array, memory: memoryview) -> None:
+    np.copyto(np.frombuffer(memory, array.dtype).reshape(array.shape), array)
+
+
+def _size_bytes(header: TensorHeader) -> int:
+    if min(header.shape, default=0) < 0 or header.dtype not in ITEM_BYTES:
+        raise BadFrame(f"no tensor for an arena: {header.dtype!r:.40} {header.shape!r:.80}")
+    return math.prod(header.shape) * ITEM_BYTES[header.dtype]
 
 
 def _is_small(array: Array) -> bool:

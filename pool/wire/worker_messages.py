@@ -20,6 +20,7 @@ from enum import Enum
 from typing import ClassVar
 
 from pool.wire.faults import Fault
+from pool.wire.lent import Lent, Room
 from pool.wire.message import Message
 from pool.wire.signatures import ModelInfo
 
@@ -219,6 +220,9 @@ class Run:
     `rows` of each part; empty for a lone part whose shapes are whole in the table. `pad_to`: how many rows are to be
     fed, at least as many as the parts have; the rest repeats the first row, and its answers are thrown away.
     `by_rows`: the rows were joined, cut or padded, so each fetch must come back with as many as were fed.
+
+    `lent`: the buffers that lie in arenas, counted over all parts. `rooms`: where each part's answer may be written;
+    empty where none may.
     """
 
     kind: ClassVar[int] = 37
@@ -229,6 +233,8 @@ class Run:
     rows: tuple[int, ...]
     pad_to: int
     by_rows: bool
+    lent: tuple[Lent, ...] = ()
+    rooms: tuple[Room, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import zmq
 from pool.core.actions import PartToRun, RunBatch
 from pool.core.events import BatchDone, Event, Failed, RowsChanged, Spoiled, Succeeded, WorkerBroken, WorkerHello
 from pool.router.back import Back
+from pool.router.handouts import Handouts
 from pool.router.layouts import read
 from pool.router.rows import Inputs
 from pool.wire import worker_messages as wire
@@ -35,7 +36,7 @@ def context() -> "Iterator[zmq.Context[zmq.Socket[bytes]]]":
 @pytest.fixture
 def back(context: "zmq.Context[zmq.Socket[bytes]]") -> Iterator[Back]:
     with tempfile.TemporaryDirectory(prefix="pb-") as folder:
-        back = Back(context, Path(folder, "back.sock"), INSTANCE)
+        back = Back(context, Path(folder, "back.sock"), INSTANCE, Handouts(lambda *_: False))
         back.expect(0, 1, SECRET)
         yield back
         back.close()

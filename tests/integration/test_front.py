@@ -11,6 +11,7 @@ import zmq
 
 from pool.core.actions import AnswerJob, JobDone, JobFailed
 from pool.core.events import ClientGone, Event, JobArrived
+from pool.router.arenas import Arenas
 from pool.router.front import SEND_HIGH_WATER_MARK, SILENCE_S, Front, Question
 from pool.router.inbox import FRAMES_A_TURN, MOST_FRAMES
 from pool.router.parting import PART_S, part
@@ -41,7 +42,7 @@ def context() -> "Iterator[zmq.Context[zmq.Socket[bytes]]]":
 @pytest.fixture
 def front(context: "zmq.Context[zmq.Socket[bytes]]") -> Iterator[Front]:
     with tempfile.TemporaryDirectory(prefix="pf-") as folder:
-        front = Front(context, wire.Opened("0", CREDIT, 60.0), INSTANCE, MOST_REPLIES)
+        front = Front(context, wire.Opened("0", CREDIT, 60.0), INSTANCE, MOST_REPLIES, Arenas(0, 0))
         front.bind_local(Path(folder, "front.sock"))
         yield front
         front.close()

@@ -13,6 +13,8 @@ from pool.wire.packing import unpack_answer
 from pool.wire.signatures import ModelInfo, Signature, TensorSpec
 from pool.wire.tensors import DTYPES, Array, encode_tensor
 from pool.wire.worker_messages import PartDone, PartFailed, Run
+from workers.arenas import Arenas
+from workers.memory import BatchMemory
 from workers.runner import Runner
 
 steady = settings(deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
@@ -80,13 +82,15 @@ def test_batched_and_cut_is_what_each_gets_alone(
     drawn: tuple[dict[str, TensorSpec], list[tuple[int, list[Array]]]], padding: int, broken: set[int]
 ) -> None:
     specs, parts = drawn
-    runner = Runner({"m": Elementwise(specs)})
+    runner = Runner({"m": Elementwise(specs)}, Arenas())
     table = table_of(specs, parts[0][1])
     rows = tuple(count for count, _ in parts)
     buffers = [[bytes(encode_tensor("", array)[1]) for array in arrays] for _, arrays in parts]
     sent = [[each + b"." for each in part] if number in broken else part for number, part in enumerate(buffers)]
     together = runner.run(
-        Run(1, "m", "s", None, rows, sum(rows) + padding, True), [table, *(each for part in sent for each in part)]
+        Run(1, "m", "s", None, rows, sum(rows) + padding, True),
+        [table, *(each for part in sent for each in part)],
+        BatchMemory(),
     )
     assert len(together.outcomes) == len(parts)
     frames = iter(together.payload)
@@ -95,7 +99,9 @@ def test_batched_and_cut_is_what_each_gets_alone(
             assert isinstance(outcome, PartFailed)
             continue
         assert isinstance(outcome, PartDone)
-        alone = runner.run(Run(2, "m", "s", None, rows[number : number + 1], 0, False), [table, *buffers[number]])
+        alone = runner.run(
+            Run(2, "m", "s", None, rows[number : number + 1], 0, False), [table, *buffers[number]], BatchMemory()
+        )
         expected = unpack_answer(alone.payload)
         found = unpack_answer([next(frames) for _ in range(outcome.frames)])
         assert list(found) == list(expected) == [*specs, "mark"]

@@ -14,6 +14,8 @@ from pool.wire.faults import Fault
 from pool.wire.packing import unpack_answer
 from pool.wire.tensors import encode_tensor
 from pool.wire.worker_messages import PartDone, PartSpoiled, RowsDiffer, Run
+from workers.arenas import Arenas
+from workers.memory import BatchMemory
 from workers.runner import Runner
 
 pytestmark = pytest.mark.tensorflow
@@ -38,14 +40,16 @@ def batch(load):
 
     def run(folder, signature, *parts, pad_to=0, by_rows=True, outputs=None):
         if folder not in runners:
-            runners[folder] = Runner({"m": load(folder)})
+            runners[folder] = Runner({"m": load(folder)}, Arenas())
         encoded = [[encode_tensor(name, array) for name, array in part.items()] for part in parts]
         rows = tuple(len(next(iter(part.values()))) for part in parts)
         headers = [
             TensorHeader(header.name, header.dtype, (ROWS, *header.shape[1:]), False) for header, _ in encoded[0]
         ]
         frames = [pack(Table(tuple(headers))), *(bytes(buffer) for part in encoded for _, buffer in part)]
-        finished = runners[folder].run(Run(1, "m", signature, outputs, rows, max(pad_to, sum(rows)), by_rows), frames)
+        finished = runners[folder].run(
+            Run(1, "m", signature, outputs, rows, max(pad_to, sum(rows)), by_rows), frames, BatchMemory()
+        )
         payload = iter(finished.payload)
         return [
             [next(payload) for _ in range(outcome.frames)] if isinstance(outcome, PartDone) else outcome
@@ -175,8 +179,8 @@ def test_tensorflow_takes_a_batch_as_it_is(load, aliasing):
 
     x = np.ones((2, 4096), np.float32)
     header = TensorHeader("x", "float32", (ROWS, 4096), False)
-    Runner({"m": Watched()}).run(
-        Run(1, "m", "views", None, (2, 2), 4, True), [pack(Table((header,))), x.tobytes(), x.tobytes()]
+    Runner({"m": Watched()}, Arenas()).run(
+        Run(1, "m", "views", None, (2, 2), 4, True), [pack(Table((header,))), x.tobytes(), x.tobytes()], BatchMemory()
     )
     assert fed == [True]
 

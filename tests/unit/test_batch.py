@@ -7,6 +7,7 @@ import pytest
 
 from pool.wire.tensors import DTYPES, Array
 from workers.batch import join, rows_differ, whole
+from workers.memory import BatchMemory
 
 
 def specimen(dtype: str, rows: int, row_shape: tuple[int, ...], seed: int = 0) -> Array:
@@ -30,7 +31,9 @@ def test_joined_is_concatenated_and_padded_with_the_first_row(
     rows = (1, 3, 2)
     flats = [specimen(dtype, count, row_shape, seed) for seed, count in enumerate(rows)]
     buffers = as_buffers and dtype != "string"
-    joined = join([flat.tobytes() if buffers else flat for flat in flats], DTYPES[dtype], 6, pad_to, row_shape)
+    joined = join(
+        [flat.tobytes() if buffers else flat for flat in flats], DTYPES[dtype], 6, pad_to, row_shape, BatchMemory()
+    )
     parts = [flat.reshape(count, *row_shape) for flat, count in zip(flats, rows, strict=True)]
     expected = np.concatenate([*parts, *[parts[0][:1]] * (pad_to - 6)])
     assert joined.dtype == DTYPES[dtype]
@@ -40,7 +43,9 @@ def test_joined_is_concatenated_and_padded_with_the_first_row(
 
 
 def test_a_batch_begins_where_tensorflow_takes_it_as_it_is() -> None:
-    batches = [join([bytes(4 * size)] * 2, DTYPES["float32"], 2 * size, 2 * size, ()) for size in range(1, 50)]
+    batches = [
+        join([bytes(4 * size)] * 2, DTYPES["float32"], 2 * size, 2 * size, (), BatchMemory()) for size in range(1, 50)
+    ]
     assert {batch.ctypes.data % 64 for batch in batches} == {0}
     assert all(batch.flags.c_contiguous and batch.flags.writeable for batch in batches)
 
@@ -48,9 +53,9 @@ def test_a_batch_begins_where_tensorflow_takes_it_as_it_is() -> None:
 def test_one_part_is_copied_only_where_it_is_padded() -> None:
     flat = np.arange(4.0)
     for piece in (flat, flat.data.cast("B")):
-        assert np.shares_memory(join([piece], flat.dtype, 2, 2, (2,)), flat)
+        assert np.shares_memory(join([piece], flat.dtype, 2, 2, (2,), BatchMemory()), flat)
         assert np.shares_memory(whole(piece, flat.dtype, (4, 1)), flat)
-        padded = join([piece], flat.dtype, 2, 4, (2,))
+        padded = join([piece], flat.dtype, 2, 4, (2,), BatchMemory())
         assert not np.shares_memory(padded, flat)
         assert padded.tolist() == [[0, 1], [2, 3], [0, 1], [0, 1]]
 

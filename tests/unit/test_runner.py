@@ -14,7 +14,9 @@ from pool.wire.packing import unpack_answer
 from pool.wire.signatures import ModelInfo, Refused, Signature, TensorSpec
 from pool.wire.tensors import Array, encode_tensor, to_array
 from pool.wire.worker_messages import PartDone, PartFailed, PartOutcome, PartSpoiled, RowsDiffer, Run
+from workers.arenas import Arenas
 from workers.backend import ProcessUnusable
+from workers.memory import BatchMemory
 from workers.runner import Runner
 
 X = {"x": TensorSpec("float32", (-1, 2))}
@@ -76,7 +78,7 @@ def run(
 
 
 def answers(model: Model, message: Run, frames: Sequence[bytes]) -> list[Answer]:
-    finished = Runner({"m": model}).run(message, frames)
+    finished = Runner({"m": model}, Arenas()).run(message, frames, BatchMemory())
     assert finished.began <= finished.ended
     payload = [bytes(frame) for frame in finished.payload]
     found: list[Answer] = []
@@ -230,19 +232,21 @@ def test_a_job_that_is_whole_may_get_any_rows() -> None:
 def test_one_part_is_fed_from_where_it_arrived() -> None:
     model = Model(dict, X, X)
     headers, buffers = frames_of(TWO)
-    Runner({"m": model}).run(Run(1, "m", None, None, (2,), 2, True), [pack(Table(tuple(headers))), *buffers])
+    Runner({"m": model}, Arenas()).run(
+        Run(1, "m", None, None, (2,), 2, True), [pack(Table(tuple(headers))), *buffers], BatchMemory()
+    )
     assert np.shares_memory(model.fed[0]["x"], np.frombuffer(buffers[0], np.uint8))
 
 
 def test_answers_that_are_views_of_the_batch_survive_the_next_batch() -> None:
-    runner = Runner({"m": Model(dict, X, X)})
+    runner = Runner({"m": Model(dict, X, X)}, Arenas())
     headers, _ = frames_of(ONE)
     table = pack(Table(tuple(headers)))
     wide = {"x": np.ones((2000, 2), np.float32)}
     other = {"x": np.full((2000, 2), 7, np.float32)}
     message = Run(1, "m", None, None, (2000, 2000), 4000, True)
-    first = runner.run(message, [table, *frames_of(wide)[1], *frames_of(other)[1]])
-    runner.run(message, [table, *frames_of(other)[1], *frames_of(wide)[1]])
+    first = runner.run(message, [table, *frames_of(wide)[1], *frames_of(other)[1]], BatchMemory())
+    runner.run(message, [table, *frames_of(other)[1], *frames_of(wide)[1]], BatchMemory())
     sizes = [outcome.frames for outcome in first.outcomes if isinstance(outcome, PartDone)]
     frames = iter(first.payload)
     found = [unpack_answer([next(frames) for _ in range(size)])["x"] for size in sizes]
@@ -278,7 +282,7 @@ def test_a_lie_about_rows_is_a_bad_frame(
     tensors: tuple[TensorHeader, ...], rows: tuple[int, ...], buffers: list[bytes], complaint: str
 ) -> None:
     message = Run(1, "m", None, None, rows, sum(rows), bool(rows))
-    (found,) = answers(doubling(), message, [pack(Table(tensors)), *buffers])
+    (found,) = answers(doubling(), message, [pack(Table(tensors)), *buffers], BatchMemory())
     assert isinstance(found, PartFailed)
     assert found.fault is Fault.INVALID_INPUT
     assert complaint in found.text

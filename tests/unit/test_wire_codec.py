@@ -9,6 +9,7 @@ from pool.wire.calls import Table
 from pool.wire.client_messages import Failure, Submit
 from pool.wire.codec import BadFrame, pack, unpack
 from pool.wire.faults import Fault
+from pool.wire.lent import Lent, Room
 from pool.wire.worker_messages import (
     Beat,
     Done,
@@ -23,7 +24,7 @@ from pool.wire.worker_messages import (
 )
 
 WHOLE = (None, None, None)  # of a SUBMIT: signature, outputs, rows
-PLAIN = (0, None, 0, False)  # and priority, device, attempts, in_doubt
+PLAIN = (0, None, 0, False, (), None)  # and priority, device, attempts, in_doubt, lent, room
 SESSION = [True, 0.5, True, False, 0, 0, {"GPU": 1}, False]
 
 
@@ -32,8 +33,12 @@ SESSION = [True, 0.5, True, False, 0, 0, {"GPU": 1}, False]
     [
         (Submit, None, "Submit: expected an array, got NoneType"),
         (Submit, {}, "Submit: expected an array, got dict"),
-        (Submit, [1, "m"], "Submit: expected 10 fields, got 2"),
-        (Submit, [1, "m", None, None, None, None, 0, None, 0, False, 1], "Submit: expected 10 fields, got 11"),
+        (Submit, [1, "m"], "Submit: expected 12 fields, got 2"),
+        (
+            Submit,
+            [1, "m", None, None, None, None, 0, None, 0, False, [], None, 1],
+            "Submit: expected 12 fields, got 13",
+        ),
         (Submit, [True, "m", *WHOLE, None, *PLAIN], "Submit: job: expected int, got bool"),
         (Submit, [1.0, "m", *WHOLE, None, *PLAIN], "Submit: job: expected int, got float"),
         (Submit, ["1", "m", *WHOLE, None, *PLAIN], "Submit: job: expected int, got str"),
@@ -101,8 +106,8 @@ def test_a_field_of_another_type_is_named(kind: type, fields: Any, complaint: st
         ([1, "m", *WHOLE, None, *PLAIN], Submit(1, "m", *WHOLE, None, *PLAIN)),
         ([2**64 - 1, "", *WHOLE, 5, *PLAIN], Submit(2**64 - 1, "", *WHOLE, 5.0, *PLAIN)),
         (
-            [-(2**63), "\0", "s", ["y"], 3, 2.5, -7, "d", 2, True],
-            Submit(-(2**63), "\0", "s", ("y",), 3, 2.5, -7, "d", 2, True),
+            [-(2**63), "\0", "s", ["y"], 3, 2.5, -7, "d", 2, True, [[1, 2, 64, 5]], [2, 128, 9]],
+            Submit(-(2**63), "\0", "s", ("y",), 3, 2.5, -7, "d", 2, True, (Lent(1, 2, 64, 5),), Room(2, 128, 9)),
         ),
     ],
 )

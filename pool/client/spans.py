@@ -1,0 +1,45 @@
+"""Arrays over regions of an arena, which hold their region as long as they, or a view of them, are there."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pool.client.arenas import Piece, Region
+from pool.wire.lent import ALIGNED
+
+__all__ = ["array_over", "piece_of"]
+
+
+class _Span:
+    """What numpy keeps as the base of an array: unlike a memoryview, it knows its region."""
+
+    __slots__ = ("__array_interface__", "region")
+
+    def __init__(self, region: Region, offset: int, size_bytes: int) -> None:
+        self.region = region
+        address = _address(region) + offset - region.offset
+        self.__array_interface__ = {"shape": (size_bytes,), "typestr": "|u1", "data": (address, False), "version": 3}
+
+
+def _address(region: Region) -> int:
+    return int(np.frombuffer(region.memory, np.uint8).__array_interface__["data"][0])
+
+
+def array_over(region: Region, offset: int, size_bytes: int) -> NDArray[np.uint8]:
+    """So many bytes of the arena, all of them within the region."""
+    assert region.offset <= offset <= offset + size_bytes <= region.offset + region.size_bytes
+    return np.asarray(_Span(region, offset, size_bytes))
+
+
+def piece_of(array: NDArray[Any]) -> Piece | None:
+    """Where an array lies, if it is in C order, within a region and where TensorFlow takes it as it is."""
+    base: object = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, memoryview):  # of an array that was decoded
+        return None
+    if not isinstance(base, _Span) or not array.flags.c_contiguous or not base.region.arena.is_current:
+        return None
+    offset = base.region.offset + array.__array_interface__["data"][0] - _address(base.region)
+    return Piece(base.region, offset, array.nbytes) if offset % ALIGNED == 0 else None

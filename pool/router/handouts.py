@@ -1,0 +1,83 @@
+"""Which workers have which arenas, and which of their batches lie there."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+import zmq
+
+from pool.core.actions import PartToRun
+from pool.router.arenas import Arena, LentBuffer, Tenancy
+from pool.router.rows import Inputs
+from pool.wire.lent import NO_ROOM, Lent, Room
+
+__all__ = ["Handouts"]
+
+Seat = tuple[int, int]  # slot, incarnation
+Buffers: TypeAlias = "list[bytes | memoryview | zmq.Frame | LentBuffer]"
+
+
+class Handouts:
+    def __init__(self, hand: Callable[[int, int, Arena], bool]) -> None:
+        """`hand` gives an arena to a worker; False where that cannot be: then what lies in it is sent along."""
+        self._hand = hand
+        self._handed: dict[Seat, dict[int, bool]] = {}  # by arena, whether the worker has it
+        self._tenants: dict[Seat, dict[int, list[tuple[Tenancy, LentBuffer | None]]]] = {}  # by batch
+
+    def begun(
+        self, seat: Seat, batch: int, parts: Sequence[PartToRun], buffers: "Buffers"
+    ) -> tuple[tuple[Lent, ...], tuple[Room, ...]]:
+        """What a RUN of these parts says of arenas. What is lent is empty in `buffers` then.
+
+        Until the batch has `ended`, nobody else may use the memory.
+        """
+        tenants = []
+        rooms = []
+        for part in parts:
+            inputs: Inputs = part.payload  # type: ignore[assignment]  # as `Front` gave it to the core
+            room = None
+            if inputs.tenancy is not None:
+                inputs.tenancy.hold()
+                room = inputs.tenancy.room_for(part.start, part.stop, inputs.rows)
+                tenants.append((inputs.tenancy, room))
+            has = room is not None and self._has(seat, room.arena)
+            rooms.append(Room(room.arena.number, room.offset, room.size_bytes) if has and room is not None else NO_ROOM)
+        if not tenants:
+            return (), ()
+        self._tenants.setdefault(seat, {})[batch] = tenants
+        lent = []
+        for index, buffer in enumerate(buffers):
+            if not isinstance(buffer, LentBuffer):
+                continue
+            if self._has(seat, buffer.arena):
+                lent.append(Lent(index, buffer.arena.number, buffer.offset, buffer.size_bytes))
+                buffers[index] = b""
+            else:
+                buffers[index] = buffer.buffer
+        return tuple(lent), tuple(rooms) if any(room.size_bytes for room in rooms) else ()
+
+    def ended(self, seat: Seat, batch: int) -> None:
+        """It does not run any more, or never did."""
+        tenants = self._tenants.get(seat)
+        if tenants is not None:
+            for tenancy, room in tenants.pop(batch, ()):
+                tenancy.let_go(room)
+
+    def exited(self, seat: Seat) -> None:
+        """The worker's exit was seen: it reads and writes nothing any more."""
+        for batch in list(self._tenants.get(seat, ())):
+            self.ended(seat, batch)
+        self._tenants.pop(seat, None)
+        self._handed.pop(seat, None)
+
+    def closed(self, arena: int) -> Iterator[Seat]:
+        """The workers that still have this arena, which has ended."""
+        for seat, handed in self._handed.items():
+            if handed.pop(arena, False):
+                yield seat
+
+    def _has(self, seat: Seat, arena: Arena) -> bool:
+        handed = self._handed.setdefault(seat, {})
+        has = handed.get(arena.number)
+        if has is None:
+            has = handed[arena.number] = self._hand(*seat, arena)
+        return has

@@ -1,0 +1,125 @@
+"""Shared memory that the pool lends: a sealed memfd, which has no name and is handed on by its descriptor.
+
+    pool ── descriptor ──► client      writes a job's tensors, reads its answers
+      └──── descriptor ──► worker      reads the tensors where they are, writes the answers
+
+Sealed, it can be neither shrunk nor grown: whoever maps it is safe from the SIGBUS of one that was cut. Its client can
+write it at any time, so what is decided by its bytes is decided by a copy of them.
+"""
+
+import fcntl
+import mmap
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pool.wire.codec import BadFrame
+
+__all__ = [
+    "BadArena",
+    "Grant",
+    "Wish",
+    "attach",
+    "create",
+    "receive_grant",
+    "send_grant",
+]
+
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
+_grant = struct.Struct("<BQQ")
+_wish = struct.Struct("<QQ")
+
+
+class BadArena(Exception):
+    """A descriptor that is not what the pool hands out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What goes with a descriptor. `size_bytes` 0: there is none, because nothing is lent, or no more of this arena."""
+
+    arena: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A client asks for an arena of `most_bytes`, or of what is left, but of no fewer than `least_bytes`."""
+
+    least_bytes: int
+    most_bytes: int
+
+    def pack(self) -> bytes:
+        return _wish.pack(self.least_bytes, self.most_bytes)
+
+    @classmethod
+    def unpack(cls, record: bytes) -> "Wish":
+        """Raises `BadFrame`."""
+        try:
+            return cls(*_wish.unpack(record))
+        except struct.error:
+            raise BadFrame(f"a wish of {len(record)} bytes") from None
+
+
+def create(size_bytes: int) -> int:
+    """The descriptor of a new arena. Nothing of it takes memory before it is written. Raises `OSError`."""
+    fd = os.memfd_create("tf-worker-pool", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(fd, size_bytes)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def attach(fd: int, size_bytes: int) -> mmap.mmap:
+    """The memory of an arena; the descriptor may be closed then. Raises `BadArena` for what could be cut under us."""
+    try:
+        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+        found = os.fstat(fd).st_size
+    except OSError as error:
+        raise BadArena(f"it is no memory file: {error.strerror}") from None
+    if seals & SEALS != SEALS:
+        raise BadArena("it can be shrunk or grown")
+    if found != size_bytes:
+        raise BadArena(f"it has {found} bytes, not {size_bytes}")
+    try:
+        return mmap.mmap(fd, size_bytes)
+    except (OSError, ValueError) as error:
+        raise BadArena(f"it cannot be mapped: {error}") from None
+
+
+def send_grant(link: socket.socket, grant: Grant, fd: int | None) -> None:
+    """One record, on a socket that keeps records apart. Raises `OSError`; BlockingIOError where it would wait."""
+    record = _grant.pack(fd is not None, grant.arena, grant.size_bytes)
+    if fd is None:
+        link.send(record, socket.MSG_NOSIGNAL)
+    else:
+        socket.send_fds(link, [record], [fd], socket.MSG_NOSIGNAL)
+
+
+@contextmanager
+def receive_grant(link: socket.socket) -> Iterator[tuple[Grant, int | None] | None]:
+    """The next record and its descriptor, which is closed at the end; None when the other side is gone.
+
+    Raises `BadFrame` for what is no grant, and `OSError`.
+    """
+    record, fds, _, _ = socket.recv_fds(link, _grant.size + 1, 1, socket.MSG_CMSG_CLOEXEC)
+    try:
+        if not record:
+            yield None
+            return
+        if len(record) != _grant.size:
+            raise BadFrame(f"a grant of {len(record)} bytes")
+        carries, arena, size_bytes = _grant.unpack(record)
+        if bool(carries) != bool(fds):
+            raise BadFrame("a grant without its descriptor")
+        yield Grant(arena, size_bytes), (fds[0] if fds else None)
+    finally:
+        for fd in fds:
+            os.close(fd)

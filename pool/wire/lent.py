@@ -1,0 +1,37 @@
+"""What messages say of memory that the pool lends; see `pool.wire.arena`."""
+
+from dataclasses import dataclass
+
+__all__ = ["ALIGNED", "LENT_BYTES", "NO_ROOM", "Lent", "Room", "rounded_up"]
+
+ALIGNED = 64  # bytes; TensorFlow takes a fed array as it is only where it begins at a multiple of this
+LENT_BYTES = 64 << 10  # a tensor of fewer bytes is sent along: that costs less than the bookkeeping
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """A tensor's bytes are in an arena instead of in the payload frame `index` of their message, which is empty.
+
+    The table of a job is no tensor: the first buffer has the index 0.
+    """
+
+    index: int
+    arena: int
+    offset: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Where an answer may be written. `size_bytes` 0: nowhere."""
+
+    arena: int
+    offset: int
+    size_bytes: int
+
+
+NO_ROOM = Room(0, 0, 0)
+
+
+def rounded_up(size_bytes: int, to: int = ALIGNED) -> int:
+    return -(-size_bytes // to) * to
