@@ -293,6 +293,8 @@ class Service:
                 self._recorder.ran(action)
                 if not self._back.run(action):
                     self._feed(BatchUnsent(action.slot, action.incarnation, action.batch))
+            case do.BundleDissolved():
+                self._front.dissolved(action)
             case do.KeepJob():
                 self._keep(action)
             case do.Notice(text):
@@ -317,7 +319,8 @@ class Service:
                 self._stopped = action
 
     def _keep(self, kept: do.KeepJob) -> None:
-        inputs: Inputs = kept.payload  # type: ignore[assignment]  # as `Front` gave it to the core
+        whole: Inputs = kept.payload  # type: ignore[assignment]  # as `Front` gave it to the core
+        inputs = whole.of_rows(kept.start, kept.rows)
         self._front.quarantined(inputs, time.monotonic())
         job = KeptJob(kept.model, kept.signature, kept.outputs, kept.rows, kept.story, (), kept.job)
         # Its client may use what it was lent for something else by the time this is on the disk.

@@ -12,6 +12,7 @@ from pool.wire.timeline import Timeline
 __all__ = [
     "Action",
     "AnswerJob",
+    "BundleDissolved",
     "JobDone",
     "JobFailed",
     "KeepJob",
@@ -98,8 +99,23 @@ class AnswerJob:
 
 
 @dataclass(frozen=True, slots=True)
+class BundleDissolved:
+    """In the place of job `bundle`, each of the jobs `members` has an answer of its own.
+
+    There is none for the others.
+    """
+
+    client: bytes
+    bundle: int
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class KeepJob:
-    """A job was quarantined: its inputs are worth keeping, so that somebody can look at what kills workers."""
+    """A job was quarantined: its inputs are worth keeping, so that somebody can look at what kills workers.
+
+    They are the rows of the payload from `start` on.
+    """
 
     job: int
     model: str
@@ -108,6 +124,7 @@ class KeepJob:
     rows: int | None
     payload: object
     story: str
+    start: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +185,7 @@ Action = (
     | WelcomeWorker
     | RunBatch
     | AnswerJob
+    | BundleDissolved
     | KeepJob
     | Notice
     | StopWorker

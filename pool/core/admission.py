@@ -29,7 +29,8 @@ def refusal(job: JobArrived, policy: Policy, backlog: Backlog, stopping: bool, n
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(backlog.models))}"
         return JobFailed(Fault.MODEL_NOT_FOUND, f"no model {job.model!r:.100}; {hint}")
     client = backlog.client(job.client)
-    if job.job in client.jobs:
+    numbers = range(job.job, job.job + len(job.members) + 1)
+    if any(number in client.jobs or backlog.find_bundle(job.client, number) for number in numbers):
         return JobFailed(Fault.INVALID_INPUT, f"job {job.job} is already in the pool")
     if job.timeout_s is not None and not 0 <= job.timeout_s < math.inf:
         return JobFailed(Fault.INVALID_INPUT, f"timeout is {job.timeout_s} s, give a positive number")
@@ -56,22 +57,22 @@ def refusal(job: JobArrived, policy: Policy, backlog: Backlog, stopping: bool, n
 
 def _full(job: JobArrived, policy: Policy, backlog: Backlog, client: Client, model: Model) -> tuple[str, int] | None:
     """What has no room for the job, and how many jobs are in its way."""
-    jobs, size_bytes = len(backlog.jobs), backlog.size_bytes
-    if jobs >= policy.max_jobs:
+    jobs, size_bytes, more = backlog.held, backlog.size_bytes, len(job.members) or 1
+    if jobs and jobs + more > policy.max_jobs:
         return f"{jobs} jobs are in the pool, [queue] max_jobs allows no more", jobs
     if size_bytes + job.size_bytes > policy.max_bytes:
         held = f"{size_bytes} bytes are in the pool, [queue] max_bytes = {policy.max_bytes}"
         return f"{held} has no room for {job.size_bytes} more", jobs
     allowed = model.policy.max_jobs
-    if allowed is not None and model.jobs >= allowed:
+    if allowed is not None and model.jobs and model.jobs + more > allowed:
         return f"{model.jobs} jobs of model {model.name} are in the pool, its max_jobs allows no more", model.jobs
     allowed = model.policy.max_bytes
     if allowed is not None and model.size_bytes + job.size_bytes > allowed:
         held = f"{model.size_bytes} bytes of model {model.name} are in the pool, its max_bytes = {allowed}"
         return f"{held} has no room for {job.size_bytes} more", model.jobs
-    mine = len(client.jobs)
+    mine = client.held
     allowed = CLIENT_SHARE * (policy.max_jobs - jobs) if policy.client_max_jobs is None else policy.client_max_jobs
-    if mine >= allowed:
+    if mine and mine + more > allowed:
         return f"this client has {mine} jobs in the pool, {_bound(policy.client_max_jobs, 'jobs')}", mine
     free = policy.max_bytes - size_bytes
     allowed = CLIENT_SHARE * free if policy.client_max_bytes is None else policy.client_max_bytes

@@ -60,9 +60,13 @@ class Answers:
         """QUEUED, LEASED → CANCELLED: nobody is told."""
         self._end(job, JobState.CANCELLED, now, "cancelled")
 
-    def _end(self, job: Job, state: JobState, now: float, count: str) -> None:
+    def dissolved(self, bundle: Job, now: float) -> None:
+        """QUEUED, LEASED → CANCELLED: its members have answers of their own."""
+        self._end(bundle, JobState.CANCELLED, now, "dissolved", jobs=1)
+
+    def _end(self, job: Job, state: JobState, now: float, count: str, jobs: int = 0) -> None:
         job.become(state)
-        self.counts[count] += 1
+        self.counts[count] += jobs or job.weight
         self._timers.clear(job)
         self._backlog.forget(job, now)
         if job.waiting:

@@ -21,7 +21,9 @@ class Backlog:
         self.models: dict[str, Model] = {name: Model(name, policy.model(name)) for name in names}
         self.clients: dict[bytes, Client] = {}
         self.jobs: dict[int, Job] = {}
+        self.held = 0  # a bundle counts for its members
         self.size_bytes = 0
+        self._ids = 0
         self.emptied = False  # a model has no job left since this was last set to False
         self._rate = 0.0  # jobs that ended, a second
         self._rated = 0.0
@@ -34,33 +36,52 @@ class Backlog:
         """The client that speaks from there; kept while it has jobs here."""
         return self.clients.get(route) or Client(route)
 
+    def next_id(self) -> int:
+        """The pool's own number for a job."""
+        self._ids += 1
+        return self._ids
+
     def admit(self, job: Job) -> None:
         client, model = job.client, job.line.model
         self.jobs[job.id] = job
+        self.held += job.weight
         self.size_bytes += job.size_bytes
         self.clients[client.route] = client
         client.jobs[job.number] = job
+        client.held += job.weight
         client.size_bytes += job.size_bytes
-        model.jobs += 1
+        if job.members:
+            client.bundles[job.number] = job
+        model.jobs += job.weight
         model.size_bytes += job.size_bytes
 
     def forget(self, job: Job, now: float) -> None:
         """A job that has ended."""
         client, model = job.client, job.line.model
         del self.jobs[job.id]
+        self.held -= job.weight
         self.size_bytes -= job.size_bytes
         del client.jobs[job.number]
+        client.held -= job.weight
         client.size_bytes -= job.size_bytes
+        if job.members:
+            del client.bundles[job.number]
         if not client.jobs:
             del self.clients[client.route]
-        model.jobs -= 1
+        model.jobs -= job.weight
         model.size_bytes -= job.size_bytes
         self.emptied = self.emptied or not model.jobs
-        self._count(now)
+        self._count(job.weight, now)
 
     def find(self, route: bytes, number: int) -> Job | None:
         client = self.clients.get(route)
         return None if client is None else client.jobs.get(number)
+
+    def find_bundle(self, route: bytes, number: int) -> Job | None:
+        """The bundle that has a member of this number."""
+        client = self.clients.get(route)
+        bundles = () if client is None else client.bundles.values()
+        return next((job for job in bundles if job.number < number <= job.number + len(job.members)), None)
 
     def of_client(self, route: bytes) -> Collection[Job]:
         client = self.clients.get(route)
@@ -68,9 +89,9 @@ class Backlog:
 
     # --- how fast it drains -------------------------------------------------------------------------------------
 
-    def _count(self, now: float) -> None:
+    def _count(self, jobs: int, now: float) -> None:
         """An average that forgets: each job that ends counts less as time goes by."""
-        self._rate = self._rate * self._faded(now) + 1 / RATE_MEMORY_S
+        self._rate = self._rate * self._faded(now) + jobs / RATE_MEMORY_S
         self._rated = now
 
     def _faded(self, now: float) -> float:
@@ -86,7 +107,9 @@ class Backlog:
         assert self.size_bytes == sum(job.size_bytes for job in self.jobs.values())
         assert sum(len(client.jobs) for client in self.clients.values()) == len(self.jobs)
         assert all(client.jobs for client in self.clients.values())
-        assert sum(model.jobs for model in self.models.values()) == len(self.jobs)
+        assert self.held == sum(job.weight for job in self.jobs.values())
+        assert sum(client.held for client in self.clients.values()) == self.held
+        assert sum(model.jobs for model in self.models.values()) == self.held
         assert sum(model.size_bytes for model in self.models.values()) == self.size_bytes
         for job in self.jobs.values():
             assert job.state not in FINISHED, job

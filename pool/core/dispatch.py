@@ -15,7 +15,8 @@ from pool.core import actions as do
 from pool.core.answers import Answers
 from pool.core.banks import Bank
 from pool.core.batching import UNKNOWN_ROW_S, end_if_late, form, start_by
-from pool.core.isolation import Group, may_be_cut, singly, whole_again
+from pool.core.bundles import Bundles
+from pool.core.isolation import Group, may_be_cut, singly
 from pool.core.jobs import Batch, Job, JobState, Part
 from pool.core.keys import Key
 from pool.core.line import Line
@@ -43,12 +44,14 @@ class Dispatch:
         models: dict[str, Model],
         timers: Timers,
         answers: Answers,
+        bundles: Bundles,
         actions: list[do.Action],
     ) -> None:
         self._policy = policy
         self._slots = slots
         self._timers = timers
         self._answers = answers
+        self._bundles = bundles
         self._actions = actions
         self._models = models
         self._batches = 0
@@ -112,7 +115,7 @@ class Dispatch:
     def arrive(self, job: Job, now: float) -> None:
         """A new job waits from now on, or starts."""
         line, key = job.line, job.key
-        if line.model.jobs == 1:
+        if line.model.jobs == job.weight:
             # It used nothing while nobody asked for it, and may not make up for that now.
             clock_s = max(bank.clock_s for bank in self._banks[line.model.name])
             line.model.used_s = max(line.model.used_s, clock_s)
@@ -179,6 +182,13 @@ class Dispatch:
         """Parts whose worker died are run again, each in a worker that runs nothing else."""
         self._returned(parts)
         self.suspects.add(line, parts, now)
+
+    def rejoin(self, jobs: Sequence[Job], now: float) -> None:
+        """Members of a bundle that has been dissolved wait from now on; all of one line."""
+        for job in jobs:
+            job.line.put(job)
+        if jobs:
+            self.offer(jobs[0].line, now)
 
     def _returned(self, parts: Sequence[Part]) -> None:
         for part in parts:
@@ -302,19 +312,27 @@ class Dispatch:
             if group and may_be_cut(group):
                 self._lease(slot, group, now)
                 return
-            whole = [whole_again(part) for part in group]
+            whole = [again for part in group if part.wanted for again in self._bundles.whole(part, now)]
             line.retries.extendleft(singly([part for part in reversed(whole) if not part.is_suspect]))
             if suspects := [part for part in whole if part.is_suspect]:
                 self.suspects.add(line, suspects, now)
                 if not slot.takes_work:
                     return
         while (job := line.oldest() if eldest else line.leader()) is not None:
+            if job.members and not line.model.batchable(job.key.signature, job.key.outputs):
+                self._part_ways(job, now)
+                continue
             end = end_if_late(line, job, now)
             if end is None:
                 parts = form(line, job, eldest, now, lambda late, end: self._answers.too_late(late, end, now))
                 self._lease(slot, parts, now)
                 return
             self._answers.too_late(job, end, now)
+
+    def _part_ways(self, bundle: Job, now: float) -> None:
+        """Each member of a waiting bundle waits by itself."""
+        for job in self._bundles.dissolve(bundle, now):
+            job.line.put(job)
 
     def _lease(self, slot: Slot, parts: Group, now: float) -> Batch:
         """QUEUED → LEASED. The lane has credit: it is idle."""
@@ -372,7 +390,7 @@ class Dispatch:
                 job.note(now, PIECE, slot.number, slot.incarnation, batch.number, rows, part.start, part.stop - 1)
         budget_s = self._policy.batch_budget_s(longest_s, key.cost.slowest())
         self._timers.set(("batch", slot.number, batch.number), now + budget_s)
-        cut = padded != rows or len(parts) > 1 or not parts[0].whole
+        cut = padded != rows or len(parts) > 1 or not parts[0].whole or len(parts[0].job.members) > 1
         self._actions.append(
             do.RunBatch(
                 slot.number,
@@ -382,7 +400,7 @@ class Dispatch:
                 model.name,
                 key.signature,
                 key.outputs,
-                tuple([do.PartToRun(part.job.payload, part.start, part.stop) for part in parts]),
+                tuple([_to_run(part) for part in parts]),
                 padded,
                 batchable and cut,
             )
@@ -400,6 +418,11 @@ class Dispatch:
                 assert line is None, f"slot {slot.number} is idle, and model {line.model.name} waits"
         lines = [line for model in self._models.values() for line in model.lines.values()]
         self.suspects.validate(self._slots, lines)
+
+
+def _to_run(part: Part) -> do.PartToRun:
+    base = part.job.base
+    return do.PartToRun(part.job.payload, base + part.start, base + part.stop)
 
 
 def _turn(line: Line) -> tuple[int, float, int]:

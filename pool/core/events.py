@@ -127,7 +127,7 @@ class JobArrived:
 
     `rows` None: the job cannot be joined with others or cut. `form` is what must be equal, beside model, signature and
     outputs, of jobs that run together: names, dtypes and shapes past axis 0. The core only compares it. `attempts` and
-    `in_doubt` as in the wire's SUBMIT.
+    `in_doubt` as in the wire's SUBMIT, and so are `members`.
     """
 
     client: bytes
@@ -144,6 +144,7 @@ class JobArrived:
     payload: object
     attempts: int = 0
     in_doubt: bool = False
+    members: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from pool.core.jobs import Part
 
-__all__ = ["Group", "bisected", "halved", "may_be_cut", "singly", "whole_again"]
+__all__ = ["Group", "bisected", "halved", "may_be_cut", "regrouped", "singly", "whole_again"]
 
 FEWEST_TO_BISECT = 5  # with one guilty among four, two halves and then single runs are four runs, as single runs are
 
@@ -25,6 +25,19 @@ def bisected(parts: Sequence[Part]) -> list[Group]:
         return singly(parts)
     middle = len(parts) // 2
     return [tuple(parts[:middle]), tuple(parts[middle:])]
+
+
+def regrouped(parts: Sequence[Part], most: int) -> list[Group]:
+    """What to run after a bundle failed of which up to `most` rows ran: groups of half as many rows."""
+    groups: list[list[Part]] = []
+    rows = most
+    for part in parts:
+        if rows + part.rows > max(1, most // 2):
+            groups.append([])
+            rows = 0
+        groups[-1].append(part)
+        rows += part.rows
+    return [tuple(group) for group in groups]
 
 
 def singly(parts: Sequence[Part]) -> list[Group]:

@@ -59,6 +59,8 @@ class Job:
     parts say (see `settlement`). `runs` counts the batches that a part of it was in.
     `attempts` pools have ended while they held it; `in_doubt`: it may have started in one that gave no answer.
     `round` is raised when it starts over: answers to parts of an earlier one are of no use.
+    `members` are the rows of each job of a bundle, which have the numbers after its own (see `bundles`), `dropped` the
+    numbers of those that were cancelled. Its rows are those of the payload from `base` on.
     """
 
     client: Client
@@ -89,6 +91,9 @@ class Job:
     confined: bool = False  # its line is that of one slot by the pool's choice, see `cells`
     gathering: bool = False  # for company, as `batch_wait` asks
     work_s: float = 0.0
+    members: tuple[int, ...] = ()
+    dropped: set[int] = field(default_factory=set)
+    base: int = 0
     ended: float | None = None
     timeline: Timeline | None = None
     story: list[Note] = field(default_factory=list)
@@ -98,6 +103,11 @@ class Job:
     def name(self) -> JobKey:
         """How its client knows it."""
         return (self.client.route, self.number)
+
+    @property
+    def weight(self) -> int:
+        """For how many jobs it counts."""
+        return len(self.members) or 1
 
     @property
     def left(self) -> int:
@@ -154,6 +164,11 @@ class Part:
     @property
     def whole(self) -> bool:
         return self.rows == self.job.rows
+
+    @property
+    def weight(self) -> int:
+        """For how many jobs it counts: a piece of a bundle for its share of them."""
+        return max(1, self.job.weight * self.rows // (self.job.rows or 1))
 
     @property
     def is_suspect(self) -> bool:

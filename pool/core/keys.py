@@ -21,10 +21,15 @@ Jobs = OrderedDict[int, Job]
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """Who submits: its jobs that are not answered yet, by its own numbers."""
+    """Who submits: its jobs that are not answered yet, by its own numbers.
+
+    In `held` a bundle counts for its members.
+    """
 
     route: bytes
     jobs: dict[int, Job] = field(default_factory=dict)
+    bundles: dict[int, Job] = field(default_factory=dict)  # those of them that are
+    held: int = 0
     size_bytes: int = 0
 
 

@@ -21,6 +21,7 @@ from pool.core import events as told
 from pool.core.admission import refusal
 from pool.core.answers import Answers
 from pool.core.backlog import Backlog
+from pool.core.bundles import Bundles
 from pool.core.cells import Cells
 from pool.core.dispatch import Dispatch
 from pool.core.doubts import Doubts
@@ -53,14 +54,14 @@ class Machine:
         self.supervision = Supervision(policy, plans, rng, self.timers, self._actions, self._wanted)
         self._answers = Answers(self.backlog, self.timers, self.history, self._actions)
         slots, models = self.supervision.slots, self.backlog.models
-        self._dispatch = Dispatch(policy, slots, models, self.timers, self._answers, self._actions)
+        self._bundles = Bundles(self.backlog, self.timers, self._answers, self._actions)
+        self._dispatch = Dispatch(policy, slots, models, self.timers, self._answers, self._bundles, self._actions)
         self._cells = Cells()
         self._doubts = Doubts(policy, self.backlog, self._answers)
-        self._settlement = Settlement(policy, self._dispatch, self._answers, self._cells, self._actions)
+        self._settlement = Settlement(policy, self._dispatch, self._answers, self._bundles, self._cells, self._actions)
         self._hope = Hope(self.supervision, self._dispatch, models)
         self._recycling = Recycling(policy, self.supervision, models, self.timers, rng)
         self._pins = frozenset(name for plan in plans for name in plan.names)
-        self._jobs = 0
 
     @property
     def answered(self) -> Counter[str]:
@@ -83,6 +84,8 @@ class Machine:
             case told.JobCancelled():
                 if (job := self.backlog.find(event.client, event.job)) is not None:
                     self._cancel(job, now)
+                elif (bundle := self.backlog.find_bundle(event.client, event.job)) is not None:
+                    self._cancel_member(bundle, event.job, now)
             case told.ClientGone():
                 for job in self.backlog.of_client(event.client):
                     self._cancel(job, now)
@@ -131,11 +134,10 @@ class Machine:
         timeout_s = self.policy.default_timeout_s if event.timeout_s is None else event.timeout_s
         device = event.device or self._cells.device(event.client, event.model, now)
         line = self.backlog.models[event.model].line(device)
-        self._jobs += 1
         job = Job(
             self.backlog.client(event.client),
             event.job,
-            self._jobs,
+            self.backlog.next_id(),
             line,
             line.key(line.model.signature_name(event.signature), event.outputs, event.form),
             event.rows or 0,
@@ -145,6 +147,7 @@ class Machine:
             event.payload,
             now,
             now + timeout_s,
+            members=event.members,
         )
         self.backlog.admit(job)
         if event.attempts or event.in_doubt:
@@ -184,6 +187,13 @@ class Machine:
             # Its budget was as long as the longest timeout of its jobs, which nobody waits out any more.
             budget_s = self.policy.batch_budget_s(0.0, batch.key.cost.slowest())
             self.timers.advance(("batch", batch.slot, batch.number), now + budget_s)
+
+    def _cancel_member(self, bundle: Job, number: int, now: float) -> None:
+        others = self._bundles.cancel(bundle, number, now)
+        if len(bundle.dropped) == len(bundle.members):
+            self._cancel(bundle, now)
+        elif others:
+            self._dispatch.rejoin(others, now)
 
     def _batch_done(self, event: told.BatchDone, now: float) -> None:
         slot = self.supervision.current(event.slot, event.incarnation)

@@ -15,9 +15,10 @@ from pool.core import actions as do
 from pool.core import events as told
 from pool.core.answers import Answers, with_story
 from pool.core.blame import Loss, acquit, charge
+from pool.core.bundles import Bundles
 from pool.core.cells import Cells
 from pool.core.dispatch import Dispatch
-from pool.core.isolation import Group, bisected, halved, singly, whole_again
+from pool.core.isolation import Group, bisected, halved, regrouped, singly
 from pool.core.jobs import Batch, Job, JobState, Part
 from pool.core.line import Line
 from pool.core.policy import Policy
@@ -32,11 +33,18 @@ WRONG_SHARE = 0.1  # the clients' charges are corrected where the guess was furt
 
 class Settlement:
     def __init__(
-        self, policy: Policy, dispatch: Dispatch, answers: Answers, cells: Cells, actions: list[do.Action]
+        self,
+        policy: Policy,
+        dispatch: Dispatch,
+        answers: Answers,
+        bundles: Bundles,
+        cells: Cells,
+        actions: list[do.Action],
     ) -> None:
         self._policy = policy
         self._dispatch = dispatch
         self._answers = answers
+        self._bundles = bundles
         self._cells = cells
         self._actions = actions
 
@@ -48,12 +56,13 @@ class Settlement:
     def done(self, slot: Slot, batch: Batch, event: told.BatchDone, now: float) -> None:
         """One outcome a part. The batch has ended already, and its slot is served afterwards."""
         first = not slot.proven
-        slot.jobs_done += len(batch.parts)
+        slot.jobs_done += sum([part.weight for part in batch.parts])
         slot.in_vain = 0
         self._learn(batch, event, now)
         spoiled: list[Part] = []
         fault, text = Fault.MODEL_FAILED, ""
         unjoined: list[Part] = []
+        apart: list[Part] = []
         for part, outcome in zip(batch.parts, event.outcomes, strict=True):
             job = part.job
             if not part.wanted:
@@ -67,6 +76,8 @@ class Settlement:
                 case told.Failed(Fault.OUT_OF_MEMORY, text) if self._may_fit(batch, part):
                     spoiled.append(part)
                     fault = Fault.OUT_OF_MEMORY
+                case told.Failed() | told.Spoiled() if job.members and not _is_shared(batch, outcome):
+                    apart.append(part)
                 case told.Failed(own_fault, own_text):
                     acquit(part)
                     self._answers.fail(job, own_fault, own_text, now)
@@ -79,6 +90,10 @@ class Settlement:
                     unjoined.append(part)
         if spoiled:
             self._take_apart(batch, spoiled, fault, text, now)
+        for part in apart:
+            if part.wanted:  # not if its bundle has just been dissolved
+                most = batch.key.line.model.most_rows(batch.key)
+                self._again(batch, regrouped(self._bundles.parts(part.job, now), most), now)
         if unjoined:
             self._run_whole(batch, unjoined, text, now)
         if first:
@@ -169,7 +184,8 @@ class Settlement:
         whole: list[Part] = []
         for part in parts:
             part.job.note(now, "batch {} gave other rows than it was fed, and is run again job by job", batch.number)
-            whole.append(whole_again(part))
+            if part.wanted:
+                whole += self._bundles.whole(part, now)
         self._again(batch, singly(whole), now)
 
     def _again(self, batch: Batch, groups: Sequence[Group], now: float) -> None:
@@ -209,12 +225,14 @@ class Settlement:
         counted: set[Job] = set()  # two pieces of a job may be lost in one death
         for batch in batches:
             self._charge(batch, now)
-            alone = len(batch.parts) == 1 and not batch.beside
+        lost, others = self._bundles.lost(batches, now)
+        for batch, parts in zip(batches, lost, strict=True):
+            alone = len(parts) == 1 and not batch.beside
             suspects = []
-            if batch.overran and len(batch.parts) == 1 and (slot.proven or not self._elsewhere(slot, batch.key.line)):
+            if batch.overran and len(parts) == 1 and (slot.proven or not self._elsewhere(slot, batch.key.line)):
                 # Its client may have given it up long ago, and sends more of the kind.
-                self._cells.confine(batch.parts[0].job.client.route, batch.model, slot, now)
-            for part in batch.parts:
+                self._cells.confine(parts[0].job.client.route, batch.model, slot, now)
+            for part in parts:
                 if not part.wanted:
                     _let_go(part.job)
                     continue
@@ -230,6 +248,7 @@ class Settlement:
                     suspects.append(part)
             if suspects:
                 self._dispatch.suspect(batch.key.line, suspects, now)
+        self._dispatch.rejoin(others, now)
 
     def _may_run_again(self, slot: Slot, part: Part, death: str, alone: bool, gone: bool, now: float) -> bool:
         """If not, the job gets its answer here. A large job is judged by its pieces: each may be lost as often."""
@@ -267,8 +286,13 @@ class Settlement:
         story = "\n".join(job.told())
         key = job.key
         self._actions.append(
-            do.KeepJob(job.id, key.model, key.signature, key.outputs, job.rows or None, job.payload, story)
+            do.KeepJob(job.id, key.model, key.signature, key.outputs, job.rows or None, job.payload, story, job.base)
         )
+
+
+def _is_shared(batch: Batch, outcome: told.Failed | told.Spoiled) -> bool:
+    """Whether it may be another part's fault: that is found out first."""
+    return isinstance(outcome, told.Spoiled) and len(batch.parts) > 1
 
 
 def _let_go(job: Job) -> None:

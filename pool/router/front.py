@@ -16,7 +16,7 @@ from pathlib import Path
 import msgpack
 import zmq
 
-from pool.core.actions import AnswerJob, JobDone
+from pool.core.actions import AnswerJob, BundleDissolved, JobDone
 from pool.core.events import ClientGone, Event, JobArrived, JobCancelled
 from pool.logs import about
 from pool.router.arenas import Arenas, Tenancy
@@ -294,6 +294,20 @@ class Front:
             self._send(action.client, encode(failure, self._instance))
             self._settle(action.client, action.job)
 
+    def dissolved(self, action: BundleDissolved) -> None:
+        """Each member is answered by itself from now on."""
+        client = action.client
+        tenancy = self._tenancies.pop((client, action.bundle), None)
+        for member in action.members:
+            self._owed.setdefault(client, set()).add(member)
+            if tenancy is not None:
+                tenancy.hold()
+                self._tenancies[client, member] = tenancy
+        self._settle(client, action.bundle)
+        if tenancy is not None:
+            tenancy.shared = True
+            tenancy.let_go()
+
     def reply(self, question: Question, value: object = None, error: str | None = None) -> None:
         frames = encode(wire.Answer(question.request, error), self._instance)
         self._send(question.client, [*frames, msgpack.packb(value)])
@@ -311,7 +325,7 @@ class Front:
         tenancy = self._tenancies.pop((client, job), None)
         if tenancy is None:
             return True
-        last = tenancy.is_last
+        last = tenancy.is_last and not tenancy.shared
         tenancy.quiet = quietly and last
         tenancy.let_go()
         return last

@@ -42,6 +42,8 @@ class Intake:
             room = self._arenas.buffer(client, submit.room.arena, submit.room.offset, submit.room.size_bytes)
         if submit.attempts < 0:
             raise BadFrame(f"{submit.attempts} attempts")
+        if submit.members and (submit.rows != sum(submit.members) or min(submit.members) < 1):
+            raise BadFrame(f"{len(submit.members)} members with {sum(submit.members)} rows where it has {submit.rows}")
         asked = (submit.model, submit.signature, submit.outputs)
         if submit.rows is None:
             layout, form = None, form_of(table)
@@ -69,6 +71,7 @@ class Intake:
             inputs,
             submit.attempts,
             submit.in_doubt,
+            submit.members,
         )
 
     def _with_lent(

@@ -30,6 +30,14 @@ class Inputs:
     asked: tuple[str, str | None, tuple[str, ...] | None] = ("", None, None)
     tenancy: Tenancy | None = None
 
+    def of_rows(self, start: int, rows: int | None) -> "Inputs":
+        """As if a job had come with some of its rows alone."""
+        if rows is None or rows == self.rows:
+            return self
+        cut = self.cut(start, start + rows)
+        buffers = [each if isinstance(each, LentBuffer | zmq.Frame) else zmq.Frame(bytes(each)) for each in cut]
+        return Inputs(self.table, buffers, self.layout, rows, self.asked)
+
     def cut(self, start: int, stop: int) -> "Sequence[zmq.Frame | LentBuffer | bytes | memoryview]":
         """The buffers of these rows; all of them as they came if the job has none. The frames live on in them."""
         if self.layout is None or (start, stop) == (0, self.rows):

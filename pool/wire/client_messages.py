@@ -60,6 +60,9 @@ class Submit:
     status`, or None for any. `attempts`: how many instances of the pool ended unexpectedly while they held it.
     `in_doubt`: it was sent before, to this instance or an older one, and may have started there.
 
+    `members`: it is a bundle of jobs with so many rows each, which have the numbers after its own. It is answered as
+    one job, or each member is; which of the two, nobody knows before.
+
     `lent`: the buffers that lie in an arena of the client's, and `room` is where its answer may be written. Both are
     the pool's until the RESULT, or else RELEASED.
     """
@@ -77,6 +80,7 @@ class Submit:
     in_doubt: bool
     lent: tuple[Lent, ...] = ()
     room: Room | None = None
+    members: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
