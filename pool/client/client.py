@@ -6,7 +6,6 @@ import os
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -129,6 +128,31 @@ class Client(Replicas):
         finally:
             future.cancel()  # does nothing to one that is done
 
+    def submit_many(
+        self,
+        model: str,
+        inputs: Iterable[object],
+        *,
+        signature: str | None = None,
+        outputs: Sequence[str] | None = None,
+        timeout: float | None = None,
+        priority: int = 0,
+        device: str | int | None = None,
+        block: bool = False,
+    ) -> list[JobFuture]:
+        """A job for each of the inputs, and their futures in this order: `submit` for many, at a fraction of its cost.
+
+        Small inputs of one shape travel together; each fails, succeeds or is cancelled by itself. With `block` those
+        that the pool has no room for wait for it while their time lasts, as with `submit`, but this does not wait for
+        them.
+        """
+        from pool.client.many import submit_many  # numpy comes with the first tensor
+
+        if self._closed:
+            raise PoolError(CLOSED)
+        request = request_for(model, signature, outputs, timeout, priority, device)
+        return submit_many(self._connected, request, inputs, patient=block)
+
     def map(
         self,
         model: str,
@@ -143,34 +167,19 @@ class Client(Replicas):
     ) -> "Iterator[dict[str, np.ndarray[Any, Any]]]":
         """The results in the order of the inputs, of which at most `in_flight` are read ahead.
 
-        A pool that is overloaded slows it down: it submits with `block`. Raises the first failed job's error in its
-        turn, and reads no further input once that is known. What is in flight when the iterator is closed is cancelled.
+        Small inputs of one shape are copied as they are read, and travel together while the pool is busy; each fails or
+        succeeds by itself. A pool that is overloaded slows it down: it submits with `block`. Raises the first failed
+        job's error in its turn, and reads no further input once that is known. What is in flight when the iterator is
+        closed is cancelled.
         """
         if in_flight < 1:
             raise ValueError(f"in_flight is {in_flight}, give a positive number")
-        waiting: deque[JobFuture] = deque()
-        try:
-            for item in inputs:
-                future = self.submit(
-                    model,
-                    item,
-                    signature=signature,
-                    outputs=outputs,
-                    timeout=timeout,
-                    priority=priority,
-                    device=device,
-                    block=True,
-                )
-                waiting.append(future)
-                if _has_failed(waiting[0]) or _has_failed(waiting[-1]):
-                    break  # each further submit to a pool that is gone would wait for it in vain
-                if len(waiting) >= in_flight:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+        from pool.client.mapping import mapped  # numpy comes with the first tensor
+
+        if self._closed:
+            raise PoolError(CLOSED)
+        request = request_for(model, signature, outputs, timeout, priority, device)
+        yield from mapped(self._connected, request, inputs, in_flight)
 
     def empty(self, shape: int | Sequence[int], dtype: "npt.DTypeLike" = "float32") -> "np.ndarray[Any, Any]":
         """An array for the inputs of a job, in the memory that this client shares with a pool on the same machine.
@@ -281,10 +290,6 @@ class Client(Replicas):
             _before_fork.append(self._connection)
             self._connection.abandon_after_fork()
             self._connection = None
-
-
-def _has_failed(future: JobFuture) -> bool:
-    return future.done() and not future.cancelled() and future.exception() is not None
 
 
 def _refused(error: PoolError) -> JobFuture:

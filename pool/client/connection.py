@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import zmq
@@ -23,7 +23,9 @@ import zmq
 from pool.client.arenas import Arenas, Piece
 from pool.client.dialogue import Dialogue
 from pool.client.futures import JobFuture, PoolFuture
-from pool.client.outstanding import Job
+from pool.client.grain import Grain
+from pool.client.members import Members
+from pool.client.outstanding import Job, Withdrawal
 from pool.client.peer import Peer
 from pool.client.request import Request
 from pool.client.rooms import Rooms
@@ -44,10 +46,10 @@ class Connection:
     def __init__(self, peer: Peer) -> None:
         """Raises `PoolUnreachable` where the process has no descriptor or no thread left for it."""
         self._endpoint = peer.endpoint
-        self._numbers = itertools.count(1)
+        self._questions = itertools.count(1)
         self._lock = threading.Lock()
         self._lost: PoolError | None = None
-        self._outbox: deque[Job | Message] = deque()
+        self._outbox: deque[Job | Withdrawal | Message] = deque()
         self._requests: dict[int, PoolFuture[Any]] = {}
         self._thread = threading.Thread(target=self._main, name="pool-client", daemon=True)
         try:
@@ -56,8 +58,11 @@ class Connection:
             raise PoolUnreachable(f"cannot make a connection: {error.strerror}") from None
         name = f"pid {os.getpid()}"
         self.arenas = Arenas()
+        self.grain = Grain()
         self._rooms = Rooms()
-        self._dialogue = Dialogue(peer, name, self._outbox, self._requests, self._waker, self.arenas, self._rooms)
+        self._dialogue = Dialogue(
+            peer, name, self._outbox, self._requests, self._waker, self.arenas, self._rooms, self.grain
+        )
         try:
             self._thread.start()
         except RuntimeError as error:
@@ -65,6 +70,11 @@ class Connection:
             raise PoolUnreachable(f"cannot make a connection: {error}") from None
 
     # --- the callers' side --------------------------------------------------------------------------------------
+
+    @property
+    def thread(self) -> threading.Thread:
+        """In which the futures end, and which therefore must not wait for them."""
+        return self._thread
 
     @property
     def lost(self) -> bool:
@@ -89,17 +99,51 @@ class Connection:
             self.check_thread()
         expected = self._rooms.expected_bytes(request, rows)
         room = self.arenas.place(expected) if expected else None
-        number = next(self._numbers)
-        future = JobFuture(lambda: self._post(wire.Cancel(number)), self._thread)
-        size = sum(map(len, payload))
-        job = Job(future, number, request, rows, payload, size, began, time.monotonic(), room, patient)
+        future = JobFuture(lambda: self._post(Withdrawal(job)), self._thread)
+        job = Job(future, request, rows, payload, sum(map(len, payload)), began, time.monotonic(), room, patient)
         if wait:
             job.on_its_way = threading.Event()
         if not self._post(job):
             future.finish(self._ended())
         if job.on_its_way is not None:
-            _wait_for(job.on_its_way, future)
+            _wait_for(job.on_its_way, future, future.cancel)
         return future
+
+    def submit_bundle(
+        self,
+        request: Request,
+        rows: int | None,
+        payload: Sequence[bytes | Piece],
+        began: float,
+        members: Members,
+        *,
+        patient: bool = False,
+        until: PoolFuture[None] | None = None,
+    ) -> Callable[[int | None], object]:
+        """Many jobs as one; `payload` has the rows of all of them.
+
+        What withdraws one of them is returned, or, called with None, all.
+
+        `until`: the caller waits until it is sent, or this is done because all have ended.
+        """
+        expected = self._rooms.expected_bytes(request, rows)
+        room = self.arenas.place(expected) if expected else None
+        size = sum(map(len, payload))
+        job = Job(members, request, rows, payload, size, began, time.monotonic(), room, patient)
+        if len(members.rows) > 1:
+            job.members = members.rows
+
+        def withdraw(index: int | None) -> bool:
+            return self._post(Withdrawal(job, index))
+
+        if until is not None:
+            self.check_thread()
+            job.on_its_way = threading.Event()
+        if not self._post(job):
+            members.finish(self._ended())
+        if until is not None and job.on_its_way is not None:
+            _wait_for(job.on_its_way, until, lambda: withdraw(None))
+        return withdraw
 
     def check_thread(self) -> None:
         """Raises `PoolError` in the I/O thread, which runs the done-callbacks and must not wait for itself."""
@@ -112,7 +156,7 @@ class Connection:
     def ask(self, what: str, about: str, timeout_s: float) -> Any:
         """Waits for the answer to one question; raises `PoolUnreachable` when it does not come in time."""
         future: PoolFuture[Any] = PoolFuture(self._thread)
-        request = next(self._numbers)
+        request = next(self._questions)
         self._requests[request] = future
         try:
             if not self._post(wire.Ask(request, what, about)):
@@ -145,7 +189,7 @@ class Connection:
     def _ended(self) -> PoolError:
         return self._lost or PoolUnreachable("the client is closed")
 
-    def _post(self, item: "Job | Message") -> bool:
+    def _post(self, item: "Job | Withdrawal | Message") -> bool:
         with self._lock:
             if self._lost is not None:
                 return False
@@ -192,12 +236,12 @@ class Connection:
         self._waker.close()
 
 
-def _wait_for(on_its_way: threading.Event, future: JobFuture) -> None:
+def _wait_for(on_its_way: threading.Event, future: PoolFuture[Any], cancel: Callable[[], object]) -> None:
     """Until the job is sent or has ended, which it does in bounded time."""
     future.add_done_callback(lambda _: on_its_way.set())
     try:
         while not on_its_way.wait(LOOK_S) and not future.done():
             pass
     except BaseException:  # KeyboardInterrupt: nobody will have the future
-        future.cancel()
+        cancel()
         raise

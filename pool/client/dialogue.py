@@ -9,12 +9,14 @@ from typing import Any
 import zmq
 
 from pool.client.arenas import Arenas
+from pool.client.bundler import Bundler
 from pool.client.channel import Channel
 from pool.client.dispatch import Dispatch
 from pool.client.futures import PoolFuture
+from pool.client.grain import Grain
 from pool.client.inquiries import Inquiries
 from pool.client.outage import Outage, PoolAway
-from pool.client.outstanding import Job, Outstanding
+from pool.client.outstanding import Job, Outstanding, Withdrawal
 from pool.client.peer import Peer
 from pool.client.pulse import SILENCE_S, Pulse
 from pool.client.rooms import Rooms
@@ -36,17 +38,19 @@ class Dialogue:
         self,
         peer: Peer,
         name: str,
-        outbox: "deque[Job | Message]",
+        outbox: "deque[Job | Withdrawal | Message]",
         requests: "dict[int, PoolFuture[Any]]",
         waker: Waker,
         arenas: Arenas,
         rooms: Rooms,
+        grain: Grain,
     ) -> None:
         """`outbox` and `requests` are filled by other threads, which then wake this one by the `waker`."""
         outlive = peer.reconnect_timeout_s > 0
         self.jobs = Outstanding(keeps_payloads=outlive)
         self.released = False  # nobody will submit any more: the talk ends with the last answer
-        self._dispatch = Dispatch(self.jobs, self._send, self._why_away, outlive, rooms)
+        self._dispatch = Dispatch(self.jobs, self._send, self._why_away, outlive, rooms, grain)
+        self._bundler = Bundler(grain)
         self._inquiries = Inquiries(requests)
         self._arenas = arenas
         self._peer = peer
@@ -194,13 +198,17 @@ class Dialogue:
         while self._outbox:
             item = self._outbox[0]
             if isinstance(item, Job):
-                self.jobs.add(item)  # first: a fork between the two must find it in one of them
+                bundled = self._bundler.next(self._outbox)
+                job = item if bundled is None else bundled
+                self.jobs.add(job)  # first: a fork between the two must find it in one of them
+                for _ in range(1 if job is item else len(job.members)):
+                    self._outbox.popleft()
+                self._dispatch.send(job)
+                continue
             self._outbox.popleft()
             match item:
-                case Job():
-                    self._dispatch.send(item)
-                case wire.Cancel():
-                    self._dispatch.cancel(item)
+                case Withdrawal():
+                    self._dispatch.withdraw(item)
                 case wire.Close():
                     self._closing = True
                     return

@@ -3,11 +3,17 @@
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
 
 import zmq
 
 from pool.client.backpressure import Backpressure
-from pool.client.outstanding import Job, Outstanding
+from pool.client.grain import Grain
+from pool.client.members import Members
+from pool.client.outstanding import Job, Outstanding, Withdrawal
 from pool.client.pace import Pace
 from pool.client.rooms import Rooms
 from pool.client.tenants import Tenants
@@ -38,9 +44,11 @@ class Dispatch:
         why_held: Callable[[float], str],
         outlive: bool,
         rooms: Rooms,
+        grain: Grain,
     ) -> None:
         """`why_held`: why there is no pool now, for people. `outlive`: the jobs go to the next pool if one ends."""
         self._rooms = rooms
+        self._grain = grain
         self._tenants = Tenants()
         self._jobs = jobs
         self._send = send
@@ -163,15 +171,28 @@ class Dispatch:
         left = _timeout_s(job, opened) - (now - job.submitted)  # what it has waited until now is the job's time too
         self._jobs.wait_until(job, now + left + LATE_S)
         frames, lent, room = self._tenants.begun(job)
-        submit = job.request.submit(job.number, job.rows, max(0.0, left), job.attempts, job.in_doubt, lent, room)
+        left = max(0.0, left)
+        submit = job.request.submit(job.number, job.rows, left, job.attempts, job.in_doubt, lent, room, job.members)
         self._send(submit, frames)
         self._jobs.mark_sent(job, self._instance, now)
         job.place = self.window.submitted()
 
-    def cancel(self, cancel: wire.Cancel) -> None:
-        job = self._take(cancel.job)
-        if job is not None and job.sent_at is not None:
-            self._send(cancel, ())
+    def withdraw(self, withdrawal: Withdrawal) -> None:
+        """Nobody waits for the answer any more."""
+        job, index = withdrawal.job, withdrawal.index
+        if job.bundle is not None:
+            job, index = job.bundle, job.index
+        if job not in self._jobs:
+            return
+        if isinstance(job.future, Members) and index is not None:
+            job.future.drop(index)
+            if not job.future.all_ended:
+                if job.sent_at is not None:
+                    self._send(wire.Cancel(job.number + 1 + index), ())
+                return
+        self._take(job.number)
+        if job.sent_at is not None:
+            self._send(wire.Cancel(job.number), ())
 
     # --- in -----------------------------------------------------------------------------------------------------
 
@@ -180,25 +201,46 @@ class Dispatch:
 
         if result.released:
             self._tenants.released(result.job)
+        member = None
         job = self._take(result.job)
         if job is None:
-            return
+            member = self._jobs.bundle_of(result.job)
+            if member is None:
+                return
+            job = member[0]
         self.window.answered(job.place)
         if job.sent_at is not None:
             self._pace.answered(job.sent_at, time.monotonic())
         try:
             arrays = decode_answer(result.pieces, payload, job.room)
         except BadFrame as error:
-            job.future.finish(Incompatible(f"the answer cannot be read: {error}"))
+            self._end(job, member, Incompatible(f"the answer cannot be read: {error}"))
             return
-        self._rooms.learn(job.request, job.rows, arrays)
+        self._rooms.learn(job.request, result.timeline.rows, arrays)
+        self._grain.learn(job.request, result.timeline)
         timeline = JobTimeline.measured(
             result.timeline,
             encode_s=job.encoded - job.submitted,
             held_s=0.0 if job.sent_at is None else job.sent_at - job.encoded,
             wall_s=time.monotonic() - job.submitted,
         )
-        job.future.finish(arrays, timeline)
+        self._end(job, member, arrays, timeline)
+
+    def _end(
+        self,
+        job: Job,
+        member: tuple[Job, int] | None,
+        result: "dict[str, np.ndarray[Any, Any]] | PoolError",
+        timeline: JobTimeline | None = None,
+    ) -> None:
+        """The job's end, or that of one in a bundle, which the pool has dissolved then."""
+        if member is None:
+            job.future.finish(result, timeline)
+            return
+        assert isinstance(job.future, Members)
+        job.future.finish_one(member[1], result, timeline)
+        if job.future.all_ended:
+            self._take(job.number)
 
     def released(self, number: int) -> None:
         """The pool has done with what the job was lent."""
@@ -207,12 +249,16 @@ class Dispatch:
     def fail(self, failure: wire.Failure) -> None:
         """The job's end, or not yet: one that found no room may be patient, or its pool the last but one."""
         error = from_fault(failure.fault, failure.text, failure.retry_after_s)
+        member = None
         job = self._jobs.get(failure.job)
         if job is None:
-            return
+            member = self._jobs.bundle_of(failure.job)
+            if member is None:
+                return
+            job = member[0]
         self.window.answered(job.place)
         in_pool = job.sent_at is not None and self._opened is not None
-        if in_pool and job.patient and isinstance(error, Overloaded):
+        if in_pool and job.patient and isinstance(error, Overloaded) and member is None:
             self._jobs.mark_refused(job, error)
             self._jobs.wait_until(job, job.submitted + _timeout_s(job, self._opened))
             self._backpressure.refused(job, error.retry_after, time.monotonic())
@@ -222,8 +268,9 @@ class Dispatch:
             self._jobs.mark_returned(job)
             self._hold(job)
         else:
-            self._take(failure.job)
-            job.future.finish(error)
+            if member is None:
+                self._take(failure.job)
+            self._end(job, member, error)
 
     def _take(self, number: int) -> Job | None:
         """As `Outstanding.take`."""

@@ -89,6 +89,7 @@ class JobFuture(PoolFuture["dict[str, np.ndarray[Any, Any]]"]):
             if self._state != PENDING:
                 return
             self.set_running_or_notify_cancel()
+        self._on_cancel = None  # it knows the job, and with it the inputs
         self.timeline = timeline
         try:
             if isinstance(result, PoolError):

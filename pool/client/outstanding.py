@@ -7,25 +7,30 @@ from dataclasses import dataclass
 
 from pool.client.arenas import Piece, Region
 from pool.client.futures import JobFuture
+from pool.client.members import Members
 from pool.client.request import Request
 from pool.core.timers import Timers
 from pool.errors import Overloaded, PoolError
 
-__all__ = ["Job", "Outstanding"]
+__all__ = ["Job", "Outstanding", "Withdrawal"]
 
 
 @dataclass(eq=False, slots=True)
 class Job:
-    """`number` is this connection's. `submitted`: when `submit` was called; `encoded`: when the payload was ready.
+    """`number` is this connection's, 0 until it is in the book.
+
+    `submitted`: when `submit` was called; `encoded`: when the payload was ready.
 
     `payload` is kept until the job is sent, or answered if it may have to be sent again: a `patient` one when the pool
     has no room, any when the pool goes away. `on_its_way` is set when the job is sent for the first time.
 
     `attempts` pools have ended while they held it. `in_doubt`: a pool that did not answer may have started it.
+
+    `members`: it is a bundle of jobs with so many rows each, which have the numbers after its own. `bundle` is the one
+    that this job is in, as its `index`th: then it is in no book itself.
     """
 
-    future: JobFuture
-    number: int
+    future: "JobFuture | Members"
     request: Request
     rows: int | None
     payload: Sequence[bytes | Piece]
@@ -34,6 +39,10 @@ class Job:
     encoded: float
     room: Region | None = None  # for its answer
     patient: bool = False
+    members: tuple[int, ...] = ()
+    bundle: "Job | None" = None
+    index: int = 0
+    number: int = 0
     on_its_way: threading.Event | None = None
     sent_at: float | None = None  # None: it is not in the pool
     sent_to: bytes | None = None  # the instance that has it, or had it when it was lost
@@ -45,6 +54,14 @@ class Job:
     last_refusal: Overloaded | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Withdrawal:
+    """The caller does not want the answer any more: of all of a bundle, or of its `index`th job."""
+
+    job: Job
+    index: int | None = None
+
+
 class Outstanding:
     """Used by the I/O thread alone."""
 
@@ -54,7 +71,9 @@ class Outstanding:
         self.size_bytes = 0
         self._keeps_payloads = keeps_payloads
         self._jobs: dict[int, Job] = {}
-        self._taken: weakref.ref[JobFuture] | None = None
+        self._bundles: dict[int, Job] = {}
+        self._numbers = 0
+        self._taken: weakref.ref[JobFuture | Members] | None = None
         self._timers = Timers()  # one a job at most, by its number
 
     def __len__(self) -> int:
@@ -67,11 +86,22 @@ class Outstanding:
         return job.number in self._jobs
 
     def add(self, job: Job) -> None:
+        job.number = self._numbers + 1
+        self._numbers = job.number + len(job.members)
         self._jobs[job.number] = job
+        if job.members:
+            self._bundles[job.number] = job
         self.size_bytes += job.size_bytes
 
     def get(self, number: int) -> Job | None:
         return self._jobs.get(number)
+
+    def bundle_of(self, number: int) -> tuple[Job, int] | None:
+        """The bundle that has a job of this number, and which of its jobs that is."""
+        for bundle in self._bundles.values():
+            if bundle.number < number <= bundle.number + len(bundle.members):
+                return bundle, number - bundle.number - 1
+        return None
 
     def take(self, number: int) -> Job | None:
         """Removes a job: it is answered, cancelled or late. None if that has happened before."""
@@ -80,6 +110,7 @@ class Outstanding:
             return None
         self._taken = weakref.ref(job.future)  # before it is out of the book: a fork may come between
         del self._jobs[number]
+        self._bundles.pop(number, None)
         self._timers.clear(number)
         self.size_bytes -= job.size_bytes
         if job.sent_at is not None:

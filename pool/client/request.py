@@ -36,6 +36,7 @@ class Request:
         in_doubt: bool,
         lent: tuple[Lent, ...],
         room: Room | None,
+        members: tuple[int, ...],
     ) -> Submit:
         return Submit(
             job,
@@ -50,6 +51,7 @@ class Request:
             in_doubt,
             lent,
             room,
+            members,
         )
 
 

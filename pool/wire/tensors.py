@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pool.wire.calls import TensorHeader
 from pool.wire.codec import BadFrame
 
-__all__ = ["DTYPES", "Array", "decode_tensor", "dtype_name", "encode_tensor", "to_array"]
+__all__ = ["DTYPES", "Array", "decode_tensor", "dtype_name", "encode_tensor", "join_strings", "to_array"]
 
 Array = NDArray[Any]
 
@@ -146,6 +146,15 @@ def _join(elements: Sequence[object]) -> bytes:
     # TensorFlow gives `bytes`; some of its string outputs come as `str` objects.
     blobs = [_to_bytes(element) for element in elements]
     return np.fromiter(accumulate(map(len, blobs)), "<u8", len(blobs)).tobytes() + b"".join(blobs)
+
+
+def join_strings(buffers: Sequence[bytes], counts: Sequence[int]) -> bytes:
+    """The buffers of string tensors with so many elements each, as `encode_tensor` makes them, as one tensor's."""
+    ends = [np.frombuffer(buffer, "<u8", count) for buffer, count in zip(buffers, counts, strict=True)]
+    blobs = [buffer[8 * count :] for buffer, count in zip(buffers, counts, strict=True)]
+    starts = accumulate(map(len, blobs[:-1]), initial=0)
+    moved = np.concatenate([each + np.uint64(start) for each, start in zip(ends, starts, strict=True)])
+    return moved.tobytes() + b"".join(blobs)
 
 
 def _split(buffer: memoryview, count: int) -> Array:

@@ -15,7 +15,7 @@ ROOM = 1 << 30
 
 
 def job(number: int, model: str = "m", size_bytes: int = 10) -> Job:
-    return Job(JobFuture(), number, Request(model), None, (), size_bytes, 0.0, 0.0, patient=True)
+    return Job(JobFuture(), Request(model), None, (), size_bytes, 0.0, 0.0, patient=True, number=number)
 
 
 def numbers(jobs: list[Job]) -> list[int]:

@@ -7,7 +7,7 @@ from pool.client.request import Request
 
 
 def job(number: int) -> Job:
-    return Job(JobFuture(), number, Request("m"), None, (b"x" * 10,), 10, 0.0, 0.0)
+    return Job(JobFuture(), Request("m"), None, (b"x" * 10,), 10, 0.0, 0.0, number=number)
 
 
 def test_instants_do_not_pile_up_behind_one_slow_job() -> None:
@@ -20,7 +20,7 @@ def test_instants_do_not_pile_up_behind_one_slow_job() -> None:
         outstanding.add(quick)
         outstanding.wait_until(quick, 3600.0)
         outstanding.mark_sent(quick, b"i", 0.0)
-        outstanding.take(number)
+        outstanding.take(quick.number)
     assert len(outstanding) == 1
     assert outstanding.sent_bytes == 0
     assert len(outstanding._timers._heap) < 200

@@ -71,7 +71,7 @@ def test_what_no_job_can_have_is_the_callers_mistake(options: dict[str, Any], co
 def test_the_longest_request_is_one_that_the_pool_reads() -> None:
     longest = "\U0001f600" * 1000
     message = request(longest, signature=longest, outputs=["y" * 1000] * 32, device=longest)
-    assert len(pack(message.submit(1 << 40, 1 << 40, 1e8, 1 << 40, in_doubt=True))) < 64 << 10
+    assert len(pack(message.submit(1 << 40, 1 << 40, 1e8, 1 << 40, True, (), None, ()))) < 64 << 10
 
 
 def test_a_mistake_is_the_futures_error() -> None:

@@ -1,0 +1,114 @@
+"""Jobs that wait to be sent at the same time and are alike leave as one bundle.
+
+Nothing waits for company: what is bundled has queued up while the I/O thread was at something else.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from pool.client.grain import Grain
+from pool.client.members import Members
+from pool.client.outstanding import Job
+from pool.wire.calls import TABLE_BYTES, Table
+from pool.wire.codec import unpack
+from pool.wire.dtypes import STRING
+
+__all__ = ["Bundler"]
+
+SMALL_BYTES = 16 << 10  # of a job that is worth joining with others: copying so much costs less than a message
+APART = 0.02  # of their timeout may lie between the first and the last, whose time ends with the first's
+
+_KEPT = 64
+
+
+class Bundler:
+    """Used by the I/O thread alone."""
+
+    def __init__(self, grain: Grain) -> None:
+        self._grain = grain
+
+    def next(self, outbox: "deque[Any]") -> Job | None:
+        """A bundle of the jobs at the head of the outbox, which stay there; None if the first is to leave alone.
+
+        Other threads append meanwhile. There is a job.
+        """
+        first: Job = outbox[0]
+        if len(outbox) < 2 or not _is_small(first):
+            return None
+        most = self._grain.rows(first.request)
+        jobs, rows = [first], first.rows or 0
+        while len(jobs) < len(outbox):
+            job = outbox[len(jobs)]
+            if not isinstance(job, Job) or not _alike(first, job) or rows + (job.rows or 0) > most:
+                break
+            jobs.append(job)
+            rows += job.rows or 0
+        return None if len(jobs) < 2 else _bundle(jobs, rows)
+
+
+def _is_small(job: Job) -> bool:
+    return (
+        job.rows is not None
+        and job.size_bytes <= SMALL_BYTES
+        and job.room is None
+        and not (job.patient or job.members or job.attempts or job.in_doubt)
+    )
+
+
+def _alike(first: Job, job: Job) -> bool:
+    """Whether they can be joined, and end at the same time as good as."""
+    timeout_s = first.request.timeout_s
+    return (
+        _is_small(job)
+        and job.payload[0] == first.payload[0]
+        and job.request == first.request
+        and (timeout_s is None or job.submitted - first.submitted <= APART * timeout_s)
+    )
+
+
+def _bundle(jobs: Sequence[Job], rows: int) -> Job:
+    first = jobs[0]
+    members = Members([job.future for job in jobs], [job.rows or 0 for job in jobs])
+    columns = zip(*(job.payload[1:] for job in jobs), strict=True)
+    table = first.payload[0]
+    assert isinstance(table, bytes)
+    payload = [
+        table,
+        *(
+            _joined_strings(column, [elements * (job.rows or 0) for job in jobs]) if strings else b"".join(column)
+            for (strings, elements), column in zip(_columns(table), columns, strict=True)
+        ),
+    ]
+    bundle = Job(
+        members,
+        first.request,
+        rows,
+        payload,
+        sum(map(len, payload)),
+        first.submitted,
+        first.encoded,
+        members=members.rows,
+    )
+    for index, job in enumerate(jobs):
+        job.bundle, job.index, job.payload = bundle, index, ()
+    return bundle
+
+
+@lru_cache(_KEPT)
+def _columns(table: bytes) -> tuple[tuple[bool, int], ...]:
+    """Of each tensor: whether it is of strings, and how many elements a row has."""
+    columns = []
+    for header in unpack(Table, table, TABLE_BYTES).tensors:
+        elements = 1
+        for axis in header.shape[1:]:
+            elements *= axis
+        columns.append((header.dtype == STRING, elements))
+    return tuple(columns)
+
+
+def _joined_strings(buffers: Sequence[bytes], counts: Sequence[int]) -> bytes:
+    from pool.wire.tensors import join_strings  # numpy is there, since they were encoded with it
+
+    return join_strings(buffers, counts)

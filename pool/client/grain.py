@@ -1,0 +1,36 @@
+"""How many rows are worth sending as one: few enough to run in a moment, so that idle workers share what there is."""
+
+from collections import OrderedDict
+
+from pool.client.request import Request
+from pool.wire.timeline import Timeline
+
+__all__ = ["Grain"]
+
+BUNDLE_S = 0.002  # what a bundle may take to run
+MOST_ROWS = 256
+MOST_KEPT = 256
+FORGET = 0.1  # the share of an older measurement that a newer, longer one replaces
+
+
+class Grain:
+    """Written by the I/O thread, read by all."""
+
+    def __init__(self) -> None:
+        self._row_s: OrderedDict[tuple[str, str | None], float] = OrderedDict()
+
+    def rows(self, request: Request) -> int:
+        """At most so many rows in a bundle; 1 while nothing is known."""
+        row_s = self._row_s.get((request.model, request.signature))
+        return 1 if row_s is None else max(1, min(MOST_ROWS, int(BUNDLE_S / max(row_s, 1e-9))))
+
+    def learn(self, request: Request, timeline: Timeline) -> None:
+        """What a row took in a run; the shortest of late, since a run may be held up by anything."""
+        if not timeline.rows:
+            return
+        asked = request.model, request.signature
+        row_s = timeline.run_s / max(1, timeline.batch_rows)
+        known = self._row_s.get(asked)
+        self._row_s[asked] = row_s if known is None or row_s < known else known + FORGET * (row_s - known)
+        if known is None and len(self._row_s) > MOST_KEPT:
+            self._row_s.popitem(last=False)

@@ -1,0 +1,75 @@
+"""Whose the answer of a bundle is: each of its jobs has the rows of it that it gave."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from pool.client.timeline import JobTimeline
+
+from pool.errors import PoolError
+
+__all__ = ["Ending", "Members"]
+
+
+class Ending(Protocol):
+    """What waits for one answer."""
+
+    def finish(
+        self, result: "dict[str, np.ndarray[Any, Any]] | PoolError", timeline: "JobTimeline | None" = None
+    ) -> None:
+        """Any but the first does nothing."""
+
+    def abandon_after_fork(self, error: PoolError) -> None: ...
+
+
+class Members:
+    """Used by the I/O thread alone, like the futures that it finishes."""
+
+    def __init__(
+        self, endings: Sequence[Ending], rows: Sequence[int], over: Callable[[], object] | None = None
+    ) -> None:
+        """`rows` of each; `over` is called when all have ended."""
+        self.rows = tuple(rows)
+        self._endings = endings
+        self._left = set(range(len(endings)))
+        self._over = over
+
+    @property
+    def all_ended(self) -> bool:
+        return not self._left
+
+    def finish(
+        self, result: "Mapping[str, np.ndarray[Any, Any]] | PoolError", timeline: "JobTimeline | None" = None
+    ) -> None:
+        """The answer of all that have none yet."""
+        start = 0
+        for index, rows in enumerate(self.rows):
+            if index in self._left:
+                self.finish_one(index, result if isinstance(result, PoolError) else _cut(result, start, rows), timeline)
+            start += rows
+
+    def finish_one(
+        self,
+        index: int,
+        result: "dict[str, np.ndarray[Any, Any]] | PoolError",
+        timeline: "JobTimeline | None" = None,
+    ) -> None:
+        if index in self._left:
+            self._left.remove(index)
+            self._endings[index].finish(result, timeline)
+            if not self._left and self._over is not None:
+                self._over()
+
+    def drop(self, index: int) -> None:
+        """Its caller has cancelled it."""
+        self._left.discard(index)
+
+    def abandon_after_fork(self, error: PoolError) -> None:
+        for ending in self._endings:
+            ending.abandon_after_fork(error)
+
+
+def _cut(arrays: "Mapping[str, np.ndarray[Any, Any]]", start: int, rows: int) -> "dict[str, np.ndarray[Any, Any]]":
+    return {name: array[start : start + rows] for name, array in arrays.items()}
