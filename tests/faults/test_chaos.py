@@ -1,39 +1,43 @@
-"""Random kills and stops of workers under load: each job is answered once, with its own answer or an allowed error.
+"""Random kills and stops under load, of workers, clients and the pool: what comes of each job, and what is left.
 
-`pytest -m chaos` runs it for minutes; the seed is printed, and $CHAOS_SEED sets it.
+Each job of a client that lives is answered once, with its own answer or an allowed error; nothing runs twice beyond
+what its attempts permit; and no process, descriptor, memory or file is left of anybody. `pytest -m chaos` runs it for
+minutes; the seed is printed, and $CHAOS_SEED sets it.
 """
 
 import itertools
 import os
 import random
 import signal
-import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
-from concurrent.futures import Future
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
+from chaos_client import BIG
+from chaos_crowd import Crowd, Sent
 from crash_matrix import FILES, cpus
 from fault_orders import descriptors
-from harness import PoolProcess, eventually, pool_process, stub_config
-from pool import Client, errors
+from harness import PoolProcess, children, eventually, pool_process, stub_config
+from pool.status import resident_bytes
 
 SLOTS = 3
+LANES = 2
 CLIENTS = 4
-IN_FLIGHT = 24
+ATTEMPTS = 3
 RECOVERY_S = 1.0
-CONFIG = """
+FREED_S = 40.0  # the pool calls a client gone that has said nothing for 30 s
+GROWTH_BYTES = 48 << 20
+CONFIG = f"""
 [health]
 heartbeat = "200ms"
 hung_after = "1500ms"
 [queue]
-max_attempts = 3
+max_attempts = {ATTEMPTS}
 [restart]
 intensity = 100000
 backoff_max = "200ms"
@@ -45,30 +49,31 @@ path = "stub:rows?run_ms=2"
 devices = "all"
 max_batch = 8
 [[model]]
+name = "echo"
+path = "stub:echo"
+devices = "all"
+[[model]]
 name = "counter"
-path = "stub:counter?{ledger}"
+path = "stub:counter?{counter}"
+devices = "all"
+[[model]]
+name = "tally"
+path = "stub:tally?{tally}"
 devices = "all"
 """
 # What a job may end in that lost one worker after the other; the stateful ones at their first.
-ALLOWED: dict[str, tuple[type[errors.PoolError], ...]] = {
-    "double": (errors.Quarantined, errors.WorkerLost),
-    "sleep": (errors.Quarantined, errors.WorkerLost),
-    "add": (errors.WorkerLost,),
-}
+LOST = ("Quarantined", "WorkerLost")
+ALLOWED = {"double": LOST, "sleep": LOST, "tally": LOST, "big": LOST, "add": ("WorkerLost",)}
 
 
-@dataclass(slots=True)
-class Sent:
-    signature: str
-    number: int
-    began: float
-    future: "Future[Any]"
-    answers: int = 0
-    ended: float = 0.0
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How long, and what befalls whom besides the workers, in turn and evenly over that time."""
 
-    @property
-    def took_s(self) -> float:
-        return self.ended - self.began
+    seconds: float
+    clients: Sequence[str]
+    """`SIGSTOP`: for a moment; `forgotten`: for longer than the pool remembers it; `SIGKILL frozen`: both, at once."""
+    pool: Sequence[int] = ()
 
 
 @dataclass(slots=True)
@@ -79,38 +84,13 @@ class Kill:
 
 
 @dataclass(slots=True)
-class Load:
-    """One client that keeps some jobs in flight until it is told to stop."""
+class Done:
+    """What was done to whom. `deaths`: how many workers may have died of it, one by one or with their pool."""
 
-    client: Client
-    number: int
-    rng: random.Random
-    sent: list[Sent] = field(default_factory=list)
-
-    def run(self, stop: threading.Event) -> None:
-        room = threading.Semaphore(IN_FLIGHT)
-        for count in itertools.count():
-            if stop.is_set():
-                return
-            room.acquire()
-            number = self.number * 1_000_000 + count
-            signature = self.rng.choices(["double", "sleep", "add"], [6, 2, 2])[0]
-            job = Sent(signature, number, time.monotonic(), self._submit(signature, number))
-            self.sent.append(job)
-
-            def done(_: object, job: Sent = job) -> None:
-                job.answers += 1
-                job.ended = time.monotonic()
-                room.release()
-
-            job.future.add_done_callback(done)
-            time.sleep(self.rng.uniform(0.0, 0.004))
-
-    def _submit(self, signature: str, number: int) -> "Future[Any]":
-        if signature == "add":
-            return self.client.submit("counter", number, signature="add", timeout=60)
-        value = np.array([number], np.float32) if signature == "double" else np.zeros(1)
-        return self.client.submit("rows", value, signature=signature, timeout=60)
+    kills: list[Kill] = field(default_factory=list)
+    deaths: int = 0
+    clients: Counter[str] = field(default_factory=Counter)
+    pools: int = 0
 
 
 def replace_pool(pool: PoolProcess, number: int) -> None:
@@ -121,20 +101,48 @@ def replace_pool(pool: PoolProcess, number: int) -> None:
     pool.start().await_ready()
 
 
-def chaos(pool: PoolProcess, rng: random.Random, seconds: float, pool_kills: Sequence[int] = ()) -> list[Kill]:
-    """Kills and stops workers for so long; returns the kills. A stopped one is killed by the pool, for its batch.
+def evenly(what: Sequence[object], seconds: float) -> "Iterator[float]":
+    """When each of them is due, and then never."""
+    began = time.monotonic()
+    for turn in range(len(what)):
+        yield began + seconds * (turn + 1) / (len(what) + 1)
+    yield from itertools.repeat(float("inf"))
 
-    `pool_kills`: by these signals, evenly over that time, the pool itself ends and is started again.
-    """
-    due = [time.monotonic() + seconds * (turn + 1) / (len(pool_kills) + 1) for turn in range(len(pool_kills))]
-    kills: list[Kill] = []
-    ends = time.monotonic() + seconds
+
+def harm_client(crowd: Crowd, how: str, rng: random.Random) -> None:
+    victim = crowd.pick(rng)
+    match how:
+        case "SIGKILL":
+            crowd.kill(victim)
+        case "SIGSTOP":
+            crowd.freeze(victim, rng.uniform(0.5, 4.0))
+        case "forgotten":
+            crowd.freeze(victim, 33.0)
+        case "SIGKILL frozen":
+            crowd.freeze(victim, 0.0)
+            crowd.kill(victim)
+
+
+def chaos(pool: PoolProcess, crowd: Crowd, rng: random.Random, plan: Plan) -> Done:
+    """Kills and stops workers for so long, and whom else the plan says. A stopped one is killed by the pool."""
+    done = Done()
+    ends = time.monotonic() + plan.seconds
+    client_turns, pool_turns = evenly(plan.clients, plan.seconds), evenly(plan.pool, plan.seconds)
+    client_due, pool_due = next(client_turns), next(pool_turns)
     with pool.client() as watcher:
         while time.monotonic() < ends:
             time.sleep(rng.uniform(0.2, 1.2))
-            if due and time.monotonic() >= due[0]:
-                replace_pool(pool, pool_kills[-len(due)])
-                del due[0]
+            crowd.tend()
+            if time.monotonic() >= pool_due:
+                replace_pool(pool, plan.pool[done.pools])
+                pool_due = next(pool_turns)
+                done.pools += 1
+                done.deaths += SLOTS
+            if time.monotonic() >= client_due:
+                how = plan.clients[done.clients.total()]
+                harm_client(crowd, how, rng)
+                client_due = next(client_turns)
+                done.clients[how] += 1
             ready = [slot for slot in watcher.status()["slots"] if slot["state"] == "READY"]
             if not ready:
                 continue
@@ -144,9 +152,61 @@ def chaos(pool: PoolProcess, rng: random.Random, seconds: float, pool_kills: Seq
                 os.kill(victim["pid"], number)
             except ProcessLookupError:
                 continue
+            done.deaths += 1
             if number == signal.SIGKILL:
-                kills.append(Kill(victim["slot"], victim["pid"], time.monotonic()))
-    return kills
+                done.kills.append(Kill(victim["slot"], victim["pid"], time.monotonic()))
+    return done
+
+
+def segments(pid: int) -> int:
+    """How much memory of others a process has mapped, in mappings."""
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return sum("/memfd:" in line or "/dev/shm/" in line for line in lines)
+
+
+def holds(pid: int) -> tuple[int, int]:
+    return descriptors(pid), segments(pid)
+
+
+def run_chaos(tmp_path: Path, plan: Plan) -> None:
+    seed = int(os.environ.get("CHAOS_SEED", "20261121"))
+    counter, tally = tmp_path / "counter", tmp_path / "tally"
+    config = stub_config(f"lanes = {LANES}", cpus(SLOTS), MODELS.format(counter=counter, tally=tally), CONFIG)
+    own = holds(os.getpid())
+    with pool_process(config) as pool:
+        before, size_bytes = holds(pool.pid), resident_bytes(pool.pid)
+        with Crowd(pool.endpoint, tmp_path, seed, CLIENTS) as crowd:
+            done = chaos(pool, crowd, random.Random(seed), plan)
+            crowd.finish()
+        jobs = [job for member in crowd.members for job in member.jobs()]
+        living = [job for member in crowd.living() for job in member.jobs()]
+        report(seed, done, [job for member in crowd.members for job in member.jobs() if member.awake(job)])
+        check_answers(living, seed)
+        check_counter(counter, jobs, seed)
+        check_tally(tally, jobs, done, seed)
+        check_left(pool, before)
+        assert (resident_bytes(pool.pid) or 0) - (size_bytes or 0) < GROWTH_BYTES, seed
+    assert holds(os.getpid()) == own
+    assert not children(os.getpid())
+
+
+def report(seed: int, done: Done, jobs: Sequence[Sent]) -> None:
+    """`jobs`: those that tell how fast the pool was."""
+    answered = [job for job in jobs if job.ending is not None]
+    recovering = {
+        job.number: any(job.began < kill.at + RECOVERY_S and job.ended > kill.at for kill in done.kills)
+        for job in answered
+    }
+    recovery, calm = ([job for job in answered if recovering[job.number] is which] for which in (True, False))
+    failed = Counter(job.error for job in answered if job.error is not None)
+    nexts = next_answers_s(done.kills, answered)
+    slowest = f"{np.median(nexts):.2f} s in the median, {max(nexts):.2f} s at most" if nexts else "none"
+    print(  # noqa: T201  # `pytest -s` shows it
+        f"\nchaos, seed {seed}: {len(jobs)} jobs; {len(done.kills)} SIGKILL of {done.deaths} deaths of workers,"
+        f" {done.pools} pools, clients: {dict(done.clients)}; failed: {dict(failed)};"
+        f" p99 {p99_ms(recovery):.0f} ms within {RECOVERY_S:g} s of a SIGKILL, else {p99_ms(calm):.0f} ms;"
+        f" from SIGKILL to the slot's next answer {slowest}"
+    )
 
 
 def next_answers_s(kills: Sequence[Kill], jobs: Sequence[Sent]) -> list[float]:
@@ -156,11 +216,11 @@ def next_answers_s(kills: Sequence[Kill], jobs: Sequence[Sent]) -> list[float]:
         others = (
             job.ended - kill.at
             for job in jobs
-            if job.signature == "sleep"
-            and job.future.exception() is None
-            and job.future.timeline.slot == kill.slot  # type: ignore[attr-defined]
+            if job.kind == "sleep"
+            and job.ending is not None
+            and job.ending.get("slot") == kill.slot
             and job.ended > kill.at
-            and int(job.future.result()["pid"][0]) != kill.pid
+            and job.ending["pid"][0] != kill.pid
         )
         if (first := min(others, default=None)) is not None:
             found.append(first)
@@ -171,97 +231,78 @@ def p99_ms(jobs: Sequence[Sent]) -> float:
     return float(np.percentile([job.took_s for job in jobs], 99)) * 1000 if jobs else float("nan")
 
 
-def run_chaos(tmp_path: Path, seconds: float, pool_kills: Sequence[int] = ()) -> None:
-    seed = int(os.environ.get("CHAOS_SEED", "20261121"))
-    ledger = tmp_path / "ledger"
-    config = stub_config(devices=cpus(SLOTS), models=MODELS.format(ledger=ledger), rest=CONFIG)
-    with pool_process(config) as pool:
-        before = descriptors(pool.pid)
-        loads = [Load(pool.client(), number, random.Random(f"{seed}/{number}")) for number in range(CLIENTS)]
-        stop = threading.Event()
-        threads = [threading.Thread(target=load.run, args=(stop,), daemon=True) for load in loads]
-        for thread in threads:
-            thread.start()
-        kills = chaos(pool, random.Random(seed), seconds, pool_kills)
-        stop.set()
-        for thread in threads:
-            thread.join(60)
-        jobs = [job for load in loads for job in load.sent]
-        for job in jobs:
-            job.future.exception(60)
-        eventually(lambda: all(job.answers for job in jobs))
-        for load in loads:
-            load.client.close()
-
-        report(seed, kills, jobs)
-        check_answers(jobs, seed)
-        check_ledger(ledger, jobs, seed)
-        with pool.client() as client:
-            # One that was stopped while it was idle is found by the next job that it is given.
-            for slot in range(SLOTS):
-                fresh = client.run(
-                    "rows", np.ones(1, np.float32), signature="double", device=f"slot:{slot}", timeout=30
-                )
-                assert fresh["y"].tolist() == [2.0]
-            eventually(lambda: all(slot["state"] == "READY" for slot in client.status()["slots"]), 40)
-            assert client.status()["queue"]["jobs"] == 0
-            assert pool.workers() == sorted(slot["pid"] for slot in client.status()["slots"])
-        eventually(lambda: descriptors(pool.pid) <= before)
-        assert not list(Path("/dev/shm").glob(f"*{pool.pid}*"))
-        assert {path.name for path in pool.folder.iterdir()} == FILES
-        own_lines = [line for line in pool.text().splitlines() if " | " not in line]
-        assert not [line for line in own_lines if "Traceback" in line or "Error" in line]
-
-
-def report(seed: int, kills: Sequence[Kill], jobs: Sequence[Sent]) -> None:
-    nexts = next_answers_s(kills, jobs)
-    recovering = {
-        id(job): any(job.began < kill.at + RECOVERY_S and job.ended > kill.at for kill in kills) for job in jobs
-    }
-    recovery, calm = ([job for job in jobs if recovering[id(job)] is which] for which in (True, False))
-    failed = Counter(type(job.future.exception()).__name__ for job in jobs if job.future.exception() is not None)
-    slowest = f"{np.median(nexts):.2f} s in the median, {max(nexts):.2f} s at most" if nexts else "none"
-    print(  # noqa: T201  # `pytest -s` shows it
-        f"\nchaos, seed {seed}: {len(jobs)} jobs, {len(kills)} SIGKILL; failed: {dict(failed)};"
-        f" p99 {p99_ms(recovery):.0f} ms within {RECOVERY_S:g} s of one, else {p99_ms(calm):.0f} ms;"
-        f" from SIGKILL to the slot's next answer {slowest}"
-    )
-
-
 def check_answers(jobs: Sequence[Sent], seed: int) -> None:
     for job in jobs:
         assert job.answers == 1, (seed, job)
-        error = job.future.exception()
-        if error is not None:
-            assert isinstance(error, ALLOWED[job.signature]), (seed, job, error)
-        elif job.signature == "double":
-            assert job.future.result()["y"].tolist() == [2.0 * np.float32(job.number)], (seed, job)
-    served = sum(job.future.exception() is None for job in jobs)
+        assert job.ending is not None
+        if job.error is not None:
+            assert job.error in ALLOWED[job.kind], (seed, job)
+        elif job.kind == "double":
+            assert job.ending["y"] == [2.0 * job.number, 2.0 * job.number, 1], (seed, job)
+        elif job.kind == "big":
+            assert job.ending["x"] == [job.number, job.number, BIG], (seed, job)
+    served = sum(job.error is None for job in jobs)
     assert served > 0.9 * len(jobs), (seed, served, len(jobs))
 
 
-def check_ledger(ledger: Path, jobs: Sequence[Sent], seed: int) -> None:
-    """What was answered ran once; what was lost at most once."""
+def runs(ledger: Path, kind: str, jobs: Sequence[Sent], seed: int) -> Counter[int]:
+    """How often each job ran, by the lines that the workers left before they answered. What was answered ran."""
     ran = Counter(int(line) for line in ledger.read_text().split())
-    assert set(ran.values()) <= {1}, (seed, [number for number, times in ran.items() if times > 1])
-    added = {job.number: job for job in jobs if job.signature == "add"}
-    assert ran.keys() <= added.keys()
-    for number, job in added.items():
-        assert job.future.exception() is not None or ran[number] == 1, (seed, job)
+    sent = {job.number: job for job in jobs if job.kind == kind}
+    assert ran.keys() <= sent.keys(), seed
+    for number, job in sent.items():
+        assert job.ending is None or job.error is not None or ran[number], (seed, job)
+    return ran
+
+
+def check_counter(ledger: Path, jobs: Sequence[Sent], seed: int) -> None:
+    """What keeps state ran once if it was answered, and at most once if it was lost."""
+    ran = runs(ledger, "add", jobs, seed)
+    assert set(ran.values()) == {1}, (seed, [number for number, times in ran.items() if times > 1])
+
+
+def check_tally(ledger: Path, jobs: Sequence[Sent], done: Done, seed: int) -> None:
+    """The rest runs again only where a worker died with it, and as often as its attempts permit."""
+    ran = runs(ledger, "tally", jobs, seed)
+    assert max(ran.values()) <= ATTEMPTS, (seed, [number for number, times in ran.items() if times > ATTEMPTS])
+    assert ran.total() - len(ran) <= done.deaths * LANES, (seed, ran.total(), len(ran), done)
+
+
+def check_left(pool: PoolProcess, before: tuple[int, int]) -> None:
+    """The pool serves on all slots and holds nothing of those who were there; nobody and nothing else is left."""
+    with pool.client() as client:
+        eventually(lambda: client.status()["queue"]["jobs"] == 0, FREED_S)
+        # One that was stopped while it was idle is found by the next job that it is given.
+        for slot in range(SLOTS):
+            fresh = client.run("rows", np.ones(1, np.float32), signature="double", device=f"slot:{slot}", timeout=30)
+            assert fresh["y"].tolist() == [2.0]
+        eventually(lambda: all(slot["state"] == "READY" for slot in client.status()["slots"]), 40)
+        status = client.status()
+        assert (status["queue"]["bytes"], status["unread_bytes"]) == (0, 0)
+        assert pool.workers() == sorted(slot["pid"] for slot in status["slots"])
+        assert not any(segments(worker) for worker in pool.workers())
+    eventually(lambda: holds(pool.pid) <= before)
+    assert not list(Path("/dev/shm").glob(f"*{pool.pid}*"))
+    assert {path.name for path in pool.folder.iterdir()} == FILES
+    own_lines = [line for line in pool.text().splitlines() if " | " not in line]
+    assert not [line for line in own_lines if "Traceback" in line or "Error" in line]
 
 
 @pytest.mark.faults
 def test_chaos(tmp_path: Path) -> None:
-    run_chaos(tmp_path, 12.0)
+    run_chaos(tmp_path, Plan(12.0, ("SIGKILL", "SIGSTOP", "SIGKILL frozen", "SIGKILL")))
 
 
 @pytest.mark.faults
 def test_chaos_in_which_the_pool_itself_is_replaced(tmp_path: Path) -> None:
-    run_chaos(tmp_path, 9.0, (signal.SIGKILL, signal.SIGTERM))
+    run_chaos(tmp_path, Plan(9.0, ("SIGKILL", "SIGSTOP"), (signal.SIGKILL, signal.SIGTERM)))
 
 
 @pytest.mark.chaos
 @pytest.mark.timeout(900)
 def test_chaos_for_minutes(tmp_path: Path) -> None:
     seconds = float(os.environ.get("CHAOS_S", "240"))
-    run_chaos(tmp_path, seconds, (signal.SIGKILL, signal.SIGTERM) * max(1, int(seconds / 60)))
+    a_minute = ("SIGKILL", "SIGSTOP", "SIGKILL frozen", "SIGSTOP") * 4
+    minutes = max(1, int(seconds / 60))
+    clients = (*a_minute, "forgotten") * minutes
+    run_chaos(tmp_path, Plan(seconds, clients, (signal.SIGKILL, signal.SIGTERM) * minutes))

@@ -4,6 +4,7 @@ path = "stub:echo"         a signature a dtype: gives its input back; serving_de
 path = "stub:faults"       sleep, fail, kill, kill_once, exit, hang, crash, pid: what the signature's name says
 path = "stub:counter"      stateful: `add` returns the total so far, `kill_once` as above; with "stub:counter?FILE" each
                            run of `add` is a line of that file, too
+path = "stub:tally?FILE"   the same, but not called stateful: a job may run again elsewhere
 path = "stub:rows"         batchable signatures, see `workers.stub.rows`; "stub:rows?fits=8&run_ms=5&row_ms=1": how many
                            rows fit into its device's memory, and how long a run and each row of it take
 path = "stub:cannot-load"  the load is refused, as TensorFlow's is of a broken folder
@@ -45,6 +46,8 @@ class StubBackend:
                 return StubModel(settings, faults())
             case "counter":
                 return StubModel(settings, counter(query), stateful=True)
+            case "tally":
+                return StubModel(settings, counter(query))
             case "rows":
                 options = _options(where, query)
                 times = options["run_ms"] / 1000, options["row_ms"] / 1000
