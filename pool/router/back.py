@@ -42,6 +42,7 @@ __all__ = ["Back"]
 log = logging.getLogger("pool.back")
 
 RECEIVE_BURST = 64
+RECEIVE_HIGH_WATER_MARK = 64  # messages, as at the clients' side; a worker has one answer a lane, and beats
 
 Seat = tuple[int, int]  # slot, incarnation
 Peer = tuple[int, int, int | None]  # and the lane; None is the control thread
@@ -67,6 +68,7 @@ class Back:
         self.socket = context.socket(zmq.ROUTER)
         self.socket.router_mandatory = True
         self.socket.linger = 0
+        self.socket.rcvhwm = RECEIVE_HIGH_WATER_MARK
         before = os.umask(0o177)
         try:
             self.socket.bind(self.endpoint)

@@ -38,7 +38,8 @@ __all__ = ["Front", "Question"]
 log = logging.getLogger("pool.front")
 
 CLIENT_HEADER_BYTES = 64 << 10  # a few names and numbers
-RECEIVE_HIGH_WATER_MARK = 1000  # messages
+# Messages. What libzmq has read of a client waits in this process on nobody's books, and outlives its connection.
+RECEIVE_HIGH_WATER_MARK = 64
 # Small: what libzmq holds for a slow reader is counted in messages only, what waits in an outbox here in bytes too.
 SEND_HIGH_WATER_MARK = 64
 SILENCE_S = 30.0  # a client with jobs here pings every second or so; after this it is gone

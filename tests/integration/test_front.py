@@ -12,7 +12,7 @@ import zmq
 from pool.core.actions import AnswerJob, JobDone, JobFailed
 from pool.core.events import ClientGone, Event, JobArrived
 from pool.router.arenas import Arenas
-from pool.router.front import SEND_HIGH_WATER_MARK, SILENCE_S, Front, Question
+from pool.router.front import RECEIVE_HIGH_WATER_MARK, SEND_HIGH_WATER_MARK, SILENCE_S, Front, Question
 from pool.router.inbox import FRAMES_A_TURN, MOST_FRAMES
 from pool.router.parting import PART_S, part
 from pool.router.payload import FRAME_BYTES
@@ -236,6 +236,22 @@ def test_answers_that_nobody_reads_are_bounded_in_bytes(
         assert number <= SEND_HIGH_WATER_MARK + 4 + 5
         assert MOST_REPLIES > 4 + 5, "it was not their number"
         assert front._outboxes.waiting(client) == 1
+
+
+def test_what_the_pool_has_not_come_to_read_stays_with_its_sender(
+    front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
+) -> None:
+    """It would be on nobody's books, and there still when its sender has long closed and connected anew."""
+    with context.socket(zmq.DEALER) as dealer:
+        dealer.linger = 0
+        dealer.sndhwm = 1
+        dealer.connect(front.sockets[0].last_endpoint.decode().rstrip("\0"))
+        number = 0
+        while dealer.poll(200, zmq.POLLOUT):
+            dealer.send_multipart([b"", b"", bytes(1 << 20)])
+            number += 1
+            assert number < 1000
+        assert number <= RECEIVE_HIGH_WATER_MARK + 4
 
 
 def test_the_pieces_of_a_split_answer_count_with_every_frame(
