@@ -52,12 +52,17 @@ def children(pid: int) -> list[int]:
     return sorted(found)
 
 
+def state(pid: int) -> str:
+    """The letter that the kernel has for it, such as "T" for stopped; "" where there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
 def alive(pid: int) -> bool:
     """Whether a process runs; a zombie does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    return state(pid) not in ("", "Z")
 
 
 class PoolProcess:

@@ -86,6 +86,7 @@ class Dialogue:
 
     def _turn(self, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
         now = time.monotonic()
+        self._see_gap(now)  # what was sent last may have taken long, or been interrupted
         if self._channel is None and self._outage is not None and now >= self._outage.next_try:
             self._channel = Channel(context, self._peer.endpoint, self._waker)
         channel = self._channel
