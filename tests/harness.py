@@ -153,10 +153,17 @@ class PoolProcess:
             raise AssertionError(f"{error}\n{own[-LOG_CHARS:]}") from error
 
     def kill(self) -> None:
-        """The last resort of a fixture; the death pipe takes the workers along."""
+        """The last act of a test or a fixture, and its last resort: no process and no folder is left.
+
+        The death pipe takes the workers along. Where something failed, the log is in the test's output.
+        """
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait(10)
+        if sys.exception() is not None and self.log.exists():
+            print(self.text()[-LOG_CHARS:])  # noqa: T201  # pytest shows it
+        for folder in (self.folder, self.state):
+            shutil.rmtree(folder, ignore_errors=True)  # it may have been killed before
 
 
 @contextlib.contextmanager
@@ -168,8 +175,6 @@ def pool_process(config: str, environ: Mapping[str, str] | None = None) -> Itera
         yield pool
         if pool.running.poll() is None:
             assert pool.stop() == 0, pool.text()
-        shutil.rmtree(pool.folder)  # kept where something failed
-        shutil.rmtree(pool.state)
     finally:
         pool.kill()
 

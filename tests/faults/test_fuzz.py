@@ -144,7 +144,7 @@ class Stranger(threading.Thread):
                 self.sent += 1
             while listens and dealer.poll(0):
                 dealer.recv_multipart(copy=False)
-            time.sleep(0.0005)
+            self._over.wait(0.0005)
 
 
 @dataclass

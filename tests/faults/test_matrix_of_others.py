@@ -1,7 +1,6 @@
 """The last rows of the crash matrix: the pool, or a client, dies while a worker is at each of its moments."""
 
 import contextlib
-import shutil
 import signal
 import subprocess
 import sys
@@ -66,8 +65,6 @@ def parked(fault: str) -> Iterator[tuple[PoolProcess, Parked]]:
             yield pool, Parked(pool, orders, fault)
         finally:
             pool.kill()
-            shutil.rmtree(pool.folder)
-            shutil.rmtree(pool.state)
 
 
 def test_the_death_of_the_pool_takes_each_worker_along_and_every_caller_hears_of_it() -> None:

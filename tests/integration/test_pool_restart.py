@@ -40,9 +40,9 @@ def row(number: float) -> "np.ndarray[tuple[int], np.dtype[np.float32]]":
 
 @pytest.fixture
 def pool() -> Iterator[PoolProcess]:
-    pool = PoolProcess(THRICE).start().await_ready()
+    pool = PoolProcess(THRICE)
     try:
-        yield pool
+        yield pool.start().await_ready()
         assert pool.stop() == 0, pool.text()
     finally:
         pool.kill()
@@ -105,7 +105,7 @@ def test_a_restart_in_order_fails_nobody_who_goes_on_submitting(pool: PoolProces
         while not stop.is_set():
             ends.append(client.submit("slow", row(number), signature="double"))
             number += 1
-            time.sleep(0.005)
+            stop.wait(0.005)
 
     with pool.client() as one, pool.client() as other:
         threads = [threading.Thread(target=go_on, args=(client, 0)) for client in (one, other)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import PoolProcess, eventually, pool_process, stub_config
+from harness import PoolProcess, eventually, pool_process, state, stub_config
 from pool import errors
 
 WATCHDOG_S = 0.6
@@ -35,6 +35,12 @@ class Manager:
     def said(self, name: str) -> list[str]:
         """All values of one variable so far."""
         return [message[name] for message in list(self.heard) if name in message]
+
+    def catch_up(self) -> None:
+        """Until it has heard all that was said before."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+            other.sendto(b"CAUGHT_UP=1", str(self.path))
+        eventually(lambda: self.said("CAUGHT_UP") != [])
 
     def close(self) -> None:
         self._socket.shutdown(socket.SHUT_RDWR)
@@ -110,7 +116,8 @@ def test_the_watchdog_is_fed_while_the_loop_turns_and_by_nobody_else(manager: Ma
     assert time.monotonic() - began < 5 * WATCHDOG_S, "while nothing else happens"
 
     os.kill(pool.pid, signal.SIGSTOP)
-    time.sleep(0.1)
+    eventually(lambda: state(pool.pid) == "T")
+    manager.catch_up()
     frozen = len(manager.said("WATCHDOG"))
     time.sleep(2 * WATCHDOG_S)
     assert len(manager.said("WATCHDOG")) == frozen

@@ -111,8 +111,7 @@ def test_an_answer_that_came_before_the_loss_is_one(start: Start, client: Client
     pool.open()
     jobs = submits(pool, 2)
     answer_all(pool, jobs)
-    time.sleep(0.1)
-    pool.close()
+    pool.close(linger_ms=5000)
     busy.set()
     assert second.result(5)["y"] == jobs[1].job
 
@@ -392,7 +391,7 @@ def test_a_refused_job_is_sent_again_by_the_next_pool_s_measure(start: Start, cl
     caller.start()
     pool.open(credit_bytes=1000)
     pool.refuse(submits(pool, 1)[0].job, retry_after_s=60.0)
-    time.sleep(0.05)
+    eventually(lambda: [job.refusals for job in dialogue(client).jobs] == [1])
     lose(pool, client)
     pool = start(SECOND)
     pool.open(credit_bytes=1000)
