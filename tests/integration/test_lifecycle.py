@@ -136,7 +136,7 @@ def test_a_client_finds_the_pool_again() -> None:
         assert client.run("echo", 1.0)["x"] == 1.0
         assert pool.stop() == 0
         began = time.monotonic()
-        with pytest.raises(errors.DeadlineExceeded, match=r"it has ended, 0\.[5-9] s ago, and the job had to be done"):
+        with pytest.raises(errors.DeadlineExceeded, match=r"it has ended, \d+\.\d s ago, and the job had to be done"):
             client.run("echo", 1.0, timeout=0.5)
         assert time.monotonic() - began < 2
         pool.log.unlink()
