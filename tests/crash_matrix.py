@@ -91,7 +91,7 @@ intensity = 1000
 backoff_max = "100ms"
 """
 
-FILES = {"config.toml", "log", "p.sock", "p.sock.lock", "p.sock.workers"}
+FILES = {"config.toml", "log", "p.sock", "p.sock.arenas", "p.sock.lock", "p.sock.workers"}
 
 Cell = tuple[str, str]  # fault, moment
 
