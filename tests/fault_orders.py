@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness import PoolProcess
 
-__all__ = ["Claim", "Orders", "descriptors", "states_since"]
+__all__ = ["Claim", "Orders", "descriptors", "segments", "states_since"]
 
 HOOK = Path(__file__).with_name("fault_hook")
 
@@ -70,3 +70,9 @@ def states_since(pool: PoolProcess, mark: int, slot: int) -> list[tuple[str, str
 
 def descriptors(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def segments(pid: int) -> int:
+    """How many mappings of memory that has no file of its own a process shares with others."""
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return sum("/memfd:" in line or "/dev/shm/" in line for line in lines)

@@ -7,7 +7,7 @@ __all__ = ["mutated"]
 
 Message = list[bytes]
 
-KINDS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 32, 33, 34, 35, 36, 37, 38)  # CLOSE and STOP do what they say
+KINDS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 32, 33, 34, 35, 36, 37, 38)  # CLOSE and STOP do what they say
 HUGE = (
     b"\xdd\xff\xff\xff\xff",  # an array of four billion
     b"\xdf\x7f\xff\xff\xff" + b"\xa1a" * 64,  # a map of two billion

@@ -256,6 +256,8 @@ class Front:
         self, client: bytes, submit: wire.Submit, payload: Sequence[zmq.Frame], now: float
     ) -> JobArrived | None:
         try:
+            if submit.job in self._owed.get(client, ()):  # what the first one is lent would be forgotten
+                raise BadFrame(f"job {submit.job} is already in the pool")
             arrived = self._intake.job(client, submit, payload, self._released)
         except BadFrame as error:
             text = f"the job cannot be read: {error}"

@@ -9,7 +9,7 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,13 +18,16 @@ import numpy as np
 import pytest
 import zmq
 
+from fault_orders import descriptors, segments
 from harness import PoolProcess, eventually, pool_process, stub_config
 from mutations import mutated
 from pool import Client, errors
+from strangers import Borrower, Stranger
 
 TESTS = Path(__file__).parents[1]
 SEED = os.environ.get("FUZZ_SEED", "20261121")
 GROWTH_BYTES = 24 << 20
+FORGOTTEN_S = 40.0  # the pool calls a client gone that has said nothing for 30 s
 MODELS = """
 [[model]]
 name = "rows"
@@ -99,52 +102,12 @@ def chat(client: Client) -> None:
     client.run("rows", {"x": [b"one", b"", b"three"]}, signature="text", device="slot:1")
     client.run("echo", np.zeros((2, 0, 3), np.float32))
     client.run("echo", 1.5)
+    client.run("echo", np.ones(1 << 16, np.float32))
     client.run("echo", np.array([b"a\0", b""], object), signature="string")
     client.submit("rows", np.ones(3, np.float32), signature="view").cancel()
     client.submit("rows", np.full(1, -1, np.float32), signature="fail").exception(10)
     for question in (client.status, client.models, client.explain):
         question()
-
-
-class Stranger(threading.Thread):
-    """Sends mutated messages to one endpoint, as a peer that is another one now and then."""
-
-    def __init__(self, endpoint: str, templates: Sequence[Message], rng: random.Random) -> None:
-        super().__init__(daemon=True)
-        self.sent = 0
-        self._endpoint = endpoint
-        self._templates = templates
-        self._rng = rng
-        self._over = threading.Event()
-
-    def end(self) -> None:
-        self._over.set()
-        self.join(10)
-        assert not self.is_alive()
-
-    def run(self) -> None:
-        with zmq.Context() as context:
-            while not self._over.is_set():
-                with context.socket(zmq.DEALER) as dealer:
-                    dealer.linger = 0
-                    dealer.sndhwm = 100
-                    dealer.connect(self._endpoint)
-                    self._talk(dealer)
-
-    def _talk(self, dealer: "zmq.Socket[bytes]") -> None:
-        listens = self._rng.random() < 0.8
-        for _ in range(self._rng.choice((5, 100, 400))):
-            if self._over.is_set():
-                return
-            frames = list(self._rng.choice(self._templates))
-            if self._rng.random() < 0.9:
-                frames = mutated(self._rng, frames, self._templates)
-            if frames and dealer.poll(100, zmq.POLLOUT):
-                dealer.send_multipart(frames)
-                self.sent += 1
-            while listens and dealer.poll(0):
-                dealer.recv_multipart(copy=False)
-            self._over.wait(0.0005)
 
 
 @dataclass
@@ -191,12 +154,14 @@ def fuzz(madhouse: Madhouse, seconds: float) -> None:
     with Relay(pool.endpoint, f"ipc://{madhouse.folder}/relay") as relay, Client(relay.endpoint) as client:
         chat(client)
     to_front, to_back = relay.said, madhouse.said_by_workers()
+    held = descriptors(pool.pid), segments(pool.pid)
     assert len(to_front) > 10
     assert {frames[0][5] for frames in to_back} == {32, 35, 36, 38}, "HELLO, BEAT, READY, DONE"
     strangers = [
         Stranger(pool.endpoint, to_front, random.Random(f"{SEED}/front/1")),
         Stranger(pool.endpoint, [*to_front, *to_back], random.Random(f"{SEED}/front/2")),
         Stranger(f"{pool.endpoint}.workers", [*to_back, *to_front], random.Random(f"{SEED}/back")),
+        borrower := Borrower(pool.endpoint, f"{pool.socket}.arenas", random.Random(f"{SEED}/arenas")),
     ]
     for stranger in strangers:
         stranger.start()
@@ -230,6 +195,8 @@ def fuzz(madhouse: Madhouse, seconds: float) -> None:
         for slot in (0, 1):
             sane = polite.run("rows", np.ones(2, np.float32), signature="double", timeout=30, device=f"slot:{slot}")
             assert sane["y"].tolist() == [2.0, 2.0], SEED
+    assert borrower.lent > 1, "nobody was lent anything"
+    eventually(lambda: descriptors(pool.pid) <= held[0] and segments(pool.pid) <= held[1], FORGOTTEN_S)
 
 
 @pytest.mark.faults

@@ -4,6 +4,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,15 +20,18 @@ from pool.router.payload import FRAME_BYTES
 from pool.router.presence import LOOK_S
 from pool.router.rows import Inputs
 from pool.wire import client_messages as wire
+from pool.wire.arena import Wish
 from pool.wire.calls import ROWS, TABLE_BYTES, Table, TensorHeader
 from pool.wire.codec import pack
 from pool.wire.faults import Fault
 from pool.wire.frames import NO_INSTANCE, decode, encode
+from pool.wire.lent import Lent
 from pool.wire.message import Message
 from pool.wire.timeline import Timeline
 
 INSTANCE = b"instance"
 MOST_REPLIES = 50
+ARENA_BYTES = 1 << 20
 CREDIT = 16 << 20
 TABLE = pack(Table((TensorHeader("x", "float32", (ROWS, 2), False),)))
 TIMELINE = Timeline(41, 0.5, 0.0, 0.0, 0.0, 0.0, rows=3, batch_rows=3, slot=0, device="cpu:0", attempts=1)
@@ -42,7 +46,7 @@ def context() -> "Iterator[zmq.Context[zmq.Socket[bytes]]]":
 @pytest.fixture
 def front(context: "zmq.Context[zmq.Socket[bytes]]") -> Iterator[Front]:
     with tempfile.TemporaryDirectory(prefix="pf-") as folder:
-        front = Front(context, wire.Opened("0", CREDIT, 60.0), INSTANCE, MOST_REPLIES, Arenas(0, 0))
+        front = Front(context, wire.Opened("0", CREDIT, 60.0), INSTANCE, MOST_REPLIES, Arenas(ARENA_BYTES, ARENA_BYTES))
         front.bind_local(Path(folder, "front.sock"))
         yield front
         front.close()
@@ -236,6 +240,26 @@ def test_answers_that_nobody_reads_are_bounded_in_bytes(
         assert number <= SEND_HIGH_WATER_MARK + 4 + 5
         assert MOST_REPLIES > 4 + 5, "it was not their number"
         assert front._outboxes.waiting(client) == 1
+
+
+def test_a_second_job_with_the_number_of_one_that_is_here_keeps_no_memory(
+    front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
+) -> None:
+    with connect(front, context) as dealer:
+        client = submit(front, dealer, now=1.0)
+        arena = front._arenas.lend(client, Wish(1, ARENA_BYTES))
+        assert arena is not None
+        lent = replace(submission(2), lent=(Lent(0, arena.number, 0, 64),))
+        for _ in range(2):
+            dealer.send_multipart([*encode(lent, INSTANCE), b"table", b""])
+        dealer.send_multipart([*encode(submission(3), INSTANCE), b"table"])
+        assert [job_of(front, now=1.0).job for _ in range(2)] == [2, 3]
+        refusal = heard_by(dealer)
+        assert isinstance(refusal, wire.Failure)
+        assert (refusal.job, "job 2 is already in the pool" in refusal.text) == (2, True)
+        front.answer(AnswerJob(client, 2, JobFailed(Fault.MODEL_FAILED, "", None)))
+        front._arenas.take_back(client)
+        assert front._arenas.lent_bytes == 0
 
 
 def test_what_the_pool_has_not_come_to_read_stays_with_its_sender(
