@@ -321,8 +321,12 @@ def test_one_large_answer_may_wait(front: Front, context: "zmq.Context[zmq.Socke
 
 
 def test_answers_that_wait_when_the_pool_stops_are_handed_over(
-    front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
+    front: Front, context: "zmq.Context[zmq.Socket[bytes]]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # On a busy machine the reader may not run for longer than a pool that ends would wait for it.
+    monkeypatch.setattr("pool.router.front.FLUSH_S", 30.0)
+    monkeypatch.setattr("pool.router.front.STALL_S", 30.0)
+    front.sockets[0].linger = 30_000
     with connect(front, context) as dealer:
         client = submit(front, dealer, now=1.0)
         sent = 0
