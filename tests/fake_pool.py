@@ -84,9 +84,8 @@ class FakePool:
             given[header.name] = decode_tensor(whole, frame.buffer)
         return given
 
-    def close(self, linger_ms: int = 0) -> None:
-        """`linger_ms`: how long it waits for what it has sent to be on its way."""
-        self._context.destroy(linger=linger_ms)
+    def close(self) -> None:
+        self._context.destroy(linger=0)
 
 
 Serve = Callable[[wire.Submit, dict[str, Array]], Mapping[str, Array] | wire.Failure | None]

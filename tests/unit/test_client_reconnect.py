@@ -111,7 +111,8 @@ def test_an_answer_that_came_before_the_loss_is_one(start: Start, client: Client
     pool.open()
     jobs = submits(pool, 2)
     answer_all(pool, jobs)
-    pool.close(linger_ms=5000)
+    time.sleep(0.1)
+    pool.close()
     busy.set()
     assert second.result(5)["y"] == jobs[1].job
 
