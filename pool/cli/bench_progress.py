@@ -5,28 +5,25 @@ from contextlib import contextmanager
 
 from rich.progress import BarColumn, Progress, TextColumn
 
+from pool.cli.meter import Show
 from pool.cli.tables import progress_console
 
-__all__ = ["Bar", "progress_bar"]
-
-# What is done, its length in seconds or jobs: gives what a loop calls with its answers and the seconds since its start.
-Bar = Callable[[str, float, int | None], Callable[[int, float], None]]
+__all__ = ["progress_bar"]
 
 
 @contextmanager
-def progress_bar() -> Iterator[Bar]:
-    """On stderr, where that is a terminal; gone when it ends."""
+def progress_bar() -> Iterator[Callable[[str], Show]]:
+    """On stderr, where that is a terminal; gone when it ends. Gives what shows a step, by the step's name."""
     console = progress_console()
-    columns = (TextColumn("{task.description:<10}"), BarColumn(), TextColumn("{task.fields[rate]}"))
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[rate]}"))
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=1.0, rate="")
 
-        def of(what: str, duration: float, limit: int | None) -> Callable[[int, float], None]:
-            task = progress.add_task(what, total=duration if limit is None else limit, rate="")
+        def of(step: str) -> Show:
+            def show(what: str, part: float, rate: float) -> None:
+                description = f"{step} {what}" if step else what
+                progress.update(task, description=description, completed=part, rate=f"{rate:,.0f} jobs/s")
 
-            def on(jobs: int, elapsed: float) -> None:
-                rate = f"{jobs / elapsed:,.0f} jobs/s" if elapsed else ""
-                progress.update(task, completed=elapsed if limit is None else jobs, rate=rate)
-
-            return on
+            return show
 
         yield of

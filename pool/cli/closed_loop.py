@@ -4,61 +4,23 @@ It measures what N callers see that each wait for their answer. It is no open lo
 are submitted, and the latencies say nothing about what a burst of independent callers would see.
 """
 
-import math
 import queue
 import time
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from typing import Any
 
-from pool.errors import PoolError, PoolUnreachable
+from pool.cli.measured import INTERRUPTED, answer_of
+from pool.cli.meter import LOOK_S, Tally
 
-__all__ = ["Limit", "Measured", "run_closed_loop"]
-
-LOOK_S = 0.1  # how often progress is shown and the end of the time is noticed
-GRACE_S = 5.0  # a future ends in time by itself; this is for a broken one
+__all__ = ["run_closed_loop"]
 
 Submit = Callable[[], "Future[Any]"]
 _Answer = tuple[float, float, "Future[Any]"]
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """The loop ends after `duration_s`, or after `jobs` answers where that is given."""
-
-    duration_s: float
-    jobs: int | None = None
-
-
-@dataclass(slots=True)
-class Measured:
-    """`latencies_s` are of the jobs that were answered within the time, failed ones are in `errors` by class.
-
-    `early`: why it ended before its limit; empty if it did not. `last_error`: the text of the last of each class.
-    """
-
-    elapsed_s: float = 0.0
-    latencies_s: list[float] = field(default_factory=list)
-    errors: Counter[str] = field(default_factory=Counter)
-    last_error: dict[str, str] = field(default_factory=dict)
-    early: str = ""
-
-    @property
-    def jobs(self) -> int:
-        return len(self.latencies_s) + self.errors.total()
-
-
-def run_closed_loop(
-    submit: Submit, in_flight: int, limit: Limit, progress: Callable[[int, float], None] = lambda *_: None
-) -> Measured:
-    """Runs until the limit, Ctrl-C, or the pool's end, and returns what was measured until then.
-
-    With a duration, jobs that are outstanding at its end are cancelled and not counted. `progress` is called with
-    the number of answers and the seconds since the start, about ten times a second.
-    """
-    measured = Measured()
+def run_closed_loop(submit: Submit, in_flight: int, tally: Tally) -> None:
+    """Runs until the tally has enough, Ctrl-C, or the pool's end. What is outstanding then is cancelled."""
     answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
     outstanding: set[Future[Any]] = set()
 
@@ -69,50 +31,21 @@ def run_closed_loop(
         # The I/O thread takes the time, so that this loop's own work is not in it.
         future.add_done_callback(lambda done: answers.put((began, time.perf_counter(), done)))
 
-    start = time.perf_counter()
-    end = math.inf if limit.jobs is not None else start + limit.duration_s
-    left = limit.jobs
-    shown = start
+    cpu_began_s, start = time.process_time(), time.perf_counter()
+    tally.begin(start)
     try:
-        for _ in range(in_flight if left is None else min(in_flight, left)):
-            put()
-        unsubmitted = math.inf if left is None else left - len(outstanding)
-        while outstanding and not measured.early:
-            now = time.perf_counter()
-            if now >= end:
-                break
-            if now >= shown + LOOK_S:
-                progress(measured.jobs, now - start)
-                shown = now
+        while tally.look(time.perf_counter()):
+            while len(outstanding) < in_flight and tally.wants(len(outstanding)):
+                put()
             try:
-                began, answered, future = answers.get(timeout=min(LOOK_S, end - now))
+                began, answered, future = answers.get(timeout=LOOK_S)
             except queue.Empty:
                 continue
             outstanding.discard(future)
-            if answered > end:
-                break
-            _count(measured, future, answered - began)
-            if unsubmitted > 0 and not measured.early:
-                put()
-                unsubmitted -= 1
+            tally.answered(answer_of(began, answered, future))
     except KeyboardInterrupt:
-        measured.early = "interrupted"
-    measured.elapsed_s = min(time.perf_counter(), end) - start
-    progress(measured.jobs, measured.elapsed_s)
+        tally.early = INTERRUPTED
+    now = time.perf_counter()
+    tally.end(now, (time.process_time() - cpu_began_s) / (now - start))
     for future in outstanding:
         future.cancel()
-    return measured
-
-
-def _count(measured: Measured, future: "Future[Any]", latency_s: float) -> None:
-    error = future.exception(GRACE_S)
-    if error is None:
-        measured.latencies_s.append(latency_s)
-        return
-    if not isinstance(error, PoolError):
-        raise error
-    name = type(error).__name__
-    measured.errors[name] += 1
-    measured.last_error[name] = str(error)
-    if isinstance(error, PoolUnreachable):
-        measured.early = "the pool went away"

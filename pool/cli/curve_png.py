@@ -1,11 +1,11 @@
 """The latency–throughput curve as a picture. matplotlib is the optional extra `plot`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import floor, isnan, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pool.cli.load_point import LoadPoint, capacity, saturated
+from pool.cli.curve import Curve
 from pool.errors import PoolError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ INK, FAINT, GRID = "#33383d", "#7b848c", "#e3e6e9"
 P50, P99, GOOD = "#1f77b4", "#d1495b", "#23835c"
 DOTS, DASHES = (0, (1, 2)), (0, (5, 3))
 
-Drawer = Callable[[Path, str, str, Sequence[LoadPoint], float], None]
+Drawer = Callable[[Path, Curve], None]
 
 
 def drawer() -> Drawer:
@@ -30,7 +30,7 @@ def drawer() -> Drawer:
     return _draw
 
 
-def _draw(path: Path, title: str, subtitle: str, points: Sequence[LoadPoint], timeout_s: float) -> None:
+def _draw(path: Path, curve: Curve) -> None:
     """Writes the file, of the kind that its name ends in. Points are joined in the order of their measurement."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -38,52 +38,56 @@ def _draw(path: Path, title: str, subtitle: str, points: Sequence[LoadPoint], ti
     layout = ConstrainedLayoutEngine(w_pad=0.2, h_pad=0.2, hspace=0.04)
     figure = Figure(figsize=(9.6, 8.4), dpi=160, facecolor="white", layout=layout)
     latency, goodput = figure.subplots(2, 1, height_ratios=(3, 2))
-    _latency(latency, points, timeout_s)
-    latency.set_title(title, loc="left", fontsize=15, fontweight="bold", color=INK, pad=36)
-    _note(latency, subtitle, (0, 1), (0, 20), coords="axes fraction", fontsize=10)
-    _goodput(goodput, points)
+    _latency(latency, curve)
+    latency.set_title(curve.title, loc="left", fontsize=15, fontweight="bold", color=INK, pad=36)
+    _note(latency, curve.about, (0, 1), (0, 20), coords="axes fraction", fontsize=10)
+    _goodput(goodput, curve)
     for axes in (latency, goodput):
         _plain(axes)
     figure.savefig(path)
 
 
-def _latency(axes: "Axes", points: Sequence[LoadPoint], timeout_s: float) -> None:
-    answered = [point for point in points if not isnan(point.p50_s)]
+def _latency(axes: "Axes", curve: Curve) -> None:
+    answered = [point for point in curve.points if not isnan(point.p50_s)]
     goodputs = [point.goodput for point in answered]
-    most = capacity(points)
-    axes.axhline(timeout_s * 1000, color=FAINT, linewidth=1, linestyle=DOTS)
-    _note(axes, f"timeout {timeout_s:g} s", (0, timeout_s * 1000), (4, 4))
+    most = curve.most
+    shown_ms = []
+    for name, seconds in curve.lines_s:
+        axes.axhline(seconds * 1000, color=FAINT, linewidth=1, linestyle=DOTS)
+        _note(axes, name, (0, seconds * 1000), (4, 4))
+        shown_ms.append(seconds * 1000)
     axes.axvline(most, color=GOOD, linewidth=1.4, linestyle=DASHES, zorder=1)
-    limit = f"capacity {most:,.4g}/s" if saturated(points) else f"no limit up to {most:,.4g}/s"
+    limit = curve.limit(f"{most:,.4g}")
     _note(axes, limit, (most, 1), (0, 4), coords=("data", "axes fraction"), ha="right", color=GOOD, fontsize=10.5)
-    shown_ms = [timeout_s * 1000]
-    for name, color, values_ms in (
-        ("p99", P99, [point.p99_s * 1000 for point in answered]),
-        ("p50", P50, [point.p50_s * 1000 for point in answered]),
+    for name, color, values_ms, aside in (
+        ("p99", P99, [point.p99_s * 1000 for point in answered], 9),
+        ("p50", P50, [point.p50_s * 1000 for point in answered], -18),  # under it: the p99 is often close above
     ):
         if not values_ms:
             continue
         axes.plot(goodputs, values_ms, color=color, linewidth=2, marker="o", markersize=6, clip_on=False)
-        _note(axes, name, (goodputs[0], values_ms[0]), (0, 9), ha="center", color=color, fontsize=11)
+        _note(axes, name, (goodputs[0], values_ms[0]), (0, aside), ha="center", color=color, fontsize=11)
         shown_ms.extend(values_ms)
+    shown_ms = shown_ms or [1.0]
     axes.set_yscale("log")
-    axes.set_ylim(10 ** floor(log10(min(shown_ms))), max(shown_ms) * 1.7)  # from a decade on: only they are labelled
+    # From a decade on, for only they are labelled, and with room for the name of the lowest point.
+    axes.set_ylim(10 ** floor(log10(min(shown_ms) / 1.5)), max(shown_ms) * 1.7)
     axes.set_xlim(0, most * 1.05 or 1)
-    axes.set_xlabel("goodput: answers within the timeout, a second", color=INK)
+    axes.set_xlabel(curve.goodput, color=INK)
     axes.set_ylabel("latency, ms", color=INK)
 
 
-def _goodput(axes: "Axes", points: Sequence[LoadPoint]) -> None:
-    highest = max((point.rate for point in points), default=1.0)
-    axes.plot([0, highest], [0, highest], color=FAINT, linewidth=1, linestyle=DOTS, label="all that was asked for")
-    rates = [point.rate for point in points]
-    axes.plot(
-        rates, [point.goodput for point in points], color=GOOD, linewidth=2, marker="o", clip_on=False, label="goodput"
-    )
-    strained = [point for point in points if point.strained]
+def _goodput(axes: "Axes", curve: Curve) -> None:
+    asked = [point.asked for point in curve.points]
+    highest = max(asked, default=1.0)
+    if curve.asked_per_s:
+        axes.plot([0, highest], [0, highest], color=FAINT, linewidth=1, linestyle=DOTS, label="all that was asked for")
+    goodputs = [point.goodput for point in curve.points]
+    axes.plot(asked, goodputs, color=GOOD, linewidth=2, marker="o", clip_on=False, label="goodput")
+    strained = [point for point in curve.points if point.strained]
     if strained:
         axes.plot(
-            [point.rate for point in strained],
+            [point.asked for point in strained],
             [point.goodput for point in strained],
             linestyle="none",
             marker="o",
@@ -92,11 +96,17 @@ def _goodput(axes: "Axes", points: Sequence[LoadPoint]) -> None:
             markeredgecolor=GOOD,
             label="the sender at its limit",
         )
-    axes.set_xlim(0, highest * 1.05)
-    axes.set_ylim(0, capacity(points) * 1.25 or 1)
-    axes.set_xlabel("jobs asked for, a second", color=INK)
-    axes.set_ylabel("goodput, a second", color=INK)
-    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, frameon=False, labelcolor=INK)
+    if curve.asked_per_s:
+        axes.set_xlim(0, highest * 1.05)
+    else:
+        axes.set_xscale("log", base=2)  # each is twice the one before
+        axes.set_xticks(asked)
+        axes.minorticks_off()
+    axes.set_ylim(0, curve.most * 1.25 or 1)
+    axes.set_xlabel(curve.asked, color=INK)
+    axes.set_ylabel("answers a second", color=INK)
+    if curve.asked_per_s:
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, frameon=False, labelcolor=INK)
 
 
 def _plain(axes: "Axes") -> None:

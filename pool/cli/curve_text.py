@@ -6,10 +6,10 @@ from math import ceil, floor, isnan, log10
 
 from rich.text import Text
 
-from pool.cli.load_point import LoadPoint, capacity, saturated
+from pool.cli.curve import Curve
 from pool.cli.tables import numeric
 
-__all__ = ["curve"]
+__all__ = ["drawn"]
 
 HEIGHT = 18
 MARGIN = 8  # for the labels of the latency
@@ -65,10 +65,10 @@ class _Canvas:
             yield text
 
 
-def curve(points: Sequence[LoadPoint], width: int) -> Text:
+def drawn(curve: Curve, width: int) -> Text:
     """A picture of `width` columns, legible without colours too; of nothing where nothing was answered."""
-    answered = [point for point in points if not isnan(point.p50_s)]
-    most = capacity(answered)
+    answered = [point for point in curve.points if not isnan(point.p50_s)]
+    most = curve.most
     if not most:
         return Text()
     canvas = _Canvas(max(LEAST_WIDTH, width - MARGIN - 2), HEIGHT)
@@ -85,7 +85,7 @@ def curve(points: Sequence[LoadPoint], width: int) -> Text:
             canvas.sign(*place, sign, color)
     canvas.column(1.0, "┊", "green")
     decades = {canvas.cell(0, (decade - low) / (high - low))[0]: decade for decade in range(low, high + 1)}
-    limit = f"capacity {numeric(most)}/s" if saturated(points) else f"no limit up to {numeric(most)}/s"
+    limit = curve.limit(numeric(most))
     legend = _legend()
     text = Text(f"{'ms':>{MARGIN}}  ").append_text(legend).append(limit.rjust(canvas.width - len(legend)), "green")
     for line, row in enumerate(canvas.rows()):
@@ -93,9 +93,8 @@ def curve(points: Sequence[LoadPoint], width: int) -> Text:
         text.append(f"\n{label:>{MARGIN}} {'┤' if label else '│'}", "dim").append_text(row)
     text.append(f"\n{'':>{MARGIN}} └{'─' * canvas.width}", "dim")
     text.append(f"\n{'':>{MARGIN}} 0", "dim")
-    name = "goodput, answers/s"
     end = numeric(most)
-    return text.append(f"{name:^{canvas.width - len(end)}}{end}")
+    return text.append(f"{curve.goodput:^{canvas.width - len(end)}}{end}")
 
 
 def _legend() -> Text:

@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pool.cli.open_loop import Load, Measured
+from pool.cli.bench_stages import StageTable
+from pool.cli.measured import Measured
+from pool.cli.open_loop import Load
 from pool.cli.percentile import percentile
 
 __all__ = ["LoadPoint", "capacity", "saturated"]
@@ -20,7 +22,7 @@ class LoadPoint:
 
     The latencies are those of all answers, NaN where there was none; a job that was refused has none. `lag_p99_s`: what
     of them the sender itself may have caused. `behind`: it could not send as fast as it should. `cpu_share`: of one
-    processor, used by the process that sends and receives.
+    processor, used by the process that sends and receives; of several, by the busiest.
     """
 
     rate: float
@@ -37,6 +39,12 @@ class LoadPoint:
     other_errors: int
     behind: bool
     cpu_share: float
+    unsteady: str = ""
+    stages: StageTable = field(default_factory=StageTable)
+
+    @property
+    def asked(self) -> float:
+        return self.rate
 
     @property
     def strained(self) -> bool:
@@ -64,12 +72,14 @@ class LoadPoint:
             other_errors=errors.total() - overloaded - late,
             behind=measured.sent < PACE * measured.due,
             cpu_share=measured.cpu_share,
+            unsteady=measured.unsteady,
+            stages=StageTable.of(measured),
         )
 
     def values(self) -> dict[str, Any]:
         """For JSON, which has no NaN: what was not measured is None."""
-        values = asdict(self)
-        return {key: None if math.isnan(value) else value for key, value in values.items()}
+        values = {key: None if value != value else value for key, value in asdict(self).items()}
+        return {**values, "unsteady": self.unsteady or None, "stages": self.stages.values()}
 
 
 def capacity(points: Sequence[LoadPoint]) -> float:

@@ -9,7 +9,7 @@ from pool.cli.load_point import LoadPoint
 from pool.cli.readable import percent
 from pool.cli.tables import new_table, numeric
 
-__all__ = ["narrow_table", "pace_lines", "wide_table"]
+__all__ = ["narrow_table", "pace_lines", "unsteady_lines", "wide_table"]
 
 
 def wide_table(points: Sequence[LoadPoint]) -> Table:
@@ -44,6 +44,11 @@ def narrow_table(points: Sequence[LoadPoint]) -> Table:
 def pace_lines(points: Sequence[LoadPoint]) -> list[str]:
     """Where the figures may be those of the sender rather than the pool's."""
     return [_strain(point) for point in points if point.strained]
+
+
+def unsteady_lines(points: Sequence[LoadPoint]) -> list[str]:
+    """Where the warm-up ended without having become stable."""
+    return [f"at {numeric(point.rate)}/s {point.unsteady}" for point in points if point.unsteady]
 
 
 def _strain(point: LoadPoint) -> str:

@@ -1,33 +1,66 @@
 """Inputs that fit a signature, for a benchmark that was given none."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from pool.cli.values import BadValue
 from pool.wire.signatures import TensorSpec
 from pool.wire.tensors import DTYPES, Array
 
-__all__ = ["random_input", "random_inputs", "repeated", "rows_of"]
+__all__ = ["Making", "made_inputs", "repeated", "rows_of", "shapes_of"]
 
 _LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz     ", np.uint8)
-_TEXT_BYTES = 24
+STRING_LENGTH = 24
+
+Shapes = Mapping[str, tuple[int, ...]]
 
 
-def random_inputs(specs: Mapping[str, TensorSpec], rows: int, seed: int = 0) -> dict[str, Array]:
-    """An array for each input, the same ones for the same seed. An unknown axis 0 has `rows`, other unknown axes 1."""
-    rng = np.random.default_rng(seed)
-    return {name: random_input(spec, rows, rng) for name, spec in specs.items()}
+@dataclass(frozen=True, slots=True)
+class Making:
+    """Unknown axes are those of `shapes`; else axis 0 has `rows`, and others 1. `string_length` is in bytes."""
+
+    rows: int = 1
+    seed: int = 0
+    zeros: bool = False
+    string_length: int = STRING_LENGTH
+    shapes: Shapes = field(default_factory=dict)
 
 
-def random_input(spec: TensorSpec, rows: int, rng: np.random.Generator) -> Array:
-    """Floats in [0, 1), integers 0 and 1 (an index or a token id that every model has), short texts."""
-    shape = _shape(spec, rows)
+def made_inputs(specs: Mapping[str, TensorSpec], making: Making) -> dict[str, Array]:
+    """An array for each input, the same ones for the same seed. Raises `BadValue` for a shape that does not fit."""
+    for name in making.shapes:
+        if name not in specs:
+            raise BadValue(f"--shape {name}: no input {name!r} to be made; there are: {', '.join(specs) or 'none'}")
+    rng = np.random.default_rng(making.seed)
+    return {name: _made(spec, _shape(name, spec, making), making, rng) for name, spec in specs.items()}
+
+
+def shapes_of(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+    """Of `--shape NAME:1,224,224,3`. Raises `BadValue`."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, colon, axes = text.rpartition(":")
+        sizes = axes.split(",") if axes else []
+        if not (colon and name) or not all(size.isascii() and size.isdecimal() and len(size) < 10 for size in sizes):
+            raise BadValue(f"--shape {text:.60}: write NAME:AXIS,AXIS,…, such as image:1,224,224,3")
+        if name in shapes:
+            raise BadValue(f"--shape {name} is given twice")
+        shapes[name] = tuple(map(int, sizes))
+    return shapes
+
+
+def _made(spec: TensorSpec, shape: tuple[int, ...], making: Making, rng: np.random.Generator) -> Array:
+    """Floats in [0, 1), integers 0 and 1 (an index or a token id that every model has), texts of letters."""
     dtype = DTYPES[spec.dtype]
     if spec.dtype == "string":
         texts = np.empty(shape, object)
         for index in np.ndindex(shape):
-            texts[index] = rng.choice(_LETTERS, _TEXT_BYTES).tobytes()
+            texts[index] = b"" if making.zeros else rng.choice(_LETTERS, making.string_length).tobytes()
         return texts
+    if making.zeros:
+        return np.zeros(shape, dtype)
     if spec.dtype.startswith(("bool", "int", "uint")):
         return np.asarray(rng.integers(0, 2, shape)).astype(dtype)
     return np.asarray(rng.random(shape)).astype(dtype)
@@ -51,7 +84,21 @@ def rows_of(specs: Mapping[str, TensorSpec], inputs: Mapping[str, object]) -> in
     return 1
 
 
-def _shape(spec: TensorSpec, rows: int) -> tuple[int, ...]:
+def _shape(name: str, spec: TensorSpec, making: Making) -> tuple[int, ...]:
+    asked = making.shapes.get(name)
+    if asked is None:
+        if spec.shape is None:
+            return (making.rows,)
+        return tuple(
+            (making.rows if number == 0 else 1) if axis < 0 else axis for number, axis in enumerate(spec.shape)
+        )
     if spec.shape is None:
-        return (rows,)
-    return tuple((rows if number == 0 else 1) if axis < 0 else axis for number, axis in enumerate(spec.shape))
+        return asked
+    if len(asked) == len(spec.shape) - 1 and spec.shape[0] == -1:
+        asked = (making.rows, *asked)
+    elif asked[:1] == (1,) and spec.shape[:1] == (-1,):
+        asked = (making.rows, *asked[1:])
+    fits = (axis in (-1, size) for size, axis in zip(asked, spec.shape, strict=False))
+    if len(asked) != len(spec.shape) or not all(fits):
+        raise BadValue(f"--shape {name}: {list(asked)} does not fit {spec}")
+    return asked

@@ -11,9 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pool.cli.closed_loop import Limit, run_closed_loop
+from pool.cli.closed_loop import run_closed_loop
+from pool.cli.measured import Measured
+from pool.cli.meter import Meter, Show
 from pool.cli.percentile import percentile
-from pool.cli.random_inputs import random_inputs, repeated, rows_of
+from pool.cli.random_inputs import Making, made_inputs, repeated, rows_of, shapes_of
+from pool.cli.steadiness import Course, Warmup
+from pool.cli.values import BadValue
 from pool.client.futures import JobFuture
 from pool.errors import ModelFailed, PoolError, PoolUnreachable
 from pool.wire.signatures import TensorSpec
@@ -70,9 +74,15 @@ class Pool:
         return future
 
 
+def closed(pool: Pool, in_flight: int, course: Course, show: Show = lambda *_: None) -> Measured:
+    meter = Meter(course, by_arrival=False, show=show)
+    run_closed_loop(pool.submit, in_flight, meter)
+    return meter.measured
+
+
 def test_so_many_jobs() -> None:
     pool = Pool(lambda _: None)
-    measured = run_closed_loop(pool.submit, 4, Limit(60.0, jobs=50))
+    measured = closed(pool, 4, Course(60.0, jobs=50))
     assert measured.jobs == len(measured.latencies_s) == pool.submitted == 50
     assert pool.most <= 4
     assert min(measured.latencies_s) >= 0.001
@@ -81,13 +91,13 @@ def test_so_many_jobs() -> None:
 
 def test_fewer_jobs_than_in_flight() -> None:
     pool = Pool(lambda _: None)
-    assert run_closed_loop(pool.submit, 16, Limit(60.0, jobs=3)).jobs == pool.submitted == 3
+    assert closed(pool, 16, Course(60.0, jobs=3)).jobs == pool.submitted == 3
 
 
 def test_so_long_and_the_rest_is_cancelled() -> None:
     pool = Pool(lambda _: None, delay_s=0.02)
     began = time.monotonic()
-    measured = run_closed_loop(pool.submit, 3, Limit(0.3))
+    measured = closed(pool, 3, Course(0.3))
     assert 0.25 < time.monotonic() - began < 3
     assert measured.elapsed_s == pytest.approx(0.3)
     assert 3 <= measured.jobs <= pool.submitted
@@ -96,14 +106,14 @@ def test_so_long_and_the_rest_is_cancelled() -> None:
 
 def test_nothing_is_answered_in_time() -> None:
     pool = Pool(lambda _: None, delay_s=30.0)
-    measured = run_closed_loop(pool.submit, 2, Limit(0.2))
+    measured = closed(pool, 2, Course(0.2))
     assert measured.jobs == 0
     assert all(future.cancelled() for future in pool.outstanding)
 
 
 def test_errors_are_counted_by_class() -> None:
     pool = Pool(lambda number: ModelFailed(f"boom {number}") if number % 2 else None)
-    measured = run_closed_loop(pool.submit, 4, Limit(60.0, jobs=20))
+    measured = closed(pool, 4, Course(60.0, jobs=20))
     assert len(measured.latencies_s) == 10
     assert measured.errors == {"ModelFailed": 10}
     assert measured.last_error["ModelFailed"].startswith("boom")
@@ -111,7 +121,7 @@ def test_errors_are_counted_by_class() -> None:
 
 def test_it_ends_when_the_pool_goes_away() -> None:
     pool = Pool(lambda number: PoolUnreachable("gone") if number == 10 else None)
-    measured = run_closed_loop(pool.submit, 4, Limit(60.0))
+    measured = closed(pool, 4, Course(60.0))
     assert measured.early == "the pool went away"
     assert measured.errors == {"PoolUnreachable": 1}
 
@@ -119,15 +129,22 @@ def test_it_ends_when_the_pool_goes_away() -> None:
 def test_ctrl_c_keeps_what_was_measured() -> None:
     pool = Pool(lambda _: None)
 
-    def interrupt(_jobs: int, elapsed: float) -> None:
-        if 0.15 < elapsed < 10 and not interrupted:
-            interrupted.append(elapsed)
+    def interrupt(_what: str, part: float, _rate: float) -> None:
+        if part > 0.15 / 60 and not interrupted:
+            interrupted.append(part)
             raise KeyboardInterrupt
 
     interrupted: list[float] = []
-    measured = run_closed_loop(pool.submit, 4, Limit(60.0), interrupt)
+    measured = closed(pool, 4, Course(60.0), interrupt)
     assert measured.early == "interrupted"
     assert measured.jobs > 0
+
+
+def test_the_warm_up_is_not_counted() -> None:
+    pool = Pool(lambda number: ModelFailed("cold") if number < 10 else None)
+    measured = closed(pool, 4, Course(60.0, Warmup(0.3), jobs=40))
+    assert measured.jobs == len(measured.latencies_s) == 40
+    assert pool.submitted > 50
 
 
 # --- inputs
@@ -135,7 +152,7 @@ def test_ctrl_c_keeps_what_was_measured() -> None:
 
 @pytest.mark.parametrize("dtype", list(DTYPES))
 def test_random_inputs_fit_every_dtype(dtype: str) -> None:
-    array = random_inputs({"x": TensorSpec(dtype, (-1, 3, -1))}, 5)["x"]
+    array = made_inputs({"x": TensorSpec(dtype, (-1, 3, -1))}, Making(5))["x"]
     assert array.shape == (5, 3, 1)
     assert dtype_name(array.dtype) == dtype
     if dtype == "string":
@@ -144,7 +161,7 @@ def test_random_inputs_fit_every_dtype(dtype: str) -> None:
 
 def test_random_inputs_of_every_rank() -> None:
     shapes = {"a": (), "b": None, "c": (-1,), "d": (2, -1), "e": (0,)}
-    made = random_inputs({name: TensorSpec("float32", shape) for name, shape in shapes.items()}, 4)
+    made = made_inputs({name: TensorSpec("float32", shape) for name, shape in shapes.items()}, Making(4))
     assert {name: array.shape for name, array in made.items()} == {
         "a": (),
         "b": (4,),
@@ -156,8 +173,36 @@ def test_random_inputs_of_every_rank() -> None:
 
 def test_random_inputs_are_the_same_again() -> None:
     specs = {"x": TensorSpec("float32", (-1, 3)), "s": TensorSpec("string", (-1,))}
-    first, second = random_inputs(specs, 5), random_inputs(specs, 5)
+    first, second, other = (made_inputs(specs, Making(5, seed)) for seed in (1, 1, 2))
     assert all(np.array_equal(first[name], second[name]) for name in specs)
+    assert not any(np.array_equal(first[name], other[name]) for name in specs)
+
+
+def test_inputs_of_nothing_and_of_long_strings() -> None:
+    specs = {"x": TensorSpec("float32", (-1, 3)), "s": TensorSpec("string", (-1,))}
+    zeros = made_inputs(specs, Making(2, zeros=True))
+    assert not zeros["x"].any()
+    assert zeros["s"].tolist() == [b"", b""]
+    assert [len(text) for text in made_inputs(specs, Making(2, string_length=300))["s"]] == [300, 300]
+
+
+def test_inputs_have_the_shape_that_is_asked_for() -> None:
+    spec = TensorSpec("float32", (-1, -1, -1, 3))
+
+    def shape(text: str, rows: int = 1, spec: TensorSpec = spec) -> tuple[int, ...]:
+        return made_inputs({"image": spec}, Making(rows, shapes=shapes_of((text,))))["image"].shape
+
+    assert shape("image:1,224,112,3") == (1, 224, 112, 3)
+    assert shape("image:1,224,112,3", rows=4) == (4, 224, 112, 3)
+    assert shape("image:224,112,3", rows=4) == (4, 224, 112, 3)
+    assert shape("image:7,2,2,3", rows=4) == (7, 2, 2, 3)
+    assert shape("image:5,6", spec=TensorSpec("float32", None)) == (5, 6)
+    assert shape("image:", spec=TensorSpec("float32", None)) == ()
+    for text in ("image:1,224,224,4", "image:224,3", "pixels:1", "image", "image:1,x", "image:-1,2,2,3"):
+        with pytest.raises(BadValue, match="--shape"):
+            shape(text)
+    with pytest.raises(BadValue, match="twice"):
+        shapes_of(("x:1", "x:2"))
 
 
 def test_one_row_is_repeated() -> None:

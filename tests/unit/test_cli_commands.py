@@ -82,7 +82,6 @@ devices = "all"
         ["bench", "m", "--open-loop", "10", "--in-flight", "16"],
         ["bench", "m", "--sweep", "1,2", "--jobs", "10"],
         ["bench", "m", "--uniform"],
-        ["bench", "m", "--seed", "1"],
         ["bench", "m", "--plot", "x.png"],
         ["bench", "m", "--open-loop", "10", "--plot", "x.png"],
         ["bench", "m", "--sweep", "1,2", "--plot", "x.doc"],

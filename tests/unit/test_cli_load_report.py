@@ -13,12 +13,14 @@ import pytest
 
 from pool.cli.bench_job import BenchJob
 from pool.cli.curve_png import drawer
-from pool.cli.curve_text import HEIGHT, curve
+from pool.cli.curve_text import HEIGHT, drawn
 from pool.cli.load_point import LoadPoint
 from pool.cli.load_report import LoadReport
 from pool.cli.load_table import pace_lines
-from pool.cli.open_loop import Load, Measured
-from pool.cli.rates import one_rate, several_rates
+from pool.cli.measured import Measured
+from pool.cli.open_loop import Load
+from pool.cli.rates import Steps, one_rate, rate_steps, several_counts, several_rates
+from pool.cli.steadiness import Course, Warmup
 from pool.errors import PoolError
 
 
@@ -39,8 +41,8 @@ POINTS = [
 
 
 def report(points: list[LoadPoint]) -> LoadReport:
-    job = BenchJob("digits", "serving_default", {}, 4)
-    loads = [Load(each.rate, 10.0, 1.0, 0.5) for each in points]
+    job = BenchJob("digits", "serving_default", (), 4)
+    loads = [Load(each.rate, Course(10.0, Warmup(1.0)), 0.5) for each in points or POINTS]
     return LoadReport(job, 2, loads, points, Counter(Overloaded=39_900), {"Overloaded": "the queue is full"})
 
 
@@ -78,11 +80,35 @@ def test_steps_that_are_none(text: str) -> None:
         several_rates(text)
 
 
+def test_rates_without_an_end() -> None:
+    steps = rate_steps("100:")
+    assert steps.endless
+    assert steps.values[:3] == (100.0, 150.0, 225.0)
+    assert 50_000 < steps.values[-1] <= 100_000
+    assert rate_steps("50,100") == Steps((50.0, 100.0))
+
+
+def test_numbers_in_flight() -> None:
+    assert several_counts("16") == Steps((16.0,))
+    assert several_counts("1,4,9") == Steps((1.0, 4.0, 9.0))
+    assert several_counts("1:20") == Steps((1.0, 2.0, 4.0, 8.0, 16.0, 20.0))
+    assert several_counts("1:16") == Steps((1.0, 2.0, 4.0, 8.0, 16.0))
+    assert several_counts("1:4:8") == Steps((1.0, 2.0, 3.0, 4.0))
+    endless = several_counts("4:")
+    assert (endless.endless, endless.values[:3], endless.values[-1]) == (True, (4.0, 8.0, 16.0), 65_536)
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "1.5", "x", "1e3", "99999999", ":", ":4", "4:4", "8:2", "1:x", "1,,2"])
+def test_numbers_in_flight_that_are_none(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        several_counts(text)
+
+
 # --- tables
 
 
 def test_a_rate_is_a_line_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    report(POINTS).show(with_curve=False)
+    report(POINTS).show()
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == (
         "digits serving_default: open loop, Poisson arrivals, 4 rows a job, 2 clients, timeout 0.5 s, 10 s a rate"
@@ -112,7 +138,8 @@ def test_a_terminal_has_its_width(
     shown = report(POINTS)
     shown.errors.clear()
     shown.points = POINTS[:4]  # the lines under the table are sentences
-    shown.show(with_curve=True)
+    shown.show()
+    shown.show_curve()
     lines = capsys.readouterr().out.splitlines()[2:]
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
@@ -130,8 +157,8 @@ def test_json_has_no_nan() -> None:
 
 
 def test_a_report_grows() -> None:
-    load = Load(10.0, 1.0, 0.0, 1.0, seed=None)
-    shown = LoadReport(BenchJob("m", "s", {}, 1), 1, [load])
+    load = Load(10.0, Course(1.0), 1.0, seed=None)
+    shown = LoadReport(BenchJob("m", "s", (), 1), 1, [load])
     assert shown.about == "open loop, even arrivals, 1 row a job, timeout 1 s, 1 s"
     assert "no job came" in shown.nothing()
     shown.add(load, Measured(elapsed_s=1.0, due=10, sent=10, latencies_s=[0.001] * 9, errors=Counter(Overloaded=1)))
@@ -143,11 +170,26 @@ def test_a_report_grows() -> None:
     assert not shown.nothing()
 
 
+def test_a_bound_ends_a_sweep_and_has_a_best_rate() -> None:
+    def measured(latency_s: float, sent: int = 100, answered: int = 100) -> Measured:
+        return Measured(elapsed_s=10.0, due=sent, sent=sent, latencies_s=[latency_s] * answered)
+
+    shown = replace(report([]), bound_s=0.05)
+    assert shown.add(Load(10.0, Course(10.0), 0.5), measured(0.01))
+    assert not shown.add(Load(20.0, Course(10.0), 0.5), measured(0.06, 200, 200))
+    assert shown.verdict() == "p99 within 50 ms: up to 10.00/s, of 10.00/s asked for"
+    assert shown.values()["best"] == 10.0
+    # Those who were refused were not answered in time, however fast the others were.
+    shed = replace(report([]), bound_s=0.05)
+    assert not shed.add(Load(10.0, Course(10.0), 0.5), measured(0.01, answered=50))
+    assert shed.verdict() == "p99 within 50 ms: not even at 10.00/s"
+
+
 # --- curves
 
 
 def test_a_curve_of_text() -> None:
-    lines = curve(POINTS, 80).plain.splitlines()
+    lines = drawn(report(POINTS).curve(), 80).plain.splitlines()
     assert all(len(line) == 80 for line in lines[:1] + lines[1 : HEIGHT + 1])
     assert len(lines) == HEIGHT + 3
     assert lines[0].split() == ["ms", "●", "p99", "○", "p50", "capacity", "702.0/s"]
@@ -164,16 +206,16 @@ def test_a_curve_of_text() -> None:
 
 
 def test_a_curve_of_little() -> None:
-    assert curve([], 80).plain == ""
-    assert curve([point(10.0, 0.0, math.nan, math.nan)], 80).plain == ""
-    one = curve([point(10.0, 10.0, 0.001, 0.001)], 80).plain
+    assert drawn(report([]).curve(), 80).plain == ""
+    assert drawn(report([point(10.0, 0.0, math.nan, math.nan)]).curve(), 80).plain == ""
+    one = drawn(report([point(10.0, 10.0, 0.001, 0.001)]).curve(), 80).plain
     assert "no limit up to 10.00/s" in one
     assert one.count("○") == 2  # one of them in the legend
 
 
 def test_a_curve_in_a_file(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
-    drawer()(tmp_path / "curve.svg", "digits serving_default", "open loop", POINTS, 0.5)
+    drawer()(tmp_path / "curve.svg", report(POINTS).curve())
     svg = (tmp_path / "curve.svg").read_text()
     for text in ("digits serving_default", "capacity 702/s", "timeout 0.5 s", "the sender at its limit", "p50", "p99"):
         assert f"<!-- {text} -->" in svg
@@ -181,7 +223,7 @@ def test_a_curve_in_a_file(tmp_path: Path) -> None:
 
 def test_a_curve_of_nothing_in_a_file(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
-    drawer()(tmp_path / "curve.png", "m s", "open loop", [point(10.0, 0.0, math.nan, math.nan)], 0.5)
+    drawer()(tmp_path / "curve.png", report([point(10.0, 0.0, math.nan, math.nan)]).curve())
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 

@@ -59,6 +59,7 @@ class TensorFlowModel:
         bound: Mapping[str, BoundSignature],
         reachable: ReachableOps,
     ) -> None:
+        self._session = session
         self._callables = Callables(session)
         ops = {name: reachable.from_tensors(signature.fetches.values()) for name, signature in bound.items()}
         self._plans = {name: _plan(signature, ops[name]) for name, signature in bound.items()}
@@ -92,6 +93,16 @@ class TensorFlowModel:
             output: _as_array(values[plan.bound.fetches[output]], plan.bound.signature.outputs[output])
             for output in outputs
         }
+
+    def run_plainly(self, signature: str, feeds: Mapping[str, Array], outputs: Sequence[str]) -> dict[str, Any]:
+        """What a program without a pool would do, to compare with: `Session.run`. Raises `Refused`, as `run` does."""
+        bound = self._plans[signature].bound
+        fetches = {output: bound.fetches[output] for output in outputs}
+        try:
+            found: dict[str, Any] = self._session.run(fetches, {bound.feeds[name]: feeds[name] for name in feeds})
+        except Exception as error:  # as in `_fetch`
+            raise of_a_run(error) from error
+        return found
 
     def _fetch(self, plan: _Plan, fetches: Sequence[str], values: Mapping[str, Array]) -> list[Any]:
         # The run of another lane may write the buffer that this one fetched, until it is copied. No lock without
