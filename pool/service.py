@@ -55,6 +55,7 @@ from pool.slot_log import SlotLog
 from pool.status import resident_bytes
 from pool.supervisor import Supervisor
 from pool.systemd.notify import Notifier
+from pool.watch import Watch
 from pool.wire import client_messages as wire
 from pool.wire.arena import Grant
 from pool.wire.worker_messages import Welcome
@@ -184,16 +185,19 @@ class Service:
 
     def _loop(self, pipe: SignalPipe, parent_fd: int | None) -> None:
         self._feed(Start())
+        watch = Watch()
         while self._stopped is None:
-            poller = zmq.Poller()
-            for sock in (*self._front.sockets, self._back.socket):
-                poller.register(sock, zmq.POLLIN)
             lender_fds = self._front.fds()
-            for fd in (*self._supervisor.fds(), *lender_fds, pipe.fd):
-                poller.register(fd, zmq.POLLIN)
+            sources: list[zmq.Socket[bytes] | int] = [
+                *self._front.sockets,
+                self._back.socket,
+                *self._supervisor.fds(),
+                *lender_fds,
+                pipe.fd,
+            ]
             if parent_fd is not None:
-                poller.register(parent_fd, zmq.POLLIN)
-            for source, _ in poller.poll(self._poll_ms()):
+                sources.append(parent_fd)
+            for source in watch.wait(sources, self._poll_ms()):
                 if source == parent_fd:
                     for _ in range(2):  # at once: nobody is left who wants a drain
                         self._feed(StopAsked("the program that started this pool is gone"))
@@ -202,7 +206,7 @@ class Service:
                     pipe.drain()
                 elif source is self._back.socket:
                     self._feed_all(self._measured(self._back.receive()))
-                elif source in lender_fds:
+                elif isinstance(source, int) and source in lender_fds:
                     self._front.on_readable(source)
                 elif isinstance(source, int):
                     self._feed_all(self._supervisor.on_readable(source))
@@ -214,10 +218,16 @@ class Service:
             self._feed_all(self._supervisor.tend())
             self._feed_all(self._front.tend(time.monotonic()))
             self._forget_arenas()
-            self._feed(Tick())
+            self._tick(time.monotonic())
             self._feed_all(self._roll.tend())
             self._reloading.tend(self._plan)
             self._notifier.alive(time.monotonic())
+
+    def _tick(self, now: float) -> None:
+        """Each event lets the core's timers fire as well, so mostly there is nothing left to do."""
+        due = self._machine.next_deadline()
+        if due is not None and due <= now:
+            self._feed(Tick())
 
     def _poll_ms(self) -> int:
         """Until the earliest deadline, rounded up so that it has passed when the poll returns."""
