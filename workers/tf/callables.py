@@ -25,8 +25,8 @@ _MAX_KEPT = 32
 class Callables:
     """The callables of one Session. Safe from several threads.
 
-    `prepare` makes one that stays; `get` gives that, or one of the last 32 others that were asked for, or
-    makes it. One that is dropped while it runs finishes first.
+    `prepare` makes one that stays until `forget`; `get` gives that, or one of the last 32 others that were asked
+    for, or makes it. One that is dropped while it runs finishes first.
     """
 
     def __init__(self, session: Any) -> None:
@@ -43,6 +43,14 @@ class Callables:
         """
         key = (tuple(feeds), tuple(fetches), own_threads)
         self._prepared[key] = self._make(key)
+
+    def forget(self, feeds: Sequence[str], fetches: Sequence[str], own_threads: bool) -> None:
+        """Keeps a prepared callable no longer, if there is one."""
+        self._prepared.pop((tuple(feeds), tuple(fetches), own_threads), None)
+
+    def prepared(self, feeds: Sequence[str], fetches: Sequence[str], own_threads: bool) -> Prepared | None:
+        """The callable for these tensors, if it was prepared."""
+        return self._prepared.get((tuple(feeds), tuple(fetches), own_threads))
 
     def get(self, feeds: Sequence[str], fetches: Sequence[str], own_threads: bool) -> Prepared:
         """The callable for these tensors. Blocks while it is made. Raises what TensorFlow raises."""

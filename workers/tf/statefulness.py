@@ -17,28 +17,32 @@ _WRITES = (
     r"(Resource)?(Sparse)?Apply[A-Z]\w*",
     # Into the buffer of their input, which may be a variable's or a caller's.
     r"Inplace(Add|Sub|Update)",
+    # By the word-embedding ops of TensorFlow 1, and those of its linear models.
+    r"NegTrain|Skipgram|SdcaShrinkL1",
     # What one run puts in and another takes out.
     r"Queue(Enqueue|Dequeue|Close)\w*",
     r"Barrier(InsertMany|TakeMany|Close)",
     r"(Map|OrderedMap)?(Stage|Unstage|UnstageNoKey|Clear)|StageClear",
     r"\w*Accumulator(ApplyGradient|TakeGradient|SetGlobalStep)",
     r"Add(Many)?SparseToTensorsMap|TakeManySparseFromTensorsMap",
+    r"GetSessionHandle(V2)?|DeleteSessionTensor",
     # Tables. Initialising one is not here: it gives the same table each time.
     r"LookupTable(Insert|Import|Remove)\w*",
     # Positions: of a reader, of an iterator over a dataset.
-    r"Reader(Read|Reset|Restore)\w*",
+    r"Reader(Read|Reset|Restore)\w*|RecordInput",
     r"IteratorGetNext\w*|MultiDeviceIterator(GetNext\w*|Init)|MakeIterator|DeserializeIterator",
     r"BoostedTrees(CenterBias|Create\w*|Deserialize\w*|Flush\w*|Update\w*)",
     r"BoostedTreesQuantileStreamResource(AddSummaries|Deserialize|Flush)",
     # Files, which outlive the process.
-    r"WriteFile|Save(V2|Slices)?|MergeV2Checkpoints|DistributedSave",
+    r"WriteFile|Save(V2|Slices)?|MergeV2Checkpoints|DistributedSave|SaveDataset(V2)?|(Experimental)?DatasetToTFRecord",
 )
-# Variables of TensorFlow 1, which are written in the very buffer that a fetched value may be; that of a resource
-# variable is replaced as long as somebody holds it.
-_REFERENCES = r"Variable(V2)?"
+# Variables of TensorFlow 1, which are written in the very buffer that a fetched value may be. That of a resource
+# variable is replaced as long as somebody holds it, a fetched array too. Inplace ops write whatever they are given.
+_INPLACE = r"Inplace(Add|Sub|Update)"
+_REFERENCES = rf"Variable(V2)?|{_INPLACE}"
 _WRITES_REFERENCES = (
     r"Assign(Add|Sub)?|Scatter(Nd)?(Add|Sub|Mul|Div|Min|Max|Update)|StridedSliceAssign|CountUpTo"
-    r"|(Sparse)?Apply[A-Z]\w*"
+    rf"|(Sparse)?Apply[A-Z]\w*|NegTrain|SdcaShrinkL1|{_INPLACE}"
 )
 _BLOCKS = r"(Map|OrderedMap)?(Unstage|UnstageNoKey|Peek)|StagePeek"
 
@@ -54,12 +58,12 @@ def writes_state(ops: Iterable[str]) -> bool:
 
 
 def uses_references(ops: Iterable[str]) -> bool:
-    """True if a reference variable is among these, so that an output may be its buffer."""
+    """True if a reference variable is among these, or what writes in place: an output may be what a run writes."""
     return any(_references.fullmatch(op) for op in ops)
 
 
 def writes_references(ops: Iterable[str]) -> bool:
-    """True if an op among these types writes a reference variable."""
+    """True if an op among these types writes into a buffer that another run may have fetched."""
     return any(_writes_references.fullmatch(op) for op in ops)
 
 

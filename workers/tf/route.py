@@ -1,0 +1,79 @@
+"""A signature run for some of its outputs, with all that can be known before the feeds come worked out."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from pool.wire.signatures import Refused
+from pool.wire.tensors import DTYPES, Array
+from workers.tf.callables import Callables
+from workers.tf.errors import of_a_run
+from workers.tf.feeds import private, same
+from workers.tf.plan import Plan
+
+__all__ = ["Route"]
+
+
+class Route:
+    """Safe from several threads."""
+
+    def __init__(
+        self, plan: Plan, outputs: Sequence[str], callables: Callables, alone: AbstractContextManager[Any] | None
+    ) -> None:
+        """`alone`: held while a fetched array may be a buffer that another run writes; None where none is."""
+        feeds = plan.bound.feeds
+        self._fetches = plan.fetches(outputs)
+        self._plan = plan
+        self._callables = callables
+        self._alone = alone
+        # An input a tensor, in the tensors' order; and those that are one tensor, which must be given one value.
+        names = {tensor: [name for name, other in feeds.items() if other == tensor] for tensor in plan.tensors}
+        self._inputs = tuple(twins[0] for twins in names.values())
+        self._twins = tuple(twins for twins in names.values() if len(twins) > 1)
+        # The rare ones are looked up each time, so that only so many are kept.
+        self._call = callables.prepared(plan.tensors, self._fetches, plan.own_threads)
+        where = {tensor: index for index, tensor in enumerate(self._fetches)}
+        dtypes = {name: DTYPES[spec.dtype] for name, spec in plan.bound.signature.outputs.items()}
+        tensors = plan.bound.fetches
+        self._outputs = tuple((name, where.get(tensors[name], -1), dtypes[name]) for name in outputs)
+        self._fed = {name: names[tensors[name]][0] for name in outputs if tensors[name] not in where}
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """See `workers.backend.Model.run`."""
+        if self._twins:
+            self._check_twins(feeds)
+        values = [feeds[name] for name in self._inputs]
+        if self._plan.stateful:
+            values = [private(value) for value in values]
+        fetched = self._fetch(values) if self._fetches else []  # TensorFlow refuses a call for nothing
+        if self._fed:
+            return {
+                name: feeds[self._fed[name]] if index < 0 else _as_array(fetched[index], dtype)
+                for name, index, dtype in self._outputs
+            }
+        return {name: _as_array(fetched[index], dtype) for name, index, dtype in self._outputs}
+
+    def _fetch(self, values: Sequence[Array]) -> list[Any]:
+        plan = self._plan
+        try:
+            call = self._call or self._callables.get(plan.tensors, self._fetches, plan.own_threads)
+            if self._alone is None:
+                return call(*values)
+            with self._alone:
+                return [result.copy() if isinstance(result, np.ndarray) else result for result in call(*values)]
+        except Exception as error:  # of the model's own making, by what it computes or refuses
+            raise of_a_run(error) from error
+
+    def _check_twins(self, feeds: Mapping[str, Array]) -> None:
+        for twins in self._twins:
+            if not all(same(feeds[one], feeds[other]) for one, other in pairwise(twins)):
+                named = " and ".join(map(repr, twins))
+                raise Refused(f"inputs {named} are the same tensor of the model: give them the same value")
+
+
+def _as_array(value: Any, dtype: "np.dtype[Any]") -> Array:
+    """TensorFlow gives a scalar as a number or `bytes`; numpy's own string type would drop trailing NULs."""
+    return value if type(value) is np.ndarray else np.asarray(value, dtype)
