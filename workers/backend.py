@@ -39,10 +39,18 @@ class Model(Protocol):
     def run(self, signature: str, feeds: Mapping[str, Array], outputs: Sequence[str]) -> dict[str, Array]:
         """Runs one signature.
 
-        `feeds` has each input of the signature, with its dtype and a shape that fits it; `outputs` are names of the
-        signature's outputs. Returns an array an output (strings as `bytes` in an object array); an array may alias
-        a feed or the model's own memory, so the caller must not write into it, but never memory that a later run
-        writes. Raises `pool.wire.signatures.Refused` with `Fault.MODEL_FAILED` or `Fault.OUT_OF_MEMORY`, and
+        `feeds` has each input of the signature, with its dtype and a shape that fits it, in one piece (C order);
+        `outputs` are names of the signature's outputs. The feeds are the caller's again when it returns or raises:
+        nothing reads or writes them then, whatever the model keeps. Beginning at a multiple of 64 bytes, they are not
+        copied on the way in, read-only ones neither.
+
+        Returns an array an output, in one piece (strings as `bytes` in an object array). It may alias the model's own
+        memory, so the caller must not write into it, but never what a later run writes. It may be, or be a part of, a
+        feed, so the caller copies it before it writes that again: `np.may_share_memory(array, feed)` says so exactly,
+        for both are in one piece. What is fetched keeps its memory alive, and so the feed's; what is dropped may be
+        freed only when the next run begins.
+
+        Raises `pool.wire.signatures.Refused` with `Fault.MODEL_FAILED` or `Fault.OUT_OF_MEMORY`, and
         `ProcessUnusable`.
         """
         ...
@@ -50,7 +58,7 @@ class Model(Protocol):
     def warm_up(self) -> None:
         """Runs what can be run without knowing the caller's data, so that the first job does not pay for it.
 
-        Raises `ProcessUnusable`.
+        Called before any lane runs the model. Raises `ProcessUnusable`.
         """
         ...
 
