@@ -19,7 +19,7 @@ from workers.tf.reachable import ReachableOps
 from workers.tf.route import Route
 from workers.tf.signature_defs import BoundSignature
 from workers.tf.statefulness import writes_references
-from workers.tf.trial import try_out
+from workers.tf.trial import Verdict, try_out
 
 __all__ = ["TensorFlowModel"]
 
@@ -97,24 +97,26 @@ class TensorFlowModel:
                 logger.debug("model %s: warming up signature %r: %s", self.info.name, name, error)
 
     def _choose_threads(self, name: str, plan: Plan, feeds: Mapping[str, Array], budget_s: float) -> None:
-        other = replace(plan, own_threads=True)
+        fetches = plan.all_fetches
         given = {plan.bound.feeds[key]: array for key, array in feeds.items()}
         values = [given[tensor] for tensor in plan.tensors]
-        lane = self._callables.get(plan.tensors, plan.all_fetches, False)
+        lane = self._callables.get(plan.tensors, fetches, False)
 
         def make_pool() -> Callable[[], object]:
-            self._callables.prepare(plan.tensors, plan.all_fetches, True)
-            pool = self._callables.get(plan.tensors, plan.all_fetches, True)
+            self._callables.prepare(plan.tensors, fetches, True)
+            pool = self._callables.get(plan.tensors, fetches, True)
             return lambda: pool(*values)
 
+        verdict = Verdict(False, "")
         try:
             verdict = try_out(lambda: lane(*values), make_pool, budget_s)
         except Exception as error:
             raise of_a_run(error) from error
+        finally:
+            self._callables.forget(plan.tensors, fetches, not verdict.own_threads)
         if verdict.own_threads:
-            self._plans[name] = other
+            self._plans[name] = replace(plan, own_threads=True)
             self._route = self._routes()
-        self._callables.forget(plan.tensors, plan.all_fetches, not verdict.own_threads)
         whose = "TensorFlow's threads" if verdict.own_threads else "the lane's thread"
         logger.debug("model %s: signature %r runs in %s: %s", self.info.name, name, whose, verdict.why)
 
