@@ -69,6 +69,14 @@ def test_a_trial_takes_no_longer_than_its_budget(lane_s):
     assert found.own_threads is (lane_s < 5 / 18)
 
 
+def test_a_trial_that_turns_out_slow_is_given_up():
+    """A busy machine: TensorFlow's threads wait for a core at every op."""
+    found, clock = verdict((0.02, 0.02), (2.0, 2.0))
+    assert not found.own_threads
+    assert found.why == "TensorFlow's own take far too long"
+    assert clock.spent_s < 7
+
+
 def test_without_a_budget_a_graph_stays():
     assert not verdict((MS, MS), (MS / 2, MS / 2), budget_s=0.0)[0].own_threads
 

@@ -4,6 +4,7 @@ In the lane's own thread a run is not handed over, which costs 20 to 100 µs; in
 other run side by side, if there are cores to spare. Two lanes share those cores, so both are tried alone and in pairs.
 """
 
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -67,17 +68,23 @@ def try_out(lane: Way, make_pool: Callable[[], Way], budget_s: float, measure: M
     pool()  # the first run prepares
     runs = max(1, int(_BLOCK_S / lane_s))
     rounds = max(_LEAST_ROUNDS, min(_ROUNDS, int(budget_s / (runs * lane_s * _RUNS_A_ROUND))))
-    alone = _ratio(lane, pool, runs, 1, rounds, measure)
+    alone = _ratio(lane, pool, runs, 1, rounds, budget_s / 2, measure)
     if alone > _MUCH_QUICKER:
-        return Verdict(False, f"TensorFlow's own take {alone:.2f} times as long")
-    pairs = _ratio(lane, pool, runs, 2, rounds, measure)
+        how_long = "far too long" if math.isinf(alone) else f"{alone:.2f} times as long"
+        return Verdict(False, f"TensorFlow's own take {how_long}")
+    pairs = _ratio(lane, pool, runs, 2, rounds, budget_s / 2, measure)
     return Verdict(pairs <= _NO_SLOWER, f"TensorFlow's own take {alone:.2f} times as long alone, {pairs:.2f} in pairs")
 
 
-def _ratio(lane: Way, pool: Way, runs: int, threads: int, rounds: int, measure: Measure) -> float:
-    """The median of rounds in which both take their turn."""
+def _ratio(lane: Way, pool: Way, runs: int, threads: int, rounds: int, budget_s: float, measure: Measure) -> float:
+    """The median of rounds in which both take their turn; of fewer, if they take far longer than was to be expected."""
     each = []
+    spent_s = 0.0
     for _ in range(rounds):
         lane_s = measure(lane, runs, threads)
-        each.append(measure(pool, runs, threads) / lane_s)
-    return statistics.median(each)
+        pool_s = measure(pool, runs, threads)
+        each.append(pool_s / lane_s)
+        spent_s += (lane_s + pool_s) * runs * threads
+        if spent_s > budget_s:
+            break
+    return statistics.median(each) if len(each) >= _LEAST_ROUNDS else math.inf
