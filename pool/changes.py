@@ -30,7 +30,7 @@ _REACH: Mapping[Reach, Mapping[str, frozenset[str]]] = {
         "queue": frozenset(
             {"max_jobs", "max_bytes", "client_max_jobs", "client_max_bytes", "default_timeout", "max_attempts"}
         ),
-        "restart": frozenset({"intensity", "period", "backoff_max"}),
+        "restart": frozenset({"intensity", "period", "backoff_max", "successor"}),
         "recycle": frozenset({"age", "jobs", "memory"}),
         "health": frozenset(
             {"hung_after", "silent_after", "import_timeout", "load_timeout", "warmup_timeout", "device_free_timeout"}

@@ -162,6 +162,7 @@ def _policy(settings: "Settings") -> Policy:
         restart_intensity=restart.intensity,
         restart_period_s=restart.period,
         backoff_max_s=restart.backoff_max,
+        successor=restart.successor,
         import_timeout_s=health.import_timeout,
         load_timeout_s=health.load_timeout,
         warmup_timeout_s=health.warmup_timeout,

@@ -15,15 +15,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pool.core.actions import SpawnWorker
-from pool.core.events import Death, Event, WorkerExited, WorkerSpawned
+from pool.core.actions import SpawnSuccessor, SpawnWorker
+from pool.core.events import Death, Event, SpawnHeld, WorkerExited, WorkerSpawned
 from pool.deaths import death_of, not_spawned
 from pool.devices import Device
 from pool.devices.lookout import Lookout, teller_argv
 from pool.launch import inherited, worker_launch
 from pool.output import Output
 from pool.stacks import LOOK_S, Stacks, Trace
-from pool.vacancies import Vacancies
+from pool.vacancies import Spawn, Vacancies
 
 __all__ = ["Supervisor"]
 
@@ -71,10 +71,11 @@ class Supervisor:
         self._cpu_share = cpu_share
         self._environ = environ
         self._expect = expect
-        self._processes: dict[int, Process] = {}
+        self._processes: dict[tuple[int, int], Process] = {}
         self._by_fd: dict[int, Process] = {}
         self._asked: list[Process] = []  # for their stacks, before they are killed
-        self._traces: dict[int, tuple[int, Trace]] = {}
+        self._traces: dict[tuple[int, int], Trace] = {}
+        self._after: dict[int, SpawnWorker] = {}  # by slot: who comes when the workers of the slot are gone
         self._vacancies = Vacancies(devices, Lookout(teller_argv(), inherited(environ)), device_free_timeout_s)
         self._cancelled: list[WorkerExited] = []
 
@@ -83,14 +84,22 @@ class Supervisor:
 
     # --- orders -------------------------------------------------------------------------------------------------
 
-    def spawn(self, action: SpawnWorker) -> Event:
+    def spawn(self, action: Spawn) -> Event:
         """WorkerSpawned; or SpawnHeld, while its device may not be free yet: then `tend` has what follows.
 
-        WorkerExited where the machine has no process, memory or descriptor left for one.
+        WorkerExited where the machine has no process, memory or descriptor left for one; SuccessorRefused where a
+        device has no room for two.
         """
+        if isinstance(action, SpawnWorker) and (former := self._of_slot(action.slot)):
+            self._after[action.slot] = action
+            pids = ", ".join(str(process.popen.pid) for process in former)
+            return SpawnHeld(action.slot, action.incarnation, f"waiting for pid {pids} to be gone")
         return self._vacancies.hold(action, time.monotonic()) or self._spawn(action)
 
-    def _spawn(self, action: SpawnWorker) -> Event:
+    def _of_slot(self, slot: int) -> list[Process]:
+        return [process for process in self._processes.values() if process.slot == slot]
+
+    def _spawn(self, action: Spawn) -> Event:
         try:
             ours, theirs = socket.socketpair()
         except OSError as error:
@@ -106,7 +115,7 @@ class Supervisor:
         finally:
             theirs.close()
 
-    def _start(self, action: SpawnWorker, ours: socket.socket, theirs: socket.socket, stacks: Stacks | None) -> Event:
+    def _start(self, action: Spawn, ours: socket.socket, theirs: socket.socket, stacks: Stacks | None) -> Event:
         secret = secrets.token_bytes(32)
         # Before the process is there: it may be gone before anything can be sent to it.
         ours.sendall(secret)
@@ -144,7 +153,7 @@ class Supervisor:
         output = Output(output_fd, action.slot, action.incarnation, self._devices[action.slot].kind == "gpu")
         spawned = time.monotonic()
         process = Process(action.slot, action.incarnation, popen, ours, output, output_fd, pidfd, stacks, spawned)
-        self._processes[action.slot] = process
+        self._processes[(action.slot, action.incarnation)] = process
         for fd in (output_fd, ours.fileno(), pidfd):
             if fd is not None:
                 self._by_fd[fd] = process
@@ -179,8 +188,7 @@ class Supervisor:
         process = self._current(slot, incarnation)
         if process is not None:
             return process.trace()
-        known, trace = self._traces.pop(slot, (None, None))
-        return trace if known == incarnation else None
+        return self._traces.pop((slot, incarnation), None)
 
     def close(self) -> None:
         """Ends what is no worker: the process that asks NVML."""
@@ -188,16 +196,19 @@ class Supervisor:
 
     def _cancel(self, slot: int, incarnation: int) -> None:
         """Of a worker that waits for its device; `tend` tells of its end, as if it had been there."""
-        if self._vacancies.cancel(slot, incarnation):
+        after = self._after.get(slot)
+        waits = after is not None and after.incarnation == incarnation
+        if waits:
+            del self._after[slot]
+        if waits or self._vacancies.cancel(slot, incarnation):
             self._cancelled.append(WorkerExited(slot, incarnation, Death("it was not spawned yet", restartable=True)))
 
-    def pid(self, slot: int) -> int | None:
-        process = self._processes.get(slot)
+    def pid(self, slot: int, incarnation: int) -> int | None:
+        process = self._current(slot, incarnation)
         return None if process is None else process.popen.pid
 
     def _current(self, slot: int, incarnation: int) -> Process | None:
-        process = self._processes.get(slot)
-        return process if process is not None and process.incarnation == incarnation else None
+        return self._processes.get((slot, incarnation))
 
     # --- what the loop waits for ---------------------------------------------------------------------------------
 
@@ -236,8 +247,11 @@ class Supervisor:
                 _kill(process)
         for process in [process for process in self._processes.values() if process.ending]:
             yield from self._reap(process)
+        for slot, action in [(slot, after) for slot, after in self._after.items() if not self._of_slot(slot)]:
+            del self._after[slot]
+            yield self.spawn(action)
         for step in self._vacancies.tend(time.monotonic()):
-            yield self._spawn(step) if isinstance(step, SpawnWorker) else step
+            yield self._spawn(step) if isinstance(step, SpawnWorker | SpawnSuccessor) else step
         while self._cancelled:
             yield self._cancelled.pop(0)
 
@@ -267,13 +281,13 @@ class Supervisor:
         process.link.close()
         if process.pidfd is not None:
             os.close(process.pidfd)
-        self._traces[process.slot] = process.incarnation, process.trace()
+        self._traces[(process.slot, process.incarnation)] = process.trace()
         if process.stacks is not None:
             process.stacks.close()
         if process in self._asked:
             self._asked.remove(process)
-        del self._processes[process.slot]
-        self._vacancies.exited(process.slot)
+        del self._processes[(process.slot, process.incarnation)]
+        self._vacancies.exited(process.slot, process.popen.pid)
         death = death_of(process.popen.returncode, last_output, by_us=process.killed)
         yield WorkerExited(process.slot, process.incarnation, death)
 

@@ -22,9 +22,13 @@ __all__ = [
     "PoolStopped",
     "RunBatch",
     "SlotChanged",
+    "SpawnSuccessor",
     "SpawnWorker",
     "StopWorker",
+    "SuccessorChanged",
+    "SuccessorFailed",
     "WelcomeWorker",
+    "WorkerLeft",
 ]
 
 
@@ -37,6 +41,18 @@ class SpawnWorker:
 
     slot: int
     incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnSuccessor:
+    """Start a second process for the slot, beside the one that sits in it; the answers are those to SpawnWorker.
+
+    `must_fit`: only where its device is known to have room for both; otherwise the answer is SuccessorRefused.
+    """
+
+    slot: int
+    incarnation: int
+    must_fit: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +164,35 @@ class SlotChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class SuccessorChanged:
+    """For people: how far the worker is that is to follow the one in the slot's seat."""
+
+    slot: int
+    incarnation: int
+    state: SlotState
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SuccessorFailed:
+    """The worker that was to follow is gone, or as good as gone; the one in the slot's seat serves on."""
+
+    slot: int
+    incarnation: int
+    reason: str
+    last_output: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLeft:
+    """For people: the exit of a worker was seen that another has followed, or that was not wanted any more."""
+
+    slot: int
+    incarnation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class PoolReady:
     """Emitted once: the quorum of slots serves."""
 
@@ -165,6 +210,7 @@ class PoolStopped:
 
 Action = (
     SpawnWorker
+    | SpawnSuccessor
     | WelcomeWorker
     | RunBatch
     | AnswerJob
@@ -173,6 +219,9 @@ Action = (
     | StopWorker
     | KillWorker
     | SlotChanged
+    | SuccessorChanged
+    | SuccessorFailed
+    | WorkerLeft
     | PoolReady
     | PoolStopped
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from pool.wire.worker_messages import Phase
 
@@ -53,6 +54,7 @@ class Policy:
     restart_period_s: float = 60.0
     backoff_max_s: float = 30.0
     backoff_first_s: float = 0.1  # a worker that died once is wanted back at once
+    successor: Literal["auto", "always", "never"] = "auto"  # auto: where the device has room for two workers
     import_timeout_s: float = 120.0
     load_timeout_s: float = 600.0
     warmup_timeout_s: float = 900.0
@@ -64,7 +66,7 @@ class Policy:
     stop_timeout_s: float = 5.0  # an idle worker exits in milliseconds; after this it is killed
     kill_timeout_s: float = 10.0  # SIGKILL is immediate unless the process is stuck in the kernel (D state)
     ready_needs_all: bool = True
-    min_ready: int = 1  # slots of a model that stay READY while another is recycled
+    min_ready: int = 1  # slots of a model that stay READY while another is recycled, or rolled without a successor
     recycle_age_s: float | None = None  # a worker that is older, or has done more jobs, or holds more memory, is
     recycle_jobs: int | None = None  # replaced; None: for no such reason
     recycle_bytes: int | None = None

@@ -1,21 +1,22 @@
 """The slots: which worker sits where, how long it may take, what follows when it dies."""
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pool.core import actions as do
 from pool.core import events as told
+from pool.core.asides import Aside, Asides
 from pool.core.policy import Policy, SlotPlan
 from pool.core.restart import GivenUp, Pause, RestartHistory
 from pool.core.silence import Silence
 from pool.core.slots import ALIVE, Slot, SlotState
 from pool.core.timers import Timers
 from pool.core.turnover import DRAIN, Turnover
+from pool.core.way_up import is_news, overrun, unready
+from pool.wire.signatures import ModelInfo
 from pool.wire.worker_messages import Phase
 
 __all__ = ["Supervision"]
-
-MOST_LANES = 64  # the configuration allows 16; a worker that claims more lies
 
 
 class Supervision:
@@ -43,9 +44,12 @@ class Supervision:
         self.stop_reason = ""
         self.over = False
         """Whether it was said that the pool has ended."""
+        self.changes = 0
+        """How often a slot's state has become another."""
+        self.policy = policy
         self.turnover = Turnover(self)
+        self.asides = Asides(policy, timers, actions)
         self._rng = rng
-        self._policy = policy
         self._timers = timers
         self._wanted = wanted
         self._silence = Silence(policy, timers)
@@ -54,12 +58,16 @@ class Supervision:
 
     def adopt(self, policy: Policy) -> None:
         """Timers that run stay as they are; the deaths of each slot are counted on."""
-        self._policy = policy
+        self.policy = policy
+        self.changes += 1  # it may be decided otherwise now who can be spared
+        self.asides.adopt(policy)
         for history in self._history:
             history.policy = policy
         self._silence.adopt(policy, self.slots)
 
     def handle(self, event: told.Event, now: float) -> None:
+        if self.asides and self.asides.handle(event, now):
+            return
         match event:
             case told.Start():
                 for slot in self.slots:
@@ -71,14 +79,14 @@ class Supervision:
                 held = self.current(event.slot, event.incarnation)
                 if held is not None and held.state is SlotState.STARTING:
                     held.detail = event.why
-                    longest_s = self._policy.device_free_timeout_s + self._policy.import_timeout_s
+                    longest_s = self.policy.device_free_timeout_s + self.policy.import_timeout_s
                     self._timers.set(("slot", held.number), held.since + longest_s)
             case told.WorkerSpawned():
                 if (spawned := self.current(event.slot, event.incarnation)) is not None:
                     spawned.pid = event.pid
                     if spawned.state is SlotState.STARTING:
                         spawned.phase_since, spawned.detail = now, ""
-                        self._timers.set(("slot", spawned.number), now + self._policy.import_timeout_s)
+                        self._timers.set(("slot", spawned.number), now + self.policy.import_timeout_s)
             case told.WorkerHello():
                 self._hello(event, now)
             case told.WorkerBeat():
@@ -86,7 +94,12 @@ class Supervision:
             case told.WorkerReady():
                 self._ready(event, now)
             case told.RestartAsked():
-                self.turnover.restart(event.slot, now)
+                self.turnover.restart(event.slot, now, event.sparing)
+            case told.SuccessorRefused():
+                refused = self.asides.find(event.slot, event.incarnation)
+                if refused is not None:
+                    self.asides.fail(refused, event.why, now, refused=True)
+                    self.turnover.refused(refused.slot, event.why)
             case told.DrainAsked():
                 self.turnover.drain(event.slot, now)
             case told.WorkerMeasured():
@@ -110,6 +123,8 @@ class Supervision:
 
     def all_down(self) -> bool:
         """No process is left and none will be spawned."""
+        if self.asides:
+            return False
         if self.stopping:
             return all(slot.state in (SlotState.STOPPED, SlotState.FATAL) for slot in self.slots)
         return self.fatal == sum(bool(slot.models) for slot in self.slots)
@@ -125,10 +140,10 @@ class Supervision:
 
     def spawn(self, slot: Slot, now: float) -> None:
         # STOPPED, BACKOFF, FATAL → STARTING
-        slot.seat(slot.incarnation + 1)
+        slot.seat(slot.named + 1)
         self._change(slot, SlotState.STARTING, now)
         slot.phase_since = now
-        self._timers.set(("slot", slot.number), now + self._policy.import_timeout_s)
+        self._timers.set(("slot", slot.number), now + self.policy.import_timeout_s)
         self.actions.append(do.SpawnWorker(slot.number, slot.incarnation))
 
     def _hello(self, event: told.WorkerHello, now: float) -> None:
@@ -145,11 +160,9 @@ class Supervision:
         self._silence.heard(slot, now)
         if slot.state is not SlotState.LOADING:
             return  # one that serves has no other phase
-        budget = self._policy.phase_budget_s(event.phase)
-        if budget is None:
-            return  # READY comes with it, within the budget of the last phase
-        if (event.phase, event.detail) != (slot.phase, slot.detail):
-            # Each model has the phase's whole budget.
+        # READY comes with the phase that has none, within the budget of the last one.
+        budget = self.policy.phase_budget_s(event.phase)
+        if budget is not None and is_news(slot, event):
             slot.phase, slot.detail, slot.phase_since = event.phase, event.detail, now
             self._timers.set(("slot", slot.number), now + budget)
 
@@ -157,17 +170,17 @@ class Supervision:
         slot = self.current(event.slot, event.incarnation)
         if slot is None or slot.state is not SlotState.LOADING:
             return
-        slot.loaded = {model.name: model for model in event.models}
-        if missing := sorted(set(slot.models) - slot.loaded.keys()):
-            self.kill(slot, f"said READY without its models {', '.join(missing)}", now)
-            return
-        if not 1 <= event.lanes <= MOST_LANES:
-            self.kill(slot, f"said READY with {event.lanes} lanes; between 1 and {MOST_LANES} are possible", now)
+        if (why := unready(slot.models, event)) is not None:
+            self.kill(slot, why, now)
             return
         # LOADING → READY
         self._timers.clear(("slot", slot.number))
-        slot.lanes = event.lanes
-        slot.idle_lanes = list(range(event.lanes))
+        self._serve(slot, event.lanes, {model.name: model for model in event.models}, now)
+
+    def _serve(self, slot: Slot, lanes: int, loaded: Mapping[str, ModelInfo], now: float) -> None:
+        slot.loaded = dict(loaded)
+        slot.lanes = lanes
+        slot.idle_lanes = list(range(lanes))
         slot.phase, slot.phase_since, slot.detail = Phase.SERVING, now, ""
         self._silence.begin(slot, now)
         self._change(slot, SlotState.READY, now)
@@ -180,9 +193,50 @@ class Supervision:
         seated = [slot for slot in self.slots if slot.models]
         serving = sum(slot.state is SlotState.READY for slot in seated)
         settled = serving + sum(not slot.lasts for slot in seated)
-        if serving and (settled == len(seated) or not self._policy.ready_needs_all):
+        if serving and (settled == len(seated) or not self.policy.ready_needs_all):
             self._announced = True
             self.actions.append(do.PoolReady(serving, len(seated)))
+
+    # --- one follows another ------------------------------------------------------------------------------------
+
+    def make_way(self, slot: Slot, reason: str, now: float) -> None:
+        # READY → DRAINING
+        self._change(slot, SlotState.DRAINING, now, reason)
+
+    def resume(self, slot: Slot, now: float) -> None:
+        """Who was to make way serves on."""
+        # DRAINING → READY
+        self._change(slot, SlotState.READY, now)
+
+    def switch(self, slot: Slot, successor: Aside, now: float) -> None:
+        """The successor takes the seat of a worker that holds nothing, which leaves."""
+        self.asides.take(successor)
+        self.asides.leave(slot, now)
+        self.asides.failures.pop(slot.number, None)
+        slot.seat(successor.incarnation)
+        slot.pid = successor.pid
+        # DRAINING → READY
+        self._serve(slot, successor.lanes, successor.loaded, now)
+
+    def succeed(self, slot: Slot, now: float) -> None:
+        """The worker in the seat is gone, or given up: a successor that is under way goes on there."""
+        successor = self.asides.successor(slot) if self.asides else None
+        if successor is None or not successor.comes or slot.state not in (SlotState.BACKOFF, SlotState.FATAL):
+            return
+        self.asides.take(successor)
+        slot.seat(successor.incarnation)
+        slot.pid = successor.pid
+        # BACKOFF, FATAL → STARTING
+        self._change(slot, SlotState.STARTING, now)
+        slot.phase, slot.detail, slot.phase_since = successor.phase, successor.detail, successor.phase_since
+        self._timers.set(("slot", slot.number), successor.due)
+        if successor.state is not SlotState.STARTING:
+            # STARTING → LOADING
+            self._change(slot, SlotState.LOADING, now)
+        if successor.state is SlotState.READY:
+            # LOADING → READY
+            self._timers.clear(("slot", slot.number))
+            self._serve(slot, successor.lanes, successor.loaded, now)
 
     # --- a worker's way down ------------------------------------------------------------------------------------
 
@@ -193,12 +247,13 @@ class Supervision:
         slot.killed_for = reason
         if slot.state is not SlotState.STOPPING:
             self._change(slot, SlotState.STOPPING, now, reason)
-        self._timers.set(("slot", slot.number), now + self._policy.kill_timeout_s)
+        self._timers.set(("slot", slot.number), now + self.policy.kill_timeout_s)
         self.actions.append(do.KillWorker(slot.number, slot.incarnation, reason, stacks))
 
-    def stop(self, reason: str) -> None:
+    def stop(self, reason: str, now: float) -> None:
         """The pool takes no new work. While jobs wait that a slot could run, its workers come and go as before."""
         self.stopping, self.stop_reason = True, reason
+        self.turnover.forgo_all(now)
 
     def retire(self, slot: Slot, reason: str, now: float) -> None:
         """READY → DRAINING; DRAINING → STOPPING once it holds nothing that anybody waits for; others stop at once."""
@@ -219,7 +274,7 @@ class Supervision:
 
     def _tell_to_stop(self, slot: Slot, reason: str, now: float) -> None:
         self._change(slot, SlotState.STOPPING, now, reason)
-        self._timers.set(("slot", slot.number), now + self._policy.stop_timeout_s)
+        self._timers.set(("slot", slot.number), now + self.policy.stop_timeout_s)
         self.actions.append(do.StopWorker(slot.number, slot.incarnation))
 
     def exited(self, slot: Slot, death: told.Death, held_jobs: bool, now: float) -> str:
@@ -237,6 +292,12 @@ class Supervision:
             # DRAINING, STOPPING → STOPPED
             self._change(slot, SlotState.STOPPED, now, DRAIN)
             self._announce()
+        elif self._is_followed(slot, now):
+            # → BACKOFF, and on at once: see `succeed`
+            served_s = now - slot.phase_since if slot.phase is Phase.SERVING else None
+            self._history[slot.number].after_death(now, served_s=served_s, held_jobs=held_jobs, in_vain=slot.in_vain)
+            self._change(slot, SlotState.BACKOFF, now, reason, death.last_output)
+            self._timers.set(("slot", slot.number), now)
         elif wish is not None:
             # DRAINING, STOPPING → BACKOFF, without a pause
             asked = slot.state is SlotState.STOPPING  # else it died before it was told to go
@@ -257,9 +318,19 @@ class Supervision:
                     self._timers.set(("slot", slot.number), now + seconds)
         return f"slot {slot.number} incarnation {slot.incarnation} died: {reason}"
 
+    def _is_followed(self, slot: Slot, now: float) -> bool:
+        """Whether a successor is there to take the empty seat. One that was not spawned yet comes as any other."""
+        successor = self.asides.successor(slot) if self.asides else None
+        if successor is None or not successor.comes:
+            return False
+        if successor.pid is None:
+            self.asides.dismiss(successor, now)
+            return False
+        return True
+
     def forgive(self, slot: Slot) -> None:
         """What was before counts no more."""
-        self._history[slot.number] = RestartHistory(self._policy, self._rng)
+        self._history[slot.number] = RestartHistory(self.policy, self._rng)
         slot.in_vain = 0
 
     def gone_at_last(self, event: told.WorkerExited, now: float) -> None:
@@ -287,17 +358,14 @@ class Supervision:
         match slot.state:
             case SlotState.BACKOFF:
                 self.spawn(slot, now)
-            case SlotState.STARTING:
-                self._overrun(slot, "did not say HELLO within", now)
-            case SlotState.LOADING:
-                doing = f"{slot.phase.value} {slot.detail}".rstrip()
-                self._overrun(slot, f"was still {doing} within", now)
+            case SlotState.STARTING | SlotState.LOADING:
+                self.kill(slot, overrun(slot, self.policy), now, stacks=True)
             case SlotState.STOPPING if slot.killed_for is None:
-                reason = f"did not exit within {self._policy.stop_timeout_s:g} s of being told to"
+                reason = f"did not exit within {self.policy.stop_timeout_s:g} s of being told to"
                 self.kill(slot, reason, now, stacks=True)
             case SlotState.STOPPING:
                 # It cannot be seen to be gone, so nothing may follow it on its device.
-                pause_s = self._policy.kill_timeout_s
+                pause_s = self.policy.kill_timeout_s
                 reason = f"pid {slot.pid} did not die within {pause_s:g} s of SIGKILL (stuck in the kernel?)"
                 self._fatal(slot, now, reason)
 
@@ -305,11 +373,6 @@ class Supervision:
         slot = self.slots[number]
         if (why := self._silence.judge(slot, now)) is not None:
             self.kill(slot, why, now, stacks=True)
-
-    def _overrun(self, slot: Slot, what: str, now: float) -> None:
-        budget_s = self._policy.phase_budget_s(slot.phase)
-        setting = self._policy.phase_setting(slot.phase)
-        self.kill(slot, f"{what} {budget_s:g} s ({setting} may be too short)", now, stacks=True)
 
     def batch_overran(self, number: int, batch: int, now: float) -> None:
         slot = self.slots[number]
@@ -331,11 +394,13 @@ class Supervision:
         lasted = slot.lasts
         slot.become(state, now, reason)
         self.down += lasted - slot.lasts
+        self.changes += 1
         self.changed.append(slot)
         self.actions.append(do.SlotChanged(slot.number, slot.incarnation, state, reason, last_output, asked))
 
     def validate(self) -> None:
         """Raises AssertionError where an invariant of the slots does not hold."""
+        self.asides.validate()
         for slot in self.slots:
             lanes = sorted(slot.idle_lanes + [batch.lane for batch in slot.batches.values()])
             assert len(set(lanes)) == len(lanes), slot

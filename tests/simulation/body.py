@@ -63,6 +63,8 @@ class Body:
         self.now = 1000.0
         self.handled = 0
         self.spawn_fails = False
+        self.has_room = True
+        """Whether a slot's device has room for two workers, where that is asked."""
         self.workers: dict[tuple[int, int], Worker] = {}
         self._validates = validates
         self._infos = [tuple(infos[name] for name in plan.models) for plan in plans]
@@ -179,7 +181,9 @@ class Body:
                     guilty=any(payload.guilty for payload in payloads),
                 )
                 self.sent(worker, action.batch)
-            case do.SpawnWorker(slot, incarnation):
+            case do.SpawnSuccessor(slot, incarnation, must_fit) if must_fit and not self.has_room:
+                self.feed(told.SuccessorRefused(slot, incarnation, "gpu:0 has no room for two"))
+            case do.SpawnWorker(slot, incarnation) | do.SpawnSuccessor(slot, incarnation):
                 if self.spawn_fails:
                     self.feed(told.WorkerExited(slot, incarnation, told.Death("cannot be spawned", restartable=True)))
                     return

@@ -29,6 +29,7 @@ GPU_SLOT = {
     "busy_lanes": 1,
     "jobs_done": 1234567,
     "memory_bytes": 12 * 2**30,
+    "successor": None,
 }
 DEAD_SLOT = {
     **GPU_SLOT,

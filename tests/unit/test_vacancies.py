@@ -124,7 +124,7 @@ def test_without_patience_nobody_waits_and_nvml_is_not_asked() -> None:
     bench = Bench(patience_s=0.0)
     assert bench.hold(0) is None
     bench.vacancies.spawned(0, PID, bench.now)
-    bench.vacancies.exited(0)
+    bench.vacancies.exited(0, PID)
     assert bench.until(60) == []
     assert bench.script.questions == 0
 
@@ -139,7 +139,7 @@ def test_the_next_worker_comes_when_the_former_one_is_out_of_the_list(bench: Ben
     bench.live()
     bench.say(7, WORKER)
     bench.until(ALIVE_LOOK_S)
-    bench.vacancies.exited(0)
+    bench.vacancies.exited(0, PID)
     bench.hold(incarnation=2)
     assert bench.until(1.0) == [SpawnHeld(0, 2, f"waiting for gpu:0: {TAKEN}")], "said once"
     bench.say(7)
@@ -150,7 +150,7 @@ def test_what_changes_is_said_again_but_not_every_time(bench: Bench) -> None:
     bench.live()
     bench.say(7, WORKER)
     bench.until(ALIVE_LOOK_S)
-    bench.vacancies.exited(0)
+    bench.vacancies.exited(0, PID)
     bench.hold(incarnation=2)
     said: list[Step] = []
     for tenth in range(40):
@@ -163,7 +163,7 @@ def test_memory_that_never_goes_is_a_death_with_the_reason(bench: Bench) -> None
     bench.live()
     bench.say(7, WORKER)
     bench.until(ALIVE_LOOK_S)
-    bench.vacancies.exited(0)
+    bench.vacancies.exited(0, PID)
     bench.hold(incarnation=2)
     assert len(bench.until(29.9)) == 1
     text = f"gpu:0 still has {TAKEN} after 30 s ([health] device_free_timeout)"
@@ -180,7 +180,7 @@ def test_by_bytes_where_no_pid_is_shown(bench: Bench) -> None:
     bench.say(7)
     bench.until(10.0)
     assert bench.script.questions in (5, 6)
-    bench.vacancies.exited(0)
+    bench.vacancies.exited(0, PID)
     bench.hold(incarnation=2)
     text = "waiting for gpu:0: 6.0 GiB more in use than before the former worker came"
     assert bench.until(1.0) == [SpawnHeld(0, 2, text)]
@@ -204,8 +204,8 @@ def test_the_slots_wait_each_for_its_own_device(bench: Bench) -> None:
     bench.live(1, pid=5000)
     bench.say(7, WORKER)
     bench.until(ALIVE_LOOK_S)
-    bench.vacancies.exited(0)
-    bench.vacancies.exited(1)
+    bench.vacancies.exited(0, PID)
+    bench.vacancies.exited(1, PID)
     bench.hold(0, 2)
     bench.hold(1, 2)
     steps = bench.until(1.0)
@@ -219,7 +219,7 @@ def test_an_answer_from_before_the_death_is_no_word_about_after_it(bench: Bench)
     bench.script.said["GPU-0"] = None
     bench.until(ALIVE_LOOK_S)
     assert bench.script.asked
-    bench.vacancies.exited(0)
+    bench.vacancies.exited(0, PID)
     bench.hold(incarnation=2)
     bench.script.late[bench.script.asked[0][0]] = held(1)
     bench.say(7, WORKER)
@@ -234,7 +234,7 @@ def test_an_error_is_waited_out_and_then_the_worker_comes(bench: Bench, caplog: 
     bench.live()
     bench.say(7, WORKER)
     bench.until(ALIVE_LOOK_S)
-    bench.vacancies.exited(0)
+    bench.vacancies.exited(0, PID)
     bench.script.said["GPU-0"] = untold("GPU is lost")
     bench.hold(incarnation=2)
     before = bench.script.questions
@@ -249,7 +249,7 @@ def test_a_driver_that_hangs_is_waited_for_once(bench: Bench, caplog: pytest.Log
     bench.live()
     bench.say(7, WORKER)
     bench.until(ALIVE_LOOK_S)
-    bench.vacancies.exited(0)
+    bench.vacancies.exited(0, PID)
     bench.script.said["GPU-0"] = None
     bench.hold(incarnation=2)
     assert bench.until(29.9) == []
@@ -258,7 +258,7 @@ def test_a_driver_that_hangs_is_waited_for_once(bench: Bench, caplog: pytest.Log
     assert "could not be verified: no answer within 30 s" in caplog.text
     bench.vacancies.spawned(0, PID + 1, bench.now)
     bench.until(10.0)
-    bench.vacancies.exited(0)
+    bench.vacancies.exited(0, PID + 1)
     bench.hold(incarnation=3)
     assert bench.tend() == [SpawnWorker(0, 3)], "the same question is open still"
 
@@ -267,7 +267,7 @@ def test_memory_that_was_seen_is_not_forgotten_because_nvml_falls_silent(bench: 
     bench.live()
     bench.say(7, WORKER)
     bench.until(ALIVE_LOOK_S)
-    bench.vacancies.exited(0)
+    bench.vacancies.exited(0, PID)
     bench.hold(incarnation=2)
     bench.until(1.0)
     bench.script.said["GPU-0"] = untold("Timeout")
@@ -285,7 +285,7 @@ def test_who_never_told_anything_is_not_waited_for(bench: Bench, caplog: pytest.
     bench.vacancies.spawned(0, PID, bench.now)
     bench.until(60.0)
     assert bench.script.questions == 1
-    bench.vacancies.exited(0)
+    bench.vacancies.exited(0, PID)
     bench.hold(incarnation=2)
     assert bench.tend() == [SpawnWorker(0, 2)]
 
@@ -298,7 +298,7 @@ def test_a_level_that_is_not_known_is_not_waited_for(bench: Bench) -> None:
     bench.vacancies.spawned(0, PID, bench.now)
     bench.say(7)
     bench.until(10.0)
-    bench.vacancies.exited(0)
+    bench.vacancies.exited(0, PID)
     bench.hold(incarnation=2)
     assert bench.tend() == [SpawnWorker(0, 2)]
 
@@ -310,7 +310,7 @@ def test_one_that_waits_can_be_called_off(bench: Bench) -> None:
     bench.live()
     bench.say(7, WORKER)
     bench.until(ALIVE_LOOK_S)
-    bench.vacancies.exited(0)
+    bench.vacancies.exited(0, PID)
     bench.hold(incarnation=2)
     bench.until(1.0)
     assert not bench.vacancies.cancel(0, 1), "another incarnation"
@@ -327,7 +327,7 @@ def test_a_spawn_that_failed_leaves_the_seat_as_it_was(bench: Bench) -> None:
     bench.live()
     bench.say(7, WORKER)
     bench.until(ALIVE_LOOK_S)
-    bench.vacancies.exited(0)
+    bench.vacancies.exited(0, PID)
     bench.say(1)
     bench.hold(incarnation=2)
     assert bench.tend() == [SpawnWorker(0, 2)]  # and there is no process left on the machine

@@ -4,8 +4,8 @@ path = "stub:echo"         a signature a dtype: gives its input back; serving_de
 path = "stub:faults"       sleep, fail, kill, kill_once, exit, hang, crash, pid: what the signature's name says
 path = "stub:counter"      stateful: `add` returns the total so far, `kill_once` as above; with "stub:counter?FILE" each
                            run of `add` is a line of that file, too
-path = "stub:rows"         batchable signatures, see `workers.stub.rows`; "stub:rows?fits=8&run_ms=5&row_ms=1": how many
-                           rows fit into its device's memory, and how long a run and each row of it take
+path = "stub:rows"         batchable signatures, see `workers.stub.rows`; "stub:rows?fits=8&run_ms=5&row_ms=1&load_ms=9": how
+                           many rows fit into its device's memory, how long a run and each row of it take, and the load
 path = "stub:cannot-load"  the load is refused, as TensorFlow's is of a broken folder
 path = "stub:load-failed"  the load fails for want of memory
 path = "stub:load-exit"    the process ends while it loads
@@ -15,6 +15,7 @@ path = "stub:load-hang"    the load never ends
 import os
 import sys
 import threading
+import time
 from urllib.parse import parse_qsl
 
 from pool.wire.worker_messages import ModelSettings
@@ -26,7 +27,7 @@ from workers.stub.rows import rows
 
 __all__ = ["StubBackend"]
 
-OPTIONS = {"fits": float("inf"), "run_ms": 0.0, "row_ms": 0.0}
+OPTIONS = {"fits": float("inf"), "run_ms": 0.0, "row_ms": 0.0, "load_ms": 0.0}
 
 
 class StubBackend:
@@ -47,6 +48,7 @@ class StubBackend:
                 return StubModel(settings, counter(query), stateful=True)
             case "rows":
                 options = _options(where, query)
+                time.sleep(options["load_ms"] / 1000)
                 times = options["run_ms"] / 1000, options["row_ms"] / 1000
                 return StubModel(settings, rows(self._device, options["fits"], *times))
             case "load-failed":
