@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pool.core.actions import SpawnWorker
-from pool.core.events import Death, SpawnHeld, WorkerExited
+from pool.core.actions import SpawnSuccessor, SpawnWorker
+from pool.core.events import Death, SpawnHeld, SuccessorRefused, WorkerExited
 from pool.devices import Device
 from pool.devices.lookout import Answer, Lookout
 from pool.devices.occupancy import Occupancy, Occupant, untold
@@ -337,3 +337,98 @@ def test_a_spawn_that_failed_leaves_the_seat_as_it_was(bench: Bench) -> None:
 
 def logged(caplog: pytest.LogCaptureFixture) -> AbstractContextManager[None]:
     return caplog.at_level("WARNING", "pool.worker")
+
+
+# --- a second one beside the first --------------------------------------------------------------------------------
+
+
+def follow(bench: Bench, slot: int = 0, must_fit: bool = True) -> SpawnHeld | SuccessorRefused | None:
+    return bench.vacancies.hold(SpawnSuccessor(slot, 2, must_fit), bench.now)
+
+
+def roomy(used: float, free: float, *occupants: Occupant) -> Occupancy:
+    return Occupancy(int(used * GIB), occupants, "", int(free * GIB))
+
+
+def lives(bench: Bench, occupancy: Occupancy) -> None:
+    bench.live()
+    bench.script.said["GPU-0"] = occupancy
+
+
+@pytest.mark.parametrize(("free", "fits"), [(6.7, True), (6.5, False), (100.0, True), (0.0, False)])
+def test_a_successor_comes_where_as_much_is_free_as_the_worker_holds_and_a_margin(
+    bench: Bench, free: float, fits: bool
+) -> None:
+    lives(bench, roomy(7, free, WORKER))
+    assert follow(bench) == SpawnHeld(0, 2, "waiting for NVML's word on gpu:0")
+    text = f"gpu:0 has {f'{free:.1f} GiB' if free else '0 MiB'} free, and its worker holds 6.0 GiB"
+    assert bench.until(0.1) == [SpawnSuccessor(0, 2, True) if fits else SuccessorRefused(0, 2, text)]
+    assert bench.vacancies.next_deadline(bench.now) is None, "nothing is awaited"
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        (roomy(7, 90), "what its worker holds of gpu:0 is not known: NVML does not list it"),
+        (roomy(7, 90, Occupant(PID, None)), "what its worker holds of gpu:0 is not known: NVML does not list it"),
+        (roomy(7, 90, Occupant(99, 6 * GIB)), "what its worker holds of gpu:0 is not known: NVML does not list it"),
+        (
+            Occupancy(None, (WORKER,), "its used memory: Lost"),
+            "what gpu:0 has free is not known: its used memory: Lost",
+        ),
+        (untold("Driver Not Loaded"), "what gpu:0 has free is not known: Driver Not Loaded"),
+    ],
+)
+def test_what_is_not_known_to_fit_does_not(bench: Bench, told: Occupancy, why: str) -> None:
+    lives(bench, told)
+    follow(bench)
+    assert bench.until(0.1) == [SuccessorRefused(0, 2, why)]
+
+
+def test_a_driver_that_hangs_refuses_in_time(bench: Bench) -> None:
+    lives(bench, roomy(7, 90, WORKER))
+    bench.script.said["GPU-0"] = None
+    follow(bench)
+    assert bench.until(29.9) == []
+    assert bench.until(0.2) == [SuccessorRefused(0, 2, "NVML: no answer within 30 s")]
+
+
+def test_where_nvml_is_not_asked_there_is_no_room() -> None:
+    bench = Bench(patience_s=0.0)
+    why = 'NVML is not asked ([health] device_free_timeout is "0s")'
+    assert follow(bench) == SuccessorRefused(0, 2, why)
+    assert follow(bench, must_fit=False) is None
+
+
+def test_on_a_cpu_there_is_room_and_where_it_is_always_wanted() -> None:
+    bench = Bench([CPU, *GPUS])
+    assert follow(bench, 0) is None
+    assert follow(bench, 1, must_fit=False) is None
+    assert bench.script.questions == 0
+
+
+def test_one_that_waits_for_room_can_be_called_off(bench: Bench) -> None:
+    lives(bench, roomy(7, 90, WORKER))
+    follow(bench)
+    assert not bench.vacancies.cancel(0, 1)
+    assert bench.vacancies.cancel(0, 2)
+    assert bench.until(60.0) == []
+
+
+def test_after_both_are_gone_the_memory_of_both_is_waited_for(bench: Bench) -> None:
+    second = Occupant(PID + 1, 5 * GIB, "S", PID + 1)
+    lives(bench, roomy(7, 90, WORKER))
+    follow(bench)
+    assert bench.until(0.1) == [SpawnSuccessor(0, 2, True)]
+    bench.vacancies.spawned(0, PID + 1, bench.now)
+    bench.say(12, WORKER, second)
+    bench.until(ALIVE_LOOK_S)
+    bench.vacancies.exited(0, PID)
+    bench.vacancies.exited(0, PID + 1)
+    bench.say(6, second)
+    bench.hold(incarnation=3)
+    assert "pid 4712" in str(bench.until(1.0))
+    bench.say(7, WORKER)
+    assert bench.until(1.0)[-1] != SpawnWorker(0, 3), "the first one may be stuck in the kernel"
+    bench.say(1)
+    assert bench.until(1.0) == [SpawnWorker(0, 3)]

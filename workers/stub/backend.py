@@ -4,8 +4,8 @@ path = "stub:echo"         a signature a dtype: gives its input back; serving_de
 path = "stub:faults"       sleep, fail, kill, kill_once, exit, hang, crash, pid: what the signature's name says
 path = "stub:counter"      stateful: `add` returns the total so far, `kill_once` as above; with "stub:counter?FILE" each
                            run of `add` is a line of that file, too
-path = "stub:rows"         batchable signatures, see `workers.stub.rows`; "stub:rows?fits=8&run_ms=5&row_ms=1&load_ms=9": how
-                           many rows fit into its device's memory, how long a run and each row of it take, and the load
+path = "stub:rows"         batchable signatures, see `workers.stub.rows`; "stub:rows?fits=8&run_ms=5&row_ms=1&load_ms=9"
+                           is how many rows fit into its device's memory, and what a run, each row and the load take
 path = "stub:cannot-load"  the load is refused, as TensorFlow's is of a broken folder
 path = "stub:load-failed"  the load fails for want of memory
 path = "stub:load-exit"    the process ends while it loads
