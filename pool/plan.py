@@ -172,6 +172,7 @@ def _policy(settings: "Settings") -> Policy:
         drain_timeout_s=settings.pool.drain_timeout,
         ready_needs_all=settings.pool.ready == "all",
         min_ready=settings.pool.min_ready,
+        standby=settings.pool.standby,
         recycle_age_s=recycle.age,
         recycle_jobs=recycle.jobs,
         recycle_bytes=recycle.memory,

@@ -14,6 +14,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -275,10 +276,16 @@ class Service:
                 self._keep(action)
             case do.Notice(text):
                 log.warning("%s", text, extra=about("model_notice"))
-            case do.SpawnWorker() | do.SpawnSuccessor():
+            case do.SpawnWorker() | do.SpawnSuccessor() | do.SpawnStandby():
                 self._feed(self._supervisor.spawn(action))
             case do.WelcomeWorker():
                 self._back.welcome(action.slot, action.incarnation, self._roll.welcome(action.slot))
+            case do.HoldWorker(slot, incarnation):
+                self._back.welcome(slot, incarnation, replace(self._roll.welcome(slot), hold=True))
+            case do.SeatStandby():
+                self._feed(self._supervisor.seat(action))
+            case do.TakeSeat(slot, incarnation):
+                self._back.take_seat(slot, incarnation, self._roll.welcome(slot))
             case do.StopWorker():
                 if not self._back.stop(action.slot, action.incarnation):
                     self._supervisor.hang_up(action.slot, action.incarnation)
@@ -287,7 +294,7 @@ class Service:
                 self._supervisor.kill(action.slot, action.incarnation, stacks=action.stacks)
             case do.SlotChanged():
                 self._slot_changed(action)
-            case do.SuccessorChanged() | do.WorkerLeft():
+            case do.SuccessorChanged() | do.StandbyChanged() | do.StandbyLost() | do.WorkerLeft():
                 self._slot_log.beside(action)
             case do.SuccessorFailed():
                 self._slot_log.beside(action)

@@ -4,7 +4,14 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pool.core.actions import SlotChanged, SuccessorChanged, SuccessorFailed, WorkerLeft
+from pool.core.actions import (
+    SlotChanged,
+    StandbyChanged,
+    StandbyLost,
+    SuccessorChanged,
+    SuccessorFailed,
+    WorkerLeft,
+)
 from pool.core.events import WorkerExited
 from pool.core.slots import Slot, SlotState
 from pool.devices import Device
@@ -77,7 +84,7 @@ class SlotLog:
         log.log(_level(change, slot), "%s", line, extra=extra)
         return line
 
-    def beside(self, action: SuccessorChanged | SuccessorFailed | WorkerLeft) -> None:
+    def beside(self, action: SuccessorChanged | SuccessorFailed | StandbyChanged | StandbyLost | WorkerLeft) -> None:
         """Logs what becomes of a worker that does not sit in the slot's seat."""
         slot, incarnation, reason = action.slot, action.incarnation, action.reason
         device = self._devices[slot].label
@@ -86,6 +93,12 @@ class SlotLog:
             case SuccessorFailed():
                 event, level, last_output = "successor_failed", logging.WARNING, action.last_output[-MOST_OUTPUT:]
                 what = f"its successor, incarnation {incarnation}, failed, and its worker serves on"
+            case StandbyLost():
+                event, level, last_output = "standby_lost", logging.WARNING, action.last_output[-MOST_OUTPUT:]
+                what = f"its standby, incarnation {incarnation}, is gone"
+            case StandbyChanged(state=state):
+                event, level = f"standby_{state.name.lower()}", logging.INFO
+                what = f"its standby, incarnation {incarnation}, is {state.name}"
             case WorkerLeft():
                 event, level, what = "worker_left", logging.INFO, f"incarnation {incarnation} is gone"
             case SuccessorChanged(state=state):

@@ -57,6 +57,7 @@ def slot_status(machine: Machine, number: int, device: Device, now: float) -> di
         "jobs_done": slot.jobs_done,
         "memory_bytes": None if slot.pid is None else resident_bytes(slot.pid),
         "successor": None if successor is None else _aside(successor, now),
+        "standby": None if (standby := asides.standby(slot)) is None else _aside(standby, now),
         "successor_failure": None if failure is None else _failure(failure, now),
         "leaving": [_aside(aside, now) for aside in asides.of(slot) if not aside.follows],
     }

@@ -15,19 +15,21 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pool.core.actions import SpawnSuccessor, SpawnWorker
-from pool.core.events import Death, Event, SpawnHeld, WorkerExited, WorkerSpawned
+from pool.core.actions import SeatStandby, SpawnStandby, SpawnSuccessor, SpawnWorker
+from pool.core.events import Death, DeviceFree, Event, SpawnHeld, WorkerExited, WorkerSpawned
 from pool.deaths import death_of, not_spawned
 from pool.devices import Device
 from pool.devices.lookout import Lookout, teller_argv
 from pool.launch import inherited, worker_launch
 from pool.output import Output
 from pool.stacks import LOOK_S, Stacks, Trace
-from pool.vacancies import Spawn, Vacancies
+from pool.vacancies import Step, Vacancies
 
 __all__ = ["Supervisor"]
 
 REAP_RETRY_S = 0.05
+
+Spawn = SpawnWorker | SpawnSuccessor | SpawnStandby
 
 
 @dataclass(eq=False, slots=True)
@@ -41,6 +43,7 @@ class Process:
     pidfd: int | None
     stacks: Stacks | None
     spawned: float
+    seated: bool  # it has the device, or will have as soon as it is told of its models; a standby has not
     ending: bool = False
     killed: bool = False
 
@@ -94,10 +97,24 @@ class Supervisor:
             self._after[action.slot] = action
             pids = ", ".join(str(process.popen.pid) for process in former)
             return SpawnHeld(action.slot, action.incarnation, f"waiting for pid {pids} to be gone")
+        if isinstance(action, SpawnStandby):
+            return self._spawn(action)
         return self._vacancies.hold(action, time.monotonic()) or self._spawn(action)
 
+    def seat(self, action: SeatStandby) -> Event:
+        """DeviceFree; or SpawnHeld, while the device may not be free yet: then `tend` has what follows."""
+        return self._vacancies.hold(action, time.monotonic()) or self._seat(action)
+
+    def _seat(self, action: SeatStandby) -> Event:
+        process = self._current(action.slot, action.incarnation)
+        if process is not None:
+            process.seated = True
+            self._vacancies.spawned(action.slot, process.popen.pid, time.monotonic())
+        return DeviceFree(action.slot, action.incarnation)
+
     def _of_slot(self, slot: int) -> list[Process]:
-        return [process for process in self._processes.values() if process.slot == slot]
+        """Those that have its device."""
+        return [process for process in self._processes.values() if process.slot == slot and process.seated]
 
     def _spawn(self, action: Spawn) -> Event:
         try:
@@ -152,13 +169,25 @@ class Supervisor:
             pidfd = None  # an old kernel, or no descriptor left: the link's end of file tells, `tend` reaps
         output = Output(output_fd, action.slot, action.incarnation, self._devices[action.slot].kind == "gpu")
         spawned = time.monotonic()
-        process = Process(action.slot, action.incarnation, popen, ours, output, output_fd, pidfd, stacks, spawned)
+        process = Process(
+            action.slot,
+            action.incarnation,
+            popen,
+            ours,
+            output,
+            output_fd,
+            pidfd,
+            stacks,
+            spawned,
+            seated=not isinstance(action, SpawnStandby),
+        )
         self._processes[(action.slot, action.incarnation)] = process
         for fd in (output_fd, ours.fileno(), pidfd):
             if fd is not None:
                 self._by_fd[fd] = process
         self._expect(action.slot, action.incarnation, secret)
-        self._vacancies.spawned(action.slot, popen.pid, time.monotonic())
+        if process.seated:
+            self._vacancies.spawned(action.slot, popen.pid, time.monotonic())
         return WorkerSpawned(action.slot, action.incarnation, popen.pid)
 
     def hang_up(self, slot: int, incarnation: int) -> None:
@@ -200,7 +229,7 @@ class Supervisor:
         waits = after is not None and after.incarnation == incarnation
         if waits:
             del self._after[slot]
-        if waits or self._vacancies.cancel(slot, incarnation):
+        if (self._vacancies.cancel(slot, incarnation) or waits) and self._current(slot, incarnation) is None:
             self._cancelled.append(WorkerExited(slot, incarnation, Death("it was not spawned yet", restartable=True)))
 
     def pid(self, slot: int, incarnation: int) -> int | None:
@@ -251,9 +280,17 @@ class Supervisor:
             del self._after[slot]
             yield self.spawn(action)
         for step in self._vacancies.tend(time.monotonic()):
-            yield self._spawn(step) if isinstance(step, SpawnWorker | SpawnSuccessor) else step
+            yield self._step(step)
         while self._cancelled:
             yield self._cancelled.pop(0)
+
+    def _step(self, step: Step) -> Event:
+        match step:
+            case SpawnWorker() | SpawnSuccessor():
+                return self._spawn(step)
+            case SeatStandby():
+                return self._seat(step)
+        return step
 
     def _read_link(self, process: Process) -> None:
         """A worker writes nothing there, so readable means the end; bytes are thrown away."""

@@ -3,6 +3,7 @@
 dead worker's slot ── SpawnWorker ──► held ── NVML: it is free ──────────────► spawned
                                        │ ── NVML tells nothing in time ──────► spawned, and a warning
                                        └─── still taken when the time is over ► WorkerExited: the core backs off
+                   ── SeatStandby ──► held ── likewise ── it has the device; or DeviceTaken
 live worker's slot ─ SpawnSuccessor ─► held ── NVML: there is room for two ──► spawned
                                        └─── there is not, or who knows ──────► SuccessorRefused
 """
@@ -12,14 +13,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from pool.core.actions import SpawnSuccessor, SpawnWorker
-from pool.core.events import Death, SpawnHeld, SuccessorRefused, WorkerExited
+from pool.core.actions import SeatStandby, SpawnSuccessor, SpawnWorker
+from pool.core.events import Death, DeviceTaken, SpawnHeld, SuccessorRefused, WorkerExited
 from pool.devices import Device
 from pool.devices.lookout import Lookout
 from pool.devices.vacancy import Found, Free, Room, Taken, Tenancy, Untold
 from pool.logs import about
 
-__all__ = ["Step", "Vacancies"]
+__all__ = ["Step", "Vacancies", "Wish"]
 
 log = logging.getLogger("pool.worker")
 
@@ -30,13 +31,13 @@ SAY_S = 1.0  # between two changes of what is said about one that waits
 REAP_S = 0.05
 NOT_ASKED = 'NVML is not asked ([health] device_free_timeout is "0s")'
 
-Spawn = SpawnWorker | SpawnSuccessor
-Step = Spawn | SpawnHeld | SuccessorRefused | WorkerExited
+Wish = SpawnWorker | SpawnSuccessor | SeatStandby
+Step = Wish | SpawnHeld | SuccessorRefused | DeviceTaken | WorkerExited
 
 
 @dataclass(slots=True)
 class _Held:
-    action: Spawn
+    action: Wish
     since: float
     deadline: float
     taken: Taken | None = None
@@ -88,7 +89,7 @@ class Vacancies:
 
     # --- what happens to a slot ----------------------------------------------------------------------------------
 
-    def hold(self, action: Spawn, now: float) -> SpawnHeld | SuccessorRefused | None:
+    def hold(self, action: Wish, now: float) -> SpawnHeld | SuccessorRefused | None:
         """What is said of a worker that has to wait, or does not come; None where there is nothing to wait for."""
         seat = self._seats.get(action.slot)
         if isinstance(action, SpawnSuccessor) and not self._must_ask(action):
@@ -126,8 +127,8 @@ class Vacancies:
     def exited(self, slot: int, pid: int) -> None:
         """Its exit was seen: what NVML tells from now on is of a device without it."""
         seat = self._seats.get(slot)
-        if seat is not None:
-            seat.alive.discard(pid)
+        if seat is not None and pid in seat.alive:
+            seat.alive.remove(pid)
             seat.found, seat.valid_from = None, self._number + 1
 
     def cancel(self, slot: int, incarnation: int) -> bool:
@@ -234,6 +235,8 @@ class Vacancies:
         seat.held = None
         what = f"{held.taken.where} still has {held.taken.what}"
         text = f"{what} after {self._patience_s:g} s ([health] device_free_timeout)"
+        if isinstance(held.action, SeatStandby):
+            return DeviceTaken(seat.slot, held.action.incarnation, f"waited in vain: {text}")
         return WorkerExited(seat.slot, held.action.incarnation, Death(text, restartable=True))
 
     def _unverified(self, seat: _Seat, held: _Held, why: str, found: Found) -> Step:
@@ -242,12 +245,12 @@ class Vacancies:
         log.warning(text, seat.slot, seat.tenancy.label, why, extra=extra)
         return self._let_go(seat, held, found)
 
-    def _let_go(self, seat: _Seat, held: _Held, found: Found) -> Spawn:
+    def _let_go(self, seat: _Seat, held: _Held, found: Found) -> Wish:
         seat.held, seat.found = None, found
         return held.action
 
 
-def _refused(action: Spawn, why: str) -> SuccessorRefused:
+def _refused(action: Wish, why: str) -> SuccessorRefused:
     extra = about("successor_refused", slot=action.slot, incarnation=action.incarnation, reason=why)
     log.info("slot %d: no successor gets ready beside its worker: %s", action.slot, why, extra=extra)
     return SuccessorRefused(action.slot, action.incarnation, why)

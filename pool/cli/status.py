@@ -105,12 +105,14 @@ def _uuids(slot: Slot, separator: str) -> str:
 
 
 def _doing(slot: Slot) -> str:
-    """And what the worker does that is to follow."""
-    successor = slot["successor"]
-    if successor is None:
-        return str(slot["doing"])
-    follows = f"incarnation {successor['incarnation']} beside it: {successor['doing'] or successor['state']}"
-    return f"{slot['doing']}; {follows}" if slot["doing"] else follows
+    """And what those do that are beside it."""
+    phrases = [str(slot["doing"])] if slot["doing"] else []
+    if (successor := slot["successor"]) is not None:
+        doing = successor["doing"] or successor["state"]
+        phrases.append(f"incarnation {successor['incarnation']} beside it: {doing}")
+    if (standby := slot["standby"]) is not None:
+        phrases.append(f"standby: {standby['doing'] or standby['state']}")
+    return "; ".join(phrases)
 
 
 def _pid(slot: Slot) -> str:

@@ -72,6 +72,7 @@ class PoolSection(_Section):
     """What the pool listens on, what it has a worker for, and where it keeps what outlives it.
 
     `min_ready`: so many slots of a model, if it has them, are READY while another one is replaced.
+    `standby`: each slot has a second process that has imported TensorFlow and follows the worker that dies.
     `state` is absolute once it is loaded, or "" for the user's own state folder.
     """
 
@@ -83,6 +84,7 @@ class PoolSection(_Section):
     ready: Literal["all", "any"] = "all"
     drain_timeout: Seconds = 30.0
     min_ready: Annotated[int, Field(ge=1)] = 1
+    standby: bool = False
     state: Annotated[str, BeforeValidator(_as_text)] = ""
 
     @field_validator("endpoint")

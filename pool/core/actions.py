@@ -12,6 +12,7 @@ from pool.wire.timeline import Timeline
 __all__ = [
     "Action",
     "AnswerJob",
+    "HoldWorker",
     "JobDone",
     "JobFailed",
     "KeepJob",
@@ -21,12 +22,17 @@ __all__ = [
     "PoolReady",
     "PoolStopped",
     "RunBatch",
+    "SeatStandby",
     "SlotChanged",
+    "SpawnStandby",
     "SpawnSuccessor",
     "SpawnWorker",
+    "StandbyChanged",
+    "StandbyLost",
     "StopWorker",
     "SuccessorChanged",
     "SuccessorFailed",
+    "TakeSeat",
     "WelcomeWorker",
     "WorkerLeft",
 ]
@@ -53,6 +59,38 @@ class SpawnSuccessor:
     slot: int
     incarnation: int
     must_fit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnStandby:
+    """Start a second process for the slot that will touch no device before it is told to; answers as to SpawnWorker."""
+
+    slot: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class HoldWorker:
+    """Welcome a standby: it imports, and waits for TakeSeat."""
+
+    slot: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class SeatStandby:
+    """The standby is to have the slot's device: answer with DeviceFree or DeviceTaken; before it SpawnHeld, as ever."""
+
+    slot: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class TakeSeat:
+    """Tell the standby that it is a worker like any other from now on, and of what."""
+
+    slot: int
+    incarnation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +222,26 @@ class SuccessorFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class StandbyChanged:
+    """For people: how far the slot's standby is; READY when it stands by."""
+
+    slot: int
+    incarnation: int
+    state: SlotState
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyLost:
+    """For people: the standby is gone; another one comes after a pause."""
+
+    slot: int
+    incarnation: int
+    reason: str
+    last_output: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerLeft:
     """For people: the exit of a worker was seen that another has followed, or that was not wanted any more."""
 
@@ -211,6 +269,10 @@ class PoolStopped:
 Action = (
     SpawnWorker
     | SpawnSuccessor
+    | SpawnStandby
+    | HoldWorker
+    | SeatStandby
+    | TakeSeat
     | WelcomeWorker
     | RunBatch
     | AnswerJob
@@ -221,6 +283,8 @@ Action = (
     | SlotChanged
     | SuccessorChanged
     | SuccessorFailed
+    | StandbyChanged
+    | StandbyLost
     | WorkerLeft
     | PoolReady
     | PoolStopped

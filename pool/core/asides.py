@@ -1,11 +1,14 @@
-"""Workers beside a slot's seat: one that gets ready to follow who sits there, and those that leave.
+"""Workers beside a slot's seat: one that gets ready to follow who sits there, a standby, and those that leave.
 
     begin ─► STARTING ─► LOADING ─► READY: it is warm ─ take ─► in the seat; the former worker ─ leave ─┐
                  └───────────┴─────────┴─ dies, lies, takes too long ─► STOPPING ─► its exit: SuccessorFailed
                                           is not wanted any more ─────► STOPPING ◄──────────────────────┘
                                                                            └─► its exit: WorkerLeft
 
-None of it changes the slot: whatever becomes of a successor, the worker in the seat serves on.
+    stand_by ─► STARTING ─► LOADING: it imports ─► READY: it stands by ─ take ─► in the seat, to load and warm up
+                    └───────────┴────────────────────┴─► its exit: StandbyLost, and after a pause another one
+
+None of it changes the slot: whatever becomes of them, the worker in the seat serves on.
 """
 
 from __future__ import annotations
@@ -27,7 +30,10 @@ __all__ = ["Aside", "Asides", "Failure"]
 
 @dataclass(slots=True, eq=False)
 class Aside:
-    """A worker that does not sit in the seat. `follows`: it is, or was, to sit there next; else it is to go."""
+    """A worker that does not sit in the seat. `follows`: it is, or was, to sit there next.
+
+    `stands_by`: it is to sit there when the worker there dies. If it is neither, it is to go.
+    """
 
     slot: Slot
     incarnation: int
@@ -42,6 +48,12 @@ class Aside:
     lanes: int = 0
     loaded: Mapping[str, ModelInfo] = field(default_factory=dict)
     killed_for: str | None = None
+    stands_by: bool = False
+
+    @property
+    def has_imported(self) -> bool:
+        """Whether it stands by, or is about to."""
+        return self.stands_by and self.state in (SlotState.LOADING, SlotState.READY)
 
     @property
     def comes(self) -> bool:
@@ -61,7 +73,7 @@ class Failure:
 
 
 class Asides:
-    """It appends to `actions` and sets the timers ("aside", slot, incarnation)."""
+    """It appends to `actions` and sets the timers ("aside", slot, incarnation), and ("standby", slot) for the next."""
 
     def __init__(self, policy: Policy, timers: Timers, actions: list[do.Action]) -> None:
         self.failures: dict[int, Failure] = {}
@@ -69,6 +81,7 @@ class Asides:
         self._timers = timers
         self._actions = actions
         self._all: dict[tuple[int, int], Aside] = {}
+        self._lost: dict[Slot, int] = {}  # standbys in a row
 
     def __bool__(self) -> bool:
         return bool(self._all)
@@ -81,7 +94,11 @@ class Asides:
         self._policy = policy
 
     def of(self, slot: Slot) -> list[Aside]:
-        return [aside for aside in self._all.values() if aside.slot is slot]
+        """All but the standby."""
+        return [aside for aside in self._all.values() if aside.slot is slot and not aside.stands_by]
+
+    def standby(self, slot: Slot) -> Aside | None:
+        return next((aside for aside in self._all.values() if aside.slot is slot and aside.stands_by), None)
 
     def find(self, number: int, incarnation: int) -> Aside | None:
         return self._all.get((number, incarnation))
@@ -93,15 +110,25 @@ class Asides:
     # --- what others want ---------------------------------------------------------------------------------------
 
     def begin(self, slot: Slot, reason: str, now: float) -> int:
-        """A successor is wanted. REQUIRES that nobody is beside the seat. Returns its incarnation."""
-        slot.named += 1
-        aside = Aside(slot, slot.named, SlotState.STARTING, now, follows=True, phase_since=now)
-        self._all[(slot.number, aside.incarnation)] = aside
-        self._bound(aside, now + self._policy.import_timeout_s)
+        """A successor is wanted. REQUIRES that only a standby is beside the seat. Returns its incarnation."""
+        aside = self._new(slot, now, follows=True)
         self._say(aside, reason)
         must_fit = self._policy.successor != "always"
         self._actions.append(do.SpawnSuccessor(slot.number, aside.incarnation, must_fit))
         return aside.incarnation
+
+    def stand_by(self, slot: Slot, now: float) -> None:
+        """A standby is wanted. REQUIRES that there is none."""
+        aside = self._new(slot, now, stands_by=True)
+        self._say(aside)
+        self._actions.append(do.SpawnStandby(slot.number, aside.incarnation))
+
+    def _new(self, slot: Slot, now: float, *, follows: bool = False, stands_by: bool = False) -> Aside:
+        slot.named += 1
+        aside = Aside(slot, slot.named, SlotState.STARTING, now, follows, phase_since=now, stands_by=stands_by)
+        self._all[(slot.number, aside.incarnation)] = aside
+        self._bound(aside, now + self._policy.import_timeout_s)
+        return aside
 
     def take(self, aside: Aside) -> None:
         """It sits in the seat from now on, or there will be none: nothing here is to do for it."""
@@ -116,7 +143,7 @@ class Asides:
 
     def dismiss(self, aside: Aside, now: float) -> None:
         """It is not wanted any more: it is told to stop."""
-        aside.follows = False
+        aside.follows = aside.stands_by = False
         if aside.state is SlotState.STOPPING:
             return
         aside.state, aside.since = SlotState.STOPPING, now
@@ -178,10 +205,18 @@ class Asides:
                 # STARTING → LOADING
                 aside.state, aside.since = SlotState.LOADING, now
                 self._say(aside)
-                self._actions.append(do.WelcomeWorker(aside.slot.number, aside.incarnation))
+                greet = do.HoldWorker if aside.stands_by else do.WelcomeWorker
+                self._actions.append(greet(aside.slot.number, aside.incarnation))
             case told.WorkerBeat() if aside.state is SlotState.LOADING and is_news(aside, event):
                 aside.phase, aside.detail, aside.phase_since = event.phase, event.detail, now
                 self._bound(aside, now + (policy.phase_budget_s(event.phase) or 0.0))
+            case told.WorkerBeat(phase=Phase.STANDING_BY) if aside.state is SlotState.LOADING and aside.stands_by:
+                # LOADING → READY; it waits for as long as the worker in the seat lives
+                self._timers.clear(_key(aside))
+                aside.state, aside.since, aside.phase, aside.detail = SlotState.READY, now, event.phase, ""
+                self._say(aside)
+            case told.WorkerReady() if aside.stands_by:
+                self.kill(aside, "said READY without a seat", now)
             case told.WorkerReady() if aside.state is SlotState.LOADING:
                 if (wrong := unready(aside.slot.models, event)) is not None:
                     self.kill(aside, wrong, now)
@@ -199,9 +234,23 @@ class Asides:
         if aside.follows:
             self.fail(aside, reason, now)
             self._actions.append(do.SuccessorFailed(number, incarnation, reason, death.last_output))
+        elif aside.stands_by:
+            self._lose(aside, reason, death.last_output, now)
         else:
             self.take(aside)
             self._actions.append(do.WorkerLeft(number, incarnation, reason))
+
+    def _lose(self, aside: Aside, reason: str, last_output: tuple[str, ...], now: float) -> None:
+        """A standby is no more. Another one comes after a pause, however often: the slot can do without."""
+        policy, slot = self._policy, aside.slot
+        lasted = aside.phase is Phase.STANDING_BY and now - aside.since >= policy.restart_period_s
+        in_a_row = self._lost[slot] = 1 if lasted else self._lost.get(slot, 0) + 1
+        pause_s = min(policy.backoff_max_s, policy.backoff_first_s * 2.0 ** min(in_a_row, 64))
+        if in_a_row > policy.restart_intensity:
+            pause_s = max(pause_s, policy.restart_period_s)
+        self.take(aside)
+        self._timers.set(("standby", slot.number), now + pause_s)
+        self._actions.append(do.StandbyLost(slot.number, aside.incarnation, reason, last_output))
 
     # --- time ---------------------------------------------------------------------------------------------------
 
@@ -224,6 +273,8 @@ class Asides:
         if aside.follows:
             self.fail(aside, why, now)
             self._actions.append(do.SuccessorFailed(number, incarnation, why))
+        elif aside.stands_by:
+            self._lose(aside, why, (), now)
         else:
             self.take(aside)
             self._actions.append(do.Notice(f"slot {number} incarnation {incarnation}, which was to leave: {why}"))
@@ -233,7 +284,8 @@ class Asides:
         self._timers.set(_key(aside), due)
 
     def _say(self, aside: Aside, reason: str = "") -> None:
-        self._actions.append(do.SuccessorChanged(aside.slot.number, aside.incarnation, aside.state, reason))
+        changed = do.StandbyChanged if aside.stands_by else do.SuccessorChanged
+        self._actions.append(changed(aside.slot.number, aside.incarnation, aside.state, reason))
 
     def validate(self) -> None:
         """Raises AssertionError where an invariant does not hold."""
@@ -249,6 +301,7 @@ class Asides:
                     SlotState.DRAINING,
                     SlotState.STOPPING,
                 ), aside
+                assert not aside.stands_by, aside
                 if aside.state is SlotState.READY:
                     assert aside.slot.state is not SlotState.READY, "it is warm, and the other one takes work"
 

@@ -15,6 +15,8 @@ __all__ = [
     "BatchUnsent",
     "ClientGone",
     "Death",
+    "DeviceFree",
+    "DeviceTaken",
     "DrainAsked",
     "Event",
     "Failed",
@@ -172,6 +174,23 @@ class SpawnHeld:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceFree:
+    """Nothing of a former worker is left on the device that the standby is to have."""
+
+    slot: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTaken:
+    """It has been waited for long enough; `why` says what is left."""
+
+    slot: int
+    incarnation: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class SuccessorRefused:
     """The successor was not spawned and will not be: the device has no room for two; `why` is for people."""
 
@@ -276,6 +295,8 @@ Event = (
     | ClientGone
     | SpawnHeld
     | SuccessorRefused
+    | DeviceFree
+    | DeviceTaken
     | WorkerSpawned
     | WorkerHello
     | WorkerBeat

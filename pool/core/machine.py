@@ -273,6 +273,8 @@ class Machine:
                     self._slot_timer(number, now)
                 case ("aside", int(number), int(incarnation)):
                     self.supervision.asides.timer(number, incarnation, now)
+                case ("standby", int(number)):
+                    self.supervision.look_for_standby(number, now)
                 case ("recycle",):
                     self._recycling.look(now)
                 case ("silence", int(number)):

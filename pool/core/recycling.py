@@ -58,7 +58,7 @@ class Recycling:
             return
         self._timers.set(("recycle",), now + LOOK_EVERY_S)
         away = any(slot.lasts and slot.state is not SlotState.READY for slot in supervision.slots if slot.models)
-        if away or supervision.turnover or supervision.asides:
+        if away or supervision.turnover or not all(aside.stands_by for aside in supervision.asides):
             return  # one after the other, and not while any is away for another reason
         due = [(slot.phase_since, slot, why) for slot in supervision.slots if (why := self._due(slot, now))]
         for _, slot, why in sorted(due, key=lambda one: one[0]):

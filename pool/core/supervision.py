@@ -18,6 +18,8 @@ from pool.wire.worker_messages import Phase
 
 __all__ = ["Supervision"]
 
+LOOK_AGAIN_S = 5.0
+
 
 class Supervision:
     """The half of the machine that moves slots through their states. It appends to `actions` and sets slot timers."""
@@ -60,6 +62,9 @@ class Supervision:
         """Timers that run stay as they are; the deaths of each slot are counted on."""
         self.policy = policy
         self.changes += 1  # it may be decided otherwise now who can be spared
+        for slot in self.slots:
+            if slot.state is SlotState.READY and policy.standby is not (self.asides.standby(slot) is not None):
+                self._timers.set(("standby", slot.number), 0.0)  # with this event
         self.asides.adopt(policy)
         for history in self._history:
             history.policy = policy
@@ -87,6 +92,11 @@ class Supervision:
                     if spawned.state is SlotState.STARTING:
                         spawned.phase_since, spawned.detail = now, ""
                         self._timers.set(("slot", spawned.number), now + self.policy.import_timeout_s)
+            case told.DeviceFree():
+                self._device_free(event, now)
+            case told.DeviceTaken():
+                if (waits := self.current(event.slot, event.incarnation)) is not None:
+                    self.kill(waits, event.why, now)
             case told.WorkerHello():
                 self._hello(event, now)
             case told.WorkerBeat():
@@ -140,11 +150,28 @@ class Supervision:
 
     def spawn(self, slot: Slot, now: float) -> None:
         # STOPPED, BACKOFF, FATAL → STARTING
-        slot.seat(slot.named + 1)
+        standby = self.asides.standby(slot) if self.asides else None
+        if standby is not None and standby.has_imported:
+            self.asides.take(standby)
+            slot.seat(standby.incarnation)
+            slot.pid = standby.pid
+            action: do.Action = do.SeatStandby(slot.number, slot.incarnation)
+        else:
+            slot.seat(slot.named + 1)
+            action = do.SpawnWorker(slot.number, slot.incarnation)
         self._change(slot, SlotState.STARTING, now)
         slot.phase_since = now
         self._timers.set(("slot", slot.number), now + self.policy.import_timeout_s)
-        self.actions.append(do.SpawnWorker(slot.number, slot.incarnation))
+        self.actions.append(action)
+
+    def _device_free(self, event: told.DeviceFree, now: float) -> None:
+        slot = self.current(event.slot, event.incarnation)
+        if slot is not None and slot.state is SlotState.STARTING:
+            # STARTING → LOADING
+            self._change(slot, SlotState.LOADING, now)
+            slot.phase_since, slot.detail = now, ""
+            self._timers.set(("slot", slot.number), now + self.policy.import_timeout_s)
+            self.actions.append(do.TakeSeat(slot.number, slot.incarnation))
 
     def _hello(self, event: told.WorkerHello, now: float) -> None:
         slot = self.current(event.slot, event.incarnation)
@@ -183,6 +210,8 @@ class Supervision:
         slot.idle_lanes = list(range(lanes))
         slot.phase, slot.phase_since, slot.detail = Phase.SERVING, now, ""
         self._silence.begin(slot, now)
+        if self.policy.standby and ("standby", slot.number) not in self._timers:
+            self._timers.set(("standby", slot.number), now)
         self._change(slot, SlotState.READY, now)
         self._announce()
 
@@ -198,6 +227,24 @@ class Supervision:
             self.actions.append(do.PoolReady(serving, len(seated)))
 
     # --- one follows another ------------------------------------------------------------------------------------
+
+    def look_for_standby(self, number: int, now: float) -> None:
+        """A slot that serves has a standby, if there are to be any."""
+        slot = self.slots[number]
+        standby = self.asides.standby(slot)
+        if not self.policy.standby or self.stopping or slot.state is not SlotState.READY:
+            if not self.policy.standby and standby is not None:
+                self.asides.dismiss(standby, now)
+        elif self.asides.of(slot):
+            self._timers.set(("standby", number), now + LOOK_AGAIN_S)  # not three at once
+        elif standby is None:
+            self.asides.stand_by(slot, now)
+
+    def dismiss_standby(self, slot: Slot, now: float) -> None:
+        self._timers.clear(("standby", slot.number))
+        standby = self.asides.standby(slot) if self.asides else None
+        if standby is not None:
+            self.asides.dismiss(standby, now)
 
     def make_way(self, slot: Slot, reason: str, now: float) -> None:
         # READY → DRAINING
@@ -254,6 +301,8 @@ class Supervision:
         """The pool takes no new work. While jobs wait that a slot could run, its workers come and go as before."""
         self.stopping, self.stop_reason = True, reason
         self.turnover.forgo_all(now)
+        for slot in self.slots:
+            self.dismiss_standby(slot, now)
 
     def retire(self, slot: Slot, reason: str, now: float) -> None:
         """READY → DRAINING; DRAINING → STOPPING once it holds nothing that anybody waits for; others stop at once."""
@@ -347,6 +396,7 @@ class Supervision:
 
     def _fatal(self, slot: Slot, now: float, reason: str, last_output: tuple[str, ...] = ()) -> None:
         self.turnover.gone(slot)
+        self.dismiss_standby(slot, now)
         self._change(slot, SlotState.FATAL, now, reason, last_output)
         self._announce()
 

@@ -94,6 +94,7 @@ class Turnover:
             return
         slot = self._supervision.slots[number]
         self._forgo(slot, now)
+        self._supervision.dismiss_standby(slot, now)
         if slot.state is not SlotState.BACKOFF:
             self._wishes[slot] = _Wish(DRAIN)
         if slot.state in (SlotState.BACKOFF, SlotState.STARTING, SlotState.LOADING):

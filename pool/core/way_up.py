@@ -12,6 +12,7 @@ from pool.wire.worker_messages import Phase
 
 __all__ = ["OnItsWay", "is_news", "overrun", "unready"]
 
+UNBOUNDED = (Phase.SERVING, Phase.STANDING_BY)
 MOST_LANES = 64  # the configuration allows 16; a worker that claims more lies
 
 
@@ -25,7 +26,7 @@ class OnItsWay(Protocol):
 
 def is_news(worker: OnItsWay, beat: WorkerBeat) -> bool:
     """Whether the beat begins another step of its way, which has the phase's whole budget."""
-    return beat.phase is not Phase.SERVING and (beat.phase, beat.detail) != (worker.phase, worker.detail)
+    return beat.phase not in UNBOUNDED and (beat.phase, beat.detail) != (worker.phase, worker.detail)
 
 
 def unready(models: Sequence[str], ready: WorkerReady) -> str | None:

@@ -21,6 +21,7 @@ from pool.wire.signatures import ModelInfo
 
 __all__ = ["Ledger"]
 
+STARTS = (do.SpawnWorker, do.SpawnSuccessor, do.SpawnStandby, do.RunBatch)
 DOWN = (SlotState.FATAL, SlotState.STOPPED)
 
 
@@ -60,9 +61,7 @@ class Ledger:
         self._conservation = Conservation(policy, plans)
 
     def check(self, event: told.Event, actions: Sequence[do.Action], now: float) -> None:
-        assert self.stopped is None or not any(
-            isinstance(action, do.SpawnWorker | do.SpawnSuccessor | do.RunBatch) for action in actions
-        )
+        assert self.stopped is None or not any(isinstance(action, STARTS) for action in actions)
         pending = list(actions)
         self._hear(event, pending, now)
         for action in pending:
@@ -145,11 +144,9 @@ class Ledger:
 
     def _beside(self, slot: int, now: float) -> list[Seat]:
         """Those that may still be there; one that SIGKILL does not end is not waited for any more."""
-        return [
-            seat
-            for seat in self._asides.values()
-            if seat.slot == slot and not seat.gone and now < self._killed.get(seat, now) + self._policy.kill_timeout_s
-        ]
+        waited_s = self._policy.kill_timeout_s
+        there = [seat for seat in self._asides.values() if seat.slot == slot and not (seat.gone or seat.stands_by)]
+        return [seat for seat in there if now < self._killed.get(seat, now) + waited_s]
 
     def _name(self, slot: int, incarnation: int) -> None:
         assert incarnation == self._named.get(slot, 0) + 1, "an incarnation is a new number"
@@ -285,6 +282,12 @@ class Ledger:
                 assert self._states[slot] is SlotState.READY, "there is nobody whom it could follow"
                 assert not self._beside(slot, now), "two successors, or one beside a worker that still leaves"
                 self._asides[(slot, incarnation)] = Seat(slot, incarnation)
+            case do.SpawnStandby(slot, incarnation):
+                self._name(slot, incarnation)
+                assert not self._stopping, "nobody dies any more for whom it could stand by"
+                assert self._states[slot] is SlotState.READY, "its own load would be another's wait"
+                assert not self._beside(slot, now), "somebody is beside the seat"
+                self._asides[(slot, incarnation)] = Seat(slot, incarnation, stands_by=True)
             case do.SlotChanged():
                 self._states[action.slot] = action.state
                 self._sit(action)
@@ -302,7 +305,16 @@ class Ledger:
                 self._killed[seat] = now
                 if hung := re.match(r"has run batch (\d+) ", action.reason):
                     seat.overran = int(hung[1])
-            case do.WelcomeWorker(slot, incarnation) | do.StopWorker(slot, incarnation):
+            case do.SeatStandby(slot, incarnation):
+                assert self._seats[slot].incarnation == incarnation
+                self._seats[slot].stands_by = False
+            case do.TakeSeat(slot, incarnation):
+                assert self._seat(slot, incarnation) is not None
+            case (
+                do.WelcomeWorker(slot, incarnation)
+                | do.HoldWorker(slot, incarnation)
+                | do.StopWorker(slot, incarnation)
+            ):
                 assert self._anyone(slot, incarnation) is not None
             case do.KeepJob():
                 assert isinstance(action.payload, Payload)
