@@ -30,6 +30,7 @@ GPU_SLOT = {
     "jobs_done": 1234567,
     "memory_bytes": 12 * 2**30,
     "successor": None,
+    "standby": None,
 }
 DEAD_SLOT = {
     **GPU_SLOT,
