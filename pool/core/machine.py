@@ -224,7 +224,7 @@ class Machine:
         death = self.supervision.exited(slot, event.death, bool(batches), now)
         self._slots_changed(now)
         self._settlement.lost(slot, batches, death, now, gone=True)
-        self.supervision.succeed(slot, now)
+        self.supervision.seating.succeed(slot, now)
         self._slots_changed(now)
         self._refuse_hopeless(now)
 
@@ -274,7 +274,7 @@ class Machine:
                 case ("aside", int(number), int(incarnation)):
                     self.supervision.asides.timer(number, incarnation, now)
                 case ("standby", int(number)):
-                    self.supervision.look_for_standby(number, now)
+                    self.supervision.seating.look_for_standby(number, now)
                 case ("recycle",):
                     self._recycling.look(now)
                 case ("silence", int(number)):
@@ -291,7 +291,7 @@ class Machine:
         if slot.state is SlotState.FATAL:
             batches: list[Batch] = self._dispatch.withdraw(slot)
             why = f"slot {number} incarnation {slot.incarnation}: {slot.reason}"
-            self.supervision.succeed(slot, now)
+            self.supervision.seating.succeed(slot, now)
             self._slots_changed(now)
             self._settlement.lost(slot, batches, why, now, gone=False)
 

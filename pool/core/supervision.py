@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pool.core import actions as do
 from pool.core import events as told
-from pool.core.asides import Aside, Asides
+from pool.core.asides import Asides
 from pool.core.policy import Policy, SlotPlan
 from pool.core.restart import GivenUp, Pause, RestartHistory
+from pool.core.seating import Seating
 from pool.core.silence import Silence
 from pool.core.slots import ALIVE, Slot, SlotState
 from pool.core.timers import Timers
@@ -17,8 +18,6 @@ from pool.wire.signatures import ModelInfo
 from pool.wire.worker_messages import Phase
 
 __all__ = ["Supervision"]
-
-LOOK_AGAIN_S = 5.0
 
 
 class Supervision:
@@ -51,8 +50,9 @@ class Supervision:
         self.policy = policy
         self.turnover = Turnover(self)
         self.asides = Asides(policy, timers, actions)
+        self.seating = Seating(self)
         self._rng = rng
-        self._timers = timers
+        self.timers = timers
         self._wanted = wanted
         self._silence = Silence(policy, timers)
         self._history = [RestartHistory(policy, rng) for _ in plans]
@@ -64,7 +64,7 @@ class Supervision:
         self.changes += 1  # it may be decided otherwise now who can be spared
         for slot in self.slots:
             if slot.state is SlotState.READY and policy.standby is not (self.asides.standby(slot) is not None):
-                self._timers.set(("standby", slot.number), 0.0)  # with this event
+                self.timers.set(("standby", slot.number), 0.0)  # with this event
         self.asides.adopt(policy)
         for history in self._history:
             history.policy = policy
@@ -85,13 +85,13 @@ class Supervision:
                 if held is not None and held.state is SlotState.STARTING:
                     held.detail = event.why
                     longest_s = self.policy.device_free_timeout_s + self.policy.import_timeout_s
-                    self._timers.set(("slot", held.number), held.since + longest_s)
+                    self.timers.set(("slot", held.number), held.since + longest_s)
             case told.WorkerSpawned():
                 if (spawned := self.current(event.slot, event.incarnation)) is not None:
                     spawned.pid = event.pid
                     if spawned.state is SlotState.STARTING:
                         spawned.phase_since, spawned.detail = now, ""
-                        self._timers.set(("slot", spawned.number), now + self.policy.import_timeout_s)
+                        self.timers.set(("slot", spawned.number), now + self.policy.import_timeout_s)
             case told.DeviceFree():
                 self._device_free(event, now)
             case told.DeviceTaken():
@@ -159,25 +159,25 @@ class Supervision:
         else:
             slot.seat(slot.named + 1)
             action = do.SpawnWorker(slot.number, slot.incarnation)
-        self._change(slot, SlotState.STARTING, now)
+        self.change(slot, SlotState.STARTING, now)
         slot.phase_since = now
-        self._timers.set(("slot", slot.number), now + self.policy.import_timeout_s)
+        self.timers.set(("slot", slot.number), now + self.policy.import_timeout_s)
         self.actions.append(action)
 
     def _device_free(self, event: told.DeviceFree, now: float) -> None:
         slot = self.current(event.slot, event.incarnation)
         if slot is not None and slot.state is SlotState.STARTING:
             # STARTING → LOADING
-            self._change(slot, SlotState.LOADING, now)
+            self.change(slot, SlotState.LOADING, now)
             slot.phase_since, slot.detail = now, ""
-            self._timers.set(("slot", slot.number), now + self.policy.import_timeout_s)
+            self.timers.set(("slot", slot.number), now + self.policy.import_timeout_s)
             self.actions.append(do.TakeSeat(slot.number, slot.incarnation))
 
     def _hello(self, event: told.WorkerHello, now: float) -> None:
         slot = self.current(event.slot, event.incarnation)
         if slot is not None and slot.state is SlotState.STARTING:
             # STARTING → LOADING
-            self._change(slot, SlotState.LOADING, now)
+            self.change(slot, SlotState.LOADING, now)
             self.actions.append(do.WelcomeWorker(slot.number, slot.incarnation))
 
     def _beat(self, event: told.WorkerBeat, now: float) -> None:
@@ -191,7 +191,7 @@ class Supervision:
         budget = self.policy.phase_budget_s(event.phase)
         if budget is not None and is_news(slot, event):
             slot.phase, slot.detail, slot.phase_since = event.phase, event.detail, now
-            self._timers.set(("slot", slot.number), now + budget)
+            self.timers.set(("slot", slot.number), now + budget)
 
     def _ready(self, event: told.WorkerReady, now: float) -> None:
         slot = self.current(event.slot, event.incarnation)
@@ -201,18 +201,18 @@ class Supervision:
             self.kill(slot, why, now)
             return
         # LOADING → READY
-        self._timers.clear(("slot", slot.number))
-        self._serve(slot, event.lanes, {model.name: model for model in event.models}, now)
+        self.timers.clear(("slot", slot.number))
+        self.serve(slot, event.lanes, {model.name: model for model in event.models}, now)
 
-    def _serve(self, slot: Slot, lanes: int, loaded: Mapping[str, ModelInfo], now: float) -> None:
+    def serve(self, slot: Slot, lanes: int, loaded: Mapping[str, ModelInfo], now: float) -> None:
         slot.loaded = dict(loaded)
         slot.lanes = lanes
         slot.idle_lanes = list(range(lanes))
         slot.phase, slot.phase_since, slot.detail = Phase.SERVING, now, ""
         self._silence.begin(slot, now)
-        if self.policy.standby and ("standby", slot.number) not in self._timers:
-            self._timers.set(("standby", slot.number), now)
-        self._change(slot, SlotState.READY, now)
+        if self.policy.standby and ("standby", slot.number) not in self.timers:
+            self.timers.set(("standby", slot.number), now)
+        self.change(slot, SlotState.READY, now)
         self._announce()
 
     def _announce(self) -> None:
@@ -226,65 +226,6 @@ class Supervision:
             self._announced = True
             self.actions.append(do.PoolReady(serving, len(seated)))
 
-    # --- one follows another ------------------------------------------------------------------------------------
-
-    def look_for_standby(self, number: int, now: float) -> None:
-        """A slot that serves has a standby, if there are to be any."""
-        slot = self.slots[number]
-        standby = self.asides.standby(slot)
-        if not self.policy.standby or self.stopping or slot.state is not SlotState.READY:
-            if not self.policy.standby and standby is not None:
-                self.asides.dismiss(standby, now)
-        elif self.asides.of(slot):
-            self._timers.set(("standby", number), now + LOOK_AGAIN_S)  # not three at once
-        elif standby is None:
-            self.asides.stand_by(slot, now)
-
-    def dismiss_standby(self, slot: Slot, now: float) -> None:
-        self._timers.clear(("standby", slot.number))
-        standby = self.asides.standby(slot) if self.asides else None
-        if standby is not None:
-            self.asides.dismiss(standby, now)
-
-    def make_way(self, slot: Slot, reason: str, now: float) -> None:
-        # READY → DRAINING
-        self._change(slot, SlotState.DRAINING, now, reason)
-
-    def resume(self, slot: Slot, now: float) -> None:
-        """Who was to make way serves on."""
-        # DRAINING → READY
-        self._change(slot, SlotState.READY, now)
-
-    def switch(self, slot: Slot, successor: Aside, now: float) -> None:
-        """The successor takes the seat of a worker that holds nothing, which leaves."""
-        self.asides.take(successor)
-        self.asides.leave(slot, now)
-        self.asides.failures.pop(slot.number, None)
-        slot.seat(successor.incarnation)
-        slot.pid = successor.pid
-        # DRAINING → READY
-        self._serve(slot, successor.lanes, successor.loaded, now)
-
-    def succeed(self, slot: Slot, now: float) -> None:
-        """The worker in the seat is gone, or given up: a successor that is under way goes on there."""
-        successor = self.asides.successor(slot) if self.asides else None
-        if successor is None or not successor.comes or slot.state not in (SlotState.BACKOFF, SlotState.FATAL):
-            return
-        self.asides.take(successor)
-        slot.seat(successor.incarnation)
-        slot.pid = successor.pid
-        # BACKOFF, FATAL → STARTING
-        self._change(slot, SlotState.STARTING, now)
-        slot.phase, slot.detail, slot.phase_since = successor.phase, successor.detail, successor.phase_since
-        self._timers.set(("slot", slot.number), successor.due)
-        if successor.state is not SlotState.STARTING:
-            # STARTING → LOADING
-            self._change(slot, SlotState.LOADING, now)
-        if successor.state is SlotState.READY:
-            # LOADING → READY
-            self._timers.clear(("slot", slot.number))
-            self._serve(slot, successor.lanes, successor.loaded, now)
-
     # --- a worker's way down ------------------------------------------------------------------------------------
 
     def kill(self, slot: Slot, reason: str, now: float, stacks: bool = False) -> None:
@@ -293,8 +234,8 @@ class Supervision:
             return
         slot.killed_for = reason
         if slot.state is not SlotState.STOPPING:
-            self._change(slot, SlotState.STOPPING, now, reason)
-        self._timers.set(("slot", slot.number), now + self.policy.kill_timeout_s)
+            self.change(slot, SlotState.STOPPING, now, reason)
+        self.timers.set(("slot", slot.number), now + self.policy.kill_timeout_s)
         self.actions.append(do.KillWorker(slot.number, slot.incarnation, reason, stacks))
 
     def stop(self, reason: str, now: float) -> None:
@@ -302,18 +243,18 @@ class Supervision:
         self.stopping, self.stop_reason = True, reason
         self.turnover.forgo_all(now)
         for slot in self.slots:
-            self.dismiss_standby(slot, now)
+            self.seating.dismiss_standby(slot, now)
 
     def retire(self, slot: Slot, reason: str, now: float) -> None:
         """READY → DRAINING; DRAINING → STOPPING once it holds nothing that anybody waits for; others stop at once."""
         if slot.state is SlotState.BACKOFF:
-            self._timers.clear(("slot", slot.number))
-            self._change(slot, SlotState.STOPPED, now, reason)
+            self.timers.clear(("slot", slot.number))
+            self.change(slot, SlotState.STOPPED, now, reason)
             self._announce()
         elif slot.state in (SlotState.STARTING, SlotState.LOADING):
             self._tell_to_stop(slot, reason, now)
         elif slot.state is SlotState.READY:
-            self._change(slot, SlotState.DRAINING, now, reason)
+            self.change(slot, SlotState.DRAINING, now, reason)
         if slot.state is not SlotState.DRAINING or any(batch.wanted for batch in slot.batches.values()):
             return
         if slot.batches:
@@ -322,8 +263,8 @@ class Supervision:
             self._tell_to_stop(slot, reason, now)
 
     def _tell_to_stop(self, slot: Slot, reason: str, now: float) -> None:
-        self._change(slot, SlotState.STOPPING, now, reason)
-        self._timers.set(("slot", slot.number), now + self.policy.stop_timeout_s)
+        self.change(slot, SlotState.STOPPING, now, reason)
+        self.timers.set(("slot", slot.number), now + self.policy.stop_timeout_s)
         self.actions.append(do.StopWorker(slot.number, slot.incarnation))
 
     def exited(self, slot: Slot, death: told.Death, held_jobs: bool, now: float) -> str:
@@ -332,26 +273,26 @@ class Supervision:
         reason = f"killed by the pool, because it {slot.killed_for}" if killed else death.text
         slot.pid = None
         slot.batches, slot.idle_lanes = {}, []
-        self._timers.clear(("slot", slot.number))
+        self.timers.clear(("slot", slot.number))
         if self.stopping and not self._wanted(slot):
             # STARTING, LOADING, READY, DRAINING, STOPPING → STOPPED
             self.turnover.gone(slot)
-            self._change(slot, SlotState.STOPPED, now, reason)
+            self.change(slot, SlotState.STOPPED, now, reason)
         elif (wish := self.turnover.gone(slot)) is DRAIN:
             # DRAINING, STOPPING → STOPPED
-            self._change(slot, SlotState.STOPPED, now, DRAIN)
+            self.change(slot, SlotState.STOPPED, now, DRAIN)
             self._announce()
-        elif self._is_followed(slot, now):
+        elif self.seating.is_followed(slot, now):
             # → BACKOFF, and on at once: see `succeed`
             served_s = now - slot.phase_since if slot.phase is Phase.SERVING else None
             self._history[slot.number].after_death(now, served_s=served_s, held_jobs=held_jobs, in_vain=slot.in_vain)
-            self._change(slot, SlotState.BACKOFF, now, reason, death.last_output)
-            self._timers.set(("slot", slot.number), now)
+            self.change(slot, SlotState.BACKOFF, now, reason, death.last_output)
+            self.timers.set(("slot", slot.number), now)
         elif wish is not None:
             # DRAINING, STOPPING → BACKOFF, without a pause
             asked = slot.state is SlotState.STOPPING  # else it died before it was told to go
-            self._change(slot, SlotState.BACKOFF, now, reason, death.last_output, asked)
-            self._timers.set(("slot", slot.number), now)
+            self.change(slot, SlotState.BACKOFF, now, reason, death.last_output, asked)
+            self.timers.set(("slot", slot.number), now)
         elif not death.restartable and slot.phase is not Phase.SERVING:
             self._fatal(slot, now, reason, death.last_output)
         else:
@@ -363,19 +304,9 @@ class Supervision:
                     self._fatal(slot, now, f"{why}, the last: {reason}", death.last_output)
                 case Pause(seconds):
                     # → BACKOFF
-                    self._change(slot, SlotState.BACKOFF, now, reason, death.last_output)
-                    self._timers.set(("slot", slot.number), now + seconds)
+                    self.change(slot, SlotState.BACKOFF, now, reason, death.last_output)
+                    self.timers.set(("slot", slot.number), now + seconds)
         return f"slot {slot.number} incarnation {slot.incarnation} died: {reason}"
-
-    def _is_followed(self, slot: Slot, now: float) -> bool:
-        """Whether a successor is there to take the empty seat. One that was not spawned yet comes as any other."""
-        successor = self.asides.successor(slot) if self.asides else None
-        if successor is None or not successor.comes:
-            return False
-        if successor.pid is None:
-            self.asides.dismiss(successor, now)
-            return False
-        return True
 
     def forgive(self, slot: Slot) -> None:
         """What was before counts no more."""
@@ -396,8 +327,8 @@ class Supervision:
 
     def _fatal(self, slot: Slot, now: float, reason: str, last_output: tuple[str, ...] = ()) -> None:
         self.turnover.gone(slot)
-        self.dismiss_standby(slot, now)
-        self._change(slot, SlotState.FATAL, now, reason, last_output)
+        self.seating.dismiss_standby(slot, now)
+        self.change(slot, SlotState.FATAL, now, reason, last_output)
         self._announce()
 
     # --- time ---------------------------------------------------------------------------------------------------
@@ -431,7 +362,7 @@ class Supervision:
         slot.batches[batch].overran = slot.killed_for is None  # else it may have been killed in time
         self.kill(slot, f"has run batch {batch} of {model} for {age:.1f} s ([health] hung_after)", now, stacks=True)
 
-    def _change(
+    def change(
         self,
         slot: Slot,
         state: SlotState,
@@ -466,4 +397,4 @@ class Supervision:
                 SlotState.STOPPING,
                 SlotState.BACKOFF,
             )
-            assert (("slot", slot.number) in self._timers) == bounded, slot
+            assert (("slot", slot.number) in self.timers) == bounded, slot

@@ -94,7 +94,7 @@ class Turnover:
             return
         slot = self._supervision.slots[number]
         self._forgo(slot, now)
-        self._supervision.dismiss_standby(slot, now)
+        self._supervision.seating.dismiss_standby(slot, now)
         if slot.state is not SlotState.BACKOFF:
             self._wishes[slot] = _Wish(DRAIN)
         if slot.state in (SlotState.BACKOFF, SlotState.STARTING, SlotState.LOADING):
@@ -122,7 +122,7 @@ class Turnover:
                 self._forgo(slot, now)
                 del self._wishes[slot]
                 if slot.state is SlotState.DRAINING:
-                    self._supervision.resume(slot, now)
+                    self._supervision.seating.resume(slot, now)
 
     def go_on(self, now: float) -> bool:
         """The next step of each worker that is to go; whether a slot is in another state now."""
@@ -154,31 +154,33 @@ class Turnover:
         successor = supervision.asides.successor(slot)
         if wish.begun is None:
             if slot.state is SlotState.DRAINING:
-                supervision.resume(slot, now)  # for another successor, which was forgone
+                supervision.seating.resume(slot, now)  # for another successor, which was forgone
             elif slot.state is SlotState.READY and not supervision.asides.of(slot):
                 wish.begun = supervision.asides.begin(slot, wish.reason, now)
         elif successor is None or not successor.comes:
             if slot.state is SlotState.DRAINING:
-                supervision.resume(slot, now)
+                supervision.seating.resume(slot, now)
             if successor is None:
                 del self._wishes[slot]
         elif successor.state is not SlotState.READY:
             return
         elif slot.state is SlotState.READY:
-            supervision.make_way(slot, f"incarnation {successor.incarnation} is ready to follow: {wish.reason}", now)
+            supervision.seating.make_way(
+                slot, f"incarnation {successor.incarnation} is ready to follow: {wish.reason}", now
+            )
         elif slot.state is SlotState.DRAINING and not any(batch.wanted for batch in slot.batches.values()):
             if slot.batches:
                 supervision.kill(slot, f"ran only what nobody waits for when {wish.reason}", now)
             else:
                 del self._wishes[slot]
-                supervision.switch(slot, successor, now)
+                supervision.seating.switch(slot, successor, now)
 
     def _go(self, slot: Slot, wish: _Wish, now: float) -> None:
         supervision = self._supervision
         if slot.state in (SlotState.READY, SlotState.DRAINING) and supervision.asides.of(slot):
             # Nobody is to be left behind when it is gone.
             if slot.state is SlotState.READY:
-                supervision.make_way(slot, wish.reason, now)
+                supervision.seating.make_way(slot, wish.reason, now)
             return
         supervision.retire(slot, wish.reason, now)
 
