@@ -294,6 +294,7 @@ class Machine:
             self.supervision.seating.succeed(slot, now)
             self._slots_changed(now)
             self._settlement.lost(slot, batches, why, now, gone=False)
+            self._refuse_hopeless(now)  # those that had started over, and of which only something stale was out
 
     # --- the end ------------------------------------------------------------------------------------------------
 
