@@ -18,13 +18,13 @@ def test_nobody_waits_for_an_import() -> None:
         (former,) = pool.workers()
         rolling = [sys.executable, "-P", "-m", "pool", "restart", "--rolling", "--endpoint", pool.endpoint]
         began = time.monotonic()
-        restart = subprocess.Popen(rolling, stdout=subprocess.PIPE, text=True)
+        restart = subprocess.Popen(rolling, stdout=subprocess.DEVNULL)
         last, longest_s, answers = began, 0.0, 0
         while restart.poll() is None:
             assert client.run("digits", [[0.0] * 64], timeout=60)["label"].shape == (1,)
             longest_s = max(longest_s, time.monotonic() - last)
             last, answers = time.monotonic(), answers + 1
-            assert last < began + 120
+            assert last < began + 300
         assert restart.wait() == 0
         assert client.status()["slots"][0]["incarnation"] == 2
         assert longest_s < (last - began) / 3, f"{answers} answers, {longest_s:.2f} s of {last - began:.1f} without one"
