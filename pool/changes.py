@@ -26,11 +26,11 @@ class Reach(Enum):
 # A key that is not here takes a new pool: what is not known to be applied is not said to be.
 _REACH: Mapping[Reach, Mapping[str, frozenset[str]]] = {
     Reach.AT_ONCE: {
-        "pool": frozenset({"ready", "drain_timeout", "min_ready"}),
+        "pool": frozenset({"ready", "drain_timeout", "min_ready", "standby"}),
         "queue": frozenset(
             {"max_jobs", "max_bytes", "client_max_jobs", "client_max_bytes", "default_timeout", "max_attempts"}
         ),
-        "restart": frozenset({"intensity", "period", "backoff_max"}),
+        "restart": frozenset({"intensity", "period", "backoff_max", "successor"}),
         "recycle": frozenset({"age", "jobs", "memory"}),
         "health": frozenset(
             {"hung_after", "silent_after", "import_timeout", "load_timeout", "warmup_timeout", "device_free_timeout"}

@@ -2,7 +2,7 @@
 
 import signal
 
-from pool.core.actions import SpawnWorker
+from pool.core.actions import SpawnStandby, SpawnSuccessor, SpawnWorker
 from pool.core.events import Death, WorkerExited
 from pool.wire.exits import Exit
 
@@ -31,6 +31,6 @@ def death_of(returncode: int, last_output: tuple[str, ...], by_us: bool = False)
     return Death(text, status.restartable, last_output)
 
 
-def not_spawned(action: SpawnWorker, error: OSError) -> WorkerExited:
+def not_spawned(action: SpawnWorker | SpawnSuccessor | SpawnStandby, error: OSError) -> WorkerExited:
     """There is no process, because the machine has no room for one."""
     return WorkerExited(action.slot, action.incarnation, Death(f"cannot be spawned: {error}", restartable=True))

@@ -18,6 +18,7 @@ __all__ = ["Desk"]
 log = logging.getLogger("pool")
 
 SLOT = "slot:"  # and its number, in place of a job's
+ROLLING = "rolling"  # after a slot's number: one of many that are restarted in turn
 
 
 class Desk:
@@ -65,7 +66,10 @@ class Desk:
 
     def _change_slot(self, question: Question) -> None:
         """The answer to a restart is the incarnation that is to follow."""
-        supervision, asked = self._machine.supervision, question.about
+        supervision, (asked, _, how) = self._machine.supervision, question.about.partition(" ")
+        if how not in ("", ROLLING):
+            self._front.reply(question, error=f"{how!r:.40} is no way to change a slot")
+            return
         if not _is_number(asked):
             self._front.reply(question, error=f"{asked!r:.40} is no slot's number")
             return
@@ -77,8 +81,9 @@ class Desk:
         incarnation = supervision.slots[slot].incarnation
         extra = about(f"{question.what}_asked", slot=slot, incarnation=incarnation)
         log.info("slot %d: its %s was asked for", slot, question.what, extra=extra)
-        self._feed(RestartAsked(slot) if restart else DrainAsked(slot))
-        self._front.reply(question, {"slot": slot, "incarnation": incarnation + 1} if restart else {"slot": slot})
+        follows = supervision.slots[slot].named + 1
+        self._feed(RestartAsked(slot, sparing=how == ROLLING) if restart else DrainAsked(slot))
+        self._front.reply(question, {"slot": slot, "incarnation": follows} if restart else {"slot": slot})
 
     def _explain(self, question: Question) -> None:
         story = self._machine.explain(question.about)
@@ -98,7 +103,7 @@ class Desk:
         else:
             number = int(asked)
             told = {
-                "slot": slot_status(slots[number], self._devices[number], time.monotonic()),
+                "slot": slot_status(self._machine, number, self._devices[number], time.monotonic()),
                 "bundles": self._recorder.bundles(number),
                 "folder": self._recorder.folder(),
             }

@@ -1,7 +1,8 @@
 """New workers for settings that only a worker's start can give, one slot after another.
 
     begin ─► slot 0: its welcome is the new one, RestartAsked ─ READY ─► slot 1: … ─► all have it
-                                                              └ died ─► its former welcome, RestartAsked; the roll ends
+                                                              ├ its successor failed ─► its former welcome; the end
+                                                              └ died ─► its former welcome, RestartAsked; the end
 
 A slot whose turn has not come keeps its former settings, also when its worker dies meanwhile.
 """
@@ -10,7 +11,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pool.core.actions import SlotChanged
+from pool.core.actions import SlotChanged, SuccessorFailed
 from pool.core.events import RestartAsked
 from pool.core.slots import SlotState
 from pool.core.supervision import Supervision
@@ -60,7 +61,8 @@ class Roll:
         # A slot that does not serve anyway may be broken for another reason: it is not to end the roll at its start.
         self._left.sort(key=lambda number: slots[number].state is SlotState.FATAL)
         if self._turn is not None and self._turn.slot in self._left:
-            # It is not up yet: nobody else's turn before it is.
+            # It is not up yet: nobody else's turn before it is, and what it was to have has not served.
+            self._given[self._turn.slot] = self._turn.former
             self._left.remove(self._turn.slot)
             self._left.insert(0, self._turn.slot)
             self._turn = None
@@ -79,12 +81,25 @@ class Roll:
         elif change.state is SlotState.FATAL or (
             change.state is SlotState.BACKOFF and change.incarnation >= turn.incarnation
         ):
-            kept = f", which stay in {_slots(self._left)}" if self._left else ""
-            back = f"did not come up with the new settings and goes back to the former ones{kept}"
-            self._failure = f"slot {turn.slot} {back}: {change.reason}"
-            log.error("%s", self._failure, extra=about("roll_failed", slot=turn.slot, reason=change.reason))
-            self._given[turn.slot] = turn.former
-            self._left, self._turn, self._undo = [], None, turn.slot
+            self._undo = turn.slot
+            self._fail(turn, change.reason)
+
+    def failed(self, failed: SuccessorFailed) -> None:
+        """A slot's successor is gone; who sits there has what it had."""
+        turn = self._turn
+        if turn is None or failed.slot != turn.slot or failed.incarnation < turn.incarnation:
+            return
+        if self._supervision.slots[turn.slot].incarnation > failed.incarnation:
+            self._undo = turn.slot  # who sat there died meanwhile, and the next one was told of the new settings
+        self._fail(turn, failed.reason)
+
+    def _fail(self, turn: _Turn, reason: str) -> None:
+        kept = f", which stay in {_slots(self._left)}" if self._left else ""
+        back = f"did not come up with the new settings and goes back to the former ones{kept}"
+        self._failure = f"slot {turn.slot} {back}: {reason}"
+        log.error("%s", self._failure, extra=about("roll_failed", slot=turn.slot, reason=reason))
+        self._given[turn.slot] = turn.former
+        self._left, self._turn = [], None
 
     def due(self) -> bool:
         """Whether `tend` has something to do."""
@@ -101,9 +116,9 @@ class Roll:
             former, self._given[slot] = self._given[slot], self._wanted[slot]
             drained = self._supervision.slots[slot].state is SlotState.STOPPED
             if not drained and self._supervision.turnover.cannot_restart(slot) is None:
-                self._turn = _Turn(slot, self._supervision.slots[slot].incarnation + 1, former)
+                self._turn = _Turn(slot, self._supervision.slots[slot].named + 1, former)
                 log.info("slot %d gets a new worker for the new settings", slot, extra=about("roll_slot", slot=slot))
-                yield RestartAsked(slot)
+                yield RestartAsked(slot, sparing=True)
 
     def status(self) -> dict[str, object]:
         """For people: which slots are still to have the new settings, and why they will not."""

@@ -14,6 +14,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -248,7 +249,7 @@ class Service:
         for event in events:
             yield event
             if isinstance(event, WorkerBeat) and self._plan.policy.recycle_bytes is not None:
-                pid = self._supervisor.pid(event.slot)
+                pid = self._supervisor.pid(event.slot, event.incarnation)
                 held = None if pid is None else resident_bytes(pid)
                 if held is not None:
                     yield WorkerMeasured(event.slot, event.incarnation, held)
@@ -274,6 +275,7 @@ class Service:
         now = time.monotonic()
         if isinstance(event, WorkerExited):
             # First: the core takes away what its worker held.
+            self._back.forget(event.slot, event.incarnation)
             self._slot_log.exits(event, self._machine.supervision.slots[event.slot])
             self._recorder.died(event, self._supervisor.trace(event.slot, event.incarnation), now)
             self._handouts.exited((event.slot, event.incarnation))
@@ -309,10 +311,16 @@ class Service:
                 self._keep(action)
             case do.Notice(text):
                 log.warning("%s", text, extra=about("model_notice"))
-            case do.SpawnWorker():
+            case do.SpawnWorker() | do.SpawnSuccessor() | do.SpawnStandby():
                 self._feed(self._supervisor.spawn(action))
             case do.WelcomeWorker():
                 self._back.welcome(action.slot, action.incarnation, self._roll.welcome(action.slot))
+            case do.HoldWorker(slot, incarnation):
+                self._back.welcome(slot, incarnation, replace(self._roll.welcome(slot), hold=True))
+            case do.SeatStandby():
+                self._feed(self._supervisor.seat(action))
+            case do.TakeSeat(slot, incarnation):
+                self._back.take_seat(slot, incarnation, self._roll.welcome(slot))
             case do.StopWorker():
                 if not self._back.stop(action.slot, action.incarnation):
                     self._supervisor.hang_up(action.slot, action.incarnation)
@@ -321,6 +329,11 @@ class Service:
                 self._supervisor.kill(action.slot, action.incarnation, stacks=action.stacks)
             case do.SlotChanged():
                 self._slot_changed(action)
+            case do.SuccessorChanged() | do.StandbyChanged() | do.StandbyLost() | do.WorkerLeft():
+                self._slot_log.beside(action)
+            case do.SuccessorFailed():
+                self._slot_log.beside(action)
+                self._roll.failed(action)
             case do.PoolReady(serving, slots):
                 self._ready = True
                 self._notifier.ready(f"{serving} of {slots} slots serve")

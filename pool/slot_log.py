@@ -4,7 +4,14 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pool.core.actions import SlotChanged
+from pool.core.actions import (
+    SlotChanged,
+    StandbyChanged,
+    StandbyLost,
+    SuccessorChanged,
+    SuccessorFailed,
+    WorkerLeft,
+)
 from pool.core.events import WorkerExited
 from pool.core.slots import Slot, SlotState
 from pool.devices import Device
@@ -43,7 +50,9 @@ class SlotLog:
 
     def exits(self, event: WorkerExited, slot: Slot) -> None:
         """Before the slot forgets which process it was and what it held."""
-        batches = slot.batches.values() if slot.incarnation == event.incarnation else ()
+        if slot.incarnation != event.incarnation:
+            return
+        batches = slot.batches.values()
         jobs = {part.job.id for batch in batches for part in batch.parts if part.wanted}
         self._exits[event.slot] = _Exit(event.incarnation, slot.pid, tuple(sorted(jobs)))
 
@@ -74,6 +83,37 @@ class SlotLog:
         )
         log.log(_level(change, slot), "%s", line, extra=extra)
         return line
+
+    def beside(self, action: SuccessorChanged | SuccessorFailed | StandbyChanged | StandbyLost | WorkerLeft) -> None:
+        """Logs what becomes of a worker that does not sit in the slot's seat."""
+        slot, incarnation, reason = action.slot, action.incarnation, action.reason
+        device = self._devices[slot].label
+        last_output: tuple[str, ...] = ()
+        match action:
+            case SuccessorFailed():
+                event, level, last_output = "successor_failed", logging.WARNING, action.last_output[-MOST_OUTPUT:]
+                what = f"its successor, incarnation {incarnation}, failed, and its worker serves on"
+            case StandbyLost():
+                event, level, last_output = "standby_lost", logging.WARNING, action.last_output[-MOST_OUTPUT:]
+                what = f"its standby, incarnation {incarnation}, is gone"
+            case StandbyChanged(state=state):
+                event, level = f"standby_{state.name.lower()}", logging.INFO
+                what = f"its standby, incarnation {incarnation}, is {state.name}"
+            case WorkerLeft():
+                event, level, what = "worker_left", logging.INFO, f"incarnation {incarnation} is gone"
+            case SuccessorChanged(state=state):
+                event, level = f"successor_{state.name.lower()}", logging.INFO
+                what = f"its successor, incarnation {incarnation}, is {state.name}"
+        extra = about(
+            event,
+            slot=slot,
+            incarnation=incarnation,
+            device=device,
+            reason=reason or None,
+            last_output=last_output or None,
+        )
+        line = f"slot {slot} {device}: {what}"
+        log.log(level, "%s", f"{line}: {reason}" if reason else line, extra=extra)
 
     def _line(self, change: SlotChanged, pid: int | None, jobs: Sequence[int]) -> str:
         line = f"slot {change.slot} {self._devices[change.slot].label} {change.state.name}"

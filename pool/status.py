@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pool.core.asides import Aside, Failure
 from pool.core.machine import Machine
 from pool.core.slots import Slot, SlotState
 from pool.devices import Device
@@ -11,10 +12,12 @@ from pool.wire.signatures import ModelInfo, TensorSpec
 
 __all__ = ["models_status", "pool_status", "resident_bytes", "slot_status"]
 
+ON_THE_WAY = (SlotState.STARTING, SlotState.LOADING)
+
 
 def pool_status(machine: Machine, devices: Sequence[Device], now: float, about: dict[str, Any]) -> dict[str, Any]:
     """Every value is one of msgpack's and JSON's; times are seconds, memory is bytes."""
-    slots = [slot_status(slot, devices[slot.number], now) for slot in machine.supervision.slots]
+    slots = [slot_status(machine, slot.number, devices[slot.number], now) for slot in machine.supervision.slots]
     return {
         **about,
         "state": "STOPPING" if machine.supervision.stopping else "SERVING" if _serving(machine) else "STARTING",
@@ -33,8 +36,10 @@ def _serving(machine: Machine) -> bool:
     return any(slot.state is SlotState.READY for slot in machine.supervision.slots)
 
 
-def slot_status(slot: Slot, device: Device, now: float) -> dict[str, Any]:
+def slot_status(machine: Machine, number: int, device: Device, now: float) -> dict[str, Any]:
     """One of the slots that `pool status` lists."""
+    slot, asides = machine.supervision.slots[number], machine.supervision.asides
+    successor, failure = asides.successor(slot), asides.failures.get(number)
     return {
         "slot": slot.number,
         "device": device.label,
@@ -51,15 +56,44 @@ def slot_status(slot: Slot, device: Device, now: float) -> dict[str, Any]:
         "busy_lanes": len(slot.batches),
         "jobs_done": slot.jobs_done,
         "memory_bytes": None if slot.pid is None else resident_bytes(slot.pid),
+        "successor": None if successor is None else _aside(successor, now),
+        "standby": None if (standby := asides.standby(slot)) is None else _aside(standby, now),
+        "successor_failure": None if failure is None else _failure(failure, now),
+        "leaving": [_aside(aside, now) for aside in asides.of(slot) if not aside.follows],
     }
+
+
+def _aside(aside: Aside, now: float) -> dict[str, Any]:
+    """A worker beside the slot's seat."""
+    return {
+        "pid": aside.pid,
+        "incarnation": aside.incarnation,
+        "state": aside.state.name,
+        "state_s": now - aside.since,
+        "doing": _way(aside, now) if aside.state in ON_THE_WAY else "",
+        "memory_bytes": None if aside.pid is None else resident_bytes(aside.pid),
+    }
+
+
+def _failure(failure: Failure, now: float) -> dict[str, Any]:
+    return {
+        "incarnation": failure.incarnation,
+        "reason": failure.reason,
+        "ago_s": now - failure.at,
+        "refused": failure.refused,
+    }
+
+
+def _way(worker: Slot | Aside, now: float) -> str:
+    if worker.state is SlotState.STARTING and worker.pid is None and worker.detail:
+        return f"{worker.detail} for {now - worker.phase_since:.0f} s"
+    return f"{worker.phase.value} {worker.detail}".rstrip() + f" for {now - worker.phase_since:.0f} s"
 
 
 def _doing(slot: Slot, now: float) -> str:
     """One phrase for a person."""
-    if slot.state is SlotState.STARTING and slot.pid is None and slot.detail:
-        return f"{slot.detail} for {now - slot.phase_since:.0f} s"
-    if slot.state in (SlotState.STARTING, SlotState.LOADING):
-        return f"{slot.phase.value} {slot.detail}".rstrip() + f" for {now - slot.phase_since:.0f} s"
+    if slot.state in ON_THE_WAY:
+        return _way(slot, now)
     if slot.batches:
         oldest = min(slot.batches.values(), key=lambda batch: batch.started)
         return f"running {oldest.model} for {now - oldest.started:.1f} s"

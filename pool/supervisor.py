@@ -15,20 +15,22 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pool.core.actions import SpawnWorker
-from pool.core.events import Death, Event, WorkerExited, WorkerSpawned
+from pool.core.actions import SeatStandby, SpawnStandby, SpawnSuccessor, SpawnWorker
+from pool.core.events import Death, DeviceFree, Event, SpawnHeld, WorkerExited, WorkerSpawned
 from pool.deaths import death_of, not_spawned
 from pool.devices import Device
 from pool.devices.lookout import Lookout, teller_argv
 from pool.launch import inherited, worker_launch
 from pool.output import Output
 from pool.stacks import LOOK_S, Stacks, Trace
-from pool.vacancies import Vacancies
+from pool.vacancies import Step, Vacancies
 from pool.wire.arena import Grant, send_grant
 
 __all__ = ["Supervisor"]
 
 REAP_RETRY_S = 0.05
+
+Spawn = SpawnWorker | SpawnSuccessor | SpawnStandby
 
 
 @dataclass(eq=False, slots=True)
@@ -42,6 +44,7 @@ class Process:
     pidfd: int | None
     stacks: Stacks | None
     spawned: float
+    seated: bool  # it has the device, or will have as soon as it is told of its models; a standby has not
     ending: bool = False
     killed: bool = False
 
@@ -72,10 +75,11 @@ class Supervisor:
         self._cpu_share = cpu_share
         self._environ = environ
         self._expect = expect
-        self._processes: dict[int, Process] = {}
+        self._processes: dict[tuple[int, int], Process] = {}
         self._by_fd: dict[int, Process] = {}
         self._asked: list[Process] = []  # for their stacks, before they are killed
-        self._traces: dict[int, tuple[int, Trace]] = {}
+        self._traces: dict[tuple[int, int], Trace] = {}
+        self._after: dict[int, SpawnWorker] = {}  # by slot: who comes when the workers of the slot are gone
         self._vacancies = Vacancies(devices, Lookout(teller_argv(), inherited(environ)), device_free_timeout_s)
         self._cancelled: list[WorkerExited] = []
 
@@ -84,14 +88,36 @@ class Supervisor:
 
     # --- orders -------------------------------------------------------------------------------------------------
 
-    def spawn(self, action: SpawnWorker) -> Event:
+    def spawn(self, action: Spawn) -> Event:
         """WorkerSpawned; or SpawnHeld, while its device may not be free yet: then `tend` has what follows.
 
-        WorkerExited where the machine has no process, memory or descriptor left for one.
+        WorkerExited where the machine has no process, memory or descriptor left for one; SuccessorRefused where a
+        device has no room for two.
         """
+        if isinstance(action, SpawnWorker) and (former := self._of_slot(action.slot)):
+            self._after[action.slot] = action
+            pids = ", ".join(str(process.popen.pid) for process in former)
+            return SpawnHeld(action.slot, action.incarnation, f"waiting for pid {pids} to be gone")
+        if isinstance(action, SpawnStandby):
+            return self._spawn(action)
         return self._vacancies.hold(action, time.monotonic()) or self._spawn(action)
 
-    def _spawn(self, action: SpawnWorker) -> Event:
+    def seat(self, action: SeatStandby) -> Event:
+        """DeviceFree; or SpawnHeld, while the device may not be free yet: then `tend` has what follows."""
+        return self._vacancies.hold(action, time.monotonic()) or self._seat(action)
+
+    def _seat(self, action: SeatStandby) -> Event:
+        process = self._current(action.slot, action.incarnation)
+        if process is not None:
+            process.seated = True
+            self._vacancies.spawned(action.slot, process.popen.pid, time.monotonic())
+        return DeviceFree(action.slot, action.incarnation)
+
+    def _of_slot(self, slot: int) -> list[Process]:
+        """Those that have its device."""
+        return [process for process in self._processes.values() if process.slot == slot and process.seated]
+
+    def _spawn(self, action: Spawn) -> Event:
         try:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         except OSError as error:
@@ -107,7 +133,7 @@ class Supervisor:
         finally:
             theirs.close()
 
-    def _start(self, action: SpawnWorker, ours: socket.socket, theirs: socket.socket, stacks: Stacks | None) -> Event:
+    def _start(self, action: Spawn, ours: socket.socket, theirs: socket.socket, stacks: Stacks | None) -> Event:
         secret = secrets.token_bytes(32)
         # Before the process is there: it may be gone before anything can be sent to it.
         ours.sendall(secret)
@@ -144,13 +170,25 @@ class Supervisor:
             pidfd = None  # an old kernel, or no descriptor left: the link's end of file tells, `tend` reaps
         output = Output(output_fd, action.slot, action.incarnation, self._devices[action.slot].kind == "gpu")
         spawned = time.monotonic()
-        process = Process(action.slot, action.incarnation, popen, ours, output, output_fd, pidfd, stacks, spawned)
-        self._processes[action.slot] = process
+        process = Process(
+            action.slot,
+            action.incarnation,
+            popen,
+            ours,
+            output,
+            output_fd,
+            pidfd,
+            stacks,
+            spawned,
+            seated=not isinstance(action, SpawnStandby),
+        )
+        self._processes[(action.slot, action.incarnation)] = process
         for fd in (output_fd, ours.fileno(), pidfd):
             if fd is not None:
                 self._by_fd[fd] = process
         self._expect(action.slot, action.incarnation, secret)
-        self._vacancies.spawned(action.slot, popen.pid, time.monotonic())
+        if process.seated:
+            self._vacancies.spawned(action.slot, popen.pid, time.monotonic())
         return WorkerSpawned(action.slot, action.incarnation, popen.pid)
 
     def hang_up(self, slot: int, incarnation: int) -> None:
@@ -191,8 +229,7 @@ class Supervisor:
         process = self._current(slot, incarnation)
         if process is not None:
             return process.trace()
-        known, trace = self._traces.pop(slot, (None, None))
-        return trace if known == incarnation else None
+        return self._traces.pop((slot, incarnation), None)
 
     def close(self) -> None:
         """Ends what is no worker: the process that asks NVML."""
@@ -200,16 +237,19 @@ class Supervisor:
 
     def _cancel(self, slot: int, incarnation: int) -> None:
         """Of a worker that waits for its device; `tend` tells of its end, as if it had been there."""
-        if self._vacancies.cancel(slot, incarnation):
+        after = self._after.get(slot)
+        waits = after is not None and after.incarnation == incarnation
+        if waits:
+            del self._after[slot]
+        if (self._vacancies.cancel(slot, incarnation) or waits) and self._current(slot, incarnation) is None:
             self._cancelled.append(WorkerExited(slot, incarnation, Death("it was not spawned yet", restartable=True)))
 
-    def pid(self, slot: int) -> int | None:
-        process = self._processes.get(slot)
+    def pid(self, slot: int, incarnation: int) -> int | None:
+        process = self._current(slot, incarnation)
         return None if process is None else process.popen.pid
 
     def _current(self, slot: int, incarnation: int) -> Process | None:
-        process = self._processes.get(slot)
-        return process if process is not None and process.incarnation == incarnation else None
+        return self._processes.get((slot, incarnation))
 
     # --- what the loop waits for ---------------------------------------------------------------------------------
 
@@ -248,10 +288,21 @@ class Supervisor:
                 _kill(process)
         for process in [process for process in self._processes.values() if process.ending]:
             yield from self._reap(process)
+        for slot, action in [(slot, after) for slot, after in self._after.items() if not self._of_slot(slot)]:
+            del self._after[slot]
+            yield self.spawn(action)
         for step in self._vacancies.tend(time.monotonic()):
-            yield self._spawn(step) if isinstance(step, SpawnWorker) else step
+            yield self._step(step)
         while self._cancelled:
             yield self._cancelled.pop(0)
+
+    def _step(self, step: Step) -> Event:
+        match step:
+            case SpawnWorker() | SpawnSuccessor():
+                return self._spawn(step)
+            case SeatStandby():
+                return self._seat(step)
+        return step
 
     def _read_link(self, process: Process) -> None:
         """A worker writes nothing there, so readable means the end; bytes are thrown away."""
@@ -279,13 +330,13 @@ class Supervisor:
         process.link.close()
         if process.pidfd is not None:
             os.close(process.pidfd)
-        self._traces[process.slot] = process.incarnation, process.trace()
+        self._traces[(process.slot, process.incarnation)] = process.trace()
         if process.stacks is not None:
             process.stacks.close()
         if process in self._asked:
             self._asked.remove(process)
-        del self._processes[process.slot]
-        self._vacancies.exited(process.slot)
+        del self._processes[(process.slot, process.incarnation)]
+        self._vacancies.exited(process.slot, process.popen.pid)
         death = death_of(process.popen.returncode, last_output, by_us=process.killed)
         yield WorkerExited(process.slot, process.incarnation, death)
 

@@ -1,23 +1,26 @@
-"""Who waits for a device: the workers that are to follow one whose memory NVML still shows.
+"""Who waits for a device: the workers that are to follow one whose memory NVML still shows, or that is alive.
 
 dead worker's slot ── SpawnWorker ──► held ── NVML: it is free ──────────────► spawned
                                        │ ── NVML tells nothing in time ──────► spawned, and a warning
                                        └─── still taken when the time is over ► WorkerExited: the core backs off
+                   ── SeatStandby ──► held ── likewise ── it has the device; or DeviceTaken
+live worker's slot ─ SpawnSuccessor ─► held ── NVML: there is room for two ──► spawned
+                                       └─── there is not, or who knows ──────► SuccessorRefused
 """
 
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from pool.core.actions import SpawnWorker
-from pool.core.events import Death, SpawnHeld, WorkerExited
+from pool.core.actions import SeatStandby, SpawnSuccessor, SpawnWorker
+from pool.core.events import Death, DeviceTaken, SpawnHeld, SuccessorRefused, WorkerExited
 from pool.devices import Device
 from pool.devices.lookout import Lookout
-from pool.devices.vacancy import Found, Free, Taken, Tenancy, Untold
+from pool.devices.vacancy import Found, Free, Room, Taken, Tenancy, Untold
 from pool.logs import about
 
-__all__ = ["Step", "Vacancies"]
+__all__ = ["Step", "Vacancies", "Wish"]
 
 log = logging.getLogger("pool.worker")
 
@@ -26,13 +29,15 @@ ALIVE_LOOK_S = 2.0  # while a worker lives that was not seen in NVML's list yet
 UNTOLD_LOOK_S = 1.0  # where NVML did not say; it may cost a process each time
 SAY_S = 1.0  # between two changes of what is said about one that waits
 REAP_S = 0.05
+NOT_ASKED = 'NVML is not asked ([health] device_free_timeout is "0s")'
 
-Step = SpawnWorker | SpawnHeld | WorkerExited
+Wish = SpawnWorker | SpawnSuccessor | SeatStandby
+Step = Wish | SpawnHeld | SuccessorRefused | DeviceTaken | WorkerExited
 
 
 @dataclass(slots=True)
 class _Held:
-    action: SpawnWorker
+    action: Wish
     since: float
     deadline: float
     taken: Taken | None = None
@@ -47,7 +52,7 @@ class _Seat:
 
     slot: int
     tenancy: Tenancy
-    alive: bool = False
+    alive: set[int] = field(default_factory=set)  # the pids of its workers
     held: _Held | None = None
     question: int | None = None
     asked_at: float = 0.0
@@ -59,7 +64,7 @@ class _Seat:
     @property
     def looks(self) -> bool:
         """Whether what NVML tells of it is of use now."""
-        return self.held is not None or (self.alive and self.told and not self.tenancy.by_pid)
+        return self.held is not None or (bool(self.alive) and self.told and not self.tenancy.by_pid)
 
 
 class Vacancies:
@@ -73,6 +78,7 @@ class Vacancies:
             for slot, device in enumerate(devices)
             if device.uuids and patience_s > 0
         }
+        self._devices = devices
         self._lookout = lookout
         self._patience_s = patience_s
         self._number = 0
@@ -83,11 +89,14 @@ class Vacancies:
 
     # --- what happens to a slot ----------------------------------------------------------------------------------
 
-    def hold(self, action: SpawnWorker, now: float) -> SpawnHeld | None:
-        """What is said of a worker that has to wait; None where there is nothing to wait for."""
+    def hold(self, action: Wish, now: float) -> SpawnHeld | SuccessorRefused | None:
+        """What is said of a worker that has to wait, or does not come; None where there is nothing to wait for."""
         seat = self._seats.get(action.slot)
-        if seat is None:
+        if isinstance(action, SpawnSuccessor) and not self._must_ask(action):
             return None
+        if seat is None:
+            asks = isinstance(action, SpawnSuccessor) and bool(self._devices[action.slot].uuids)
+            return _refused(action, NOT_ASKED) if asks else None
         # A driver that has hung for long already is not waited for again.
         began = now if seat.question is None else seat.asked_at
         seat.held = _Held(action, now, began + self._patience_s, said_at=now)
@@ -95,18 +104,32 @@ class Vacancies:
         self._ask(seat, now)
         return SpawnHeld(action.slot, action.incarnation, f"waiting for NVML's word on {seat.tenancy.label}")
 
+    def _must_ask(self, successor: SpawnSuccessor) -> bool:
+        """Whether NVML has to say that there is room for it. Says why it comes beside, where that is clear already."""
+        gpu = bool(self._devices[successor.slot].uuids)
+        if gpu and successor.must_fit:
+            return True
+        why = '[restart] successor is "always"' if gpu else "on the CPU there is room for both"
+        _say_beside(successor, why)
+        return False
+
     def spawned(self, slot: int, pid: int, now: float) -> None:
-        """A worker sits in the slot."""
+        """A worker of the slot is there, perhaps beside another."""
         seat = self._seats.get(slot)
         if seat is not None:
-            seat.tenancy.begin(pid, seat.found or {})
-            seat.alive, seat.look_at = True, now + ALIVE_LOOK_S
+            if seat.alive:
+                seat.tenancy.join(pid, seat.alive)
+            else:
+                seat.tenancy.begin(pid, seat.found or {})
+            seat.alive.add(pid)
+            seat.look_at = now + ALIVE_LOOK_S
 
-    def exited(self, slot: int) -> None:
+    def exited(self, slot: int, pid: int) -> None:
         """Its exit was seen: what NVML tells from now on is of a device without it."""
         seat = self._seats.get(slot)
-        if seat is not None:
-            seat.alive, seat.found, seat.valid_from = False, None, self._number + 1
+        if seat is not None and pid in seat.alive:
+            seat.alive.remove(pid)
+            seat.found, seat.valid_from = None, self._number + 1
 
     def cancel(self, slot: int, incarnation: int) -> bool:
         """Whether this worker was held back; it will not be spawned any more."""
@@ -164,6 +187,9 @@ class Vacancies:
                 seat.look_at = now + ALIVE_LOOK_S
                 seat.tenancy.watch(found)
             return
+        if isinstance(seat.held.action, SpawnSuccessor):
+            yield self._second(seat, seat.held.action, found)
+            return
         held, seat.look_at = seat.held, now + HELD_LOOK_S
         # What never told anything of this device is not worth waiting for.
         seat.told = seat.told or any(one.told for one in found.values())
@@ -181,6 +207,15 @@ class Vacancies:
                 if lasting or not seat.told:
                     yield self._unverified(seat, held, why, found)
 
+    def _second(self, seat: _Seat, successor: SpawnSuccessor, found: Found) -> Step:
+        seat.held = None
+        seat.tenancy.watch(found)
+        verdict = seat.tenancy.room(found)
+        if not isinstance(verdict, Room):
+            return _refused(successor, verdict.text)
+        _say_beside(successor, verdict.text)
+        return successor
+
     def _still_taken(self, held: _Held, taken: Taken, now: float) -> Iterator[Step]:
         held.taken = taken
         text = f"waiting for {taken.where}: {taken.what}"
@@ -192,11 +227,16 @@ class Vacancies:
             yield SpawnHeld(held.action.slot, held.action.incarnation, text)
 
     def _out_of_time(self, seat: _Seat, held: _Held) -> Step:
+        if isinstance(held.action, SpawnSuccessor):
+            seat.held = None
+            return _refused(held.action, f"NVML: {held.why} within {self._patience_s:g} s")
         if held.taken is None:
             return self._unverified(seat, held, f"{held.why} within {self._patience_s:g} s", {})
         seat.held = None
         what = f"{held.taken.where} still has {held.taken.what}"
         text = f"{what} after {self._patience_s:g} s ([health] device_free_timeout)"
+        if isinstance(held.action, SeatStandby):
+            return DeviceTaken(seat.slot, held.action.incarnation, f"waited in vain: {text}")
         return WorkerExited(seat.slot, held.action.incarnation, Death(text, restartable=True))
 
     def _unverified(self, seat: _Seat, held: _Held, why: str, found: Found) -> Step:
@@ -205,6 +245,18 @@ class Vacancies:
         log.warning(text, seat.slot, seat.tenancy.label, why, extra=extra)
         return self._let_go(seat, held, found)
 
-    def _let_go(self, seat: _Seat, held: _Held, found: Found) -> SpawnWorker:
+    def _let_go(self, seat: _Seat, held: _Held, found: Found) -> Wish:
         seat.held, seat.found = None, found
         return held.action
+
+
+def _refused(action: Wish, why: str) -> SuccessorRefused:
+    extra = about("successor_refused", slot=action.slot, incarnation=action.incarnation, reason=why)
+    log.info("slot %d: no successor gets ready beside its worker: %s", action.slot, why, extra=extra)
+    return SuccessorRefused(action.slot, action.incarnation, why)
+
+
+def _say_beside(action: SpawnSuccessor, why: str) -> None:
+    extra = about("successor_fits", slot=action.slot, incarnation=action.incarnation, reason=why)
+    text = "slot %d: incarnation %d gets ready beside its worker: %s"
+    log.info(text, action.slot, action.incarnation, why, extra=extra)

@@ -87,6 +87,7 @@ import_timeout = "12s"
 load_timeout = "2500ms"
 warmup_timeout = "2500ms"
 [restart]
+successor = "never"
 intensity = 1000
 backoff_max = "100ms"
 """

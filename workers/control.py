@@ -14,13 +14,15 @@ import zmq
 from pool.wire.exits import Exit
 from pool.wire.frames import BadFrame
 from pool.wire.message import Message
-from pool.wire.worker_messages import Phase, Stop
+from pool.wire.worker_messages import Phase, Stop, TakeSeat, Welcome
 from workers.arenas import Arenas
 from workers.connection import Connection
 from workers.leaving import leave
 from workers.progress import Progress
 
 __all__ = ["Control"]
+
+SEAT_POLL_S = 0.5
 
 
 class Control:
@@ -38,6 +40,8 @@ class Control:
         self._wake_reader, self._wake_writer = socket.socketpair()
         # A daemon: whatever the main thread comes to, the process ends with it.
         self._thread = threading.Thread(target=self._main, name="control", daemon=True)
+        self._seat: Welcome | None = None
+        self._seat_given = threading.Event()
 
     def start(self) -> None:
         self._thread.start()
@@ -51,6 +55,15 @@ class Control:
         """A new phase is told at once: its budget begins now."""
         self._progress.enter(phase, detail)
         self.send(self._progress.beat(time.monotonic()))
+
+    def await_seat(self) -> Welcome:
+        """What a standby is to serve, as soon as the pool says so. The pool's end, and its STOP, end the process."""
+        if not self._seat_given.is_set():
+            self.enter(Phase.STANDING_BY)
+        while not self._seat_given.wait(SEAT_POLL_S):
+            pass
+        assert self._seat is not None
+        return self._seat
 
     def _main(self) -> None:
         try:
@@ -87,6 +100,10 @@ class Control:
 
     def _order(self) -> None:
         message = self._connection.receive().message
+        if isinstance(message, TakeSeat) and self._seat is None:
+            self._seat, self._heartbeat_s = message.welcome, message.welcome.heartbeat_s
+            self._seat_given.set()
+            return
         if not isinstance(message, Stop):
             raise BadFrame(f"the control thread got {type(message).__name__}")
         if self._progress.phase is not Phase.SERVING:

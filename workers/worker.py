@@ -1,13 +1,14 @@
 """The main thread of a worker: from HELLO to the last answer.
 
 HELLO ─► WELCOME ─► import ─► load ─► warm up ─► lanes say HELLO ─► READY ─► serve ─► STOP ─► exit
+            └─ hold ─► import ─► TAKE_SEAT ─┘
 """
 
 import logging
 import socket
 import sys
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import zmq
 
@@ -22,6 +23,10 @@ from workers.environment import Seat, WrongEnvironment
 from workers.lane import Lane
 from workers.progress import Progress
 from workers.runner import Runner
+
+if TYPE_CHECKING:
+    from workers.stub.backend import StubBackend
+    from workers.tf.backend import TensorFlowBackend
 
 __all__ = ["run"]
 
@@ -63,7 +68,12 @@ def run(seat: Seat) -> Exit:
     control = Control(connection, link, arenas, progress, welcome.heartbeat_s)
     control.start()
     try:
-        models = _load(welcome, control)
+        backends = _Backends()
+        if welcome.hold:
+            control.enter(Phase.IMPORTING, "what runs its models")
+            backends.prepare([model.path for model in welcome.models])
+            welcome = control.await_seat()
+        models = _load(welcome, backends, control)
     except CannotLoad as error:
         log.error("%s", error)
         return Exit.MODEL_CANNOT_LOAD
@@ -88,12 +98,11 @@ class BackendMissing(Exception):
     """The library that runs the models does not import; one line says why and what to install."""
 
 
-def _load(welcome: Welcome, control: Control) -> Mapping[str, Model]:
-    backends = _Backends(welcome)
+def _load(welcome: Welcome, backends: "_Backends", control: Control) -> Mapping[str, Model]:
     models: dict[str, Model] = {}
     for settings in welcome.models:
         control.enter(Phase.IMPORTING, f"what runs {settings.name}")
-        backend = backends.serving(settings.path)
+        backend = backends.serving(settings.path, welcome)
         control.enter(Phase.LOADING, settings.name)
         models[settings.name] = backend.load(settings)
     for settings in welcome.models:
@@ -106,27 +115,38 @@ def _load(welcome: Welcome, control: Control) -> Mapping[str, Model]:
 class _Backends:
     """One of each kind a process, imported when the first model asks for it."""
 
-    def __init__(self, welcome: Welcome) -> None:
-        self._welcome = welcome
+    def __init__(self) -> None:
+        self._made: dict[bool, Backend] = {}  # by whether it is the stub
 
-    def serving(self, path: str) -> Backend:
-        return self._stub() if path.startswith("stub:") else self._tensorflow()
+    def prepare(self, paths: Sequence[str]) -> None:
+        """Imports what runs these models. Touches no device, and reads none of them."""
+        for path in paths:
+            self._stub_class() if _is_stub(path) else self._tensorflow_class()
 
-    @cache  # noqa: B019  # one instance a process
-    def _stub(self) -> Backend:
+    def serving(self, path: str, welcome: Welcome) -> Backend:
+        stub = _is_stub(path)
+        if stub not in self._made:
+            made = self._stub_class()() if stub else self._tensorflow_class()(welcome.session, welcome.gpus)
+            self._made[stub] = made
+        return self._made[stub]
+
+    def _stub_class(self) -> "type[StubBackend]":
         from workers.stub.backend import StubBackend
 
-        return StubBackend()
+        return StubBackend
 
-    @cache  # noqa: B019
-    def _tensorflow(self) -> Backend:
+    def _tensorflow_class(self) -> "type[TensorFlowBackend]":
         try:
             from workers.tf.backend import TensorFlowBackend
         except ImportError as error:
             raise BackendMissing(
                 f"TensorFlow cannot be imported ({error}); `pip install 'tf-worker-pool[worker]'`, or [gpu] for a GPU"
             ) from error
-        return TensorFlowBackend(self._welcome.session, self._welcome.gpus)
+        return TensorFlowBackend
+
+
+def _is_stub(path: str) -> bool:
+    return path.startswith("stub:")
 
 
 def _serve(lanes: list[Lane], models: Mapping[str, Model], control: Control) -> Exit:

@@ -7,6 +7,7 @@ import click
 from pool.cli.options import endpoint_option
 from pool.cli.slot_wait import await_slot
 from pool.client.client import Client
+from pool.errors import PoolError
 
 __all__ = ["restart"]
 
@@ -19,7 +20,8 @@ __all__ = ["restart"]
 def restart(slot: int | None, rolling: bool, timeout: float, endpoint: str | None) -> None:
     """Give SLOT a new worker, or with --rolling each slot in turn; returns when they are READY.
 
-    What a worker runs is finished first, and what waits runs elsewhere or afterwards. A FATAL slot is tried again.
+    The new worker gets ready beside the old one, which serves until then; where there is no room for both, or with
+    [restart] successor = "never", the old one goes first. What it runs is finished. A FATAL slot is tried again.
     The memory that a process of TensorFlow has taken from a GPU comes back only like this.
     """
     if (slot is None) == (not rolling):
@@ -27,13 +29,18 @@ def restart(slot: int | None, rolling: bool, timeout: float, endpoint: str | Non
     with Client(endpoint, reconnect_timeout=0.0) as client:
         slots = [slot] if slot is not None else [found["slot"] for found in client.status()["slots"] if found["models"]]
         for number in slots:
-            _restart(client, number, timeout)
+            _restart(client, number, timeout, rolling)
 
 
-def _restart(client: Client, number: int, timeout_s: float) -> None:
-    incarnation = client.restart(number)
+def _restart(client: Client, number: int, timeout_s: float, rolling: bool) -> None:
+    incarnation = client.restart(number, rolling=rolling)
 
     def is_up(found: dict[str, Any]) -> bool:
+        failure = found["successor_failure"]
+        if failure is not None and failure["incarnation"] >= incarnation and not failure["refused"]:
+            raise PoolError(
+                f"slot {number}: its successor failed, and its former worker serves on: {failure['reason']}"
+            )
         return bool(found["incarnation"] >= incarnation and found["state"] == "READY")
 
     found = await_slot(client, number, timeout_s, is_up)

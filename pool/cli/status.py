@@ -74,7 +74,7 @@ def _wide(slots: Sequence[Slot]) -> Table:
             _pid(slot),
             str(slot["incarnation"]),
             styled_state(slot["state"]),
-            slot["doing"] or "–",
+            _doing(slot) or "–",
             f"{slot['jobs_done']:,}",
             size(slot["memory_bytes"]),
             _models(slot),
@@ -93,7 +93,7 @@ def _narrow(slots: Sequence[Slot]) -> Table:
             str(slot["slot"]),
             f"{slot['device']}\n{_uuids(slot, chr(10))}".strip(),
             f"{_pid(slot)}\n{slot['incarnation']}",
-            styled_state(slot["state"]).append(f"\n{slot['doing']}" if slot["doing"] else "", "not bold default"),
+            styled_state(slot["state"]).append(f"\n{doing}" if (doing := _doing(slot)) else "", "not bold default"),
             f"{slot['jobs_done']:,}\n{size(slot['memory_bytes'])}",
             _models(slot),
         )
@@ -102,6 +102,17 @@ def _narrow(slots: Sequence[Slot]) -> Table:
 
 def _uuids(slot: Slot, separator: str) -> str:
     return separator.join(map(short_uuid, slot["uuids"]))
+
+
+def _doing(slot: Slot) -> str:
+    """And what those do that are beside it."""
+    phrases = [str(slot["doing"])] if slot["doing"] else []
+    if (successor := slot["successor"]) is not None:
+        doing = successor["doing"] or successor["state"]
+        phrases.append(f"incarnation {successor['incarnation']} beside it: {doing}")
+    if (standby := slot["standby"]) is not None:
+        phrases.append(f"standby: {standby['doing'] or standby['state']}")
+    return "; ".join(phrases)
 
 
 def _pid(slot: Slot) -> str:

@@ -34,13 +34,16 @@ class Questions(ABC):
         about = "" if job is None else str(job)
         return self._ask("explain", about if slot is None else f"slot:{slot}")  # type: ignore[no-any-return]
 
-    def restart(self, slot: int) -> int:
-        """Asks for a new worker in a slot, once the old one has finished what it runs; a FATAL slot is tried again.
+    def restart(self, slot: int, *, rolling: bool = False) -> int:
+        """Asks for a new worker in a slot; what the old one runs is finished. A FATAL slot is tried again.
 
-        Returns at once, with the incarnation that is to follow: `status()` tells when it is READY. Raises `PoolError`
-        where the slot cannot have one. From the local machine only.
+        Returns at once, with the incarnation that is to follow, or a later one will: `status()` tells when it is READY,
+        and under `successor_failure` that it will not be, while the old worker serves on. `rolling`: where the old
+        worker has to go first, it goes only while `min_ready` others are READY. Raises `PoolError` where the slot
+        cannot have a new one. From the local machine only.
         """
-        return self._ask("restart", str(slot))["incarnation"]  # type: ignore[no-any-return]
+        about = f"{slot} rolling" if rolling else str(slot)
+        return self._ask("restart", about)["incarnation"]  # type: ignore[no-any-return]
 
     def drain(self, slot: int) -> None:
         """Takes a slot out of service, once its worker has finished what it runs, until `restart` brings it back.

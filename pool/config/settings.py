@@ -72,7 +72,8 @@ def _tcp_endpoint(value: str) -> str:
 class PoolSection(_Section):
     """What the pool listens on, what it has a worker for, and where it keeps what outlives it.
 
-    `min_ready`: so many slots of a model, if it has them, are READY while another one is recycled.
+    `min_ready`: so many slots of a model, if it has them, are READY while another one is replaced.
+    `standby`: each slot has a second process that has imported TensorFlow and follows the worker that dies.
     `state` is absolute once it is loaded, or "" for the user's own state folder.
     """
 
@@ -84,6 +85,7 @@ class PoolSection(_Section):
     ready: Literal["all", "any"] = "all"
     drain_timeout: Seconds = 30.0
     min_ready: Annotated[int, Field(ge=1)] = 1
+    standby: bool = False
     state: Annotated[str, BeforeValidator(_as_text)] = ""
 
     @field_validator("endpoint")
@@ -137,11 +139,15 @@ class QueueSection(_Section):
 
 
 class RestartSection(_Section):
-    """A slot that needs more than `intensity` restarts in `period` is given up; 0 allows none."""
+    """A slot that needs more than `intensity` restarts in `period` is given up; 0 allows none.
+
+    `successor`: whether the next worker gets ready beside the one that is to go; "auto": where its device has room.
+    """
 
     intensity: Annotated[int, Field(ge=0)] = 5
     period: PositiveSeconds = 60.0
     backoff_max: PositiveSeconds = 30.0
+    successor: Literal["auto", "always", "never"] = "auto"
 
 
 class RecycleSection(_Section):

@@ -13,6 +13,7 @@ __all__ = [
     "Action",
     "AnswerJob",
     "BundleDissolved",
+    "HoldWorker",
     "JobDone",
     "JobFailed",
     "KeepJob",
@@ -22,10 +23,19 @@ __all__ = [
     "PoolReady",
     "PoolStopped",
     "RunBatch",
+    "SeatStandby",
     "SlotChanged",
+    "SpawnStandby",
+    "SpawnSuccessor",
     "SpawnWorker",
+    "StandbyChanged",
+    "StandbyLost",
     "StopWorker",
+    "SuccessorChanged",
+    "SuccessorFailed",
+    "TakeSeat",
     "WelcomeWorker",
+    "WorkerLeft",
 ]
 
 
@@ -35,6 +45,50 @@ class SpawnWorker:
 
     Before it the answer may be SpawnHeld, once and again: something of the former worker's is not free yet.
     """
+
+    slot: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnSuccessor:
+    """Start a second process for the slot, beside the one that sits in it; the answers are those to SpawnWorker.
+
+    `must_fit`: only where its device is known to have room for both; otherwise the answer is SuccessorRefused.
+    """
+
+    slot: int
+    incarnation: int
+    must_fit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnStandby:
+    """Start a second process for the slot that will touch no device before it is told to; answers as to SpawnWorker."""
+
+    slot: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class HoldWorker:
+    """Welcome a standby: it imports, and waits for TakeSeat."""
+
+    slot: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class SeatStandby:
+    """The standby is to have the slot's device: answer with DeviceFree or DeviceTaken; before it SpawnHeld, as ever."""
+
+    slot: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class TakeSeat:
+    """Tell the standby that it is a worker like any other from now on, and of what."""
 
     slot: int
     incarnation: int
@@ -165,6 +219,55 @@ class SlotChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class SuccessorChanged:
+    """For people: how far the worker is that is to follow the one in the slot's seat."""
+
+    slot: int
+    incarnation: int
+    state: SlotState
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SuccessorFailed:
+    """The worker that was to follow is gone, or as good as gone; the one in the slot's seat serves on."""
+
+    slot: int
+    incarnation: int
+    reason: str
+    last_output: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyChanged:
+    """For people: how far the slot's standby is; READY when it stands by."""
+
+    slot: int
+    incarnation: int
+    state: SlotState
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyLost:
+    """For people: the standby is gone; another one comes after a pause."""
+
+    slot: int
+    incarnation: int
+    reason: str
+    last_output: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLeft:
+    """For people: the exit of a worker was seen that another has followed, or that was not wanted any more."""
+
+    slot: int
+    incarnation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class PoolReady:
     """Emitted once: the quorum of slots serves."""
 
@@ -182,6 +285,11 @@ class PoolStopped:
 
 Action = (
     SpawnWorker
+    | SpawnSuccessor
+    | SpawnStandby
+    | HoldWorker
+    | SeatStandby
+    | TakeSeat
     | WelcomeWorker
     | RunBatch
     | AnswerJob
@@ -191,6 +299,11 @@ Action = (
     | StopWorker
     | KillWorker
     | SlotChanged
+    | SuccessorChanged
+    | SuccessorFailed
+    | StandbyChanged
+    | StandbyLost
+    | WorkerLeft
     | PoolReady
     | PoolStopped
 )

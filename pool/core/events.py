@@ -15,6 +15,8 @@ __all__ = [
     "BatchUnsent",
     "ClientGone",
     "Death",
+    "DeviceFree",
+    "DeviceTaken",
     "DrainAsked",
     "Event",
     "Failed",
@@ -29,6 +31,7 @@ __all__ = [
     "Start",
     "StopAsked",
     "Succeeded",
+    "SuccessorRefused",
     "Tick",
     "WorkerBeat",
     "WorkerBroken",
@@ -90,9 +93,13 @@ class StopAsked:
 
 @dataclass(frozen=True, slots=True)
 class RestartAsked:
-    """A slot is to have a new worker, once what the old one runs is finished. A FATAL or STOPPED one is tried again."""
+    """A slot is to have a new worker, and what the old one runs is finished. A FATAL or STOPPED one is tried again.
+
+    `sparing`: where the old one has to go first, it waits until enough others of its models are READY (`min_ready`).
+    """
 
     slot: int
+    sparing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +168,32 @@ class ClientGone:
 @dataclass(frozen=True, slots=True)
 class SpawnHeld:
     """The worker is not spawned yet; `why` is for people. WorkerSpawned or WorkerExited follows in bounded time."""
+
+    slot: int
+    incarnation: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFree:
+    """Nothing of a former worker is left on the device that the standby is to have."""
+
+    slot: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTaken:
+    """It has been waited for long enough; `why` says what is left."""
+
+    slot: int
+    incarnation: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class SuccessorRefused:
+    """The successor was not spawned and will not be: the device has no room for two; `why` is for people."""
 
     slot: int
     incarnation: int
@@ -262,6 +295,9 @@ Event = (
     | JobCancelled
     | ClientGone
     | SpawnHeld
+    | SuccessorRefused
+    | DeviceFree
+    | DeviceTaken
     | WorkerSpawned
     | WorkerHello
     | WorkerBeat

@@ -102,8 +102,7 @@ class Machine:
         self._slots_changed(now)
         self._fire_timers(now)
         self._dispatch.suspects.forget_unwanted(now)
-        if self.supervision.turnover:
-            self.supervision.turnover.go_on(now)
+        while self.supervision.turnover and self.supervision.turnover.go_on(now):
             self._slots_changed(now)
         if self.supervision.stopping and self.backlog.emptied:
             self._wind_down(now)
@@ -228,12 +227,15 @@ class Machine:
     def _worker_exited(self, event: told.WorkerExited, now: float) -> None:
         slot = self.supervision.current(event.slot, event.incarnation)
         if slot is None:
-            self.supervision.gone_at_last(event, now)
+            if not self.supervision.asides.handle(event, now):
+                self.supervision.gone_at_last(event, now)
             return
         batches = self._dispatch.withdraw(slot)
         death = self.supervision.exited(slot, event.death, bool(batches), now)
         self._slots_changed(now)
         self._settlement.lost(slot, batches, death, now, gone=True)
+        self.supervision.seating.succeed(slot, now)
+        self._slots_changed(now)
         self._refuse_hopeless(now)
 
     def _slots_changed(self, now: float) -> None:
@@ -242,10 +244,12 @@ class Machine:
             return
         self.backlog.emptied = True  # a slot that is to wind down may be another one now
         while self.supervision.changed:
-            slot = self.supervision.changed.pop(0)
-            if slot.state is SlotState.READY:
-                self._doubts.loaded(slot, now)
-            self._dispatch.changed(slot, now)
+            slots = dict.fromkeys(self.supervision.changed)  # only what each is now counts
+            self.supervision.changed.clear()
+            for slot in slots:
+                if slot.state is SlotState.READY:
+                    self._doubts.loaded(slot, now)
+                self._dispatch.changed(slot, now)
         self._refuse_hopeless(now)
 
     def _refuse_hopeless(self, now: float) -> None:
@@ -277,6 +281,10 @@ class Machine:
                     self._dispatch.release(key, now)
                 case ("slot", int(number)):
                     self._slot_timer(number, now)
+                case ("aside", int(number), int(incarnation)):
+                    self.supervision.asides.timer(number, incarnation, now)
+                case ("standby", int(number)):
+                    self.supervision.seating.look_for_standby(number, now)
                 case ("recycle",):
                     self._recycling.look(now)
                 case ("silence", int(number)):
@@ -292,9 +300,11 @@ class Machine:
         slot = self.supervision.slots[number]
         if slot.state is SlotState.FATAL:
             batches: list[Batch] = self._dispatch.withdraw(slot)
-            self._slots_changed(now)
             why = f"slot {number} incarnation {slot.incarnation}: {slot.reason}"
+            self.supervision.seating.succeed(slot, now)
+            self._slots_changed(now)
             self._settlement.lost(slot, batches, why, now, gone=False)
+            self._refuse_hopeless(now)  # those that had started over, and of which only something stale was out
 
     # --- the end ------------------------------------------------------------------------------------------------
 
@@ -302,7 +312,7 @@ class Machine:
         if self.supervision.stopping:
             self._abandon(now, f"the pool was told to stop at once ({event.reason})")
             return
-        self.supervision.stop(event.reason)
+        self.supervision.stop(event.reason, now)
         self.backlog.emptied = True  # some models are from the start
         self.timers.set(("drain",), now + self.policy.drain_timeout_s)
         self._slots_changed(now)
@@ -315,6 +325,8 @@ class Machine:
             self._doubts.abandon(job, failed, now)
         for slot in self.supervision.alive():
             self.supervision.kill(slot, f"was still running when {reason}", now)
+        for aside in self.supervision.asides:
+            self.supervision.asides.kill(aside, f"was still running when {reason}", now)
 
     def _wind_down(self, now: float) -> None:
         """Stops each slot as soon as nothing is left for it.

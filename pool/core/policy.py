@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from pool.wire.worker_messages import Phase
 
@@ -53,6 +54,7 @@ class Policy:
     restart_period_s: float = 60.0
     backoff_max_s: float = 30.0
     backoff_first_s: float = 0.1  # a worker that died once is wanted back at once
+    successor: Literal["auto", "always", "never"] = "auto"  # auto: where the device has room for two workers
     import_timeout_s: float = 120.0
     load_timeout_s: float = 600.0
     warmup_timeout_s: float = 900.0
@@ -64,7 +66,8 @@ class Policy:
     stop_timeout_s: float = 5.0  # an idle worker exits in milliseconds; after this it is killed
     kill_timeout_s: float = 10.0  # SIGKILL is immediate unless the process is stuck in the kernel (D state)
     ready_needs_all: bool = True
-    min_ready: int = 1  # slots of a model that stay READY while another is recycled
+    standby: bool = False  # a second process a slot, imported and without a device, that follows who dies
+    min_ready: int = 1  # slots of a model that stay READY while another is recycled, or rolled without a successor
     recycle_age_s: float | None = None  # a worker that is older, or has done more jobs, or holds more memory, is
     recycle_jobs: int | None = None  # replaced; None: for no such reason
     recycle_bytes: int | None = None
@@ -84,12 +87,13 @@ class Policy:
         return before_s + self.import_timeout_s + models * (self.load_timeout_s + self.warmup_timeout_s)
 
     def phase_budget_s(self, phase: Phase) -> float | None:
-        """How long a worker may stay in a phase; None where each batch has its own budget."""
+        """How long a worker may stay in a phase; None where each batch has its own budget, or nothing is waited for."""
         return {
             Phase.IMPORTING: self.import_timeout_s,
             Phase.LOADING: self.load_timeout_s,
             Phase.WARMING_UP: self.warmup_timeout_s,
             Phase.SERVING: None,
+            Phase.STANDING_BY: None,
         }[phase]
 
     def phase_setting(self, phase: Phase) -> str:
@@ -99,6 +103,7 @@ class Policy:
             Phase.LOADING: "[health] load_timeout",
             Phase.WARMING_UP: "[health] warmup_timeout",
             Phase.SERVING: "[health] hung_after",
+            Phase.STANDING_BY: "[pool] standby",
         }[phase]
 
     def batch_budget_s(self, longest_timeout_s: float, slowest_s: float) -> float:

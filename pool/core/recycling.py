@@ -1,8 +1,9 @@
 """Workers that have done their time are replaced, one after the other, before what they leak becomes what they lack.
 
 A worker is due by its age, its jobs or its memory, each at 90 to 100 % of the bound, drawn by lot: workers that were
-started together do not all come due together. It goes only while enough others of its models are READY; where a model
-has no others, only while nobody asks for that model.
+started together do not all come due together. Its successor gets ready first; one that fails is tried again later.
+Where there is no room for one, it goes only while enough others of its models are READY, and where a model has no
+others, only while nobody asks for that model.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ __all__ = ["Recycling"]
 
 LOOK_EVERY_S = 5.0
 EARLIEST_SHARE = 0.9
+RETRY_FIRST_S = 60.0  # after a successor that failed, or that there was no room for
+RETRY_MAX_S = 3600.0
 
 
 class Recycling:
@@ -54,13 +57,31 @@ class Recycling:
         if supervision.stopping or supervision.over or not self._is_wanted():
             return
         self._timers.set(("recycle",), now + LOOK_EVERY_S)
-        if any(slot.lasts and slot.state is not SlotState.READY for slot in supervision.slots if slot.models):
+        away = any(slot.lasts and slot.state is not SlotState.READY for slot in supervision.slots if slot.models)
+        if away or supervision.turnover or not all(aside.stands_by for aside in supervision.asides):
             return  # one after the other, and not while any is away for another reason
         due = [(slot.phase_since, slot, why) for slot in supervision.slots if (why := self._due(slot, now))]
         for _, slot, why in sorted(due, key=lambda one: one[0]):
-            if self._may_go(slot):
-                supervision.turnover.recycle(slot, why)
+            if self._tries_successor(slot, now):
+                supervision.turnover.recycle(slot, why, beside=True)
                 return
+            if self._goes_first(slot) and self._may_go(slot):
+                supervision.turnover.recycle(slot, why, beside=False)
+                return
+
+    def _tries_successor(self, slot: Slot, now: float) -> bool:
+        if self._policy.successor == "never":
+            return False
+        failure = self._supervision.asides.failures.get(slot.number)
+        if failure is None:
+            return True
+        pause_s = min(RETRY_MAX_S, RETRY_FIRST_S * 2.0 ** min(failure.in_a_row - 1, 16))
+        return now >= failure.at + pause_s
+
+    def _goes_first(self, slot: Slot) -> bool:
+        """Whether a successor is out of the question; one that could not load is none that the slot could rely on."""
+        failure = self._supervision.asides.failures.get(slot.number)
+        return self._policy.successor == "never" or (failure is not None and failure.refused)
 
     def _due(self, slot: Slot, now: float) -> str | None:
         """Why the worker is to be replaced, if it is."""

@@ -37,7 +37,7 @@ SLOT_STEPS: Mapping[SlotState, frozenset[SlotState]] = {
     SlotState.READY: frozenset(
         {SlotState.DRAINING, SlotState.STOPPING, SlotState.BACKOFF, SlotState.FATAL, SlotState.STOPPED}
     ),
-    SlotState.DRAINING: frozenset({SlotState.STOPPING, SlotState.BACKOFF, SlotState.STOPPED}),
+    SlotState.DRAINING: frozenset({SlotState.READY, SlotState.STOPPING, SlotState.BACKOFF, SlotState.STOPPED}),
     SlotState.STOPPING: frozenset({SlotState.STOPPED, SlotState.BACKOFF, SlotState.FATAL}),
     SlotState.BACKOFF: frozenset({SlotState.STARTING, SlotState.STOPPED}),
     SlotState.FATAL: frozenset({SlotState.STARTING}),
@@ -51,8 +51,9 @@ ALIVE = frozenset({SlotState.STARTING, SlotState.LOADING, SlotState.READY, SlotS
 class Slot:
     """A permanent seat. `(number, incarnation)` names its worker for ever; `idle_lanes` is the worker's credit.
 
-    `device` is its device's name, `names` are those by which a job may be pinned to it. `kept_for` is the line that has
-    a suspect to run here, alone: until what runs is done the slot takes nothing else. `in_vain` counts the workers in a
+    `device` is its device's name, `names` are those by which a job may be pinned to it. `named` is the last incarnation
+    that was given out: of the worker in the seat, or of one beside it. `kept_for` is the line that has a suspect to run
+    here, alone: until what runs is done the slot takes nothing else. `in_vain` counts the workers in a
     row that died before they finished anything, while what they ran was well elsewhere. `turn` changes with each change
     of what the slot could take.
     """
@@ -63,6 +64,7 @@ class Slot:
     names: frozenset[str] = frozenset()
     state: SlotState = SlotState.STOPPED
     incarnation: int = 0
+    named: int = 0
     pid: int | None = None
     since: float = 0.0
     reason: str = ""
@@ -120,6 +122,7 @@ class Slot:
     def seat(self, incarnation: int) -> None:
         """Forgets the former worker; a new one takes the seat."""
         self.incarnation = incarnation
+        self.named = max(self.named, incarnation)
         self.pid = None
         self.phase, self.detail = Phase.IMPORTING, ""
         self.lanes, self.idle_lanes = 0, []

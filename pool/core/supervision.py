@@ -1,21 +1,23 @@
 """The slots: which worker sits where, how long it may take, what follows when it dies."""
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pool.core import actions as do
 from pool.core import events as told
+from pool.core.asides import Asides
 from pool.core.policy import Policy, SlotPlan
 from pool.core.restart import GivenUp, Pause, RestartHistory
+from pool.core.seating import Seating
 from pool.core.silence import Silence
 from pool.core.slots import ALIVE, Slot, SlotState
 from pool.core.timers import Timers
 from pool.core.turnover import DRAIN, Turnover
+from pool.core.way_up import is_news, overrun, unready
+from pool.wire.signatures import ModelInfo
 from pool.wire.worker_messages import Phase
 
 __all__ = ["Supervision"]
-
-MOST_LANES = 64  # the configuration allows 16; a worker that claims more lies
 
 
 class Supervision:
@@ -43,10 +45,14 @@ class Supervision:
         self.stop_reason = ""
         self.over = False
         """Whether it was said that the pool has ended."""
+        self.changes = 0
+        """How often a slot's state has become another."""
+        self.policy = policy
         self.turnover = Turnover(self)
+        self.asides = Asides(policy, timers, actions)
+        self.seating = Seating(self)
         self._rng = rng
-        self._policy = policy
-        self._timers = timers
+        self.timers = timers
         self._wanted = wanted
         self._silence = Silence(policy, timers)
         self._history = [RestartHistory(policy, rng) for _ in plans]
@@ -54,12 +60,19 @@ class Supervision:
 
     def adopt(self, policy: Policy) -> None:
         """Timers that run stay as they are; the deaths of each slot are counted on."""
-        self._policy = policy
+        self.policy = policy
+        self.changes += 1  # it may be decided otherwise now who can be spared
+        for slot in self.slots:
+            if slot.state is SlotState.READY and policy.standby is not (self.asides.standby(slot) is not None):
+                self.timers.set(("standby", slot.number), 0.0)  # with this event
+        self.asides.adopt(policy)
         for history in self._history:
             history.policy = policy
         self._silence.adopt(policy, self.slots)
 
     def handle(self, event: told.Event, now: float) -> None:
+        if self.asides and self.asides.handle(event, now):
+            return
         match event:
             case told.Start():
                 for slot in self.slots:
@@ -71,14 +84,19 @@ class Supervision:
                 held = self.current(event.slot, event.incarnation)
                 if held is not None and held.state is SlotState.STARTING:
                     held.detail = event.why
-                    longest_s = self._policy.device_free_timeout_s + self._policy.import_timeout_s
-                    self._timers.set(("slot", held.number), held.since + longest_s)
+                    longest_s = self.policy.device_free_timeout_s + self.policy.import_timeout_s
+                    self.timers.set(("slot", held.number), held.since + longest_s)
             case told.WorkerSpawned():
                 if (spawned := self.current(event.slot, event.incarnation)) is not None:
                     spawned.pid = event.pid
                     if spawned.state is SlotState.STARTING:
                         spawned.phase_since, spawned.detail = now, ""
-                        self._timers.set(("slot", spawned.number), now + self._policy.import_timeout_s)
+                        self.timers.set(("slot", spawned.number), now + self.policy.import_timeout_s)
+            case told.DeviceFree():
+                self._device_free(event, now)
+            case told.DeviceTaken():
+                if (waits := self.current(event.slot, event.incarnation)) is not None:
+                    self.kill(waits, event.why, now)
             case told.WorkerHello():
                 self._hello(event, now)
             case told.WorkerBeat():
@@ -86,7 +104,12 @@ class Supervision:
             case told.WorkerReady():
                 self._ready(event, now)
             case told.RestartAsked():
-                self.turnover.restart(event.slot, now)
+                self.turnover.restart(event.slot, now, event.sparing)
+            case told.SuccessorRefused():
+                refused = self.asides.find(event.slot, event.incarnation)
+                if refused is not None:
+                    self.asides.fail(refused, event.why, now, refused=True)
+                    self.turnover.refused(refused.slot, event.why)
             case told.DrainAsked():
                 self.turnover.drain(event.slot, now)
             case told.WorkerMeasured():
@@ -110,6 +133,8 @@ class Supervision:
 
     def all_down(self) -> bool:
         """No process is left and none will be spawned."""
+        if self.asides:
+            return False
         if self.stopping:
             return all(slot.state in (SlotState.STOPPED, SlotState.FATAL) for slot in self.slots)
         return self.fatal == sum(bool(slot.models) for slot in self.slots)
@@ -125,17 +150,34 @@ class Supervision:
 
     def spawn(self, slot: Slot, now: float) -> None:
         # STOPPED, BACKOFF, FATAL → STARTING
-        slot.seat(slot.incarnation + 1)
-        self._change(slot, SlotState.STARTING, now)
+        standby = self.asides.standby(slot) if self.asides else None
+        if standby is not None and standby.has_imported:
+            self.asides.take(standby)
+            slot.seat(standby.incarnation)
+            slot.pid = standby.pid
+            action: do.Action = do.SeatStandby(slot.number, slot.incarnation)
+        else:
+            slot.seat(slot.named + 1)
+            action = do.SpawnWorker(slot.number, slot.incarnation)
+        self.change(slot, SlotState.STARTING, now)
         slot.phase_since = now
-        self._timers.set(("slot", slot.number), now + self._policy.import_timeout_s)
-        self.actions.append(do.SpawnWorker(slot.number, slot.incarnation))
+        self.timers.set(("slot", slot.number), now + self.policy.import_timeout_s)
+        self.actions.append(action)
+
+    def _device_free(self, event: told.DeviceFree, now: float) -> None:
+        slot = self.current(event.slot, event.incarnation)
+        if slot is not None and slot.state is SlotState.STARTING:
+            # STARTING → LOADING
+            self.change(slot, SlotState.LOADING, now)
+            slot.phase_since, slot.detail = now, ""
+            self.timers.set(("slot", slot.number), now + self.policy.import_timeout_s)
+            self.actions.append(do.TakeSeat(slot.number, slot.incarnation))
 
     def _hello(self, event: told.WorkerHello, now: float) -> None:
         slot = self.current(event.slot, event.incarnation)
         if slot is not None and slot.state is SlotState.STARTING:
             # STARTING → LOADING
-            self._change(slot, SlotState.LOADING, now)
+            self.change(slot, SlotState.LOADING, now)
             self.actions.append(do.WelcomeWorker(slot.number, slot.incarnation))
 
     def _beat(self, event: told.WorkerBeat, now: float) -> None:
@@ -145,32 +187,32 @@ class Supervision:
         self._silence.heard(slot, now)
         if slot.state is not SlotState.LOADING:
             return  # one that serves has no other phase
-        budget = self._policy.phase_budget_s(event.phase)
-        if budget is None:
-            return  # READY comes with it, within the budget of the last phase
-        if (event.phase, event.detail) != (slot.phase, slot.detail):
-            # Each model has the phase's whole budget.
+        # READY comes with the phase that has none, within the budget of the last one.
+        budget = self.policy.phase_budget_s(event.phase)
+        if budget is not None and is_news(slot, event):
             slot.phase, slot.detail, slot.phase_since = event.phase, event.detail, now
-            self._timers.set(("slot", slot.number), now + budget)
+            self.timers.set(("slot", slot.number), now + budget)
 
     def _ready(self, event: told.WorkerReady, now: float) -> None:
         slot = self.current(event.slot, event.incarnation)
         if slot is None or slot.state is not SlotState.LOADING:
             return
-        slot.loaded = {model.name: model for model in event.models}
-        if missing := sorted(set(slot.models) - slot.loaded.keys()):
-            self.kill(slot, f"said READY without its models {', '.join(missing)}", now)
-            return
-        if not 1 <= event.lanes <= MOST_LANES:
-            self.kill(slot, f"said READY with {event.lanes} lanes; between 1 and {MOST_LANES} are possible", now)
+        if (why := unready(slot.models, event)) is not None:
+            self.kill(slot, why, now)
             return
         # LOADING → READY
-        self._timers.clear(("slot", slot.number))
-        slot.lanes = event.lanes
-        slot.idle_lanes = list(range(event.lanes))
+        self.timers.clear(("slot", slot.number))
+        self.serve(slot, event.lanes, {model.name: model for model in event.models}, now)
+
+    def serve(self, slot: Slot, lanes: int, loaded: Mapping[str, ModelInfo], now: float) -> None:
+        slot.loaded = dict(loaded)
+        slot.lanes = lanes
+        slot.idle_lanes = list(range(lanes))
         slot.phase, slot.phase_since, slot.detail = Phase.SERVING, now, ""
         self._silence.begin(slot, now)
-        self._change(slot, SlotState.READY, now)
+        if self.policy.standby and ("standby", slot.number) not in self.timers:
+            self.timers.set(("standby", slot.number), now)
+        self.change(slot, SlotState.READY, now)
         self._announce()
 
     def _announce(self) -> None:
@@ -180,7 +222,7 @@ class Supervision:
         seated = [slot for slot in self.slots if slot.models]
         serving = sum(slot.state is SlotState.READY for slot in seated)
         settled = serving + sum(not slot.lasts for slot in seated)
-        if serving and (settled == len(seated) or not self._policy.ready_needs_all):
+        if serving and (settled == len(seated) or not self.policy.ready_needs_all):
             self._announced = True
             self.actions.append(do.PoolReady(serving, len(seated)))
 
@@ -192,24 +234,27 @@ class Supervision:
             return
         slot.killed_for = reason
         if slot.state is not SlotState.STOPPING:
-            self._change(slot, SlotState.STOPPING, now, reason)
-        self._timers.set(("slot", slot.number), now + self._policy.kill_timeout_s)
+            self.change(slot, SlotState.STOPPING, now, reason)
+        self.timers.set(("slot", slot.number), now + self.policy.kill_timeout_s)
         self.actions.append(do.KillWorker(slot.number, slot.incarnation, reason, stacks))
 
-    def stop(self, reason: str) -> None:
+    def stop(self, reason: str, now: float) -> None:
         """The pool takes no new work. While jobs wait that a slot could run, its workers come and go as before."""
         self.stopping, self.stop_reason = True, reason
+        self.turnover.forgo_all(now)
+        for slot in self.slots:
+            self.seating.dismiss_standby(slot, now)
 
     def retire(self, slot: Slot, reason: str, now: float) -> None:
         """READY → DRAINING; DRAINING → STOPPING once it holds nothing that anybody waits for; others stop at once."""
         if slot.state is SlotState.BACKOFF:
-            self._timers.clear(("slot", slot.number))
-            self._change(slot, SlotState.STOPPED, now, reason)
+            self.timers.clear(("slot", slot.number))
+            self.change(slot, SlotState.STOPPED, now, reason)
             self._announce()
         elif slot.state in (SlotState.STARTING, SlotState.LOADING):
             self._tell_to_stop(slot, reason, now)
         elif slot.state is SlotState.READY:
-            self._change(slot, SlotState.DRAINING, now, reason)
+            self.change(slot, SlotState.DRAINING, now, reason)
         if slot.state is not SlotState.DRAINING or any(batch.wanted for batch in slot.batches.values()):
             return
         if slot.batches:
@@ -218,8 +263,8 @@ class Supervision:
             self._tell_to_stop(slot, reason, now)
 
     def _tell_to_stop(self, slot: Slot, reason: str, now: float) -> None:
-        self._change(slot, SlotState.STOPPING, now, reason)
-        self._timers.set(("slot", slot.number), now + self._policy.stop_timeout_s)
+        self.change(slot, SlotState.STOPPING, now, reason)
+        self.timers.set(("slot", slot.number), now + self.policy.stop_timeout_s)
         self.actions.append(do.StopWorker(slot.number, slot.incarnation))
 
     def exited(self, slot: Slot, death: told.Death, held_jobs: bool, now: float) -> str:
@@ -228,20 +273,26 @@ class Supervision:
         reason = f"killed by the pool, because it {slot.killed_for}" if killed else death.text
         slot.pid = None
         slot.batches, slot.idle_lanes = {}, []
-        self._timers.clear(("slot", slot.number))
+        self.timers.clear(("slot", slot.number))
         if self.stopping and not self._wanted(slot):
             # STARTING, LOADING, READY, DRAINING, STOPPING → STOPPED
             self.turnover.gone(slot)
-            self._change(slot, SlotState.STOPPED, now, reason)
+            self.change(slot, SlotState.STOPPED, now, reason)
         elif (wish := self.turnover.gone(slot)) is DRAIN:
             # DRAINING, STOPPING → STOPPED
-            self._change(slot, SlotState.STOPPED, now, DRAIN)
+            self.change(slot, SlotState.STOPPED, now, DRAIN)
             self._announce()
+        elif self.seating.is_followed(slot, now):
+            # → BACKOFF, and on at once: see `succeed`
+            served_s = now - slot.phase_since if slot.phase is Phase.SERVING else None
+            self._history[slot.number].after_death(now, served_s=served_s, held_jobs=held_jobs, in_vain=slot.in_vain)
+            self.change(slot, SlotState.BACKOFF, now, reason, death.last_output)
+            self.timers.set(("slot", slot.number), now)
         elif wish is not None:
             # DRAINING, STOPPING → BACKOFF, without a pause
             asked = slot.state is SlotState.STOPPING  # else it died before it was told to go
-            self._change(slot, SlotState.BACKOFF, now, reason, death.last_output, asked)
-            self._timers.set(("slot", slot.number), now)
+            self.change(slot, SlotState.BACKOFF, now, reason, death.last_output, asked)
+            self.timers.set(("slot", slot.number), now)
         elif not death.restartable and slot.phase is not Phase.SERVING:
             self._fatal(slot, now, reason, death.last_output)
         else:
@@ -253,13 +304,13 @@ class Supervision:
                     self._fatal(slot, now, f"{why}, the last: {reason}", death.last_output)
                 case Pause(seconds):
                     # → BACKOFF
-                    self._change(slot, SlotState.BACKOFF, now, reason, death.last_output)
-                    self._timers.set(("slot", slot.number), now + seconds)
+                    self.change(slot, SlotState.BACKOFF, now, reason, death.last_output)
+                    self.timers.set(("slot", slot.number), now + seconds)
         return f"slot {slot.number} incarnation {slot.incarnation} died: {reason}"
 
     def forgive(self, slot: Slot) -> None:
         """What was before counts no more."""
-        self._history[slot.number] = RestartHistory(self._policy, self._rng)
+        self._history[slot.number] = RestartHistory(self.policy, self._rng)
         slot.in_vain = 0
 
     def gone_at_last(self, event: told.WorkerExited, now: float) -> None:
@@ -276,7 +327,8 @@ class Supervision:
 
     def _fatal(self, slot: Slot, now: float, reason: str, last_output: tuple[str, ...] = ()) -> None:
         self.turnover.gone(slot)
-        self._change(slot, SlotState.FATAL, now, reason, last_output)
+        self.seating.dismiss_standby(slot, now)
+        self.change(slot, SlotState.FATAL, now, reason, last_output)
         self._announce()
 
     # --- time ---------------------------------------------------------------------------------------------------
@@ -287,17 +339,14 @@ class Supervision:
         match slot.state:
             case SlotState.BACKOFF:
                 self.spawn(slot, now)
-            case SlotState.STARTING:
-                self._overrun(slot, "did not say HELLO within", now)
-            case SlotState.LOADING:
-                doing = f"{slot.phase.value} {slot.detail}".rstrip()
-                self._overrun(slot, f"was still {doing} within", now)
+            case SlotState.STARTING | SlotState.LOADING:
+                self.kill(slot, overrun(slot, self.policy), now, stacks=True)
             case SlotState.STOPPING if slot.killed_for is None:
-                reason = f"did not exit within {self._policy.stop_timeout_s:g} s of being told to"
+                reason = f"did not exit within {self.policy.stop_timeout_s:g} s of being told to"
                 self.kill(slot, reason, now, stacks=True)
             case SlotState.STOPPING:
                 # It cannot be seen to be gone, so nothing may follow it on its device.
-                pause_s = self._policy.kill_timeout_s
+                pause_s = self.policy.kill_timeout_s
                 reason = f"pid {slot.pid} did not die within {pause_s:g} s of SIGKILL (stuck in the kernel?)"
                 self._fatal(slot, now, reason)
 
@@ -306,11 +355,6 @@ class Supervision:
         if (why := self._silence.judge(slot, now)) is not None:
             self.kill(slot, why, now, stacks=True)
 
-    def _overrun(self, slot: Slot, what: str, now: float) -> None:
-        budget_s = self._policy.phase_budget_s(slot.phase)
-        setting = self._policy.phase_setting(slot.phase)
-        self.kill(slot, f"{what} {budget_s:g} s ({setting} may be too short)", now, stacks=True)
-
     def batch_overran(self, number: int, batch: int, now: float) -> None:
         slot = self.slots[number]
         age = now - slot.batches[batch].started
@@ -318,7 +362,7 @@ class Supervision:
         slot.batches[batch].overran = slot.killed_for is None  # else it may have been killed in time
         self.kill(slot, f"has run batch {batch} of {model} for {age:.1f} s ([health] hung_after)", now, stacks=True)
 
-    def _change(
+    def change(
         self,
         slot: Slot,
         state: SlotState,
@@ -331,11 +375,13 @@ class Supervision:
         lasted = slot.lasts
         slot.become(state, now, reason)
         self.down += lasted - slot.lasts
+        self.changes += 1
         self.changed.append(slot)
         self.actions.append(do.SlotChanged(slot.number, slot.incarnation, state, reason, last_output, asked))
 
     def validate(self) -> None:
         """Raises AssertionError where an invariant of the slots does not hold."""
+        self.asides.validate()
         for slot in self.slots:
             lanes = sorted(slot.idle_lanes + [batch.lane for batch in slot.batches.values()])
             assert len(set(lanes)) == len(lanes), slot
@@ -351,4 +397,4 @@ class Supervision:
                 SlotState.STOPPING,
                 SlotState.BACKOFF,
             )
-            assert (("slot", slot.number) in self._timers) == bounded, slot
+            assert (("slot", slot.number) in self.timers) == bounded, slot

@@ -38,6 +38,7 @@ class Occupancy:
     used_bytes: int | None
     occupants: tuple[Occupant, ...] | None
     trouble: str = ""
+    free_bytes: int | None = None
 
     @property
     def told(self) -> bool:
@@ -60,9 +61,11 @@ def occupancy_of(nvml: ModuleType, uuid: str, proc: Path = PROC) -> Occupancy:
         return untold(str(error))
     trouble: list[str] = []
     used_bytes: int | None = None
+    free_bytes: int | None = None
     occupants: tuple[Occupant, ...] | None = None
     try:
-        used_bytes = int(nvml.nvmlDeviceGetMemoryInfo(handle).used)
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+        used_bytes, free_bytes = int(memory.used), int(memory.free)
     except nvml.NVMLError as error:
         trouble.append(f"its used memory: {error}")
     try:
@@ -70,7 +73,7 @@ def occupancy_of(nvml: ModuleType, uuid: str, proc: Path = PROC) -> Occupancy:
         occupants = tuple(_occupant(process.pid, process.usedGpuMemory, proc) for process in listed)
     except nvml.NVMLError as error:
         trouble.append(f"its processes: {error}")
-    return Occupancy(used_bytes, occupants, "; ".join(trouble))
+    return Occupancy(used_bytes, occupants, "; ".join(trouble), free_bytes)
 
 
 def read_occupancy(told: dict[str, Any]) -> Occupancy:
@@ -80,6 +83,7 @@ def read_occupancy(told: dict[str, Any]) -> Occupancy:
         told["used_bytes"],
         None if occupants is None else tuple(Occupant(**occupant) for occupant in occupants),
         told["trouble"],
+        told["free_bytes"],
     )
 
 

@@ -1,4 +1,5 @@
-"""Whether a device's memory is free of a slot's former worker. Pure: it is handed what NVML told, and the time.
+"""Whether a device's memory is free of a slot's former worker, or has room for one more. Pure: it is handed what NVML
+told, and the time.
 
 By pid, where NVML's pids are those of this process: that is so once a worker of the slot was seen in the list. Where
 they are not (a container, some MIG set-ups), by the device's used bytes: they must come back near the level before the
@@ -6,12 +7,12 @@ worker's spawn. That level moves with what others do, so it is also enough that 
 slot's share of it, where several slots are on the device) has gone, and that no more of it is going.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from pool.devices.occupancy import Occupancy, Occupant
 
-__all__ = ["Found", "Free", "Taken", "Tenancy", "Untold", "Verdict"]
+__all__ = ["Found", "Free", "Full", "Room", "Taken", "Tenancy", "Untold", "Verdict"]
 
 Found = Mapping[str, Occupancy]  # by uuid
 
@@ -19,6 +20,8 @@ SLACK_BYTES = 256 << 20  # a context of another process, or what the driver itse
 SLACK_SHARE = 0.05  # of what the worker had taken
 ENOUGH_SHARE = 0.5  # of what the worker had taken; a driver frees a dead process's memory whole, or not yet
 SETTLED_S = 3.0  # for so long nothing more has gone
+ROOM_SHARE = 0.1  # of what the worker holds, that must be free beyond it for a second one: loading may take more
+ROOM_BYTES = 512 << 20  # and this at least: a context, and what the libraries take
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,20 @@ class Untold:
 Verdict = Free | Taken | Untold
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Each of the slot's devices has room for a second worker; `text` has the numbers."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Full:
+    """One of them has not, or it is not known; `text` says why."""
+
+    text: str
+
+
 @dataclass(slots=True)
 class _Level:
     """A device's used bytes: before the worker came, when it was last seen alive, the lowest since it died."""
@@ -66,19 +83,42 @@ class Tenancy:
     sharers: Mapping[str, int]
     by_pid: bool = False
     """Whether a worker of this slot was seen in NVML's list: then who is not in it is gone."""
-    _pid: int | None = None
+    _pids: set[int] = field(default_factory=set)
     _seen: set[int] = field(default_factory=set)
     _levels: dict[str, _Level] = field(default_factory=dict)
 
     def begin(self, pid: int, found: Found) -> None:
         """A worker was spawned; `found` is what the device held just before."""
-        self._pid, self._seen = pid, {pid}
+        self._pids, self._seen = {pid}, {pid}
         for uuid in self.sharers:
             level = self._levels.setdefault(uuid, _Level())
             used = found[uuid].used_bytes if uuid in found else None
             # An older level, of before an earlier worker, is better than none.
             level.before = level.before if used is None else used
             level.last = level.lowest = None
+
+    def join(self, pid: int, beside: Set[int]) -> None:
+        """A second worker was spawned, `beside` those of the slot that are alive; none before them counts any more."""
+        self._pids = {pid, *beside}
+        self._seen = {pid, *beside}
+
+    def room(self, found: Found) -> Room | Full:
+        """Whether a second worker has room beside the one that is alive: as much as that holds, and a margin."""
+        told = [self._room(uuid, found[uuid]) for uuid in self.sharers]
+        full = next((one for one in told if isinstance(one, Full)), None)
+        return full or Room("; ".join(one.text for one in told))
+
+    def _room(self, uuid: str, occupancy: Occupancy) -> Room | Full:
+        where = self._where(uuid)
+        if occupancy.occupants is None or occupancy.free_bytes is None:
+            return Full(f"what {where} has free is not known: {occupancy.trouble}")
+        mine = [occupant.used_bytes or 0 for occupant in occupancy.occupants if self._is_mine(occupant)]
+        if not any(mine):
+            return Full(f"what its worker holds of {where} is not known: NVML does not list it")
+        held = sum(mine)
+        text = f"{where} has {_size(occupancy.free_bytes)} free, and its worker holds {_size(held)}"
+        fits = occupancy.free_bytes >= held + max(ROOM_BYTES, held * ROOM_SHARE)
+        return Room(text) if fits else Full(text)
 
     def watch(self, found: Found) -> None:
         """What the device holds while the worker is alive."""
@@ -104,7 +144,7 @@ class Tenancy:
                 return Taken(self._where(uuid), f"{_amount(occupant)} of the former worker ({_process(occupant)})")
             if occupant.orphan:
                 return Taken(self._where(uuid), f"{_amount(occupant)} of a former pool's worker ({_process(occupant)})")
-        if self.by_pid or self._pid is None:
+        if self.by_pid or not self._pids:
             # Strangers may keep what they have.
             told = occupancy.occupants is not None or (not self.by_pid and occupancy.used_bytes is not None)
             return Free() if told else Untold(occupancy.trouble)
@@ -129,7 +169,7 @@ class Tenancy:
 
     def _is_mine(self, occupant: Occupant) -> bool:
         # Its children are in its process group, which keeps its number as long as one of them lives.
-        return occupant.pid in self._seen or (self._pid is not None and occupant.group == self._pid)
+        return occupant.pid in self._seen or occupant.group in self._pids
 
     def _where(self, uuid: str) -> str:
         return self.label if len(self.sharers) == 1 else f"{self.label} ({uuid})"

@@ -158,6 +158,9 @@ class Back:
     def welcome(self, slot: int, incarnation: int, welcome: wire.Welcome) -> bool:
         return self._send((slot, incarnation, None), encode(welcome, self._instance))
 
+    def take_seat(self, slot: int, incarnation: int, welcome: wire.Welcome) -> bool:
+        return self._send((slot, incarnation, None), encode(wire.TakeSeat(welcome), self._instance))
+
     def stop(self, slot: int, incarnation: int) -> bool:
         return self._send((slot, incarnation, None), encode(wire.Stop(), self._instance))
 

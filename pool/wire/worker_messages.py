@@ -11,6 +11,8 @@
       │ ◄────────────────────── DONE │  one answer a batch, which is the lane's credit again
       │ STOP ──────────────────────► │
 
+A standby has a WELCOME with `hold`, imports, beats that it stands by, and goes on as above when TAKE_SEAT comes.
+
 The numbers are the protocol: they are never reused.
 """
 
@@ -41,6 +43,7 @@ __all__ = [
     "Run",
     "SessionSettings",
     "Stop",
+    "TakeSeat",
     "Welcome",
     "WelcomeLane",
     "done",
@@ -54,6 +57,7 @@ class Phase(Enum):
     LOADING = "loading"
     WARMING_UP = "warming up"
     SERVING = "serving"
+    STANDING_BY = "standing by"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +202,10 @@ class ModelSettings:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """All that the worker needs to know. `gpus`: how many GPUs it must see once TensorFlow is imported."""
+    """All that the worker needs to know. `gpus`: how many GPUs it must see once TensorFlow is imported.
+
+    `hold`: it imports what runs the models, touches no device, and waits for TAKE_SEAT.
+    """
 
     kind: ClassVar[int] = 33
     lanes: int
@@ -206,6 +213,15 @@ class Welcome:
     heartbeat_s: float
     session: SessionSettings
     models: tuple[ModelSettings, ...]
+    hold: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TakeSeat:
+    """The slot's device is free: load and serve. The WELCOME counts in place of the one that said `hold`."""
+
+    kind: ClassVar[int] = 40
+    welcome: Welcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,5 +261,5 @@ class Stop:
 
 
 WORKER_MESSAGES: Mapping[int, type[Message]] = {
-    message.kind: message for message in (Hello, Beat, Ready, Done, Welcome, WelcomeLane, Run, Stop)
+    message.kind: message for message in (Hello, Beat, Ready, Done, Welcome, WelcomeLane, Run, Stop, TakeSeat)
 }

@@ -60,7 +60,10 @@ class Parked:
 def parked(fault: str) -> Iterator[tuple[PoolProcess, Parked]]:
     with tempfile.TemporaryDirectory(prefix="po-") as folder:
         orders = Orders(Path(folder))
-        pool = PoolProcess(stub_config('lanes = 1\nready = "any"', cpus(len(MOMENTS)), MODELS), orders.environ)
+        pool = PoolProcess(
+            stub_config('lanes = 1\nready = "any"', cpus(len(MOMENTS)), MODELS, '[restart]\nsuccessor = "never"\n'),
+            orders.environ,
+        )
         try:
             yield pool, Parked(pool, orders, fault)
         finally:

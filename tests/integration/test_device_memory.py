@@ -257,3 +257,24 @@ def test_an_orphan_of_a_former_pool_is_waited_for_and_a_stranger_is_not(nvml: Fa
             orphan.wait(10)
             orphan.stdout.close()
     assert not alive(orphan.pid)
+
+
+@pytest.mark.parametrize(("held", "free"), [(6, True), (14, False)])
+def test_a_successor_comes_beside_the_worker_only_where_the_card_has_room(
+    nvml: FakeNvml, held: int, free: bool
+) -> None:
+    """The card has 16 GiB."""
+    with two_gpus(nvml) as (pool, client):
+        former = slot(client)["pid"]
+        nvml.say(CARD, used=held * GIB, processes=[[former, held * GIB]])
+        assert client.restart(0) == 2
+        if free:
+            pool.await_log(
+                "incarnation 2 gets ready beside its worker: gpu:0 has 10.0 GiB free, and its worker holds 6.0"
+            )
+        else:
+            why = "gpu:0 has 2.0 GiB free, and its worker holds 14.0 GiB"
+            pool.await_log(f"its restart was asked for; without a successor: {why}")
+            nvml.say(CARD)
+        eventually(lambda: is_ready(client, 2 if free else 3))
+        eventually(lambda: not alive(former))

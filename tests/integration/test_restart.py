@@ -85,10 +85,8 @@ def test_what_runs_is_finished_first(pool: PoolProcess) -> None:
         futures = [client.submit("faults", 1.0, signature="sleep") for _ in range(4)]
         eventually(lambda: sum(slot["busy_lanes"] for slot in client.status()["slots"]) == 4)
         assert client.restart(0) == 2
-        assert client.status()["slots"][0]["state"] == "DRAINING"
         assert [future.exception(20) for future in futures] == [None] * 4
-        eventually(lambda: client.status()["slots"][0]["state"] == "READY")
-        assert [slot["incarnation"] for slot in client.status()["slots"]] == [2, 1]
+        eventually(lambda: [slot["incarnation"] for slot in client.status()["slots"]] == [2, 1])
 
 
 @pytest.mark.parametrize(
@@ -146,7 +144,7 @@ def test_a_worker_that_has_done_its_jobs_is_recycled_under_load() -> None:
             assert [float(answer["x"]) for answer in client.map("echo", values, timeout=20)] == values
             sent += 50
             assert sent < 20_000
-        assert "BACKOFF" in pool.text()
+        assert "BACKOFF" not in pool.text(), "its successor was there"
 
 
 def test_a_worker_that_holds_too_much_memory_is_recycled() -> None:

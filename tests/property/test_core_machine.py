@@ -62,6 +62,9 @@ POLICIES = (
         min_ready=2,
         models=MODELS,
     ),
+    Policy(max_jobs=60, max_attempts=3, successor="always", recycle_age_s=5.0, import_timeout_s=20.0, models=MODELS),
+    Policy(max_jobs=60, successor="never", recycle_jobs=20, min_ready=2, models=MODELS),
+    Policy(max_jobs=60, standby=True, restart_intensity=20, restart_period_s=5.0, recycle_jobs=30, models=MODELS),
 )
 # Not fewer attempts: what a job has lost already would be more than it may.
 OTHERS: tuple[dict[str, object], ...] = (
@@ -70,6 +73,10 @@ OTHERS: tuple[dict[str, object], ...] = (
     {"default_timeout_s": 2.0, "hung_after_s": 5.0, "restart_intensity": 3, "backoff_max_s": 0.2},
     {"load_timeout_s": 20.0, "import_timeout_s": 5.0, "ready_needs_all": False, "hung_after_s": None},
     {"models": {}},
+    {"successor": "never", "min_ready": 1},
+    {"successor": "always"},
+    {"standby": True},
+    {"standby": False},
     {"models": MODELS},
     {"models": {name: ModelPolicy(max_batch=2, batch_wait_s=0.5, weight=0.1, max_jobs=2) for name in ("pure", "lone")}},
     {"models": {name: ModelPolicy(3, 0.0, (1, 3), 5.0, None, 40) for name in ("pure", "waits", "padded")}},
@@ -277,6 +284,11 @@ class Outside(RuleBasedStateMachine):
         if (worker := self.worker(pick, killed=True) or self.worker(pick, told_to_stop=True)) is not None:
             self.body.exit(worker, STOPPED)
 
+    @rule(pick=PICK)
+    def stands_by(self, pick: int) -> None:
+        if (worker := self.worker(pick, held=True)) is not None:
+            self.body.feed(told.WorkerBeat(worker.slot, worker.incarnation, Phase.STANDING_BY, "", ()))
+
     # --- workers as they are --------------------------------------------------------------------------------------
 
     @rule(pick=PICK)
@@ -315,7 +327,7 @@ class Outside(RuleBasedStateMachine):
     def spawning_fails(self, fails: bool) -> None:
         self.body.spawn_fails = fails
 
-    @rule(slot=st.integers(-1, 5), incarnation=st.integers(0, 6), batch=st.integers(0, 40), which=st.integers(0, 7))
+    @rule(slot=st.integers(-1, 5), incarnation=st.integers(0, 6), batch=st.integers(0, 40), which=st.integers(0, 10))
     def somebody_else_speaks(self, slot: int, incarnation: int, batch: int, which: int) -> None:
         """An incarnation that is gone, was never spawned, or has no seat at all."""
         if (slot, incarnation) in self.body.workers:
@@ -323,6 +335,9 @@ class Outside(RuleBasedStateMachine):
         self.body.feed(
             (
                 told.SpawnHeld(slot, incarnation, "waiting for gpu:0"),
+                told.SuccessorRefused(slot, incarnation, "gpu:0 has no room for two"),
+                told.DeviceFree(slot, incarnation),
+                told.DeviceTaken(slot, incarnation, "waited in vain"),
                 told.WorkerSpawned(slot, incarnation, 1),
                 told.WorkerHello(slot, incarnation),
                 told.WorkerBeat(slot, incarnation, Phase.LOADING, "", ()),
@@ -353,10 +368,14 @@ class Outside(RuleBasedStateMachine):
             self.slept_s += seconds
             self.body.feed(told.Tick())
 
-    @rule(slot=st.integers(-1, 9), chance=st.integers(0, 2))
-    def a_restart_is_asked(self, slot: int, chance: int) -> None:
+    @rule(slot=st.integers(-1, 9), chance=st.integers(0, 2), sparing=st.booleans())
+    def a_restart_is_asked(self, slot: int, chance: int, sparing: bool = False) -> None:
         if chance == 0:
-            self.body.feed(told.RestartAsked(slot))
+            self.body.feed(told.RestartAsked(slot, sparing))
+
+    @rule(has_room=st.booleans())
+    def devices_have_room_for_two(self, has_room: bool) -> None:
+        self.body.has_room = has_room
 
     @rule(slot=st.integers(-1, 9), chance=st.integers(0, 3))
     def a_drain_is_asked(self, slot: int, chance: int) -> None:
@@ -441,7 +460,7 @@ def walk(seed: int, steps: int, *, changing: bool = False) -> Outside:
     """The same rules by chance alone: hundreds of steps, and more work and deaths than Hypothesis would think of."""
     rng = random.Random(seed)
     outside = Outside()
-    outside.begin(placement=PLACEMENTS[seed % 4], policy=POLICIES[seed // 4 % 4], seed=seed)
+    outside.begin(placement=PLACEMENTS[seed % 4], policy=POLICIES[seed // 4 % len(POLICIES)], seed=seed)
     choose = rng.choice
     moves: list[tuple[int, Callable[[], None]]] = [
         (6, lambda: outside.all_come_up(lanes=rng.randint(1, 3))),
@@ -473,6 +492,7 @@ def walk(seed: int, steps: int, *, changing: bool = False) -> Outside:
         (1, lambda: outside.use_a_number_again(rng.randrange(5), choose(NAMES), choose(TIMEOUTS))),
         (1, lambda: outside.cancel(rng.randrange(20))),
         (1, lambda: outside.client_goes(choose(CLIENTS))),
+        (2, lambda: outside.stands_by(rng.randrange(9))),
         (1, lambda: outside.beats(rng.randrange(9), choose(list(Phase)))),
         (6, lambda: outside.answers(rng.randrange(9))),
         (3, lambda: outside.answers_many(count=8)),
@@ -481,7 +501,8 @@ def walk(seed: int, steps: int, *, changing: bool = False) -> Outside:
         (1, lambda: outside.each_part_ends_in_its_own_way(rng.randrange(9), rng.randrange(999))),
         (2, lambda: outside.does_as_it_was_told(rng.randrange(9))),
         (1, lambda: outside.dies(rng.randrange(9))),
-        (1, lambda: outside.a_restart_is_asked(rng.randrange(9), rng.randrange(6))),
+        (2, lambda: outside.a_restart_is_asked(rng.randrange(9), rng.randrange(3), rng.random() < 0.5)),
+        (1, lambda: outside.devices_have_room_for_two(rng.random() < 0.7)),
         (1, lambda: outside.a_drain_is_asked(rng.randint(-1, 5), rng.randint(0, 3))),
         (1, lambda: outside.memory_is_measured(rng.randint(0, 3), rng.randint(0, 4), rng.randint(0, 2 << 30))),
         (2, lambda: outside.dies_while_it_runs(rng.randrange(9))),
@@ -489,7 +510,12 @@ def walk(seed: int, steps: int, *, changing: bool = False) -> Outside:
         (1, lambda: outside.cannot_be_reached(rng.randrange(9))),
         (1, lambda: outside.answers_a_wrong_number_of_parts(rng.randrange(9), more=choose([-1, 1]))),
         (1, lambda: outside.spawning_fails(rng.random() < 0.1)),
-        (1, lambda: outside.somebody_else_speaks(rng.randint(-1, 5), rng.randint(0, 6), rng.randint(0, 99), seed % 7)),
+        (
+            1,
+            lambda: outside.somebody_else_speaks(
+                rng.randint(-1, 5), rng.randint(0, 6), rng.randint(0, 99), rng.randrange(11)
+            ),
+        ),
         (6, lambda: outside.time_passes(choose(PAUSES_S))),
         (1, lambda: outside.the_pool_sleeps(choose(PAUSES_S), chance=0)),
         (1, lambda: outside.stop_is_asked(chance=rng.randrange(20))),

@@ -41,6 +41,7 @@ class Worker:
     incarnation: int
     helloed: bool = False
     welcomed: bool = False
+    held: bool = False  # it stands by, or did
     ready: bool = False
     told_to_stop: bool = False
     killed: bool = False
@@ -63,6 +64,8 @@ class Body:
         self.now = 1000.0
         self.handled = 0
         self.spawn_fails = False
+        self.has_room = True
+        """Whether a slot's device has room for two workers, where that is asked."""
         self.workers: dict[tuple[int, int], Worker] = {}
         self._validates = validates
         self._infos = [tuple(infos[name] for name in plan.models) for plan in plans]
@@ -179,15 +182,27 @@ class Body:
                     guilty=any(payload.guilty for payload in payloads),
                 )
                 self.sent(worker, action.batch)
-            case do.SpawnWorker(slot, incarnation):
+            case do.SpawnSuccessor(slot, incarnation, must_fit) if must_fit and not self.has_room:
+                self.feed(told.SuccessorRefused(slot, incarnation, "gpu:0 has no room for two"))
+            case (
+                do.SpawnWorker(slot, incarnation)
+                | do.SpawnSuccessor(slot, incarnation)
+                | do.SpawnStandby(slot, incarnation)
+            ):
                 if self.spawn_fails:
                     self.feed(told.WorkerExited(slot, incarnation, told.Death("cannot be spawned", restartable=True)))
                     return
                 self.workers[(slot, incarnation)] = Worker(slot, incarnation)
                 self.feed(told.WorkerSpawned(slot, incarnation, pid=10_000 + slot))
                 self.spawned(self.workers[(slot, incarnation)])
-            case do.WelcomeWorker(slot, incarnation):
+            case do.WelcomeWorker(slot, incarnation) | do.TakeSeat(slot, incarnation):
                 self.workers[(slot, incarnation)].welcomed = True
+            case do.HoldWorker(slot, incarnation):
+                self.workers[(slot, incarnation)].held = True
+            case do.SeatStandby(slot, incarnation) if self.has_room:
+                self.feed(told.DeviceFree(slot, incarnation))
+            case do.SeatStandby(slot, incarnation):
+                self.feed(told.DeviceTaken(slot, incarnation, "waited in vain: gpu:0 still has 5.9 GiB"))
             case do.StopWorker(slot, incarnation):
                 self.workers[(slot, incarnation)].told_to_stop = True
                 self.stopping(self.workers[(slot, incarnation)])

@@ -21,6 +21,7 @@ from pool.wire.signatures import ModelInfo
 
 __all__ = ["Ledger"]
 
+STARTS = (do.SpawnWorker, do.SpawnSuccessor, do.SpawnStandby, do.RunBatch)
 DOWN = (SlotState.FATAL, SlotState.STOPPED)
 
 
@@ -44,6 +45,8 @@ class Ledger:
         self._payloads: WeakValueDictionary[int, Payload] = WeakValueDictionary()
         self._deadlines: list[tuple[float, int]] = []
         self._seats: dict[int, Seat] = {}
+        self._asides: dict[tuple[int, int], Seat] = {}  # workers that do not sit in the seat
+        self._named: dict[int, int] = {}  # the last incarnation of each slot
         self._states: dict[int, SlotState] = {}
         self._infos: dict[str, ModelInfo] = {}
         self._unbatchable: set[tuple[str, str | None]] = set()
@@ -58,7 +61,7 @@ class Ledger:
         self._conservation = Conservation(policy, plans)
 
     def check(self, event: told.Event, actions: Sequence[do.Action], now: float) -> None:
-        assert self.stopped is None or not any(isinstance(action, do.SpawnWorker | do.RunBatch) for action in actions)
+        assert self.stopped is None or not any(isinstance(action, STARTS) for action in actions)
         pending = list(actions)
         self._hear(event, pending, now)
         for action in pending:
@@ -89,8 +92,11 @@ class Ledger:
             case told.ClientGone():
                 for key in [key for key in self.open if key[0] == event.client]:
                     self._cancel(key)
+            case told.SuccessorRefused():
+                if (aside := self._asides.get((event.slot, event.incarnation))) is not None:
+                    aside.gone = True
             case told.WorkerReady():
-                seat = self._seat(event.slot, event.incarnation)
+                seat = self._anyone(event.slot, event.incarnation)
                 if seat is not None and not seat.lanes:
                     seat.lanes = event.lanes
                     self._infos.update({info.name: info for info in event.models})
@@ -113,6 +119,8 @@ class Ledger:
                 seat = self._seat(event.slot, event.incarnation)
                 if known is not None and known.incarnation == event.incarnation:
                     known.gone = True
+                if (aside := self._asides.get((event.slot, event.incarnation))) is not None:
+                    aside.gone = True
                 if seat is not None:
                     self._lose(seat, now)
                     for lease in [lease for run in seat.runs.values() for lease in run.leases]:
@@ -128,6 +136,32 @@ class Ledger:
         """The worker, if it is still the one whose word counts."""
         seat = self._seats.get(slot)
         return seat if seat is not None and seat.incarnation == incarnation and not (seat.gone or seat.lost) else None
+
+    def _anyone(self, slot: int, incarnation: int) -> Seat | None:
+        """The worker, in the seat or beside it."""
+        aside = self._asides.get((slot, incarnation))
+        return self._seat(slot, incarnation) if aside is None or aside.gone else aside
+
+    def _beside(self, slot: int, now: float) -> list[Seat]:
+        """Those that may still be there; one that SIGKILL does not end is not waited for any more."""
+        waited_s = self._policy.kill_timeout_s
+        there = [seat for seat in self._asides.values() if seat.slot == slot and not (seat.gone or seat.stands_by)]
+        return [seat for seat in there if now < self._killed.get(seat, now) + waited_s]
+
+    def _name(self, slot: int, incarnation: int) -> None:
+        assert incarnation == self._named.get(slot, 0) + 1, "an incarnation is a new number"
+        self._named[slot] = incarnation
+
+    def _sit(self, change: do.SlotChanged) -> None:
+        """Somebody else may sit in the seat now."""
+        successor = self._asides.pop((change.slot, change.incarnation), None)
+        if successor is None:
+            return
+        former = self._seats[change.slot]
+        assert not former.runs or former.lost, "who leaves holds nothing"
+        self._seats[change.slot] = successor
+        if not (former.gone or former.lost):
+            self._asides[(former.slot, former.incarnation)] = former
 
     def _arrived(self, event: told.JobArrived, actions: list[do.Action], now: float) -> None:
         key = (event.client, event.job)
@@ -239,13 +273,24 @@ class Ledger:
                 self._answer(action, now)
             case do.SpawnWorker(slot, incarnation):
                 former = self._seats.get(slot)
-                assert incarnation == (0 if former is None else former.incarnation) + 1, (
-                    "an incarnation is a new number"
-                )
+                self._name(slot, incarnation)
                 assert former is None or former.gone, "the former one may still be there"
                 self._seats[slot] = Seat(slot, incarnation)
+            case do.SpawnSuccessor(slot, incarnation):
+                self._name(slot, incarnation)
+                assert not self._stopping, "nobody is to follow any more"
+                assert self._states[slot] is SlotState.READY, "there is nobody whom it could follow"
+                assert not self._beside(slot, now), "two successors, or one beside a worker that still leaves"
+                self._asides[(slot, incarnation)] = Seat(slot, incarnation)
+            case do.SpawnStandby(slot, incarnation):
+                self._name(slot, incarnation)
+                assert not self._stopping, "nobody dies any more for whom it could stand by"
+                assert self._states[slot] is SlotState.READY, "its own load would be another's wait"
+                assert not self._beside(slot, now), "somebody is beside the seat"
+                self._asides[(slot, incarnation)] = Seat(slot, incarnation, stands_by=True)
             case do.SlotChanged():
                 self._states[action.slot] = action.state
+                self._sit(action)
                 seat = self._seats.get(action.slot)
                 if action.state is SlotState.FATAL and seat is not None and not seat.gone:
                     seat.lost = True
@@ -254,14 +299,23 @@ class Ledger:
                     for record in {lease.record for lease in leases if not lease.stale}:
                         record.stuck = True
             case do.KillWorker(slot, incarnation):
-                seat = self._seat(slot, incarnation)
+                seat = self._anyone(slot, incarnation)
                 assert seat is not None
                 assert seat not in self._killed, "it is killed once"
                 self._killed[seat] = now
                 if hung := re.match(r"has run batch (\d+) ", action.reason):
                     seat.overran = int(hung[1])
-            case do.WelcomeWorker(slot, incarnation) | do.StopWorker(slot, incarnation):
+            case do.SeatStandby(slot, incarnation):
+                assert self._seats[slot].incarnation == incarnation
+                self._seats[slot].stands_by = False
+            case do.TakeSeat(slot, incarnation):
                 assert self._seat(slot, incarnation) is not None
+            case (
+                do.WelcomeWorker(slot, incarnation)
+                | do.HoldWorker(slot, incarnation)
+                | do.StopWorker(slot, incarnation)
+            ):
+                assert self._anyone(slot, incarnation) is not None
             case do.KeepJob():
                 assert isinstance(action.payload, Payload)
                 self._kept.add(action.payload.serial)
@@ -425,6 +479,9 @@ class Ledger:
         assert self.stopped is None, "the pool ends once"
         self.stopped = stopped
         assert not self.open, "jobs without an answer"
+        for seat in self._asides.values():
+            if not seat.gone:
+                assert now >= self._killed[seat] + self._policy.kill_timeout_s - 1e-6, f"{seat} may still run"
         for seat in self._seats.values():
             if not seat.gone:
                 assert now >= self._killed[seat] + self._policy.kill_timeout_s - 1e-6, f"{seat} may still run"

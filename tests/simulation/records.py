@@ -29,7 +29,10 @@ class Payload:
 
 @dataclass(slots=True, eq=False)
 class Seat:
-    """A worker: `(slot, incarnation)`. `lost`: its jobs were taken from it, though its exit was never seen."""
+    """A worker: `(slot, incarnation)`. `lost`: its jobs were taken from it, though its exit was never seen.
+
+    `stands_by`: it is beside the seat, and has no device.
+    """
 
     slot: int
     incarnation: int
@@ -39,6 +42,7 @@ class Seat:
     lost: bool = False
     proven: bool = False  # it has finished a batch
     overran: int | None = None  # the batch that ran for too long
+    stands_by: bool = False
 
     @property
     def free(self) -> int:

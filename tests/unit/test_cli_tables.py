@@ -29,6 +29,8 @@ GPU_SLOT = {
     "busy_lanes": 1,
     "jobs_done": 1234567,
     "memory_bytes": 12 * 2**30,
+    "successor": None,
+    "standby": None,
 }
 DEAD_SLOT = {
     **GPU_SLOT,
@@ -238,3 +240,11 @@ def test_a_picture() -> None:
     with console.capture() as capture:
         console.print(picture(pixels, 4, 16, shades=True))
     assert "38;5;255;48;5;232" in capture.get()
+
+
+def test_status_says_what_is_done_beside_the_worker(monkeypatch: pytest.MonkeyPatch, shown: Any) -> None:
+    successor = {"incarnation": 13, "state": "LOADING", "doing": "loading efficientnet_v2 for 3 s"}
+    slot = {**GPU_SLOT, "successor": successor, "standby": {"state": "READY", "doing": ""}}
+    monkeypatch.setitem(STATUS, "slots", [slot])
+    text = shown(status)
+    assert "; incarnation 13 beside it: loading efficientnet_v2 for 3 s; standby: READY" in text

@@ -5,6 +5,7 @@ from simulation.driver import Driver, every, one, payloads
 
 from pool.core import actions as do
 from pool.core import events as told
+from pool.core.policy import ModelPolicy
 from pool.core.slots import SlotState
 from pool.wire.faults import Fault
 
@@ -284,3 +285,15 @@ def test_a_batch_that_never_left_is_no_attempt_and_its_worker_is_replaced() -> N
     driver.die(unsent.slot)
     driver.done(rerun)
     assert isinstance(driver.answers()[1], do.JobDone)
+
+
+def test_a_job_that_starts_over_is_not_forgotten_with_a_worker_that_does_not_die() -> None:
+    """Only a piece of it that is of no use any more was out when the last slot of its model was given up."""
+    driver = Driver(["m"], ["other"], models={"m": ModelPolicy(max_batch=16)}).serve(lanes=2)
+    driver.submit(rows=20)
+    first, _ = driver.running()
+    driver.feed(told.WorkerBroken(0, 1, "nonsense"))
+    driver.done(first, told.RowsChanged("3 rows of 16"))
+    driver.pass_time(driver.policy.kill_timeout_s)
+    assert driver.state(0) is SlotState.FATAL
+    assert driver.fault(1) is Fault.WORKER_LOST

@@ -37,6 +37,7 @@ def test_every_phase_has_a_setting_of_its_own() -> None:
         Phase.LOADING: 2.0,
         Phase.WARMING_UP: 3.0,
         Phase.SERVING: None,
+        Phase.STANDING_BY: None,
     }
     assert len({policy.phase_setting(phase) for phase in Phase}) == len(Phase)
 

@@ -1,5 +1,7 @@
 """Workers that have done their time are replaced one after the other, never the last of a model that is asked for."""
 
+from typing import Any
+
 import pytest
 from simulation.driver import Driver, every
 
@@ -8,6 +10,7 @@ from pool.core import events as told
 from pool.core.slots import SlotState
 
 AGE_S = 3600.0
+ALONE: dict[str, Any] = {"successor": "never"}
 
 
 def away(driver: Driver) -> list[int]:
@@ -21,7 +24,7 @@ def come_back(driver: Driver) -> None:
 
 
 def test_by_age_one_after_the_other_and_each_once() -> None:
-    driver = Driver(["m"], ["m"], ["m"], recycle_age_s=AGE_S).serve()
+    driver = Driver(["m"], ["m"], ["m"], recycle_age_s=AGE_S, **ALONE).serve()
     driver.pass_time(0.89 * AGE_S)
     assert away(driver) == []
     seen = []
@@ -37,7 +40,7 @@ def test_by_age_one_after_the_other_and_each_once() -> None:
 
 
 def test_by_jobs() -> None:
-    driver = Driver(["m"], ["m"], recycle_jobs=10).serve()
+    driver = Driver(["m"], ["m"], recycle_jobs=10, **ALONE).serve()
     for _ in range(8):
         driver.submit(device="slot:0")
         driver.done(driver.running()[0])
@@ -54,7 +57,7 @@ def test_by_jobs() -> None:
 
 
 def test_by_memory() -> None:
-    driver = Driver(["m"], ["m"], recycle_bytes=1 << 30).serve()
+    driver = Driver(["m"], ["m"], recycle_bytes=1 << 30, **ALONE).serve()
     driver.feed(told.WorkerMeasured(1, 1, 900 << 20))
     driver.feed(told.WorkerMeasured(0, 7, 2 << 30))  # no such worker
     driver.pass_time(6.0)
@@ -66,7 +69,7 @@ def test_by_memory() -> None:
 
 
 def test_the_only_slot_of_a_model_goes_only_while_nobody_asks_for_it() -> None:
-    driver = Driver(["m"], recycle_age_s=AGE_S, hung_after_s=3.0 * AGE_S).serve()
+    driver = Driver(["m"], recycle_age_s=AGE_S, hung_after_s=3.0 * AGE_S, **ALONE).serve()
     driver.submit(timeout_s=3.0 * AGE_S)
     driver.submit(timeout_s=3.0 * AGE_S)
     driver.pass_time(AGE_S)
@@ -81,7 +84,7 @@ def test_the_only_slot_of_a_model_goes_only_while_nobody_asks_for_it() -> None:
 
 @pytest.mark.parametrize("min_ready", [1, 2])
 def test_as_many_stay_ready_as_are_wanted(min_ready: int) -> None:
-    driver = Driver(["m"], ["m"], ["m"], recycle_jobs=1, min_ready=min_ready, hung_after_s=1e6).serve()
+    driver = Driver(["m"], ["m"], ["m"], recycle_jobs=1, min_ready=min_ready, hung_after_s=1e6, **ALONE).serve()
     driver.feed(told.DrainAsked(2))
     driver.die(2, "exit status 0")
     for _ in range(2):
@@ -93,7 +96,7 @@ def test_as_many_stay_ready_as_are_wanted(min_ready: int) -> None:
 
 
 def test_none_goes_while_another_slot_is_away() -> None:
-    driver = Driver(["m"], ["m"], ["m"], recycle_age_s=AGE_S).serve()
+    driver = Driver(["m"], ["m"], ["m"], recycle_age_s=AGE_S, **ALONE).serve()
     driver.pass_time(0.5 * AGE_S)
     driver.die(0)
     driver.pass_time(1.0)

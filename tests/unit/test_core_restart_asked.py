@@ -1,4 +1,7 @@
-"""A slot gets a new worker because somebody asked for it: nothing is lost, and what was FATAL is tried again."""
+"""A slot gets a new worker because somebody asked for it: nothing is lost, and what was FATAL is tried again.
+
+Where its successor gets ready first, that is `test_core_successor`.
+"""
 
 import pytest
 from simulation.driver import Driver, every, one
@@ -17,7 +20,7 @@ def come_back(driver: Driver, slot: int) -> None:
 
 
 def test_an_idle_worker_is_replaced_at_once() -> None:
-    driver = Driver(["m"], ["m"]).serve()
+    driver = Driver(["m"], ["m"], successor="never").serve()
     actions = driver.feed(told.RestartAsked(0))
     assert one(actions, do.StopWorker).slot == 0
     come_back(driver, 0)
@@ -27,7 +30,7 @@ def test_an_idle_worker_is_replaced_at_once() -> None:
 
 
 def test_what_runs_is_finished_first_and_what_waits_runs_elsewhere_or_afterwards() -> None:
-    driver = Driver(["m"]).serve()
+    driver = Driver(["m"], successor="never").serve()
     for _ in range(3):
         driver.submit()
     first = driver.run_of(1)
@@ -44,7 +47,7 @@ def test_what_runs_is_finished_first_and_what_waits_runs_elsewhere_or_afterwards
 
 
 def test_a_worker_that_dies_meanwhile_is_replaced_all_the_same() -> None:
-    driver = Driver(["m"]).serve()
+    driver = Driver(["m"], successor="never").serve()
     driver.submit()
     driver.feed(told.RestartAsked(0))
     come_back(driver, 0)
@@ -53,7 +56,7 @@ def test_a_worker_that_dies_meanwhile_is_replaced_all_the_same() -> None:
 
 
 def test_a_run_that_nobody_waits_for_does_not_hold_up_a_restart() -> None:
-    driver = Driver(["m"]).serve()
+    driver = Driver(["m"], successor="never").serve()
     driver.submit(timeout_s=1.0)
     assert every(driver.feed(told.RestartAsked(0)), do.KillWorker) == []
     driver.pass_time(1.1)
@@ -121,7 +124,7 @@ def test_a_worker_that_could_not_be_killed_is_followed_once_it_is_gone() -> None
 
 
 def test_a_stop_of_the_pool_comes_before_a_restart() -> None:
-    driver = Driver(["m"]).serve()
+    driver = Driver(["m"], successor="never").serve()
     driver.feed(told.RestartAsked(0))
     driver.feed(told.StopAsked("SIGTERM came"))
     actions = driver.die(0, "exit status 0")

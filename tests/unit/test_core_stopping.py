@@ -142,7 +142,7 @@ def test_a_worker_that_dies_again_and_again_ends_the_drain_for_its_jobs() -> Non
 
 
 def test_what_waits_for_a_slot_that_is_being_restarted_is_done_too() -> None:
-    driver = Driver(["m"]).serve()
+    driver = Driver(["m"], successor="never").serve()
     driver.submit()
     driver.submit()
     driver.feed(told.RestartAsked(0))

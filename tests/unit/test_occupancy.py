@@ -66,7 +66,7 @@ def test_a_device_its_bytes_and_its_processes(nvml: ModuleType, say: Say, tmp_pa
     process(tmp_path, 10, "a) (b|D 1 7 7 0", "python", "train.py")
     say(used=3 * GIB, processes=[[10, 2 * GIB], [11, None]])
     found = occupancy_of(nvml, CARD, tmp_path)
-    assert found == Occupancy(3 * GIB, (Occupant(10, 2 * GIB, "D", 7), Occupant(11, None)))
+    assert found == Occupancy(3 * GIB, (Occupant(10, 2 * GIB, "D", 7), Occupant(11, None)), "", 37 * GIB)
     assert read_occupancy(json.loads(json.dumps(asdict(found)))) == found
 
 
@@ -91,7 +91,7 @@ def test_a_worker_whose_pool_is_gone_is_an_orphan(
 
 def test_what_is_not_told_does_not_hide_the_rest(nvml: ModuleType, say: Say) -> None:
     say(used=GIB, no_processes="Not Supported")
-    assert occupancy_of(nvml, CARD) == Occupancy(GIB, None, "its processes: Not Supported")
+    assert occupancy_of(nvml, CARD) == Occupancy(GIB, None, "its processes: Not Supported", 39 * GIB)
     say(no_memory="Not Supported", processes=[])
     assert occupancy_of(nvml, CARD) == Occupancy(None, (), "its used memory: Not Supported")
     say(error="GPU is lost")
@@ -101,12 +101,12 @@ def test_what_is_not_told_does_not_hide_the_rest(nvml: ModuleType, say: Say) -> 
 
 def test_a_mig_instance_has_a_memory_of_its_own(nvml: ModuleType, say: Say) -> None:
     say(MIG, used=2 * GIB, processes=[[1 << 22, 2 * GIB]])
-    assert occupancy_of(nvml, MIG) == Occupancy(2 * GIB, (Occupant(1 << 22, 2 * GIB),))
+    assert occupancy_of(nvml, MIG) == Occupancy(2 * GIB, (Occupant(1 << 22, 2 * GIB),), "", 8 * GIB)
 
 
 def test_a_session_stays_open_while_it_tells_anything(nvml: ModuleType, say: Say) -> None:
     session = Session(lambda: nvml)
-    assert session.ask([CARD, OTHER])[CARD] == Occupancy(GIB, ())
+    assert session.ask([CARD, OTHER])[CARD] == Occupancy(GIB, (), "", 39 * GIB)
     assert nvml.open_sessions == 2
     say(error="GPU is lost")
     session.ask([CARD, OTHER])
@@ -155,10 +155,12 @@ def heard(lookout: Lookout, timeout_s: float = 20.0) -> list[Answer]:
 def test_questions_are_answered_by_number(lookout: Lookout, say: Say) -> None:
     say(used=2 * GIB)
     lookout.ask(1, 0, (CARD,))
-    assert heard(lookout) == [Answer(1, {CARD: Occupancy(2 * GIB, ())})]
+    assert heard(lookout) == [Answer(1, {CARD: Occupancy(2 * GIB, (), "", 38 * GIB)})]
     say(used=3 * GIB)
     lookout.ask(2, 0, (CARD, OTHER))
-    assert heard(lookout) == [Answer(2, {CARD: Occupancy(3 * GIB, ()), OTHER: Occupancy(GIB, ())})]
+    assert heard(lookout) == [
+        Answer(2, {CARD: Occupancy(3 * GIB, (), "", 37 * GIB), OTHER: Occupancy(GIB, (), "", 39 * GIB)})
+    ]
 
 
 def test_a_gpu_that_hangs_holds_up_no_other_slot(lookout: Lookout, say: Say) -> None:
@@ -187,7 +189,7 @@ def test_its_end_answers_what_was_asked_and_the_next_question_starts_another(loo
     assert heard(lookout) == [Answer(1, {CARD: untold("the process that asks NVML ended")})]
     say()
     lookout.ask(2, 0, (CARD,))
-    assert heard(lookout) == [Answer(2, {CARD: Occupancy(GIB, ())})]
+    assert heard(lookout) == [Answer(2, {CARD: Occupancy(GIB, (), "", 39 * GIB)})]
 
 
 def test_it_goes_when_nothing_is_to_be_asked(lookout: Lookout) -> None:

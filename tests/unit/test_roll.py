@@ -1,6 +1,7 @@
 """New settings come to one slot after the other, and the first that cannot serve with them ends that."""
 
 import random
+from typing import Literal
 
 import pytest
 
@@ -28,9 +29,9 @@ OLD, NEW, NEWER = welcome("stub:old"), welcome("stub:new"), welcome("stub:newer"
 class Seats:
     """The core and its roll, and workers that do as the test says. `given`: what each worker was told."""
 
-    def __init__(self, slots: int = 3, **policy: int) -> None:
+    def __init__(self, slots: int = 3, successor: Literal["auto", "never"] = "never", **policy: int) -> None:
         plans = [SlotPlan(("m",))] * slots + [SlotPlan(())]
-        self.machine = Machine(Policy(**policy), plans, random.Random(1))
+        self.machine = Machine(Policy(successor=successor, **policy), plans, random.Random(1))
         self.roll = Roll(self.machine.supervision, [OLD] * (slots + 1))
         self.given: dict[int, Welcome] = {}
         self.told: list[int] = []
@@ -42,6 +43,8 @@ class Seats:
         for action in self.machine.handle(event, 1.0):
             if isinstance(action, do.SlotChanged):
                 self.roll.changed(action)
+            elif isinstance(action, do.SuccessorFailed):
+                self.roll.failed(action)
             elif isinstance(action, do.WelcomeWorker):
                 self.given[action.slot] = self.roll.welcome(action.slot)
 
@@ -182,3 +185,101 @@ def test_a_pool_that_stops_replaces_nobody(seats: Seats) -> None:
     seats.feed(told.StopAsked("the test asked"))
     assert seats.turn() == []
     assert seats.roll.status()["left"] == []
+
+
+# --- with successors ----------------------------------------------------------------------------------------------
+
+
+def gets_ready(seats: Seats, slot: int, incarnation: int = 2, *, warm: bool = True) -> None:
+    """The successor is told what it is to serve, and, if it is `warm`, takes the seat."""
+    seats.feed(told.WorkerSpawned(slot, incarnation, 4711))
+    seats.feed(told.WorkerHello(slot, incarnation))
+    if warm:
+        seats.feed(told.WorkerReady(slot, incarnation, 1, (ModelInfo("m", "stub:m", {}, False),)))
+        seats.feed(told.WorkerExited(slot, incarnation - 1, told.Death("exit status 0", True)))
+
+
+@pytest.fixture
+def beside() -> Seats:
+    return Seats(successor="auto")
+
+
+def test_each_slots_successor_has_the_new_settings(beside: Seats) -> None:
+    beside.roll.begin([NEW] * 4)
+    for slot in range(3):
+        assert beside.turn() == [slot]
+        gets_ready(beside, slot, warm=False)
+        assert (beside.given[slot], beside.state(slot)) == (NEW, SlotState.READY)
+        assert beside.turn() == [], "not before it sits there"
+        beside.feed(told.WorkerReady(slot, 2, 1, (ModelInfo("m", "stub:m", {}, False),)))
+        beside.feed(told.WorkerExited(slot, 1, told.Death("exit status 0", True)))
+    assert beside.roll.status() == {"left": [], "failure": ""}
+
+
+def test_a_successor_that_fails_ends_the_roll_and_nobody_is_restarted(beside: Seats) -> None:
+    beside.roll.begin([NEW] * 4)
+    beside.turn()
+    gets_ready(beside, 0)
+    assert beside.turn() == [1]
+    gets_ready(beside, 1, warm=False)
+    beside.feed(told.WorkerExited(1, 2, told.Death("exit status 74 MODEL_CANNOT_LOAD", restartable=False)))
+    assert beside.turn() == []
+    assert (beside.state(1), beside.incarnation(1)) == (SlotState.READY, 1)
+    assert str(beside.roll.status()["failure"]).startswith("slot 1 did not come up with the new settings and goes back")
+    assert beside.roll.welcome(0) is NEW
+    assert beside.roll.welcome(1) is OLD
+    assert beside.roll.begin([OLD] * 4) == [0], "the others have had them all along"
+
+
+def test_one_that_fails_in_the_seat_goes_back_too(beside: Seats) -> None:
+    """The former worker died while it got ready."""
+    beside.roll.begin([NEW] * 4)
+    beside.turn()
+    gets_ready(beside, 0, warm=False)
+    beside.die(0)
+    assert (beside.state(0), beside.incarnation(0)) == (SlotState.LOADING, 2)
+    beside.die(0)
+    assert beside.turn() == [0]
+    beside.up(0)
+    assert beside.given[0] is OLD
+    assert beside.roll.status()["left"] == []
+
+
+def test_one_that_fails_after_another_was_told_of_the_new_settings_takes_that_back(beside: Seats) -> None:
+    beside.roll.begin([NEW] * 4)
+    beside.turn()
+    gets_ready(beside, 0, warm=False)
+    beside.feed(told.WorkerBroken(0, 2, "nonsense"))
+    beside.die(0)
+    beside.feed(told.WorkerHello(0, 3))
+    assert beside.given[0] is NEW
+    beside.feed(told.WorkerExited(0, 2, told.Death("SIGKILL", True)))
+    assert beside.turn() == [0], "what failed beside it will not do in the seat"
+    beside.die(0)
+    beside.up(0)
+    assert beside.given[0] is OLD
+
+
+def test_a_reload_in_the_midst_has_another_successor_come(beside: Seats) -> None:
+    beside.roll.begin([NEW] * 4)
+    beside.turn()
+    gets_ready(beside, 0, warm=False)
+    assert beside.roll.begin([NEWER] * 4) == [0, 1, 2]
+    assert beside.turn() == [0]
+    beside.feed(told.WorkerExited(0, 2, told.Death("exit status 0", True)))
+    beside.feed(told.WorkerSpawned(0, 3, 4712))
+    beside.feed(told.WorkerHello(0, 3))
+    assert beside.given[0] is NEWER
+    beside.feed(told.WorkerExited(0, 3, DIED))
+    assert beside.roll.welcome(0) is OLD, "what has never served is nothing to go back to"
+
+
+def test_the_settings_of_before_taken_back_in_the_midst(beside: Seats) -> None:
+    beside.roll.begin([NEW] * 4)
+    beside.turn()
+    gets_ready(beside, 0, warm=False)
+    assert beside.roll.begin([OLD] * 4) == [0], "what gets ready there is not to be seated"
+    assert beside.turn() == [0]
+    beside.feed(told.WorkerExited(0, 2, told.Death("exit status 0", True)))
+    gets_ready(beside, 0, incarnation=3)
+    assert beside.given[0] is OLD

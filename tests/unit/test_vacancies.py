@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pool.core.actions import SpawnWorker
-from pool.core.events import Death, SpawnHeld, WorkerExited
+from pool.core.actions import SpawnSuccessor, SpawnWorker
+from pool.core.events import Death, SpawnHeld, SuccessorRefused, WorkerExited
 from pool.devices import Device
 from pool.devices.lookout import Answer, Lookout
 from pool.devices.occupancy import Occupancy, Occupant, untold
@@ -124,7 +124,7 @@ def test_without_patience_nobody_waits_and_nvml_is_not_asked() -> None:
     bench = Bench(patience_s=0.0)
     assert bench.hold(0) is None
     bench.vacancies.spawned(0, PID, bench.now)
-    bench.vacancies.exited(0)
+    bench.vacancies.exited(0, PID)
     assert bench.until(60) == []
     assert bench.script.questions == 0
 
@@ -139,7 +139,7 @@ def test_the_next_worker_comes_when_the_former_one_is_out_of_the_list(bench: Ben
     bench.live()
     bench.say(7, WORKER)
     bench.until(ALIVE_LOOK_S)
-    bench.vacancies.exited(0)
+    bench.vacancies.exited(0, PID)
     bench.hold(incarnation=2)
     assert bench.until(1.0) == [SpawnHeld(0, 2, f"waiting for gpu:0: {TAKEN}")], "said once"
     bench.say(7)
@@ -150,7 +150,7 @@ def test_what_changes_is_said_again_but_not_every_time(bench: Bench) -> None:
     bench.live()
     bench.say(7, WORKER)
     bench.until(ALIVE_LOOK_S)
-    bench.vacancies.exited(0)
+    bench.vacancies.exited(0, PID)
     bench.hold(incarnation=2)
     said: list[Step] = []
     for tenth in range(40):
@@ -163,7 +163,7 @@ def test_memory_that_never_goes_is_a_death_with_the_reason(bench: Bench) -> None
     bench.live()
     bench.say(7, WORKER)
     bench.until(ALIVE_LOOK_S)
-    bench.vacancies.exited(0)
+    bench.vacancies.exited(0, PID)
     bench.hold(incarnation=2)
     assert len(bench.until(29.9)) == 1
     text = f"gpu:0 still has {TAKEN} after 30 s ([health] device_free_timeout)"
@@ -180,7 +180,7 @@ def test_by_bytes_where_no_pid_is_shown(bench: Bench) -> None:
     bench.say(7)
     bench.until(10.0)
     assert bench.script.questions in (5, 6)
-    bench.vacancies.exited(0)
+    bench.vacancies.exited(0, PID)
     bench.hold(incarnation=2)
     text = "waiting for gpu:0: 6.0 GiB more in use than before the former worker came"
     assert bench.until(1.0) == [SpawnHeld(0, 2, text)]
@@ -204,8 +204,8 @@ def test_the_slots_wait_each_for_its_own_device(bench: Bench) -> None:
     bench.live(1, pid=5000)
     bench.say(7, WORKER)
     bench.until(ALIVE_LOOK_S)
-    bench.vacancies.exited(0)
-    bench.vacancies.exited(1)
+    bench.vacancies.exited(0, PID)
+    bench.vacancies.exited(1, PID)
     bench.hold(0, 2)
     bench.hold(1, 2)
     steps = bench.until(1.0)
@@ -219,7 +219,7 @@ def test_an_answer_from_before_the_death_is_no_word_about_after_it(bench: Bench)
     bench.script.said["GPU-0"] = None
     bench.until(ALIVE_LOOK_S)
     assert bench.script.asked
-    bench.vacancies.exited(0)
+    bench.vacancies.exited(0, PID)
     bench.hold(incarnation=2)
     bench.script.late[bench.script.asked[0][0]] = held(1)
     bench.say(7, WORKER)
@@ -234,7 +234,7 @@ def test_an_error_is_waited_out_and_then_the_worker_comes(bench: Bench, caplog: 
     bench.live()
     bench.say(7, WORKER)
     bench.until(ALIVE_LOOK_S)
-    bench.vacancies.exited(0)
+    bench.vacancies.exited(0, PID)
     bench.script.said["GPU-0"] = untold("GPU is lost")
     bench.hold(incarnation=2)
     before = bench.script.questions
@@ -249,7 +249,7 @@ def test_a_driver_that_hangs_is_waited_for_once(bench: Bench, caplog: pytest.Log
     bench.live()
     bench.say(7, WORKER)
     bench.until(ALIVE_LOOK_S)
-    bench.vacancies.exited(0)
+    bench.vacancies.exited(0, PID)
     bench.script.said["GPU-0"] = None
     bench.hold(incarnation=2)
     assert bench.until(29.9) == []
@@ -258,7 +258,7 @@ def test_a_driver_that_hangs_is_waited_for_once(bench: Bench, caplog: pytest.Log
     assert "could not be verified: no answer within 30 s" in caplog.text
     bench.vacancies.spawned(0, PID + 1, bench.now)
     bench.until(10.0)
-    bench.vacancies.exited(0)
+    bench.vacancies.exited(0, PID + 1)
     bench.hold(incarnation=3)
     assert bench.tend() == [SpawnWorker(0, 3)], "the same question is open still"
 
@@ -267,7 +267,7 @@ def test_memory_that_was_seen_is_not_forgotten_because_nvml_falls_silent(bench: 
     bench.live()
     bench.say(7, WORKER)
     bench.until(ALIVE_LOOK_S)
-    bench.vacancies.exited(0)
+    bench.vacancies.exited(0, PID)
     bench.hold(incarnation=2)
     bench.until(1.0)
     bench.script.said["GPU-0"] = untold("Timeout")
@@ -285,7 +285,7 @@ def test_who_never_told_anything_is_not_waited_for(bench: Bench, caplog: pytest.
     bench.vacancies.spawned(0, PID, bench.now)
     bench.until(60.0)
     assert bench.script.questions == 1
-    bench.vacancies.exited(0)
+    bench.vacancies.exited(0, PID)
     bench.hold(incarnation=2)
     assert bench.tend() == [SpawnWorker(0, 2)]
 
@@ -298,7 +298,7 @@ def test_a_level_that_is_not_known_is_not_waited_for(bench: Bench) -> None:
     bench.vacancies.spawned(0, PID, bench.now)
     bench.say(7)
     bench.until(10.0)
-    bench.vacancies.exited(0)
+    bench.vacancies.exited(0, PID)
     bench.hold(incarnation=2)
     assert bench.tend() == [SpawnWorker(0, 2)]
 
@@ -310,7 +310,7 @@ def test_one_that_waits_can_be_called_off(bench: Bench) -> None:
     bench.live()
     bench.say(7, WORKER)
     bench.until(ALIVE_LOOK_S)
-    bench.vacancies.exited(0)
+    bench.vacancies.exited(0, PID)
     bench.hold(incarnation=2)
     bench.until(1.0)
     assert not bench.vacancies.cancel(0, 1), "another incarnation"
@@ -327,7 +327,7 @@ def test_a_spawn_that_failed_leaves_the_seat_as_it_was(bench: Bench) -> None:
     bench.live()
     bench.say(7, WORKER)
     bench.until(ALIVE_LOOK_S)
-    bench.vacancies.exited(0)
+    bench.vacancies.exited(0, PID)
     bench.say(1)
     bench.hold(incarnation=2)
     assert bench.tend() == [SpawnWorker(0, 2)]  # and there is no process left on the machine
@@ -337,3 +337,98 @@ def test_a_spawn_that_failed_leaves_the_seat_as_it_was(bench: Bench) -> None:
 
 def logged(caplog: pytest.LogCaptureFixture) -> AbstractContextManager[None]:
     return caplog.at_level("WARNING", "pool.worker")
+
+
+# --- a second one beside the first --------------------------------------------------------------------------------
+
+
+def follow(bench: Bench, slot: int = 0, must_fit: bool = True) -> SpawnHeld | SuccessorRefused | None:
+    return bench.vacancies.hold(SpawnSuccessor(slot, 2, must_fit), bench.now)
+
+
+def roomy(used: float, free: float, *occupants: Occupant) -> Occupancy:
+    return Occupancy(int(used * GIB), occupants, "", int(free * GIB))
+
+
+def lives(bench: Bench, occupancy: Occupancy) -> None:
+    bench.live()
+    bench.script.said["GPU-0"] = occupancy
+
+
+@pytest.mark.parametrize(("free", "fits"), [(6.7, True), (6.5, False), (100.0, True), (0.0, False)])
+def test_a_successor_comes_where_as_much_is_free_as_the_worker_holds_and_a_margin(
+    bench: Bench, free: float, fits: bool
+) -> None:
+    lives(bench, roomy(7, free, WORKER))
+    assert follow(bench) == SpawnHeld(0, 2, "waiting for NVML's word on gpu:0")
+    text = f"gpu:0 has {f'{free:.1f} GiB' if free else '0 MiB'} free, and its worker holds 6.0 GiB"
+    assert bench.until(0.1) == [SpawnSuccessor(0, 2, True) if fits else SuccessorRefused(0, 2, text)]
+    assert bench.vacancies.next_deadline(bench.now) is None, "nothing is awaited"
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        (roomy(7, 90), "what its worker holds of gpu:0 is not known: NVML does not list it"),
+        (roomy(7, 90, Occupant(PID, None)), "what its worker holds of gpu:0 is not known: NVML does not list it"),
+        (roomy(7, 90, Occupant(99, 6 * GIB)), "what its worker holds of gpu:0 is not known: NVML does not list it"),
+        (
+            Occupancy(None, (WORKER,), "its used memory: Lost"),
+            "what gpu:0 has free is not known: its used memory: Lost",
+        ),
+        (untold("Driver Not Loaded"), "what gpu:0 has free is not known: Driver Not Loaded"),
+    ],
+)
+def test_what_is_not_known_to_fit_does_not(bench: Bench, told: Occupancy, why: str) -> None:
+    lives(bench, told)
+    follow(bench)
+    assert bench.until(0.1) == [SuccessorRefused(0, 2, why)]
+
+
+def test_a_driver_that_hangs_refuses_in_time(bench: Bench) -> None:
+    lives(bench, roomy(7, 90, WORKER))
+    bench.script.said["GPU-0"] = None
+    follow(bench)
+    assert bench.until(29.9) == []
+    assert bench.until(0.2) == [SuccessorRefused(0, 2, "NVML: no answer within 30 s")]
+
+
+def test_where_nvml_is_not_asked_there_is_no_room() -> None:
+    bench = Bench(patience_s=0.0)
+    why = 'NVML is not asked ([health] device_free_timeout is "0s")'
+    assert follow(bench) == SuccessorRefused(0, 2, why)
+    assert follow(bench, must_fit=False) is None
+
+
+def test_on_a_cpu_there_is_room_and_where_it_is_always_wanted() -> None:
+    bench = Bench([CPU, *GPUS])
+    assert follow(bench, 0) is None
+    assert follow(bench, 1, must_fit=False) is None
+    assert bench.script.questions == 0
+
+
+def test_one_that_waits_for_room_can_be_called_off(bench: Bench) -> None:
+    lives(bench, roomy(7, 90, WORKER))
+    follow(bench)
+    assert not bench.vacancies.cancel(0, 1)
+    assert bench.vacancies.cancel(0, 2)
+    assert bench.until(60.0) == []
+
+
+def test_after_both_are_gone_the_memory_of_both_is_waited_for(bench: Bench) -> None:
+    second = Occupant(PID + 1, 5 * GIB, "S", PID + 1)
+    lives(bench, roomy(7, 90, WORKER))
+    follow(bench)
+    assert bench.until(0.1) == [SpawnSuccessor(0, 2, True)]
+    bench.vacancies.spawned(0, PID + 1, bench.now)
+    bench.say(12, WORKER, second)
+    bench.until(ALIVE_LOOK_S)
+    bench.vacancies.exited(0, PID)
+    bench.vacancies.exited(0, PID + 1)
+    bench.say(6, second)
+    bench.hold(incarnation=3)
+    assert "pid 4712" in str(bench.until(1.0))
+    bench.say(7, WORKER)
+    assert bench.until(1.0)[-1] != SpawnWorker(0, 3), "the first one may be stuck in the kernel"
+    bench.say(1)
+    assert bench.until(1.0) == [SpawnWorker(0, 3)]

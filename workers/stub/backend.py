@@ -5,8 +5,8 @@ path = "stub:faults"       sleep, fail, kill, kill_once, exit, hang, crash, pid:
 path = "stub:counter"      stateful: `add` returns the total so far, `kill_once` as above; with "stub:counter?FILE" each
                            run of `add` is a line of that file, too
 path = "stub:tally?FILE"   the same, but not called stateful: a job may run again elsewhere
-path = "stub:rows"         batchable signatures, see `workers.stub.rows`; "stub:rows?fits=8&run_ms=5&row_ms=1": how many
-                           rows fit into its device's memory, and how long a run and each row of it take
+path = "stub:rows"         batchable signatures, see `workers.stub.rows`; "stub:rows?fits=8&run_ms=5&row_ms=1&load_ms=9"
+                           is how many rows fit into its device's memory, and what a run, each row and the load take
 path = "stub:cannot-load"  the load is refused, as TensorFlow's is of a broken folder
 path = "stub:load-failed"  the load fails for want of memory
 path = "stub:load-exit"    the process ends while it loads
@@ -16,6 +16,7 @@ path = "stub:load-hang"    the load never ends
 import os
 import sys
 import threading
+import time
 from urllib.parse import parse_qsl
 
 from pool.wire.worker_messages import ModelSettings
@@ -27,7 +28,7 @@ from workers.stub.rows import rows
 
 __all__ = ["StubBackend"]
 
-OPTIONS = {"fits": float("inf"), "run_ms": 0.0, "row_ms": 0.0}
+OPTIONS = {"fits": float("inf"), "run_ms": 0.0, "row_ms": 0.0, "load_ms": 0.0}
 
 
 class StubBackend:
@@ -50,6 +51,7 @@ class StubBackend:
                 return StubModel(settings, counter(query))
             case "rows":
                 options = _options(where, query)
+                time.sleep(options["load_ms"] / 1000)
                 times = options["run_ms"] / 1000, options["row_ms"] / 1000
                 return StubModel(settings, rows(self._device, options["fits"], *times))
             case "load-failed":

@@ -1,0 +1,119 @@
+"""A slot's standby: it follows who dies, and goes with the pool."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness import PoolProcess, alive, eventually, pool_process, stub_config
+from pool import Client
+
+MODELS = '[[model]]\nname = "rows"\npath = "stub:rows?load_ms=300"\ndevices = "all"\n'
+ONE = np.ones(1, np.float32)
+
+
+@pytest.fixture
+def pool() -> Iterator[PoolProcess]:
+    with pool_process(stub_config("standby = true", '["cpu"]', MODELS)) as running:
+        yield running
+
+
+def slot(client: Client) -> dict[str, Any]:
+    found: dict[str, Any] = client.status()["slots"][0]
+    return found
+
+
+def stands_by(client: Client) -> int:
+    """Waits for it; its pid."""
+    eventually(lambda: (slot(client)["standby"] or {}).get("state") == "READY", 40.0)
+    return int(slot(client)["standby"]["pid"])
+
+
+def test_it_takes_the_seat_of_who_dies_and_another_one_stands_by(pool: PoolProcess) -> None:
+    with pool.client() as client:
+        for _ in range(2):
+            standby, worker = stands_by(client), slot(client)["pid"]
+            assert sorted(pool.workers()) == sorted([standby, worker])
+            future = client.submit("rows", ONE, signature="double")
+            os.kill(worker, signal.SIGKILL)
+            assert future.result(20)["y"].tolist() == [2.0]
+            assert client.run("rows", ONE, signature="double")["y"].tolist() == [2.0]
+            assert slot(client)["pid"] == standby
+        assert "its standby, incarnation 2, is READY" in pool.text()
+
+
+def test_one_that_dies_by_itself_is_replaced_and_nobody_notices(pool: PoolProcess) -> None:
+    with pool.client() as client:
+        standby = stands_by(client)
+        os.kill(standby, signal.SIGKILL)
+        pool.await_log("its standby, incarnation 2, is gone: SIGKILL (out of memory?)")
+        assert stands_by(client) != standby
+        assert (slot(client)["state"], slot(client)["incarnation"]) == ("READY", 1)
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGKILL", "drain"])
+def test_it_goes_with_the_pool_and_with_its_slot(pool: PoolProcess, how: str) -> None:
+    with pool.client() as client:
+        stands_by(client)
+        workers = pool.workers()
+        assert len(workers) == 2
+        if how == "drain":
+            client.drain(0)
+            eventually(lambda: slot(client)["state"] == "STOPPED")
+            assert pool.workers() == []
+            client.restart(0)
+            stands_by(client)
+        elif how == "SIGTERM":
+            assert pool.stop() == 0
+        else:
+            pool.kill()
+            eventually(lambda: not [pid for pid in workers if alive(pid)])
+
+
+def test_a_reload_can_have_it_and_let_it_go(pool: PoolProcess) -> None:
+    with pool.client() as client:
+        stands_by(client)
+        for setting, workers in (("false", 1), ("true", 2)):
+            text = stub_config(f"standby = {setting}", '["cpu"]', MODELS)
+            pool.config.write_text(text.replace("@endpoint@", pool.endpoint))
+            assert [change["key"] for change in client.reload()["changes"]] == ["[pool] standby"]
+            eventually(lambda workers=workers: len(pool.workers()) == workers)  # type: ignore[misc]
+
+
+def test_what_it_serves_is_what_the_configuration_says_when_it_is_seated(pool: PoolProcess) -> None:
+    """And not when it was started."""
+    with pool.client() as client:
+        stands_by(client)
+        models = MODELS.replace("load_ms=300", "load_ms=301")
+        text = stub_config("standby = true\nlanes = 3", '["cpu"]', models)
+        pool.config.write_text(text.replace("@endpoint@", pool.endpoint))
+        client.reload()
+        eventually(lambda: client.status()["roll"]["left"] == [])
+        standby = stands_by(client)
+        os.kill(slot(client)["pid"], signal.SIGKILL)
+        eventually(lambda: slot(client)["pid"] == standby and slot(client)["state"] == "READY")
+        assert slot(client)["lanes"] == 3
+        assert client.models()[0]["path"] == "stub:rows?load_ms=301"
+
+
+def test_it_has_its_device_set_before_it_imports_anything(pool: PoolProcess) -> None:
+    with pool.client() as client:
+        environ = Path(f"/proc/{stands_by(client)}/environ").read_bytes().split(b"\0")
+    assert b"CUDA_VISIBLE_DEVICES=" in environ
+    assert b"CUDA_DEVICE_ORDER=PCI_BUS_ID" in environ
+
+
+def test_one_that_is_stopped_does_not_hold_up_the_end() -> None:
+    with pool_process(stub_config("standby = true", '["cpu"]', MODELS)) as pool:
+        with pool.client() as client:
+            standby = stands_by(client)
+        os.kill(standby, signal.SIGSTOP)
+        began = time.monotonic()
+        assert pool.stop() == 0
+        assert time.monotonic() - began < 20
+        assert not alive(standby)
