@@ -148,7 +148,7 @@ class Service:
         policy = self._plan.policy
         with zmq.Context() as context:
             self._arenas = Arenas(self._plan.arena_max_bytes, self._plan.arena_client_max_bytes)
-            self._handouts = Handouts(self._hand)
+            self._handouts = Handouts(self._hand, self._end_arena)
             self._back = Back(context, workers_path, self._instance, self._handouts)
             self._front = Front(context, self._opened(), self._instance, policy.max_jobs, self._arenas)
             self._supervisor = Supervisor(
@@ -208,7 +208,7 @@ class Service:
                 elif source is self._back.socket:
                     self._feed_all(self._measured(self._back.receive()))
                 elif isinstance(source, int) and source in lender_fds:
-                    self._front.on_readable(source)
+                    self._front.on_readable()
                 elif isinstance(source, int):
                     self._feed_all(self._supervisor.on_readable(source))
                 else:
@@ -218,7 +218,7 @@ class Service:
                 self._signalled(self._signals.popleft())
             self._feed_all(self._supervisor.tend())
             self._feed_all(self._front.tend(time.monotonic()))
-            self._forget_arenas()
+            self._handouts.closed(self._arenas.closed())
             self._tick(time.monotonic())
             self._feed_all(self._roll.tend())
             self._reloading.tend(self._plan)
@@ -257,11 +257,8 @@ class Service:
     def _hand(self, slot: int, incarnation: int, arena: Arena) -> bool:
         return self._supervisor.grant(slot, incarnation, Grant(arena.number, arena.size_bytes), arena.fd)
 
-    def _forget_arenas(self) -> None:
-        """A worker's mapping is memory, too."""
-        for number in self._arenas.closed():
-            for slot, incarnation in self._handouts.closed(number):
-                self._supervisor.grant(slot, incarnation, Grant(number, 0), None)
+    def _end_arena(self, slot: int, incarnation: int, arena: int) -> bool:
+        return self._supervisor.grant(slot, incarnation, Grant(arena, 0), None)
 
     def _feed_all(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -390,6 +387,7 @@ class Service:
             "uptime_s": time.monotonic() - self._started,
             "refused": dict(self._front.refused),
             "unread_bytes": self._front.unread_bytes,
+            "lent_bytes": self._arenas.lent_bytes,
             "dropped": dict(self._back.dropped),
             "roll": self._roll.status(),
         }

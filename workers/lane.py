@@ -69,6 +69,7 @@ class Lane:
                 while not self._stopping.is_set():
                     if connection.wait(IDLE_POLL_S):
                         self._serve(connection)
+                    self._memory.trim(time.monotonic())
             finally:
                 connection.close()
         except BaseException as error:

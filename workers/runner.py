@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pool.wire.codec import BadFrame
 from pool.wire.faults import Fault
-from pool.wire.lent import Room
+from pool.wire.lent import Lent, Room
 from pool.wire.packing import RoomMemory, pack_answer, pack_answers
 from pool.wire.signatures import Refused
 from pool.wire.tensors import Array
@@ -65,15 +65,15 @@ class Runner:
         self._calls = {name: Calls(model.info) for name, model in models.items()}
 
     def run(self, run: Run, frames: Sequence[Buffer], memory: BatchMemory) -> Finished:
-        """`frames`.
+        """`frames`: the payload of the RUN; `memory` is the lane's.
 
-        The payload of the RUN; `memory` is the lane's. Raises `ProcessUnusable`; all else is an outcome.
+        Raises `ProcessUnusable`; all else is an outcome.
         """
         memory.begin()
         outcomes: dict[int, PartOutcome] = {}
         answers: list[list[Buffer]] = []
         began = ended = time.monotonic()
-        joined = self._read(run, frames, outcomes)
+        joined = self._read(run, frames, outcomes, memory)
         if joined is not None:
             try:
                 feeds = _feeds(run, joined, memory)
@@ -108,8 +108,11 @@ class Runner:
             return None
         return RoomMemory(self._arenas.memory(room.arena, room.offset, room.size_bytes), room.offset)
 
-    def _read(self, run: Run, frames: Sequence[Buffer], outcomes: dict[int, PartOutcome]) -> _Joined | None:
+    def _read(
+        self, run: Run, frames: Sequence[Buffer], outcomes: dict[int, PartOutcome], memory: BatchMemory
+    ) -> _Joined | None:
         """The parts that can be run; the others' outcomes are written."""
+        lent = {each.index: each for each in run.lent}
         parts = run.rows or (None,)
         table, buffers = bytes(frames[0]), frames[1:]
         each, left = divmod(len(buffers), len(parts))
@@ -126,7 +129,8 @@ class Runner:
                 continue
             try:
                 begin = position * each
-                pieces = invocation.read(self._lent(run, invocation, buffers[begin : begin + each], begin))
+                own = buffers[begin : begin + each]
+                pieces = invocation.read(self._found(invocation, own, begin, lent, memory) if lent else own)
             except Exception as error:
                 outcomes[position] = PartFailed(*_said(run.model, error))
                 continue
@@ -137,17 +141,21 @@ class Runner:
             joined.pieces.append(pieces)
         return joined
 
-    def _lent(self, run: Run, invocation: Invocation, buffers: Sequence[Buffer], begin: int) -> Sequence[Buffer]:
+    def _found(
+        self,
+        invocation: Invocation,
+        buffers: Sequence[Buffer],
+        begin: int,
+        lent: Mapping[int, Lent],
+        memory: BatchMemory,
+    ) -> Sequence[Buffer]:
         """The buffers of a part, those that lie in an arena found there, or copied before anything hangs on them."""
-        if not run.lent:
-            return buffers
         found = list(buffers)
-        for lent in run.lent:
-            index = lent.index - begin
-            if 0 <= index < len(found):
-                memory = self._arenas.memory(lent.arena, lent.offset, lent.size_bytes)
-                changes = index < len(invocation.inputs) and invocation.inputs[index].may_change
-                found[index] = memory if changes else bytes(memory)
+        for index in range(len(found)):
+            if (place := lent.get(begin + index)) is not None:
+                arena = self._arenas.memory(place.arena, place.offset, place.size_bytes)
+                may_change = index < len(invocation.inputs) and invocation.inputs[index].may_change
+                found[index] = arena if may_change else memory.copied(arena)
         return found
 
     def _resolved(self, run: Run, table: bytes, rows: int | None) -> Invocation | PartFailed:

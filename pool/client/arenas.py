@@ -7,6 +7,7 @@ before costs a tenth of what new pages do.
 
 import contextlib
 import mmap
+import os
 import select
 import socket
 import threading
@@ -24,7 +25,10 @@ __all__ = ["Arena", "Arenas", "Piece", "Region"]
 USUAL_BYTES = 256 << 20  # of one arena; what is never touched takes no memory
 GRANT_S = 1.0  # the pool grants at once, unless it is busy: then what is asked for is sent along
 PAUSE_S = 5.0  # before a pool that lends nothing is asked again
-IDLE_S = 10.0  # after which the memory of an arena that nothing uses is given back
+TRIM_S = 10.0  # memory that nothing has used for so long is given back to the machine
+MOST_BYTES = 1 << 60  # more is no size for memory
+
+_forks = 0  # of this process, each counted before and after: a child sees what was in use in between
 
 
 class Arena:
@@ -37,8 +41,8 @@ class Arena:
         self._mapping = memory
         self._free = [(0, len(memory))]
         self._returned: deque[tuple[int, int]] = deque()  # by finalizers, which can take no lock
-        self._touched = 0
-        self._idle_since: float | None = None
+        self._touched = 0  # behind this, nothing has ever been used, or all was given back
+        self._used = 0  # the same for the time since the last `trim`
 
     def take(self, size_bytes: int) -> "Region | None":
         """The lowest part that is free."""
@@ -50,8 +54,8 @@ class Arena:
                     del self._free[index]
                 else:
                     self._free[index] = offset + size_bytes, free_bytes - size_bytes
-                self._touched = max(self._touched, offset + size_bytes)
-                self._idle_since = None
+                self._used = max(self._used, offset + size_bytes)
+                self._touched = max(self._touched, self._used)
                 return Region(self, offset, size_bytes)
         return None
 
@@ -59,21 +63,29 @@ class Arena:
         """From any thread, at any instant."""
         self._returned.append((offset, size_bytes))
 
-    def trim(self, now: float) -> None:
-        """Gives the pages of one that has not been used for a while back to the machine."""
+    @property
+    def is_touched(self) -> bool:
+        """Whether it takes memory of the machine."""
+        return self._touched > 0
+
+    def trim(self) -> None:
+        """Gives the pages back to the machine that are free, and have been since the last time."""
         self._collect()
-        if not self._touched or self._free != [(0, len(self.memory))]:
-            self._idle_since = None
-        elif self._idle_since is None:
-            self._idle_since = now
-        elif now - self._idle_since >= IDLE_S:
-            with contextlib.suppress(OSError):
-                self._mapping.madvise(mmap.MADV_REMOVE, 0, rounded_up(self._touched, mmap.PAGESIZE))
-            self._touched, self._idle_since = 0, None
+        for offset, size_bytes in self._free:
+            begin, end = max(offset, self._used), min(offset + size_bytes, self._touched)
+            if begin < end:
+                with contextlib.suppress(OSError):
+                    self._mapping.madvise(mmap.MADV_REMOVE, begin, end - begin)
+        in_use = len(self.memory)
+        if self._free and sum(self._free[-1]) == in_use:
+            in_use = self._free[-1][0]
+        self._touched, self._used = max(self._used, in_use), 0
 
     def _collect(self) -> None:
         while self._returned:
-            insort(self._free, self._returned.popleft())
+            offset, size_bytes = self._returned.popleft()
+            insort(self._free, (offset, size_bytes))
+            self._used = max(self._used, offset + size_bytes)
             if not self._returned:
                 self._join()
 
@@ -90,15 +102,22 @@ class Arena:
 class Region:
     """Some of an arena, used by nobody else as long as this object is held."""
 
-    __slots__ = ("__weakref__", "arena", "offset", "size_bytes")
+    __slots__ = ("__weakref__", "_shown", "arena", "offset", "size_bytes")
 
     def __init__(self, arena: Arena, offset: int, size_bytes: int) -> None:
         self.arena = arena
         self.offset = offset
         self.size_bytes = size_bytes
+        self._shown: int | None = None
 
     def __del__(self) -> None:
-        self.arena.give_back(self.offset, self.size_bytes)
+        if self._shown is None or self._shown == _forks:
+            self.arena.give_back(self.offset, self.size_bytes)
+
+    def show(self) -> None:
+        """The caller has an array there. So has, after a fork, the child: then it is never used again here."""
+        if self._shown is None:
+            self._shown = _forks
 
     @property
     def memory(self) -> memoryview:
@@ -133,6 +152,7 @@ class Arenas:
         self._arenas: list[Arena] = []
         self._loan: socket.socket | None = None
         self._pause_until = 0.0
+        self._trim_at = 0.0
 
     def open(self, path: Path, ticket: bytes) -> None:
         """A pool lends memory to who shows this ticket at its socket. Does not wait."""
@@ -169,12 +189,23 @@ class Arenas:
                     return region
             return self._borrowed(size_bytes)
 
+    def has(self, region: Region) -> bool:
+        """Whether it is memory that this pool has lent: another client's, or a former pool's, means nothing to it."""
+        return region.arena in self._arenas
+
+    def next_trim(self) -> float | None:
+        """When `trim` is to be called at the latest; None while nothing takes any memory."""
+        return self._trim_at if any(arena.is_touched for arena in self._arenas) else None
+
     def trim(self, now: float) -> None:
-        """To be called now and then."""
-        if self._arenas and self._lock.acquire(blocking=False):
+        """Gives back, at its time, what was not used of late. Does not wait."""
+        if not self._arenas or now < self._trim_at:
+            return
+        self._trim_at = now + TRIM_S
+        if self._lock.acquire(blocking=False):
             try:
                 for arena in self._arenas:
-                    arena.trim(now)
+                    arena.trim()
             finally:
                 self._lock.release()
 
@@ -186,7 +217,7 @@ class Arenas:
 
     def _borrowed(self, size_bytes: int) -> Region | None:
         now = time.monotonic()
-        if self._loan is None or now < self._pause_until:
+        if self._loan is None or now < self._pause_until or size_bytes > MOST_BYTES:
             return None
         least = rounded_up(size_bytes, mmap.PAGESIZE)
         try:
@@ -215,3 +246,11 @@ def _granted(loan: socket.socket) -> Arena | None:
         grant, fd = received
         assert fd is not None
         return Arena(grant.arena, attach(fd, grant.size_bytes))
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(before=_count_fork, after_in_parent=_count_fork)

@@ -118,6 +118,8 @@ class Dialogue:
                 wait = min(wait, self._outage.next_try - now)
         elif self.jobs or self._requests:
             wait = min(wait, self._pulse.next_ping() - now)
+        if (instant := self._arenas.next_trim()) is not None:
+            wait = min(wait, instant - now)
         return max(0.0, wait, self._pulse.judge_from - now)
 
     def _see_gap(self, now: float) -> None:
@@ -133,6 +135,7 @@ class Dialogue:
         if now < self._pulse.judge_from:
             return
         self._dispatch.end_late(now)
+        self._arenas.trim(now)
         if self._outage is not None:
             self._outage.check(now)
         elif self.jobs or self._requests:

@@ -1,6 +1,7 @@
 """A job's arrays as payload frames, and an answer's frames as arrays. Here numpy is imported."""
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -77,7 +78,7 @@ def encode_call(model: str, inputs: object, arenas: Arenas | None = None) -> tup
 def _placed(array: Array, buffer: bytes | memoryview, arenas: Arenas | None) -> Piece | None:
     if arenas is None or len(buffer) < LENT_BYTES:
         return None
-    if (piece := piece_of(array)) is not None:
+    if (piece := piece_of(array)) is not None and arenas.has(piece.region):
         return piece
     region = arenas.place(len(buffer))
     if region is None:
@@ -116,9 +117,14 @@ def decode_answer(pieces: Sequence[int], frames: Sequence[zmq.Frame], room: Regi
 def empty(shape: int | Sequence[int], dtype: DTypeLike, arenas: Arenas) -> Array:
     """An array of any values, in an arena if there is room."""
     kind = np.dtype(dtype)
-    axes = (shape,) if isinstance(shape, int) else tuple(shape)
+    axes = tuple(map(operator.index, shape if isinstance(shape, Sequence) else (shape,)))
     size_bytes = math.prod(axes) * kind.itemsize
-    if kind.hasobject or size_bytes < LENT_BYTES or (region := arenas.place(size_bytes)) is None:
+    if (
+        kind.hasobject
+        or min(axes, default=0) < 0
+        or size_bytes < LENT_BYTES
+        or (region := arenas.place(size_bytes)) is None
+    ):
         return np.empty(axes, kind)
     return array_over(region, region.offset, size_bytes).view(kind).reshape(axes)
 

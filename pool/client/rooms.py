@@ -13,6 +13,7 @@ from pool.wire.lent import LENT_BYTES, rounded_up
 __all__ = ["Rooms"]
 
 MOST_KEPT = 256
+FADES = 0.98  # of what is known, with each smaller answer: one that was huge is forgotten after some hundred
 
 _Asked = tuple[str, str | None, tuple[str, ...] | None]
 
@@ -32,11 +33,10 @@ class Rooms:
     def learn(self, request: Request, rows: int | None, answer: "Mapping[str, np.ndarray[Any, Any]]") -> None:
         """The largest of late counts; an output that is no number is no matter."""
         size_bytes = sum(rounded_up(array.nbytes) for array in answer.values() if not array.dtype.hasobject)
-        if size_bytes < LENT_BYTES:
-            return
         asked = request.model, request.signature, request.outputs
-        row_bytes = size_bytes / (rows or 1)
-        if row_bytes > self._row_bytes.get(asked, 0.0):
-            self._row_bytes[asked] = row_bytes
-            if len(self._row_bytes) > MOST_KEPT:
-                self._row_bytes.popitem(last=False)
+        known = self._row_bytes.get(asked)
+        if known is None and size_bytes < LENT_BYTES:
+            return
+        self._row_bytes[asked] = max(size_bytes / (rows or 1), FADES * (known or 0.0))
+        if len(self._row_bytes) > MOST_KEPT:
+            self._row_bytes.popitem(last=False)

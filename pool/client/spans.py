@@ -28,6 +28,7 @@ def _address(region: Region) -> int:
 
 def array_over(region: Region, offset: int, size_bytes: int) -> NDArray[np.uint8]:
     """So many bytes of the arena, all of them within the region."""
+    region.show()
     assert region.offset <= offset <= offset + size_bytes <= region.offset + region.size_bytes
     return np.asarray(_Span(region, offset, size_bytes))
 

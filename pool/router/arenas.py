@@ -16,6 +16,7 @@ from pool.wire.lent import ALIGNED, rounded_up
 __all__ = ["Arena", "Arenas", "LentBuffer", "Tenancy"]
 
 PAGE_BYTES = mmap.PAGESIZE
+SMALLEST_BYTES = 16 << 20  # as long as there is so much: each arena costs descriptors and mappings, which are few
 
 
 class Arena:
@@ -34,9 +35,9 @@ class Arena:
             raise OSError(str(error)) from None
 
     def close(self) -> None:
-        """What still looks at the memory keeps it."""
+        """Nobody is given it any more. What still looks at the memory keeps it."""
         os.close(self.fd)
-        self.memory = memoryview(b"")
+        self.fd = -1
 
 
 class LentBuffer:
@@ -137,7 +138,8 @@ class Arenas:
         """A new arena, if there may be one of a size that serves the client."""
         has = sum(arena.size_bytes for arena in self._arenas.values() if arena.client == client)
         left = min(self._most_bytes - self.lent_bytes, self._client_most_bytes - has)
-        size_bytes = min(rounded_up(wished.most_bytes, PAGE_BYTES), left // PAGE_BYTES * PAGE_BYTES)
+        wanted = max(SMALLEST_BYTES, rounded_up(wished.most_bytes, PAGE_BYTES))
+        size_bytes = min(wanted, left // PAGE_BYTES * PAGE_BYTES)
         if size_bytes < max(1, wished.least_bytes):
             return None
         try:
@@ -148,6 +150,10 @@ class Arenas:
         self._arenas[arena.number] = arena
         self.lent_bytes += size_bytes
         return arena
+
+    def revoke(self, arena: Arena) -> None:
+        """It did not reach its client, so nothing lies in it."""
+        self._end(arena)
 
     def take_back(self, client: bytes) -> None:
         """The client is gone: its arenas end as soon as no job lies in them."""

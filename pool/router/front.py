@@ -48,6 +48,8 @@ STALL_S = 0.25  # … as long as somebody takes one now and then
 LINGER_MS = 1000  # how long libzmq then takes to hand its own queues to the kernel
 
 
+TWICE = "a job of this number is already in the pool"  # no client of ours sends it
+
 LastWord = wire.Farewell | wire.Refusal
 
 
@@ -177,12 +179,12 @@ class Front:
 
     def fds(self) -> Sequence[int]:
         """Descriptors that are readable when a client wants memory, or has gone."""
-        return [] if self._lender is None else self._lender.fds()
+        return [] if self._lender is None else [self._lender.fd]
 
-    def on_readable(self, fd: int) -> None:
+    def on_readable(self) -> None:
         """`tend` tells of clients that have gone."""
         assert self._lender is not None
-        for client in self._lender.on_readable(fd):
+        for client in self._lender.turn():
             self._gone.setdefault(client, None)
 
     def receive(self, socket: "zmq.Socket[bytes]", now: float) -> Iterator[Event | Question]:
@@ -255,6 +257,9 @@ class Front:
     def _submitted(
         self, client: bytes, submit: wire.Submit, payload: Sequence[zmq.Frame], now: float
     ) -> JobArrived | None:
+        if submit.job in self._owed.get(client, ()):
+            self._send(client, encode(wire.Failure(submit.job, Fault.INVALID_INPUT, TWICE, None), self._instance))
+            return None
         try:
             if submit.job in self._owed.get(client, ()):  # what the first one is lent would be forgotten
                 raise BadFrame(f"job {submit.job} is already in the pool")
@@ -371,6 +376,9 @@ class Front:
         for client in self._presence.silent(now):
             # One that waits for nothing need not ping, and nothing is taken from it.
             waits = client in self._owed or client in self._outboxes
+            if not waits and self._lender is not None and self._lender.is_connected(client):
+                self._presence.heard(client, now)  # it keeps what it was lent, and its connection tells when it goes
+                continue
             silent = f"nothing was heard of this client for {SILENCE_S:g} s, so its jobs were cancelled"
             self._gone.setdefault(client, wire.Farewell(silent, unread=False) if waits else None)
         while self._gone:

@@ -1,6 +1,6 @@
 """Which workers have which arenas, and which of their batches lie there."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 import zmq
@@ -17,10 +17,15 @@ Buffers: TypeAlias = "list[bytes | memoryview | zmq.Frame | LentBuffer]"
 
 
 class Handouts:
-    def __init__(self, hand: Callable[[int, int, Arena], bool]) -> None:
-        """`hand` gives an arena to a worker; False where that cannot be: then what lies in it is sent along."""
+    def __init__(self, hand: Callable[[int, int, Arena], bool], end: Callable[[int, int, int], bool]) -> None:
+        """`hand` gives an arena to a worker; False where that cannot be: then what lies in it is sent along.
+
+        `end` tells a worker that there is no such arena any more; False where that has to be tried again.
+        """
         self._hand = hand
+        self._end = end
         self._handed: dict[Seat, dict[int, bool]] = {}  # by arena, whether the worker has it
+        self._over: dict[Seat, list[int]] = {}  # arenas that have ended, of which a worker was not told yet
         self._tenants: dict[Seat, dict[int, list[tuple[Tenancy, LentBuffer | None]]]] = {}  # by batch
 
     def begun(
@@ -68,12 +73,17 @@ class Handouts:
             self.ended(seat, batch)
         self._tenants.pop(seat, None)
         self._handed.pop(seat, None)
+        self._over.pop(seat, None)
 
-    def closed(self, arena: int) -> Iterator[Seat]:
-        """The workers that still have this arena, which has ended."""
-        for seat, handed in self._handed.items():
-            if handed.pop(arena, False):
-                yield seat
+    def closed(self, arenas: Iterable[int]) -> None:
+        """These have ended, and a worker's mapping is memory, too. To be called now and then, without any as well."""
+        for arena in arenas:
+            for seat, handed in self._handed.items():
+                if handed.pop(arena, False):
+                    self._over.setdefault(seat, []).append(arena)
+        if self._over:
+            left = {seat: [arena for arena in over if not self._end(*seat, arena)] for seat, over in self._over.items()}
+            self._over = {seat: over for seat, over in left.items() if over}
 
     def _has(self, seat: Seat, arena: Arena) -> bool:
         handed = self._handed.setdefault(seat, {})

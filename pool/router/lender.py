@@ -10,9 +10,10 @@ client                        pool
 import logging
 import os
 import secrets
+import select
 import socket
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from pool.logs import about
@@ -27,6 +28,7 @@ log = logging.getLogger("pool.lender")
 
 TICKET_BYTES = 16
 MOST_STRANGERS = 64  # connections that have shown no ticket yet; more, and the oldest is closed
+EVENTS_A_TURN = 64
 BACKLOG = 128
 NOTHING = Grant(0, 0)
 
@@ -41,60 +43,71 @@ class Lender:
         """
         self._arenas = arenas
         self._refused = refused
-        self._tickets: dict[bytes, bytes] = {}  # and whose they are
-        self._by_client: dict[bytes, bytes] = {}
+        self._clients: dict[bytes, bytes] = {}  # by ticket
+        self._tickets: dict[bytes, bytes] = {}  # by client
         self._strangers: dict[int, socket.socket] = {}
-        self._clients: dict[int, tuple[bytes, socket.socket]] = {}
+        self._connections: dict[int, tuple[bytes, socket.socket]] = {}
+        self._fds: dict[bytes, int] = {}  # by client
         path.unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         self._listener.setblocking(False)
         before = os.umask(0o177)
         try:
             self._listener.bind(os.fspath(path))
+            self._listener.listen(BACKLOG)
+            # One descriptor for the loop to wait for, however many clients there are.
+            self._epoll = select.epoll()
         except OSError:
             self._listener.close()
             raise
         finally:
             os.umask(before)
-        self._listener.listen(BACKLOG)
+        self._epoll.register(self._listener, select.EPOLLIN)
+
+    @property
+    def fd(self) -> int:
+        """Readable when there is something for `turn` to do."""
+        return self._epoll.fileno()
 
     def ticket(self, client: bytes) -> bytes:
         """By which the client shows here who it is; the same until it is forgotten."""
-        ticket = self._by_client.get(client)
+        ticket = self._tickets.get(client)
         if ticket is None:
-            ticket = self._by_client[client] = secrets.token_bytes(TICKET_BYTES)
-            self._tickets[ticket] = client
+            ticket = self._tickets[client] = secrets.token_bytes(TICKET_BYTES)
+            self._clients[ticket] = client
         return ticket
+
+    def is_connected(self, client: bytes) -> bool:
+        """Whether the end of the client will be seen here."""
+        return client in self._fds
 
     def forget(self, client: bytes) -> None:
         """The client is gone."""
-        ticket = self._by_client.pop(client, None)
+        ticket = self._tickets.pop(client, None)
         if ticket is not None:
-            self._tickets.pop(ticket, None)
-        for fd, (owner, connection) in list(self._clients.items()):
-            if owner == client:
-                del self._clients[fd]
-                connection.close()
+            del self._clients[ticket]
+        fd = self._fds.pop(client, None)
+        if fd is not None:
+            self._close(self._connections.pop(fd)[1])
         self._arenas.take_back(client)
 
-    def fds(self) -> Sequence[int]:
-        return [self._listener.fileno(), *self._strangers, *self._clients]
-
-    def on_readable(self, fd: int) -> Iterator[bytes]:
-        """The clients that are gone."""
-        if fd == self._listener.fileno():
-            self._accept()
-        elif fd in self._strangers:
-            self._admit(fd)
-        elif fd in self._clients:
-            client, connection = self._clients[fd]
-            if not self._serve(client, connection):
-                yield client
+    def turn(self) -> Iterator[bytes]:
+        """Serves who wants something; yields the clients that are gone, which the caller forgets."""
+        for fd, _ in self._epoll.poll(0, EVENTS_A_TURN):
+            if fd == self._listener.fileno():
+                self._accept()
+            elif fd in self._strangers:
+                self._admit(fd)
+            elif fd in self._connections:
+                client, connection = self._connections[fd]
+                if not self._serve(client, connection):
+                    yield client
 
     def close(self) -> None:
         self._listener.close()
-        for connection in (*self._strangers.values(), *(connection for _, connection in self._clients.values())):
+        for connection in (*self._strangers.values(), *(connection for _, connection in self._connections.values())):
             connection.close()
+        self._epoll.close()
 
     def _accept(self) -> None:
         try:
@@ -102,43 +115,61 @@ class Lender:
         except OSError:  # it is gone again, or there is no descriptor for it: then it is not lent anything
             return
         connection.setblocking(False)
+        if len(self._strangers) >= MOST_STRANGERS:
+            self._close(self._strangers.pop(next(iter(self._strangers))))
         self._strangers[connection.fileno()] = connection
-        if len(self._strangers) > MOST_STRANGERS:
-            self._strangers.pop(next(iter(self._strangers))).close()
+        self._epoll.register(connection, select.EPOLLIN)
 
     def _admit(self, fd: int) -> None:
-        connection = self._strangers.pop(fd)
+        connection = self._strangers[fd]
         try:
             shown = connection.recv(TICKET_BYTES + 1)
+        except BlockingIOError:
+            return
         except OSError:
             shown = b""
-        client = self._tickets.get(shown)
-        if client is None or any(owner == client for owner, _ in self._clients.values()):
+        del self._strangers[fd]
+        client = self._clients.get(shown)
+        if client is None or client in self._fds:
             if shown:
                 self._tell("a connection for memory without its ticket")
-            connection.close()
+            self._close(connection)
             return
-        self._clients[fd] = client, connection
+        self._connections[fd] = client, connection
+        self._fds[client] = fd
 
     def _serve(self, client: bytes, connection: socket.socket) -> bool:
         """False: the client is gone, or not to be trusted with more."""
         try:
             record = connection.recv(64)
-            if not record:
-                return False
-            arena = self._arenas.lend(client, Wish.unpack(record))
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        if not record:
+            return False
+        try:
+            wish = Wish.unpack(record)
+        except BadFrame as error:
+            self._tell(str(error))
+            return False
+        self._grant(client, connection, wish)
+        return True
+
+    def _grant(self, client: bytes, connection: socket.socket, wish: Wish) -> None:
+        arena = self._arenas.lend(client, wish)
+        try:
             if arena is None:
                 send_grant(connection, NOTHING, None)
             else:
                 send_grant(connection, Grant(arena.number, arena.size_bytes), arena.fd)
-        except BadFrame as error:
-            self._tell(str(error))
-            return False
-        except BlockingIOError:
-            return True  # it wishes and does not listen
-        except OSError:
-            return False
-        return True
+        except OSError:  # it wishes and does not listen, is gone, or too many descriptors are on their way
+            if arena is not None:
+                self._arenas.revoke(arena)
+
+    def _close(self, connection: socket.socket) -> None:
+        self._epoll.unregister(connection)
+        connection.close()
 
     def _tell(self, what: str) -> None:
         if count(self._refused, what):
