@@ -129,8 +129,8 @@ class Runner:
                 continue
             try:
                 begin = position * each
-                own = buffers[begin : begin + each]
-                pieces = invocation.read(self._found(invocation, own, begin, lent, memory) if lent else own)
+                theirs = buffers[begin : begin + each]
+                pieces = invocation.read(self._found(invocation, theirs, begin, lent, memory) if lent else theirs)
             except Exception as error:
                 outcomes[position] = PartFailed(*_said(run.model, error))
                 continue

@@ -212,8 +212,10 @@ class Arenas:
     def abandon_after_fork(self) -> None:
         """In a forked child: the arenas are the parent's."""
         self._lock = threading.Lock()
-        self._loan = None
+        loan, self._loan = self._loan, None
         self._arenas = []
+        if loan is not None:
+            loan.close()  # the parent has its own
 
     def _borrowed(self, size_bytes: int) -> Region | None:
         now = time.monotonic()

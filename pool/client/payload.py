@@ -119,12 +119,8 @@ def empty(shape: int | Sequence[int], dtype: DTypeLike, arenas: Arenas) -> Array
     kind = np.dtype(dtype)
     axes = tuple(map(operator.index, shape if isinstance(shape, Sequence) else (shape,)))
     size_bytes = math.prod(axes) * kind.itemsize
-    if (
-        kind.hasobject
-        or min(axes, default=0) < 0
-        or size_bytes < LENT_BYTES
-        or (region := arenas.place(size_bytes)) is None
-    ):
+    lendable = not kind.hasobject and min(axes, default=0) >= 0 and size_bytes >= LENT_BYTES
+    if not lendable or (region := arenas.place(size_bytes)) is None:
         return np.empty(axes, kind)
     return array_over(region, region.offset, size_bytes).view(kind).reshape(axes)
 

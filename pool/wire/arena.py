@@ -32,6 +32,7 @@ SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 _grant = struct.Struct("<BQQ")
 _wish = struct.Struct("<QQ")
+_fd = struct.Struct("=i")
 
 
 class BadArena(Exception):
@@ -100,7 +101,9 @@ def send_grant(link: socket.socket, grant: Grant, fd: int | None) -> None:
     if fd is None:
         link.send(record, socket.MSG_NOSIGNAL)
     else:
-        socket.send_fds(link, [record], [fd], socket.MSG_NOSIGNAL)
+        # Not `send_fds` and `recv_fds`, which throw the flags away that they are given.
+        rights = socket.SOL_SOCKET, socket.SCM_RIGHTS, _fd.pack(fd)
+        link.sendmsg([record], [rights], socket.MSG_NOSIGNAL)
 
 
 @contextmanager
@@ -109,7 +112,8 @@ def receive_grant(link: socket.socket) -> Iterator[tuple[Grant, int | None] | No
 
     Raises `BadFrame` for what is no grant, and `OSError`.
     """
-    record, fds, _, _ = socket.recv_fds(link, _grant.size + 1, 1, socket.MSG_CMSG_CLOEXEC)
+    record, ancillary, _, _ = link.recvmsg(_grant.size + 1, socket.CMSG_SPACE(_fd.size), socket.MSG_CMSG_CLOEXEC)
+    fds = [fd for _, _, octets in ancillary for (fd,) in _fd.iter_unpack(octets[: len(octets) // _fd.size * _fd.size])]
     try:
         if not record:
             yield None

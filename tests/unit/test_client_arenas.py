@@ -1,0 +1,460 @@
+"""A client's lent memory: no two users at once, all of it used again, and arrays that hold what they look at."""
+
+import contextlib
+import gc
+import mmap
+import os
+import select
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pool.client.arenas import PAUSE_S, TRIM_S, USUAL_BYTES, Arena, Arenas, Region
+from pool.client.payload import decode_answer, empty, encode_call
+from pool.client.request import Request
+from pool.client.rooms import FADES, Rooms
+from pool.client.spans import array_over, piece_of
+from pool.router.arenas import Arenas as Lent
+from pool.router.lender import Lender
+from pool.wire.arena import attach, create
+from pool.wire.codec import BadFrame
+from pool.wire.lent import LENT_BYTES
+from pool.wire.packing import RoomMemory, pack_answer
+
+PAGE = mmap.PAGESIZE
+MIB = 1 << 20
+LARGE = 4 * LENT_BYTES
+
+
+class Pool:
+    """The pool's side of the loan, in a thread; one client, or several with a ticket each."""
+
+    def __init__(self, path: Path, most_bytes: int = 1 << 30) -> None:
+        self.path = path
+        self.lent = Lent(most_bytes, most_bytes)
+        self.gone: list[bytes] = []
+        self.refused: Counter[str] = Counter()
+        self._lender = Lender(path, self.lent, self.refused)
+        self._serves = threading.Event()
+        self._serves.set()
+        self._ends = False
+        self._opened: list[Arenas] = []
+        self._thread = threading.Thread(target=self._main)
+        self._thread.start()
+
+    def client(self, name: bytes = b"ann") -> Arenas:
+        arenas = Arenas()
+        arenas.open(self.path, self._lender.ticket(name))
+        self._opened.append(arenas)
+        return arenas
+
+    @contextlib.contextmanager
+    def busy(self) -> Iterator[None]:
+        self._serves.clear()
+        time.sleep(0.05)  # a turn of its loop
+        yield
+        self._serves.set()
+
+    def close(self) -> None:
+        for arenas in self._opened:
+            arenas.lose_pool()
+        self._ends = True
+        self._serves.set()
+        self._thread.join()
+        self._lender.close()
+        self.lent.close()
+
+    def _main(self) -> None:
+        poll = select.poll()
+        poll.register(self._lender.fd, select.POLLIN)
+        while not self._ends:
+            if poll.poll(20) and self._serves.wait():
+                for client in self._lender.turn():
+                    self.gone.append(client)
+                    self._lender.forget(client)
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Iterator[Pool]:
+    pool = Pool(tmp_path / "arenas")
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def arenas(pool: Pool) -> Arenas:
+    return pool.client()
+
+
+def lone_arena(size_bytes: int = 64 * PAGE) -> tuple[Arena, int]:
+    fd = create(size_bytes)
+    return Arena(1, attach(fd, size_bytes)), fd
+
+
+def address(array: "np.ndarray[tuple[int, ...], np.dtype[np.generic]]") -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+# --- the allocator ------------------------------------------------------------------------------------------------
+
+
+def overlap(one: Region, other: Region) -> bool:
+    return one.offset < other.offset + other.size_bytes and other.offset < one.offset + one.size_bytes
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 20 * PAGE)), max_size=200))
+@settings(max_examples=150, deadline=None)
+def test_no_two_regions_overlap_and_everything_comes_back(steps: list[tuple[bool, int]]) -> None:
+    arena, fd = lone_arena()
+    held: list[Region] = []
+    for takes, number in steps:
+        if takes:
+            region = arena.take(number)
+            if region is not None:
+                assert region.offset % PAGE == 0
+                assert number <= region.size_bytes < number + PAGE
+                assert region.offset + region.size_bytes <= 64 * PAGE
+                assert not any(overlap(region, other) for other in held)
+                held.append(region)
+            del region
+        elif held:
+            del held[number % len(held)]
+    held.clear()
+    whole = arena.take(64 * PAGE)
+    assert whole is not None, "all of it is free again, in one piece"
+    os.close(fd)
+
+
+def test_the_lowest_is_used_again_first() -> None:
+    arena, fd = lone_arena()
+    first, second = arena.take(PAGE), arena.take(PAGE)
+    assert first is not None
+    assert second is not None
+    assert (first.offset, second.offset) == (0, PAGE)
+    del first
+    again = arena.take(10)
+    assert again is not None
+    assert again.offset == 0
+    assert arena.take(63 * PAGE) is None
+    os.close(fd)
+
+
+def resident(fd: int) -> int:
+    return os.fstat(fd).st_blocks * 512
+
+
+def test_pages_that_nothing_uses_go_back_to_the_machine() -> None:
+    arena, fd = lone_arena()
+    low, middle, high = arena.take(8 * PAGE), arena.take(8 * PAGE), arena.take(8 * PAGE)
+    for region in (low, middle, high):
+        assert region is not None
+        region.memory[:] = b"x" * len(region.memory)
+    assert resident(fd) == 24 * PAGE
+    del low, high, region
+    arena.trim()
+    assert resident(fd) == 24 * PAGE, "they were used since the last time"
+    arena.trim()
+    assert resident(fd) == 8 * PAGE
+    assert middle is not None
+    assert bytes(middle.memory) == b"x" * 8 * PAGE
+    assert arena.is_touched
+    del middle
+    arena.trim()
+    arena.trim()
+    assert resident(fd) == 0
+    assert not arena.is_touched
+    os.close(fd)
+
+
+def test_what_is_used_again_and_again_stays_warm_and_the_rest_does_not() -> None:
+    arena, fd = lone_arena()
+    large = arena.take(40 * PAGE)
+    assert large is not None
+    large.memory[:] = bytes(40 * PAGE)
+    del large
+    for _ in range(3):
+        small = arena.take(4 * PAGE)
+        del small
+        arena.trim()
+    assert resident(fd) == 4 * PAGE
+    os.close(fd)
+
+
+# --- arrays -------------------------------------------------------------------------------------------------------
+
+
+def test_an_array_and_its_views_hold_their_region() -> None:
+    arena, fd = lone_arena()
+    region = arena.take(2 * PAGE)
+    assert region is not None
+    array = array_over(region, region.offset, 2 * PAGE)
+    del region
+    array[:] = 5
+    views = [array[10:20].reshape(2, 5), memoryview(array), np.asarray(array[5:])]
+    del array
+    while views:
+        gc.collect()
+        assert arena.take(64 * PAGE) is None
+        views.pop()
+    assert arena.take(64 * PAGE) is not None
+    os.close(fd)
+
+
+def test_where_an_array_lies_is_found_by_its_address() -> None:
+    arena, fd = lone_arena()
+    region = arena.take(4 * PAGE)
+    assert region is not None
+    array = array_over(region, region.offset + 128, 1024).view(np.float32).reshape(4, 8, 8)
+    for view, offset in ((array, 128), (array[1:], 128 + 256), (array[2], 128 + 512), (array.reshape(-1)[16:], 192)):
+        piece = piece_of(view)
+        assert piece is not None
+        assert (piece.offset, len(piece)) == (offset, view.nbytes)
+        assert bytes(piece.memory) == view.tobytes()
+    for other in (array.T, array[:, 1:], array[::-1], array.reshape(-1)[1:], array.copy(), array.astype(np.int32)):
+        assert piece_of(other) is None
+    assert piece_of(np.frombuffer(memoryview(array), np.float32)) is None, "an answer that was decoded"
+    arena.is_current = False
+    assert piece_of(array) is None
+    os.close(fd)
+
+
+# --- with a pool --------------------------------------------------------------------------------------------------
+
+
+def test_large_inputs_are_placed_and_small_ones_sent(arenas: Arenas) -> None:
+    large, small = np.arange(LARGE // 4, dtype=np.float32), np.arange(3.0)
+    rows, payload = encode_call("m", {"large": large, "small": small}, arenas)
+    assert rows is None
+    assert isinstance(payload[2], bytes)
+    piece = payload[1]
+    assert not isinstance(piece, bytes)
+    assert bytes(piece.memory) == large.tobytes()
+    large[:] = 0
+    assert piece.memory[4:8] == np.float32(1).tobytes(), "a copy"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        np.arange(LARGE, dtype=">i4"),
+        np.arange(LARGE, dtype=np.int16)[::-3],
+        np.arange(LARGE, dtype=np.float32).reshape(2, -1).T,
+        np.array([b"x" * (LARGE // 2), b"", b"y\0" * LARGE], object),
+    ],
+)
+def test_any_layout_is_placed_as_it_would_be_sent(
+    arenas: Arenas, given: "np.ndarray[tuple[int, ...], np.dtype[np.generic]]"
+) -> None:
+    (_, placed), (_, sent) = encode_call("m", given, arenas), encode_call("m", given)
+    assert placed[0] == sent[0]
+    assert not isinstance(placed[1], bytes)
+    assert bytes(placed[1].memory) == sent[1]
+
+
+def test_an_empty_array_is_submitted_without_a_copy_and_an_answer_with_one(arenas: Arenas) -> None:
+    array = empty((LARGE // 4, 2), "float32", arenas)
+    (_, (_, piece)) = encode_call("m", array, arenas)
+    assert not isinstance(piece, bytes)
+    array[0] = 7, 8
+    assert piece.memory[:8] == np.float32([7, 8]).tobytes()  # type: ignore[arg-type]  # a list will do
+    room = arenas.place(LARGE)
+    assert room is not None
+    frames = pack_answer({"y": array.ravel()[: LARGE // 4]}, RoomMemory(room.memory, room.offset))
+    answer = decode_answer([1], [_Frame(frames[0])], room)["y"]  # type: ignore[list-item]
+    assert np.shares_memory(answer, array_over(room, room.offset, room.size_bytes))
+    (_, (_, piece)) = encode_call("m", answer, arenas)
+    answer[:] = 0
+    assert not isinstance(piece, bytes)
+    assert piece.memory[:8] == np.float32([7, 8]).tobytes(), "its owner knows nothing of arenas and may change it"  # type: ignore[arg-type]
+
+
+class _Frame:
+    def __init__(self, octets: bytes | memoryview) -> None:
+        self.buffer = memoryview(octets)
+
+
+def test_an_answer_lies_within_what_was_reserved(arenas: Arenas) -> None:
+    room = arenas.place(LARGE)
+    assert room is not None
+    array = np.ones(LARGE // 4, np.float32)
+    for shift, said in ((-64, "not reserved"), (PAGE + 64, "not reserved"), (1 << 62, "not reserved")):
+        (frame,) = pack_answer({"y": array}, RoomMemory(room.memory, room.offset + shift & (1 << 64) - 1))
+        with pytest.raises(BadFrame, match=said):
+            decode_answer([1], [_Frame(frame)], room)  # type: ignore[list-item]
+        with pytest.raises(BadFrame, match="not reserved"):
+            decode_answer([1], [_Frame(frame)], None)  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("shape", [(), 0, (0, 5), 7, np.int64(7), (3, np.int32(2)), [2, 2], (LARGE,), LARGE])
+def test_empty_arrays_of_any_shape(arenas: Arenas, shape: int) -> None:
+    array = empty(shape, "int16", arenas)
+    assert array.dtype == np.int16
+    assert array.shape == np.empty(shape, np.int16).shape
+    assert (piece_of(array) is not None) == (array.nbytes >= LENT_BYTES)
+
+
+@pytest.mark.parametrize("shape", [(-1,), (-LARGE, -LARGE), (1 << 40, 1 << 40), 1 << 70])
+def test_what_is_no_shape_is_refused_as_numpy_does(arenas: Arenas, shape: int) -> None:
+    with pytest.raises((ValueError, MemoryError, OverflowError)):
+        empty(shape, "float32", arenas)
+    with pytest.raises(TypeError):
+        empty(2.5, "float32", arenas)  # type: ignore[arg-type]
+
+
+def test_another_clients_memory_is_copied(pool: Pool, arenas: Arenas) -> None:
+    other = pool.client(b"ben")
+    array = empty(LARGE, "uint8", arenas)
+    array[:] = 3
+    _, (_, piece) = encode_call("m", array, other)
+    assert not isinstance(piece, bytes)
+    assert other.has(piece.region)
+    assert bytes(piece.memory) == bytes([3]) * LARGE
+    assert isinstance(encode_call("m", array, Arenas())[1][1], bytes)
+
+
+def test_a_lost_pools_memory_stays_and_is_not_used_again(arenas: Arenas) -> None:
+    array = empty(LARGE, "uint8", arenas)
+    array[:] = 3
+    assert arenas.place(LARGE) is not None
+    arenas.lose_pool()
+    assert arenas.place(LARGE) is None
+    assert array.tolist() == [3] * LARGE
+    assert isinstance(encode_call("m", array, arenas)[1][1], bytes)
+
+
+def test_a_client_is_gone_with_its_connection(pool: Pool, arenas: Arenas) -> None:
+    assert arenas.place(1) is not None
+    assert pool.lent.lent_bytes == USUAL_BYTES
+    arenas.lose_pool()
+    deadline = time.monotonic() + 5
+    while pool.lent.lent_bytes:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert pool.gone == [b"ann"]
+
+
+def test_a_full_pool_is_not_asked_by_every_job(tmp_path: Path) -> None:
+    pool = Pool(tmp_path / "arenas", 8 * MIB)
+    try:
+        arenas = pool.client()
+        held = arenas.place(6 * MIB)
+        assert held is not None
+        assert arenas.place(6 * MIB) is None
+        with pool.busy():
+            began = time.monotonic()
+            assert all(arenas.place(6 * MIB) is None for _ in range(1000))
+            assert time.monotonic() - began < 0.5 < PAUSE_S
+        del held
+        assert arenas.place(6 * MIB) is not None
+        assert isinstance(encode_call("m", np.zeros(9 * MIB, np.uint8), arenas)[1][1], bytes)
+    finally:
+        pool.close()
+
+
+def test_threads_wait_for_a_busy_pool_once(pool: Pool, arenas: Arenas) -> None:
+    with pool.busy():
+        threads = [threading.Thread(target=arenas.place, args=(1,)) for _ in range(8)]
+        began = time.monotonic()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert time.monotonic() - began < 4
+    assert arenas.place(1) is None, "not before the pause is over"
+
+
+def test_there_is_a_time_to_trim_only_while_memory_is_taken(arenas: Arenas) -> None:
+    assert arenas.next_trim() is None
+    region = arenas.place(MIB)
+    assert region is not None
+    region.memory[:] = bytes(MIB)
+    now = 100.0
+    for _ in range(3):
+        assert arenas.next_trim() is not None
+        arenas.trim(now)
+        assert arenas.next_trim() == now + TRIM_S
+        arenas.trim(now + TRIM_S / 2)
+        now += TRIM_S
+    del region
+    arenas.trim(now)
+    arenas.trim(now + TRIM_S)
+    assert arenas.next_trim() is None
+
+
+# --- fork ---------------------------------------------------------------------------------------------------------
+
+
+def in_child(act: "object") -> int:
+    pid = os.fork()
+    if not pid:
+        try:
+            os._exit(act() or 0)  # type: ignore[operator]
+        finally:
+            os._exit(99)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_what_a_child_can_see_is_not_used_again(arenas: Arenas) -> None:
+    shown, unseen = empty(LARGE, "uint8", arenas), arenas.place(LARGE)
+    assert unseen is not None
+    place, free = address(shown), unseen.offset
+    assert in_child(lambda: 0) == 0
+    del shown, unseen
+    gc.collect()
+    again = arenas.place(LARGE)
+    assert again is not None
+    assert again.offset == free, "nobody looked at that"
+    later = empty(LARGE, "uint8", arenas)
+    assert address(later) != place
+    freed = address(later)
+    del later
+    assert address(empty(LARGE, "uint8", arenas)) == freed
+
+
+def test_a_child_frees_nothing_of_its_parents_and_does_not_wait(pool: Pool, arenas: Arenas) -> None:
+    array = empty(LARGE, "uint8", arenas)
+    array[:] = 3
+
+    def child() -> int:
+        nonlocal array
+        arenas.abandon_after_fork()
+        del array
+        gc.collect()
+        return 0 if arenas.place(LARGE) is None and arenas.next_trim() is None else 1
+
+    with arenas._lock:  # as another thread of the parent may have it
+        assert in_child(child) == 0
+    assert array.tolist() == [3] * LARGE
+    assert address(empty(LARGE, "uint8", arenas)) != address(array)
+    assert not pool.gone
+
+
+# --- room for answers ---------------------------------------------------------------------------------------------
+
+
+def test_how_much_room_is_learned_by_the_row_and_fades() -> None:
+    rooms = Rooms()
+    request = Request("m", None, None, None, 0, None)
+    assert rooms.expected_bytes(request, 10) == 0
+    rooms.learn(request, 2, {"y": np.zeros((2, MIB), np.uint8), "s": np.array([b"x"], object)})
+    assert rooms.expected_bytes(request, 3) == 3 * MIB
+    assert rooms.expected_bytes(Request("n", None, None, None, 0, None), 3) == 0
+    for _ in range(500):
+        rooms.learn(request, 1, {"y": np.zeros(64, np.uint8)})
+    assert rooms.expected_bytes(request, 3) == 0
+    assert FADES**500 * MIB < 64
+
+
+def test_few_answers_are_remembered() -> None:
+    rooms = Rooms()
+    for number in range(1000):
+        rooms.learn(Request(f"m{number}", None, None, None, 0, None), None, {"y": np.zeros(MIB, np.uint8)})
+    assert rooms.expected_bytes(Request("m0", None, None, None, 0, None), None) == 0
+    assert rooms.expected_bytes(Request("m999", None, None, None, 0, None), None) == MIB

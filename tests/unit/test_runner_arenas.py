@@ -1,0 +1,250 @@
+"""What lies in an arena is fed from there or copied first, answers are written there, and no batch spoils another."""
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pool.wire.arena import Grant, attach, create, send_grant
+from pool.wire.calls import ROWS, Table, TensorHeader
+from pool.wire.codec import BadFrame, pack
+from pool.wire.faults import Fault
+from pool.wire.lent import LENT_BYTES, NO_ROOM, Lent, Room
+from pool.wire.packing import unpack_answer
+from pool.wire.signatures import ModelInfo, Signature, TensorSpec
+from pool.wire.tensors import Array, encode_tensor
+from pool.wire.worker_messages import PartDone, PartFailed, Run
+from workers import arenas as workers_arenas
+from workers.arenas import Arenas
+from workers.memory import KEPT_BYTES, REST_S, BatchMemory
+from workers.runner import Finished, Runner
+
+MIB = 1 << 20
+ARENA = 16 * MIB
+WIDTH = LENT_BYTES // 4  # floats of a row that is just large enough
+NUMBER = 7
+
+
+class Model:
+    """One signature of one input, of any dtype; its feeds are remembered."""
+
+    def __init__(self, function: Callable[[Array], Array], dtype: str = "float32") -> None:
+        spec = TensorSpec(dtype, None)
+        self.info = ModelInfo("m", "stub:m", {"s": Signature({"x": spec}, {"y": spec})}, False)
+        self.fed: list[Array] = []
+        self._function = function
+
+    def run(self, signature: str, feeds: Mapping[str, Array], outputs: Sequence[str]) -> dict[str, Array]:
+        self.fed.append(feeds["x"])
+        return {name: self._function(feeds["x"]) for name in outputs}
+
+    def warm_up(self) -> None:
+        pass
+
+
+class Worker:
+    """A runner with an arena handed to it as the pool does; `memory` is the client's view of that."""
+
+    def __init__(self) -> None:
+        fd = create(ARENA)
+        self.mapping = attach(fd, ARENA)
+        self.memory = memoryview(self.mapping)
+        self.arenas = Arenas()
+        self.lane = BatchMemory()
+        self.ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        send_grant(self.ours, Grant(NUMBER, ARENA), fd)
+        os.close(fd)
+        assert self.arenas.receive(self.theirs)
+        self.mapped = np.frombuffer(self.arenas.memory(NUMBER, 0, ARENA), np.uint8)
+
+    def put(self, offset: int, array: Array) -> Lent:
+        header, octets = encode_tensor("x", array)
+        self.memory[offset : offset + len(octets)] = octets
+        return Lent(0, NUMBER, offset, len(octets))
+
+    def array(self, offset: int, count: int) -> Array:
+        return np.frombuffer(self.memory, np.float32, count, offset)
+
+    def run(
+        self,
+        model: Model,
+        rows: Sequence[int],
+        lent: Sequence[Lent],
+        rooms: Sequence[Room] = (),
+        dtype: str = "float32",
+    ) -> Finished:
+        """A batch of parts that lie in the arena, each `rows` of WIDTH; they are taken one after the other."""
+        placed = tuple(Lent(index, each.arena, each.offset, each.size_bytes) for index, each in enumerate(lent))
+        table = pack(Table((TensorHeader("x", dtype, (ROWS, WIDTH), False),)))
+        message = Run(1, "m", None, None, tuple(rows), sum(rows), True, placed, tuple(rooms))
+        return Runner({"m": model}, self.arenas).run(message, [table, *[b""] * len(rows)], self.lane)
+
+    def answers(self, finished: Finished) -> list[Array]:
+        frames = iter(finished.payload)
+        found = []
+        for outcome in finished.outcomes:
+            assert isinstance(outcome, PartDone), outcome
+            own = [next(frames) for _ in range(outcome.frames)]
+            found.append(unpack_answer(own, lambda offset, size: self.memory[offset : offset + size])["y"])
+        return found
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    worker = Worker()
+    yield worker
+    worker.ours.close()
+    worker.theirs.close()
+
+
+def rows_of(count: int, value: float, dtype: str = "float32") -> Array:
+    return np.full((count, WIDTH), value, dtype)
+
+
+def same(array: Array) -> Array:
+    return array
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "uint8", "int8", "complex64"])
+def test_a_lone_part_of_numbers_that_are_only_computed_with_is_fed_where_it_lies(worker: Worker, dtype: str) -> None:
+    model = Model(lambda x: x + x, dtype)
+    finished = worker.run(model, [2], [worker.put(4096, rows_of(2, 3, dtype))], dtype=dtype)
+    assert np.shares_memory(model.fed[0], worker.mapped)
+    assert model.fed[0].ctypes.data % 64 == 0
+    (answer,) = worker.answers(finished)
+    np.testing.assert_array_equal(answer, rows_of(2, 6, dtype))
+    assert worker.memory[4096 : 4096 + 8] == rows_of(1, 3, dtype).tobytes()[:8], "nothing was written there"
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint16", "bool"])
+def test_what_may_be_an_index_or_must_be_checked_is_copied_first(worker: Worker, dtype: str) -> None:
+    model = Model(same, dtype)
+    lent = worker.put(4096, rows_of(2, 1, dtype))
+
+    def change(x: Array) -> Array:
+        worker.memory[4096 : 4096 + len(x.tobytes())] = b"\xff" * x.nbytes
+        return x
+
+    model._function = change
+    (answer,) = worker.answers(worker.run(model, [2], [lent], dtype=dtype))
+    assert not np.shares_memory(model.fed[0], worker.mapped)
+    np.testing.assert_array_equal(answer, rows_of(2, 1, dtype))
+
+
+def test_strings_are_copied_before_they_are_read(worker: Worker) -> None:
+    array = np.array([b"a\0", b"x" * LENT_BYTES, b""], object)
+    header, octets = encode_tensor("x", array)
+    worker.memory[128 : 128 + len(octets)] = octets
+    table = pack(Table((TensorHeader("x", "string", (ROWS,), False),)))
+    message = Run(1, "m", None, None, (3,), 3, True, (Lent(0, NUMBER, 128, len(octets)),), ())
+    finished = Runner({"m": Model(same, "string")}, worker.arenas).run(message, [table, b""], worker.lane)
+    assert worker.answers(finished)[0].tolist() == array.tolist()
+
+
+def test_parts_are_joined_from_where_they_lie(worker: Worker) -> None:
+    model = Model(lambda x: x * 2)
+    lent = [worker.put(MIB * number, rows_of(number, number)) for number in (1, 2, 3)]
+    answers = worker.answers(worker.run(model, [1, 2, 3], lent))
+    assert [np.unique(answer).tolist() for answer in answers] == [[2], [4], [6]]
+    assert not np.shares_memory(model.fed[0], worker.mapped)
+
+
+@pytest.mark.parametrize("function", [same, lambda x: x[:, ::2], lambda x: x.reshape(len(x), 2, -1)])
+def test_views_of_a_batch_are_not_changed_by_the_next(worker: Worker, function: Callable[[Array], Array]) -> None:
+    lent = [worker.put(MIB, rows_of(1, 1)), worker.put(2 * MIB, rows_of(1, 2))]
+    others = [worker.put(3 * MIB, rows_of(1, 8)), worker.put(4 * MIB, rows_of(1, 9))]
+    for _ in range(2):  # the second time, the lane has memory of its own
+        first = worker.run(Model(function), [1, 1], lent)
+        second = worker.run(Model(function), [1, 1], others)
+        assert [np.unique(answer).tolist() for answer in worker.answers(first)] == [[1], [2]]
+        assert [np.unique(answer).tolist() for answer in worker.answers(second)] == [[8], [9]]
+
+
+def test_an_answer_that_is_its_input_outlives_it(worker: Worker) -> None:
+    finished = worker.run(Model(same), [2], [worker.put(MIB, rows_of(2, 5))])
+    worker.put(MIB, rows_of(2, 6))  # its client uses that for something else
+    assert np.unique(worker.answers(finished)[0]).tolist() == [5]
+
+
+def test_answers_are_written_into_their_rooms_and_nowhere_else(worker: Worker) -> None:
+    worker.memory[:] = b"\xee" * ARENA
+    lent = [worker.put(MIB, rows_of(1, 1)), worker.put(2 * MIB, rows_of(2, 2)), worker.put(3 * MIB, rows_of(1, 3))]
+    rooms = [Room(NUMBER, 4 * MIB, LENT_BYTES), NO_ROOM, Room(NUMBER, 5 * MIB, LENT_BYTES - 64)]
+    finished = worker.run(Model(lambda x: x * 2), [1, 2, 1], lent, rooms)
+    answers = worker.answers(finished)
+    assert [np.unique(answer).tolist() for answer in answers] == [[2], [4], [6]]
+    where = [np.shares_memory(answer, np.frombuffer(worker.memory, np.uint8)) for answer in answers]
+    assert where == [True, False, False], "where there was room for it"
+    assert np.unique(worker.array(MIB, WIDTH)).tolist() == [1]
+    assert bytes(worker.memory[4 * MIB + LENT_BYTES : 5 * MIB + LENT_BYTES]) == b"\xee" * MIB
+
+
+@pytest.mark.parametrize("lent", [Lent(0, NUMBER, ARENA - 64, LENT_BYTES), Lent(0, NUMBER, -64, LENT_BYTES)])
+def test_what_is_not_in_the_arena_fails_alone(worker: Worker, lent: Lent) -> None:
+    good = worker.put(MIB, rows_of(1, 1))
+    done, failed = worker.run(Model(same), [1, 1], [good, lent]).outcomes
+    assert isinstance(done, PartDone)
+    assert isinstance(failed, PartFailed)
+    assert failed.fault is Fault.INVALID_INPUT
+
+
+def test_an_arena_may_come_after_the_batch_that_names_it_and_ends(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fd = create(MIB)
+    timer = threading.Timer(0.05, lambda: send_grant(worker.ours, Grant(8, MIB), fd))
+    receiver = threading.Thread(target=worker.arenas.receive, args=(worker.theirs,))
+    receiver.start()
+    timer.start()
+    assert len(worker.arenas.memory(8, 0, MIB)) == MIB
+    receiver.join()
+    timer.join()
+    os.close(fd)
+    send_grant(worker.ours, Grant(8, 0), None)
+    assert worker.arenas.receive(worker.theirs)
+    monkeypatch.setattr(workers_arenas, "WAIT_S", 0.05)
+    with pytest.raises(BadFrame, match="arena 8 was not handed to this worker"):
+        worker.arenas.memory(8, 0, 1)
+    worker.ours.close()
+    assert not worker.arenas.receive(worker.theirs)
+
+
+# --- the memory of a lane -----------------------------------------------------------------------------------------
+
+
+def batch(memory: BatchMemory, *sizes: int) -> list[Any]:
+    memory.begin()
+    return [memory.take(size, np.dtype(np.uint8)) for size in sizes]
+
+
+def test_batches_are_joined_in_the_same_place() -> None:
+    memory = BatchMemory()
+    batch(memory, 100, MIB)
+    first = [array.ctypes.data for array in batch(memory, 100, MIB)]
+    second = [array.ctypes.data for array in batch(memory, 100, MIB)]
+    assert first == second
+    assert all(address % 64 == 0 for address in first)
+    one, other, rest = batch(memory, 1000, 1000, 2 * MIB)
+    assert not np.shares_memory(one, other)
+    assert not np.shares_memory(one, rest)
+    assert len(rest) == 2 * MIB, "which did not fit"
+
+
+def test_what_is_kept_is_bounded_and_given_back() -> None:
+    memory = BatchMemory()
+    batch(memory, KEPT_BYTES, MIB)
+    batch(memory, 10)
+    assert memory.size_bytes == KEPT_BYTES
+    memory.trim(100.0)
+    memory.trim(100.0 + REST_S / 2)
+    assert memory.size_bytes == KEPT_BYTES, "it was used since"
+    for _ in range(3):
+        batch(memory, MIB)
+    memory.trim(100.0 + REST_S)
+    assert memory.size_bytes == MIB
+    memory.trim(100.0 + 2 * REST_S)
+    assert memory.size_bytes == 0
