@@ -39,6 +39,7 @@ class Model:
         self._function = function
 
     def run(self, signature: str, feeds: Mapping[str, Array], outputs: Sequence[str]) -> dict[str, Array]:
+        assert signature == "s"
         self.fed.append(feeds["x"])
         return {name: self._function(feeds["x"]) for name in outputs}
 
@@ -62,7 +63,7 @@ class Worker:
         self.mapped = np.frombuffer(self.arenas.memory(NUMBER, 0, ARENA), np.uint8)
 
     def put(self, offset: int, array: Array) -> Lent:
-        header, octets = encode_tensor("x", array)
+        _, octets = encode_tensor("x", array)
         self.memory[offset : offset + len(octets)] = octets
         return Lent(0, NUMBER, offset, len(octets))
 
@@ -137,7 +138,7 @@ def test_what_may_be_an_index_or_must_be_checked_is_copied_first(worker: Worker,
 
 def test_strings_are_copied_before_they_are_read(worker: Worker) -> None:
     array = np.array([b"a\0", b"x" * LENT_BYTES, b""], object)
-    header, octets = encode_tensor("x", array)
+    _, octets = encode_tensor("x", array)
     worker.memory[128 : 128 + len(octets)] = octets
     table = pack(Table((TensorHeader("x", "string", (ROWS,), False),)))
     message = Run(1, "m", None, None, (3,), 3, True, (Lent(0, NUMBER, 128, len(octets)),), ())

@@ -1,0 +1,166 @@
+"""With TensorFlow itself: what lies in an arena is fed where it is, stays as it is, and answers are each one's own."""
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from harness import PoolProcess, pool_process, stub_config
+from pool.wire.arena import Grant, attach, create, send_grant
+from pool.wire.calls import ROWS, Table, TensorHeader
+from pool.wire.codec import pack
+from pool.wire.lent import Lent, Room
+from pool.wire.packing import unpack_answer
+from pool.wire.worker_messages import PartDone, Run
+from workers.arenas import Arenas
+from workers.memory import BatchMemory
+from workers.runner import Runner
+
+pytestmark = pytest.mark.tensorflow
+
+WIDTH = 1 << 16  # floats of a row
+MIB = 1 << 20
+ARENA = 64 * MIB
+NUMBER = 3
+
+
+@pytest.fixture(scope="module")
+def shapes(models: Path) -> Path:
+    class Shapes(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None, WIDTH], name="x")])
+        def relu(self, x):
+            return {"y": tf.nn.relu(x)}  # which TensorFlow may compute in the buffer of its input
+
+        @tf.function(input_signature=[tf.TensorSpec([None, WIDTH], name="x")])
+        def chain(self, x):
+            return {"y": tf.nn.relu(-x) + 1.0}
+
+        @tf.function(input_signature=[tf.TensorSpec([None, WIDTH], name="x")])
+        def views(self, x):
+            return {"same": tf.identity(x), "square": tf.reshape(x, [-1, 256, 256])}
+
+    module = Shapes()
+    folder = models / "shapes"
+    tf.saved_model.save(
+        module, str(folder), signatures={name: getattr(module, name) for name in ("relu", "chain", "views")}
+    )
+    return folder
+
+
+@pytest.fixture
+def arena() -> Iterator[tuple[memoryview, Arenas]]:
+    """Its memory as the client sees it, and what the worker has of it."""
+    fd = create(ARENA)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        arenas = Arenas()
+        send_grant(ours, Grant(NUMBER, ARENA), fd)
+        arenas.receive(theirs)
+        yield memoryview(attach(fd, ARENA)), arenas
+    os.close(fd)
+
+
+def message(signature: str, parts: int, *, room: bool = False) -> Run:
+    """Parts of two rows, at 4, 8, 12 … MiB, with room from 32 MiB on."""
+    lent = tuple(Lent(index, NUMBER, (4 + 4 * index) * MIB, 8 * WIDTH) for index in range(parts))
+    rooms = tuple(Room(NUMBER, (32 + 4 * index) * MIB, 4 * MIB) for index in range(parts)) if room else ()
+    return Run(1, "m", signature, None, (2,) * parts, 2 * parts, True, lent, rooms)
+
+
+def frames(parts: int) -> list[bytes]:
+    return [pack(Table((TensorHeader("x", "float32", (ROWS, WIDTH), False),))), *[b""] * parts]
+
+
+def put(memory: memoryview, index: int) -> np.ndarray:
+    values = np.random.default_rng(index).standard_normal((2, WIDTH)).astype(np.float32)
+    begin = (4 + 4 * index) * MIB
+    memory[begin : begin + values.nbytes] = memoryview(values).cast("B")
+    return values
+
+
+def answers(finished, memory: memoryview) -> list[dict[str, np.ndarray]]:
+    payload = iter(finished.payload)
+    found = []
+    for outcome in finished.outcomes:
+        assert isinstance(outcome, PartDone), outcome
+        own = [next(payload) for _ in range(outcome.frames)]
+        found.append(unpack_answer(own, lambda offset, size: memory[offset : offset + size]))
+    return found
+
+
+def test_a_lone_part_is_taken_where_it_lies(load, shapes, arena) -> None:
+    """The output of `identity` is at the very address in the arena, so nothing was copied on the way in."""
+    memory, arenas = arena
+    model = load(shapes)
+    mapped = np.frombuffer(arenas.memory(NUMBER, 0, ARENA), np.uint8)
+    seen = []
+
+    class Watched:
+        info = model.info
+
+        def run(self, signature, feeds, outputs):
+            fetched = model.run(signature, feeds, outputs)
+            seen.append(fetched["same"].ctypes.data - mapped.ctypes.data)
+            return fetched
+
+    values = put(memory, 0)
+    finished = Runner({"m": Watched()}, arenas).run(message("views", 1), frames(1), BatchMemory())
+    assert seen == [4 * MIB]
+    memory[4 * MIB : 4 * MIB + values.nbytes] = bytes(values.nbytes)  # its client uses that for something else
+    (answer,) = answers(finished, memory)
+    np.testing.assert_array_equal(answer["same"], values)
+    np.testing.assert_array_equal(answer["square"], values.reshape(-1, 256, 256))
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("room", [False, True])
+@pytest.mark.parametrize("signature", ["relu", "chain", "views"])
+def test_inputs_stay_as_they_are_for_the_job_may_run_again(load, shapes, arena, signature, room, parts) -> None:
+    memory, arenas = arena
+    given = [put(memory, index) for index in range(parts)]
+    runner, lane = Runner({"m": load(shapes)}, arenas), BatchMemory()
+    for _ in range(3):
+        finished = runner.run(message(signature, parts, room=room), frames(parts), lane)
+        for index, (values, answer) in enumerate(zip(given, answers(finished, memory), strict=True)):
+            if signature == "views":
+                np.testing.assert_array_equal(answer["same"], values)
+                np.testing.assert_array_equal(answer["square"], values.reshape(-1, 256, 256))
+            else:
+                expected = np.maximum(values, 0) if signature == "relu" else np.maximum(-values, 0) + 1
+                np.testing.assert_array_equal(answer["y"], expected)
+            begin = (4 + 4 * index) * MIB
+            assert memory[begin : begin + values.nbytes] == memoryview(values).cast("B")
+
+
+@pytest.fixture(scope="module")
+def pool(shapes: Path) -> Iterator[PoolProcess]:
+    model = f'[[model]]\nname = "shapes"\npath = "{shapes}"\ndevices = "all"\nmax_batch = 8\n'
+    with pool_process(stub_config(models=model, devices='["cpu"]')) as running:
+        yield running
+
+
+def test_two_clients_in_shared_batches_each_get_their_own(pool: PoolProcess) -> None:
+    with pool.client() as one, pool.client() as other:
+        clients = one, other
+        for client in clients:
+            client.run("shapes", np.zeros((1, WIDTH), np.float32), signature="relu")
+        batches = set()
+        for turn in range(4):
+            work = []
+            for number in range(24):
+                client, signature = clients[number % 2], ("relu", "views")[number // 2 % 2]
+                value = (100 * turn + number) * (-1) ** (number // 4)
+                array = client.empty((1 + number % 2, WIDTH))
+                array[:] = value
+                work.append((value, array, client.submit("shapes", {"x": array}, signature=signature, timeout=90)))
+            for value, array, future in work:
+                answer = future.result()
+                batches.add((future.timeline.batch_rows, len(array)))
+                for name, found in answer.items():
+                    assert (found == (max(value, 0) if name == "y" else value)).all(), (value, name)
+                assert (array == value).all(), "the input is as it was"
+        assert any(rows > own for rows, own in batches), "some ran together"
