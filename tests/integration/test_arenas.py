@@ -67,7 +67,7 @@ def own_pool() -> Iterator[PoolProcess]:
 
 
 def lent_bytes(client: Client) -> int:
-    return int(client.status()["pool"]["lent_bytes"])
+    return int(client.status()["lent_bytes"])
 
 
 def memory_files(pid: int) -> int:

@@ -1,0 +1,335 @@
+"""The clients' side of lent memory with clients that lie, flood, stall, and die."""
+
+import os
+import random
+import select
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+
+from pool.core.actions import AnswerJob, JobDone, JobFailed
+from pool.core.events import ClientGone, Event, JobArrived, JobCancelled
+from pool.router.arenas import SMALLEST_BYTES, Arenas
+from pool.router.front import SILENCE_S, Front, Question
+from pool.router.lender import MOST_STRANGERS
+from pool.router.rows import Inputs
+from pool.wire import client_messages as wire
+from pool.wire.arena import Wish, attach, receive_grant
+from pool.wire.calls import ROWS, Table, TensorHeader
+from pool.wire.codec import pack
+from pool.wire.faults import Fault
+from pool.wire.frames import NO_INSTANCE, decode, encode
+from pool.wire.lent import Lent, Room
+from pool.wire.message import Message
+from pool.wire.timeline import Timeline
+
+INSTANCE = b"instance"
+MIB = 1 << 20
+TABLE = pack(Table((TensorHeader("x", "float32", (ROWS, 16), False), TensorHeader("s", "string", (ROWS,), False))))
+TIMELINE = Timeline(41, 0.5, 0.0, 0.0, 0.0, 0.0, rows=3, batch_rows=3, slot=0, device="cpu:0", attempts=1)
+
+
+class Pool:
+    """The front of a pool, turned by the test."""
+
+    def __init__(self, folder: Path, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
+        self.arenas = Arenas(256 * MIB, 64 * MIB)
+        self.front = Front(context, wire.Opened("0", 16 * MIB, 60.0), INSTANCE, 50, self.arenas)
+        self.front.bind_local(folder / "front.sock")
+        self.path = folder / "front.sock.arenas"
+        self.front.lend(self.path)
+        self.now = 100.0
+        self._context = context
+
+    def turn(self, seconds: float = 0.05) -> list[Event | Question]:
+        """Everything that comes until nothing has for so long."""
+        found: list[Event | Question] = []
+        poller = zmq.Poller()
+        poller.register(self.front.sockets[0], zmq.POLLIN)
+        poller.register(*self.front.fds(), zmq.POLLIN)
+        while ready := poller.poll(int(seconds * 1000)):
+            for source, _ in ready:
+                if isinstance(source, int):
+                    self.front.on_readable()
+                else:
+                    found += self.front.receive(source, self.now)
+            found += self.front.tend(self.now)
+        return found
+
+    def lapse(self, seconds: float) -> list[Event]:
+        found: list[Event] = []
+        ends = self.now + seconds
+        while self.now < ends:
+            self.now += 1.0
+            found += self.front.tend(self.now)
+        return found
+
+    def client(self) -> "Client":
+        return Client(self, self._context)
+
+    def connect(self) -> socket.socket:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        connection.settimeout(5)
+        connection.connect(str(self.path))
+        return connection
+
+
+class Client:
+    """Says what the test tells it."""
+
+    def __init__(self, pool: Pool, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
+        self.pool = pool
+        self.dealer = context.socket(zmq.DEALER)
+        self.dealer.linger = 0
+        self.dealer.connect(pool.front.sockets[0].last_endpoint.decode().rstrip("\0"))
+        self.dealer.send_multipart(encode(wire.Open("a test"), NO_INSTANCE))
+        pool.turn(0.2)
+        (opened,) = self.heard()
+        assert isinstance(opened, wire.Opened)
+        self.ticket = opened.ticket
+        self.loan = pool.connect()
+
+    def show(self) -> "Client":
+        self.loan.send(self.ticket)
+        self.pool.turn()
+        return self
+
+    def wish(self, size_bytes: int) -> int | None:
+        """The number of a new arena."""
+        self.loan.send(Wish(size_bytes, size_bytes).pack())
+        self.pool.turn()
+        with receive_grant(self.loan) as received:
+            assert received is not None
+            grant, fd = received
+            if fd is None:
+                return None
+            attach(fd, grant.size_bytes).close()
+            return grant.arena
+
+    def submit(
+        self, job: int, lent: tuple[Lent, ...], room: Room | None = None, rows: int = 1
+    ) -> list[Event | Question]:
+        submit = wire.Submit(job, "m", None, None, rows, None, 0, None, 0, False, lent, room)
+        self.dealer.send_multipart([*encode(submit, INSTANCE), TABLE, b"", b"\0" * 8 * rows])
+        return self.pool.turn()
+
+    def heard(self) -> list[Message]:
+        found = []
+        while self.dealer.poll(100):
+            frames = self.dealer.recv_multipart()
+            found.append(decode(wire.CLIENT_MESSAGES, frames[0], frames[1], ()).message)
+        return found
+
+    def close(self) -> None:
+        self.dealer.close()
+        self.loan.close()
+
+
+@pytest.fixture
+def pool() -> Iterator[Pool]:
+    with zmq.Context() as context, tempfile.TemporaryDirectory(prefix="pl-") as folder:
+        pool = Pool(Path(folder), context)
+        yield pool
+        pool.front.close()
+        assert pool.arenas.lent_bytes == 0
+
+
+@pytest.fixture
+def client(pool: Pool) -> Iterator[Client]:
+    client = pool.client().show()
+    yield client
+    client.close()
+
+
+def refusals(messages: list[Message]) -> list[str]:
+    return [message.text for message in messages if isinstance(message, wire.Failure)]
+
+
+def test_an_idle_client_keeps_what_it_was_lent(pool: Pool, client: Client) -> None:
+    assert client.wish(MIB) == 1
+    assert pool.lapse(3 * SILENCE_S) == []
+    (arrived,) = client.submit(1, (Lent(0, 1, 0, 64),))
+    assert isinstance(arrived, JobArrived)
+    client.loan.close()
+    assert [type(event) for event in pool.turn()] == [ClientGone]
+    assert pool.arenas.lent_bytes == 0
+
+
+def test_a_client_that_is_silent_and_waits_is_gone_all_the_same(pool: Pool, client: Client) -> None:
+    client.wish(MIB)
+    client.submit(1, (Lent(0, 1, 0, 64),))
+    assert [type(event) for event in pool.lapse(2 * SILENCE_S)] == [ClientGone]
+    assert pool.arenas.lent_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("lent", "room", "said"),
+    [
+        ((Lent(0, 2, 0, 64),), None, "arena 2 is not lent to this client"),
+        ((Lent(0, 9, 0, 64),), None, "arena 9 is not lent to this client"),
+        ((Lent(2, 1, 0, 64),), None, "no buffer 2 of 2"),
+        ((Lent(-1, 1, 0, 64),), None, "no buffer -1 of 2"),
+        ((Lent(1, 1, 0, 64),), None, "no buffer 1 of 2"),
+        ((Lent(0, 1, 0, 64), Lent(0, 1, 64, 64)), None, "no buffer 0 of 2"),
+        ((Lent(0, 1, 2**63, 64),), None, "of an arena of"),
+        ((Lent(0, 1, 0, 2**63),), None, "of an arena of"),
+        ((Lent(0, 1, 1, 64),), None, "multiples of 64"),
+        ((Lent(0, 1, 0, 128),), None, "128 bytes where 1 rows have 64"),
+        ((Lent(0, 1, 0, 64),), Room(2, 0, 64), "arena 2 is not lent to this client"),
+        ((Lent(0, 1, 0, 64),), Room(1, 0, 2**62), "of an arena of"),
+        ((Lent(0, 1, 0, 64),), Room(1, -64, 64), "of an arena of"),
+    ],
+)
+def test_a_lie_about_memory_is_the_liars_failure(
+    pool: Pool, client: Client, lent: tuple[Lent, ...], room: Room | None, said: str
+) -> None:
+    other = pool.client().show()
+    assert (client.wish(MIB), other.wish(MIB)) == (1, 2)
+    assert client.submit(7, lent, room) == []
+    failure, released = client.heard()
+    assert isinstance(failure, wire.Failure)
+    assert (failure.job, failure.fault) == (7, Fault.INVALID_INPUT)
+    assert said in failure.text
+    assert released == wire.Released(7)
+    assert other.heard() == []
+    (arrived,) = client.submit(8, (Lent(0, 1, 0, 64),), Room(1, 0, 64))  # over its own input: its own harm
+    assert isinstance(arrived, JobArrived)
+    other.close()
+
+
+def test_strings_in_an_arena_are_held_to_their_ends(client: Client) -> None:
+    client.wish(MIB)
+    submit = wire.Submit(1, "m", None, None, 2, None, 0, None, 0, False, (Lent(1, 1, 0, 8),), None)
+    client.dealer.send_multipart([*encode(submit, INSTANCE), TABLE, bytes(128), b""])
+    assert client.pool.turn() == []
+    assert "too few for the strings" in refusals(client.heard())[0]
+
+
+def test_a_second_job_of_one_number_changes_nothing_of_the_first(pool: Pool, client: Client) -> None:
+    client.wish(MIB)
+    (arrived,) = client.submit(1, (Lent(0, 1, 0, 64),))
+    assert isinstance(arrived, JobArrived)
+    assert client.submit(1, (Lent(0, 1, 64, 64),)) == []
+    assert [message for message in client.heard() if not isinstance(message, wire.Failure)] == []
+    pool.front.answer(AnswerJob(arrived.client, 1, JobFailed(Fault.MODEL_FAILED, "text")))
+    assert [type(message) for message in client.heard()] == [wire.Failure, wire.Released]
+    client.close()
+    pool.turn()
+    assert pool.arenas.lent_bytes == 0
+
+
+def test_every_end_of_a_job_releases_it_once(pool: Pool, client: Client) -> None:
+    client.wish(MIB)
+
+    def submitted(job: int) -> tuple[bytes, Inputs]:
+        (arrived,) = client.submit(job, (Lent(0, 1, 0, 64),))
+        assert isinstance(arrived, JobArrived)
+        assert isinstance(arrived.payload, Inputs)
+        return arrived.client, arrived.payload
+
+    done = JobDone((), TIMELINE)
+    name, _ = submitted(1)
+    pool.front.answer(AnswerJob(name, 1, done))
+    (result,) = client.heard()
+    assert isinstance(result, wire.Result)
+    assert result.released
+
+    _, leased = submitted(2)
+    assert leased.tenancy is not None
+    leased.tenancy.hold()  # a piece that nobody waits for any more
+    pool.front.answer(AnswerJob(name, 2, done))
+    (result,) = client.heard()
+    assert isinstance(result, wire.Result)
+    assert not result.released
+    leased.tenancy.let_go()
+    assert client.heard() == [wire.Released(2)]
+
+    _, leased = submitted(3)
+    assert leased.tenancy is not None
+    leased.tenancy.hold()
+    client.dealer.send_multipart(encode(wire.Cancel(3), INSTANCE))
+    assert pool.turn() == [JobCancelled(name, 3)]
+    assert client.heard() == []
+    leased.tenancy.let_go()
+    assert client.heard() == [wire.Released(3)]
+
+    _, leased = submitted(4)
+    assert leased.tenancy is not None
+    leased.tenancy.hold()
+    client.close()
+    assert [type(event) for event in pool.turn()] == [ClientGone]
+    assert pool.arenas.lent_bytes == SMALLEST_BYTES, "a worker is still in it"
+    leased.tenancy.let_go()
+    assert pool.arenas.lent_bytes == 0
+
+
+def test_who_shows_no_ticket_or_a_wrong_one_gets_nothing(pool: Pool, client: Client) -> None:
+    for shown in (b"x", bytes(16), client.ticket + b"x", client.ticket):  # the last is connected already
+        with pool.connect() as stranger:
+            stranger.send(shown)
+            pool.turn()
+            assert stranger.recv(1) == b""
+    assert pool.front.refused["a connection for memory without its ticket"] == 4
+    assert client.wish(MIB) == 1
+
+
+def test_thousands_of_strangers_take_no_descriptors(pool: Pool, client: Client) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    strangers = []
+    for _ in range(300):
+        strangers.append(pool.connect())
+        pool.turn(0)
+    pool.turn()
+    assert len(os.listdir("/proc/self/fd")) <= before + 300 + MOST_STRANGERS
+    assert client.wish(MIB) == 1
+    for stranger in strangers:
+        stranger.close()
+    pool.turn()
+    assert len(os.listdir("/proc/self/fd")) <= before + 2
+
+
+def test_one_that_wishes_and_does_not_listen_costs_no_memory(pool: Pool, client: Client) -> None:
+    client.loan.setblocking(False)
+    for _ in range(3000):
+        try:
+            client.loan.send(Wish(2**63, 2**63).pack())
+        except BlockingIOError:
+            pool.turn(0)
+    for _ in range(50):
+        try:
+            client.loan.send(Wish(1, 1).pack())
+        except BlockingIOError:
+            pool.turn(0)
+    pool.turn()
+    assert pool.arenas.lent_bytes == 0, "no grant of one reached it"
+    client.loan.settimeout(5)
+    while select.select([client.loan], [], [], 0)[0]:
+        client.loan.recv(64)
+    assert client.wish(MIB) is not None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_bytes_on_the_loan_harm_nobody_else(pool: Pool, client: Client, seed: int) -> None:
+    chosen = random.Random(seed)
+    for _ in range(20):
+        other = pool.client()
+        if chosen.random() < 0.7:
+            other.show()
+        for _ in range(chosen.randrange(4)):
+            try:
+                other.loan.send(chosen.randbytes(chosen.choice([1, 15, 16, 16, 16, 17, 64, 100])))
+            except OSError:
+                break
+            pool.turn(0)
+        other.close()
+    pool.turn()
+    deadline = time.monotonic() + 5
+    while pool.arenas.lent_bytes and time.monotonic() < deadline:
+        pool.turn()
+    assert pool.arenas.lent_bytes == 0
+    assert client.wish(MIB) is not None
