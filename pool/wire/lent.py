@@ -5,7 +5,9 @@ from dataclasses import dataclass
 __all__ = ["ALIGNED", "LENT_BYTES", "NO_ROOM", "Lent", "Room", "rounded_up"]
 
 ALIGNED = 64  # bytes; TensorFlow takes a fed array as it is only where it begins at a multiple of this
-LENT_BYTES = 64 << 10  # a tensor of fewer bytes is sent along: that costs less than the bookkeeping
+# A tensor of fewer bytes is sent along. Measured, processor time of all processes against sending: 1.1 at 16 KiB, 0.9 to
+# 1.05 at 64, 0.8 to 0.9 at 128, 0.7 at 256.
+LENT_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
