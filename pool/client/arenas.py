@@ -147,7 +147,7 @@ class Arenas:
 
     def __init__(self) -> None:
         self.settled = threading.Event()
-        """Set while it is known whether the pool lends anything."""
+        """Set once it is known whether the pool lends anything; one that is away does not."""
         self._lock = threading.Lock()
         self._arenas: list[Arena] = []
         self._loan: socket.socket | None = None
@@ -171,7 +171,7 @@ class Arenas:
 
     def lose_pool(self) -> None:
         """What is in use stays as it is; nothing of it is used again. Its holder's end is the pool's to see."""
-        self.settled.clear()
+        self.settled.set()
         with self._lock:
             for arena in self._arenas:
                 arena.is_current = False

@@ -187,7 +187,7 @@ class Client(Replicas):
         Its values are anything. Submitted, it (or a view of it in C order) is not copied, so it must not be written
         until the future has its result; where the future ended otherwise, not any more. The memory is used again when
         the array and its views are gone. Without a pool that lends memory, or when that is full, it is an array like
-        any other, and is copied when it is submitted.
+        any other, and is copied when it is submitted. The first call waits for the pool, as long as for a connection.
         """
         from pool.client.payload import empty  # numpy comes with the first tensor
 

@@ -233,7 +233,6 @@ class Connection:
         for request in list(self._requests):  # `ask` may take its own back meanwhile
             if (question := self._requests.pop(request, None)) is not None:
                 question.set_exception(error)
-        self.arenas.settled.set()
         self._waker.close()
 
 

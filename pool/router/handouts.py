@@ -35,10 +35,12 @@ class Handouts:
 
         Until the batch has `ended`, nobody else may use the memory.
         """
+        inside: list[Inputs] = [part.payload for part in parts]  # type: ignore[misc]  # as `Front` gave them to the core
+        if all(inputs.tenancy is None for inputs in inside):
+            return (), ()
         tenants = []
         rooms = []
-        for part in parts:
-            inputs: Inputs = part.payload  # type: ignore[assignment]  # as `Front` gave it to the core
+        for inputs, part in zip(inside, parts, strict=True):
             room = None
             if inputs.tenancy is not None:
                 inputs.tenancy.hold()
@@ -46,8 +48,6 @@ class Handouts:
                 tenants.append((inputs.tenancy, room))
             has = room is not None and self._has(seat, room.arena)
             rooms.append(Room(room.arena.number, room.offset, room.size_bytes) if has and room is not None else NO_ROOM)
-        if not tenants:
-            return (), ()
         self._tenants.setdefault(seat, {})[batch] = tenants
         lent = []
         for index, buffer in enumerate(buffers):

@@ -280,6 +280,21 @@ def test_a_killed_pool_that_returns_costs_no_answer_and_no_array(own_pool: PoolP
         assert lent_bytes(client) > 0
 
 
+def test_what_kills_its_workers_is_kept_as_it_was_and_known_again(own_pool: PoolProcess) -> None:
+    with own_pool.client() as client:
+        client.run("echo", 1.0)
+        poison = floats(client, -1)
+        poison[:] = np.arange(COUNT)
+        poison[7] = -1
+        with pytest.raises(errors.Quarantined):
+            client.run("rows", {"x": poison}, signature="kill", timeout=90)
+        kept = [path.read_bytes() for path in own_pool.state.rglob("*") if path.is_file()]
+        assert any(poison.tobytes() in octets for octets in kept)
+        with pytest.raises(errors.Quarantined, match="the same inputs were quarantined"):
+            client.run("rows", {"x": poison.copy()}, signature="kill", timeout=90)
+        assert np.unique(doubled(client, floats(client, 2)).result()["y"]).tolist() == [4]
+
+
 @pytest.mark.parametrize("bounds", ["max_bytes = 'never'", "client_max_bytes = '300KiB'", "max_bytes = '1KiB'"])
 def test_without_lent_memory_all_is_sent(bounds: str) -> None:
     rest = f"[arena]\n{bounds}\n"
@@ -415,16 +430,28 @@ class Walker:
             assert (array == np.float32(value)).all(), "an answer has changed since"
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_answers_are_right_whatever_happens_beside_them(pool: PoolProcess, seed: int) -> None:
+def walk(pool: PoolProcess, seed: int, deaths: int = 0) -> None:
+    """Two clients, one with two threads, and workers that are killed meanwhile, one after the other."""
     with pool.client() as one, pool.client() as other:
         walkers = [Walker(client, 10 * seed + number, 120) for number, client in enumerate((one, one, other))]
         threads = [threading.Thread(target=walker.run) for walker in walkers]
         for thread in threads:
             thread.start()
+        for _ in range(deaths):
+            eventually(lambda: [slot["state"] for slot in one.status()["slots"]] == ["READY", "READY"], 60)
+            os.kill(random.Random(seed).choice(pool.workers()), signal.SIGKILL)
         for thread in threads:
             thread.join(120)
         for walker in walkers:
             if walker.failure is not None:
                 raise walker.failure
         assert all(walker.right > 20 for walker in walkers)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_answers_are_right_whatever_happens_beside_them(pool: PoolProcess, seed: int) -> None:
+    walk(pool, seed)
+
+
+def test_answers_are_right_while_workers_die(own_pool: PoolProcess) -> None:
+    walk(own_pool, seed=3, deaths=3)

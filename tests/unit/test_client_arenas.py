@@ -324,6 +324,7 @@ def test_a_lost_pools_memory_stays_and_is_not_used_again(arenas: Arenas) -> None
     array[:] = 3
     assert arenas.place(LARGE) is not None
     arenas.lose_pool()
+    assert arenas.settled.is_set(), "nobody waits for one that may not return"
     assert arenas.place(LARGE) is None
     assert array.tolist() == [3] * LARGE
     assert isinstance(encode_call("m", array, arenas)[1][1], bytes)
