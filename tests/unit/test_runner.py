@@ -282,7 +282,7 @@ def test_a_lie_about_rows_is_a_bad_frame(
     tensors: tuple[TensorHeader, ...], rows: tuple[int, ...], buffers: list[bytes], complaint: str
 ) -> None:
     message = Run(1, "m", None, None, rows, sum(rows), bool(rows))
-    (found,) = answers(doubling(), message, [pack(Table(tensors)), *buffers], BatchMemory())
+    (found,) = answers(doubling(), message, [pack(Table(tensors)), *buffers])
     assert isinstance(found, PartFailed)
     assert found.fault is Fault.INVALID_INPUT
     assert complaint in found.text
