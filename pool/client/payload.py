@@ -15,7 +15,7 @@ from pool.client.spans import array_over, piece_of
 from pool.errors import InvalidInput
 from pool.wire.calls import ROWS, TABLE_BYTES, Table, TensorHeader
 from pool.wire.codec import BadFrame, pack
-from pool.wire.lent import LENT_BYTES
+from pool.wire.lent import LENT_BYTES, MOST_LENT
 from pool.wire.packing import unpack_answer
 from pool.wire.tensors import Array, dtype_name, encode_tensor, to_array
 
@@ -63,12 +63,15 @@ def encode_call(model: str, inputs: object, arenas: Arenas | None = None) -> tup
     prepared = to_inputs(model, inputs)
     headers = []
     buffers: list[bytes | Piece] = []
+    lent = 0
     for name, (array, weak) in prepared.tensors.items():
         header, buffer = encode_tensor(name, array, weak)
         if prepared.rows is not None:
             header = TensorHeader(name, header.dtype, (ROWS, *header.shape[1:]), weak)
         headers.append(header)
-        buffers.append(_placed(array, buffer, arenas) or bytes(buffer))
+        piece = _placed(array, buffer, arenas) if lent < MOST_LENT else None
+        lent += piece is not None
+        buffers.append(piece or bytes(buffer))
     table = pack(Table(tuple(headers)))
     if len(table) > TABLE_BYTES:
         raise InvalidInput(f"model {model}: {len(headers)} inputs are more than one job can have")

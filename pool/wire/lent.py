@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 
-__all__ = ["ALIGNED", "LENT_BYTES", "NO_ROOM", "Lent", "Room", "rounded_up"]
+__all__ = ["ALIGNED", "LENT_BYTES", "MOST_LENT", "NO_ROOM", "Lent", "Room", "rounded_up"]
 
 ALIGNED = 64  # bytes; TensorFlow takes a fed array as it is only where it begins at a multiple of this
-# A tensor of fewer bytes is sent along. Measured, of the processor time that sending takes: 1.1 at 16 KiB, 0.9 to 1.05 at
-# 64 KiB, 0.8 to 0.9 at 128 KiB, 0.7 at 256 KiB, 0.5 at 1 MiB.
+# A tensor of fewer bytes is sent along. Measured, of the processor time that sending takes: 1.1 at 16 KiB, 0.9 to 1.05
+# at 64 KiB, 0.8 to 0.9 at 128 KiB, 0.7 at 256 KiB, 0.5 at 1 MiB.
 LENT_BYTES = 64 << 10
+MOST_LENT = 512  # tensors of one job; the rest is sent along, or its header would be larger than the pool reads
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from pool.router.arenas import Arenas as Lent
 from pool.router.lender import Lender
 from pool.wire.arena import attach, create
 from pool.wire.codec import BadFrame
-from pool.wire.lent import LENT_BYTES
+from pool.wire.lent import LENT_BYTES, MOST_LENT
 from pool.wire.packing import RoomMemory, pack_answer
 
 PAGE = mmap.PAGESIZE
@@ -238,6 +238,12 @@ def test_large_inputs_are_placed_and_small_ones_sent(arenas: Arenas) -> None:
     assert bytes(piece.memory) == large.tobytes()
     large[:] = 0
     assert piece.memory[4:8] == np.float32(1).tobytes(), "a copy"
+
+
+def test_no_more_tensors_are_placed_than_a_header_can_name(arenas: Arenas) -> None:
+    array = np.zeros(LENT_BYTES, np.uint8)
+    _, payload = encode_call("m", {f"{number}": array for number in range(MOST_LENT + 3)}, arenas)
+    assert [isinstance(buffer, bytes) for buffer in payload[1:]] == [False] * MOST_LENT + [True] * 3
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from pool import Client
+from pool.client.grain import MOST_ROWS
 from pool.client.request import Request, request_for
 from pool.errors import InvalidInput
 from pool.wire.codec import pack
+from pool.wire.lent import MOST_LENT, Lent, Room
 
 DEFAULTS: dict[str, Any] = {"signature": None, "outputs": None, "timeout": None, "priority": 0, "device": None}
 
@@ -71,7 +73,10 @@ def test_what_no_job_can_have_is_the_callers_mistake(options: dict[str, Any], co
 def test_the_longest_request_is_one_that_the_pool_reads() -> None:
     longest = "\U0001f600" * 1000
     message = request(longest, signature=longest, outputs=["y" * 1000] * 32, device=longest)
-    assert len(pack(message.submit(1 << 40, 1 << 40, 1e8, 1 << 40, True, (), None, ()))) < 64 << 10
+    lent = tuple(Lent(4095, 1 << 40, 1 << 40, 1 << 40) for _ in range(MOST_LENT))
+    room = Room(1 << 40, 1 << 40, 1 << 40)
+    submit = message.submit(1 << 40, 1 << 40, 1e8, 1 << 40, True, lent, room, (1,) * MOST_ROWS)
+    assert len(pack(submit)) < 64 << 10
 
 
 def test_a_mistake_is_the_futures_error() -> None:
