@@ -16,6 +16,7 @@ __all__ = ["PRIORITIES", "refusal"]
 SEARCHED_CHARS = 40  # the search for a near name takes as long as the texts are, and as there are many
 SEARCHED_NAMES = 50
 PRIORITIES = range(-100, 101)
+MOST_MEMBERS = 1024  # of a bundle: all of them become jobs in one turn of the loop when it is dissolved
 CLIENT_SHARE = 8  # a client may hold so many times what is free: alone 8/9 of all, two of them 8/17 each, and so on
 DRAINED = 0.05  # who was refused may come again when this share of what is in the way is likely to be done
 
@@ -30,8 +31,13 @@ def refusal(job: JobArrived, policy: Policy, backlog: Backlog, stopping: bool, n
         return JobFailed(Fault.MODEL_NOT_FOUND, f"no model {job.model!r:.100}; {hint}")
     client = backlog.client(job.client)
     numbers = range(job.job, job.job + len(job.members) + 1)
-    if any(number in client.jobs or backlog.find_bundle(job.client, number) for number in numbers):
+    if client.jobs and (
+        any(number in client.jobs for number in numbers)
+        or backlog.find_bundle(job.client, job.job, len(job.members)) is not None
+    ):
         return JobFailed(Fault.INVALID_INPUT, f"job {job.job} is already in the pool")
+    if len(job.members) > MOST_MEMBERS:
+        return JobFailed(Fault.INVALID_INPUT, f"{len(job.members)} jobs in one message, at most {MOST_MEMBERS} may be")
     if job.timeout_s is not None and not 0 <= job.timeout_s < math.inf:
         return JobFailed(Fault.INVALID_INPUT, f"timeout is {job.timeout_s} s, give a positive number")
     if job.priority not in PRIORITIES:
@@ -52,7 +58,8 @@ def refusal(job: JobArrived, policy: Policy, backlog: Backlog, stopping: bool, n
     if full is None:
         return None
     text, in_the_way = full
-    return JobFailed(Fault.OVERLOADED, text, backlog.seconds_for(max(1.0, DRAINED * in_the_way), now))
+    wanted = max(len(job.members) or 1, DRAINED * in_the_way)
+    return JobFailed(Fault.OVERLOADED, text, backlog.seconds_for(wanted, now))
 
 
 def _full(job: JobArrived, policy: Policy, backlog: Backlog, client: Client, model: Model) -> tuple[str, int] | None:

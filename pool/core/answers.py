@@ -25,9 +25,9 @@ class Answers:
         self._history = history
         self._actions = actions
 
-    def refuse(self, client: bytes, number: int, failed: do.JobFailed) -> None:
-        """Of a job that was not taken in."""
-        self.counts[failed.fault.value] += 1
+    def refuse(self, client: bytes, number: int, jobs: int, failed: do.JobFailed) -> None:
+        """Of a job that was not taken in, or of a bundle of so many."""
+        self.counts[failed.fault.value] += jobs
         self._actions.append(do.AnswerJob(client, number, failed))
 
     def done(self, job: Job, payloads: tuple[object, ...], timeline: Timeline, now: float) -> None:
@@ -62,13 +62,23 @@ class Answers:
 
     def dissolved(self, bundle: Job, now: float) -> None:
         """QUEUED, LEASED → CANCELLED: its members have answers of their own."""
-        self._end(bundle, JobState.CANCELLED, now, "dissolved", jobs=1)
+        self._end(bundle, JobState.CANCELLED, now, None)
 
-    def _end(self, job: Job, state: JobState, now: float, count: str, jobs: int = 0) -> None:
+    def dropped(self, bundle: Job, number: int) -> None:
+        """One member is cancelled, and its bundle goes on."""
+        bundle.dropped.add(number)
+        self.counts["cancelled"] += 1
+
+    def _end(self, job: Job, state: JobState, now: float, count: str | None) -> None:
+        """`count`: as what its jobs count, but for those that were cancelled; None: as nothing yet."""
         job.become(state)
-        self.counts[count] += jobs or job.weight
+        ended = job.weight
+        if count is None:
+            ended = len(job.dropped)
+        else:
+            self.counts[count] += ended - len(job.dropped)
         self._timers.clear(job)
-        self._backlog.forget(job, now)
+        self._backlog.forget(job, ended, now)
         if job.waiting:
             job.line.take(job)
         if job.gathering:

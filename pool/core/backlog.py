@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Iterable
 
 from pool.core.jobs import FINISHED, Job, JobState
@@ -51,12 +52,12 @@ class Backlog:
         client.held += job.weight
         client.size_bytes += job.size_bytes
         if job.members:
-            client.bundles[job.number] = job
+            insort(client.bundles, job.number)
         model.jobs += job.weight
         model.size_bytes += job.size_bytes
 
-    def forget(self, job: Job, now: float) -> None:
-        """A job that has ended."""
+    def forget(self, job: Job, ended: int, now: float) -> None:
+        """A job that has ended, or a bundle of which so many have."""
         client, model = job.client, job.line.model
         del self.jobs[job.id]
         self.held -= job.weight
@@ -65,23 +66,25 @@ class Backlog:
         client.held -= job.weight
         client.size_bytes -= job.size_bytes
         if job.members:
-            del client.bundles[job.number]
+            del client.bundles[bisect_left(client.bundles, job.number)]
         if not client.jobs:
             del self.clients[client.route]
         model.jobs -= job.weight
         model.size_bytes -= job.size_bytes
         self.emptied = self.emptied or not model.jobs
-        self._count(job.weight, now)
+        self._count(ended, now)
 
     def find(self, route: bytes, number: int) -> Job | None:
         client = self.clients.get(route)
         return None if client is None else client.jobs.get(number)
 
-    def find_bundle(self, route: bytes, number: int) -> Job | None:
-        """The bundle that has a member of this number."""
+    def find_bundle(self, route: bytes, number: int, members: int = 0) -> Job | None:
+        """The bundle that has this number or one of so many after it, be it for a member."""
         client = self.clients.get(route)
-        bundles = () if client is None else client.bundles.values()
-        return next((job for job in bundles if job.number < number <= job.number + len(job.members)), None)
+        if client is None or not (before := bisect_right(client.bundles, number + members)):
+            return None
+        bundle = client.jobs[client.bundles[before - 1]]
+        return bundle if number <= bundle.number + len(bundle.members) else None
 
     def of_client(self, route: bytes) -> Collection[Job]:
         client = self.clients.get(route)
@@ -109,6 +112,8 @@ class Backlog:
         assert all(client.jobs for client in self.clients.values())
         assert self.held == sum(job.weight for job in self.jobs.values())
         assert sum(client.held for client in self.clients.values()) == self.held
+        for client in self.clients.values():
+            assert client.bundles == sorted(job.number for job in client.jobs.values() if job.members)
         assert sum(model.jobs for model in self.models.values()) == self.held
         assert sum(model.size_bytes for model in self.models.values()) == self.size_bytes
         for job in self.jobs.values():

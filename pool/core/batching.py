@@ -12,7 +12,7 @@ from pool.core.jobs import Job, Part
 from pool.core.keys import Key
 from pool.core.line import Line
 
-__all__ = ["UNKNOWN_ROW_S", "end_if_late", "form", "start_by"]
+__all__ = ["UNKNOWN_ROW_S", "end_if_late", "form", "must_part", "start_by"]
 
 UNKNOWN_ROW_S = 0.001  # what a row is charged while nothing is known; corrected when the batch is done
 ROOMY = 2  # a timeout of so many batches leaves time to wait for one
@@ -72,6 +72,17 @@ def end_if_late(line: Line, job: Job, now: float) -> float | None:
     return now + run_s
 
 
+def must_part(job: Job) -> bool:
+    """Whether it is a bundle whose members wait by themselves when it would be its turn.
+
+    Some were cancelled before any of it was out, or its signature turned out to be none for batches.
+    """
+    if not job.members:
+        return False
+    untouched = bool(job.dropped) and not job.out and not job.answered_rows
+    return untouched or not job.line.model.batchable(job.key.signature, job.key.outputs)
+
+
 def _company(line: Line, leader: Job, eldest: bool) -> Iterator[Job]:
     """Who goes with the leader: those who would lead next, as long as they can; then whoever can.
 
@@ -99,7 +110,7 @@ def _fill(line: Line, parts: list[Part], room: int, row_s: float, eldest: bool, 
             give_up(job, late)
             continue
         # A job that would fit into a batch of its own is not cut: its answer would come later than it could.
-        fits = job.rows > 0 and (job.left <= most - rows or job.left > most)
+        fits = job.rows > 0 and (job.left <= most - rows or job.left > most) and not must_part(job)
         if fits and min(job.deadline, earliest) < unhurried:
             end = now + _expected_s(key, min(most, rows + job.left))
             if end > earliest:

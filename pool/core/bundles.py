@@ -1,126 +1,222 @@
 """Jobs that came together in one message, and are one job to the core as long as nothing goes wrong: a bundle.
 
     bundle ─┬─► done: one answer for all of them
+            ├─► one for all too: its deadline has come, the pool stops, no worker is left
             └─► a run failed, a worker died, one was cancelled: dissolved, its members are jobs like any others
 
 So what a job costs, a bundle costs once; and what a job is promised, each of its members has. Only jobs that may run
 together and again are bundled, so members that had been answered with their bundle's pieces simply run again.
+
+    rows of a bundle that is dissolved          whose they are then
+    in a batch, or in one that just ended       the members' parts, `Part.heirs`: what comes of it counts for them
+    in a group that is to be run again          the members' parts, in the same group
+    answered, or not cut yet                    the members', which wait before all other jobs of their client
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 
 from pool.core import actions as do
-from pool.core.answers import Answers
+from pool.core import events as told
+from pool.core.answers import Answers, with_story
 from pool.core.backlog import Backlog
-from pool.core.isolation import whole_again
+from pool.core.isolation import may_fit
 from pool.core.jobs import Batch, Job, JobState, Part
+from pool.core.line import Line
+from pool.core.slots import Slot
 from pool.core.timers import Timers
+from pool.wire.faults import Fault
 
 __all__ = ["Bundles"]
 
-CAME = "came with {} others, as job {} of them"
+CAME = "goes on by itself: it was rows {} to {} of job {}, in which {} jobs came together"
+KEEPS_STATE = "the jobs that it came with were run apart; the model keeps state and it may have started"
 
 
 class Bundles:
-    def __init__(self, backlog: Backlog, timers: Timers, answers: Answers, actions: list[do.Action]) -> None:
+    def __init__(
+        self,
+        backlog: Backlog,
+        slots: Sequence[Slot],
+        timers: Timers,
+        answers: Answers,
+        actions: list[do.Action],
+    ) -> None:
         self._backlog = backlog
+        self._slots = slots
         self._timers = timers
         self._answers = answers
         self._actions = actions
 
-    def dissolve(self, bundle: Job, now: float) -> list[Job]:
-        """QUEUED, LEASED → CANCELLED; its members, but for those that were cancelled, are QUEUED and wait nowhere yet.
+    def dissolve(self, bundle: Job, now: float, over: Sequence[Batch] = ()) -> None:
+        """QUEUED, LEASED → CANCELLED; its members, but for those that were cancelled, are jobs by themselves.
 
-        What of the bundle is still out is nobody's any more.
+        `over`: batches that have ended, with parts that still count as out. The line may have work now that it had not:
+        it is to be offered to idle lanes afterwards.
         """
-        members = []
-        for start, (number, rows) in zip(_starts(bundle), _numbered(bundle), strict=True):
+        line = bundle.line
+        leased = [(batch, part) for batch in self._out(bundle, over) for part in batch.parts if part.job is bundle]
+        again = [part for group in line.retries for part in group if part.job is bundle]
+        shares: dict[Part, list[Part]] = {part: [] for part in (*again, *(part for _, part in leased))}
+        members: list[Job] = []
+        waiting: list[Job] = []
+        for number, begin, rows in _members(bundle):
             if number in bundle.dropped:
                 continue
-            job = Job(
-                bundle.client,
-                number,
-                self._backlog.next_id(),
-                bundle.line,
-                bundle.key,
-                rows,
-                bundle.priority,
-                bundle.timeout_s,
-                bundle.size_bytes * rows // bundle.rows,
-                bundle.payload,
-                bundle.arrived,
-                bundle.deadline,
-                base=bundle.base + start,
-                attempts=bundle.attempts,
-                in_doubt=bundle.in_doubt,
-                losses=bundle.losses,
-                confined=bundle.confined,
-            )
-            job.note(now, CAME, len(bundle.members) - 1, bundle.id)
-            self._backlog.admit(job)
-            self._timers.set(job, job.deadline)
+            job = self._member(bundle, number, begin, rows, now)
             members.append(job)
+            taken = []
+            for part, share in [(part, _share(part, job, begin)) for part in shares]:
+                if share is not None:
+                    shares[part].append(share)
+                    taken.append(share)
+            for batch, part in leased:
+                if part.start < begin + rows and begin < part.stop:
+                    job.out += 1
+                    job.batch = batch
+            if job.out:
+                job.become(JobState.LEASED)
+            if taken:
+                job.cut = min(rows, max(0, bundle.cut - begin))
+                line.retries.extend(_gaps(job, taken))
+            if job.left:
+                waiting.append(job)
+        for _, part in leased:
+            part.heirs = tuple(shares[part])
+        if again:
+            line.retries = deque(_inherited(group, shares) for group in line.retries)
+        for job in reversed(waiting):
+            job.work_s = _work_s(job)
+            line.put(job)
+            line.first(job)
         route = bundle.client.route
         self._actions.append(do.BundleDissolved(route, bundle.number, tuple([job.number for job in members])))
+        started = [job for job in members if job.base < bundle.base + bundle.cut]
         self._answers.dissolved(bundle, now)
-        return members
+        if line.model.stateful:
+            for job in started:
+                self._answers.fail(job, Fault.STATEFUL_WORKER_LOST, with_story(KEEPS_STATE, job), now)
 
-    def parts(self, bundle: Job, now: float) -> list[Part]:
-        """Dissolves a bundle into parts to be run again."""
-        return [_part(job) for job in self.dissolve(bundle, now)]
+    def heard(
+        self, batch: Batch, outcomes: Sequence[told.Outcome], now: float
+    ) -> Iterable[tuple[Part, told.Outcome | None]]:
+        """What came of each part; in the place of a bundle's that failed, or was dissolved before, its members'.
 
-    def whole(self, part: Part, now: float) -> list[Part]:
-        """In the place of a part, all of its job, to be run by itself; of a bundle, each of its members."""
-        return self.parts(part.job, now) if part.job.members else [whole_again(part)]
-
-    def lost(self, batches: Sequence[Batch], now: float) -> tuple[list[list[Part]], list[Job]]:
-        """What was lost with a worker, by batch, members in the place of their bundles; and members that were not out.
-
-        Each part of it counts as leased.
+        None: it has to be run again, though nothing went wrong.
         """
-        held: dict[Job, list[tuple[Batch, Part]]] = {}
+        pairs = zip(batch.parts, outcomes, strict=True)
+        if not any(part.job.members for part in batch.parts):
+            return pairs
+        heard: list[tuple[Part, told.Outcome | None]] = []
+        for part, outcome in pairs:
+            if _is_bundle(part) and _breaks(batch, part, outcome):
+                self.dissolve(part.job, now, [batch])
+            told_of: told.Outcome | None = outcome
+            if part.heirs and isinstance(outcome, told.Succeeded):
+                told_of = None  # the answer of all of them cannot be cut
+            elif isinstance(outcome, told.Failed) and part.jobs > 1 and not _is_bundle(part):
+                told_of = told.Spoiled(outcome.fault, outcome.text)
+            heard += [(claim, told_of) for claim in part.heirs or (part,)]
+        return heard
+
+    def lost(self, batches: Sequence[Batch], now: float) -> list[Line]:
+        """Dissolves the bundles that were lost with a worker; the lines that may have work now that they had not."""
+        lines: dict[Line, None] = {}
         for batch in batches:
             for part in batch.parts:
-                if part.job.members and part.wanted:
-                    held.setdefault(part.job, []).append((batch, part))
-        others: list[Job] = []
-        lost: dict[Batch, list[Part]] = {batch: [] for batch in batches}
-        for bundle, pieces in held.items():
-            for member in self.dissolve(bundle, now):
-                begin = member.base - bundle.base
-                hit = [batch for batch, part in pieces if begin < part.stop and part.start < begin + member.rows]
-                for batch in hit[:1]:
-                    member.become(JobState.LEASED)
-                    member.out, member.batch, member.runs = 1, batch, 1
-                    lost[batch].append(_part(member))
-                if not hit:
-                    others.append(member)
-        return [[*batch.parts, *lost[batch]] for batch in batches], others
+                if _is_bundle(part):
+                    self.dissolve(part.job, now, batches)
+                    lines[batch.key.line] = None
+        return list(lines)
 
-    def cancel(self, bundle: Job, number: int, now: float) -> list[Job]:
-        """One of its members is not wanted any more; the others, if they have to go on by themselves.
+    def _member(self, bundle: Job, number: int, begin: int, rows: int, now: float) -> Job:
+        """QUEUED, and waits nowhere yet."""
+        job = Job(
+            bundle.client,
+            number,
+            self._backlog.next_id(),
+            bundle.line,
+            bundle.key,
+            rows,
+            bundle.priority,
+            bundle.timeout_s,
+            bundle.size_bytes * rows // bundle.rows,
+            bundle.payload,
+            bundle.arrived,
+            bundle.deadline,
+            base=bundle.base + begin,
+            attempts=bundle.attempts,
+            in_doubt=bundle.in_doubt,
+            losses=bundle.losses,
+            runs=bundle.runs,
+            gathered_s=bundle.gathered_s,
+            confined=bundle.confined,
+            story=bundle.story[:],
+            untold=bundle.untold,
+        )
+        job.note(now, CAME, begin, begin + rows - 1, bundle.id, len(bundle.members))
+        self._backlog.admit(job)
+        self._timers.set(job, job.deadline)
+        return job
 
-        Those of one that runs are not disturbed.
-        """
-        bundle.dropped.add(number)
-        if bundle.out or len(bundle.dropped) == len(bundle.members):
+    def _out(self, bundle: Job, over: Sequence[Batch]) -> list[Batch]:
+        """Where parts of it may be."""
+        if not bundle.out:
             return []
-        return self.dissolve(bundle, now)
+        return [*over, *(batch for slot in self._slots for batch in slot.batches.values())]
 
 
-def _numbered(bundle: Job) -> Iterator[tuple[int, int]]:
-    """The number and the rows of each member."""
-    return enumerate(bundle.members, start=bundle.number + 1)
+def _is_bundle(part: Part) -> bool:
+    """Whether it is a bundle's that somebody waits for, and that is not dissolved."""
+    return bool(part.job.members) and not part.heirs and part.wanted
 
 
-def _starts(bundle: Job) -> Iterator[int]:
-    return iter([0, *accumulate(bundle.members[:-1])])
+def _breaks(batch: Batch, part: Part, outcome: told.Outcome) -> bool:
+    """Whether a bundle cannot go on as one after this."""
+    match outcome:
+        case told.Succeeded():
+            return False
+        case told.Spoiled():
+            return len(batch.parts) == 1  # of others it may be the fault: that is found out first
+        case told.Failed(Fault.OUT_OF_MEMORY):
+            return not may_fit(batch, part)
+    return True
 
 
-def _part(job: Job) -> Part:
-    """All of a job, which waits nowhere else then."""
-    job.cut = job.rows
-    return Part(job, 0, job.rows, job.round, job.attempts)
+def _members(bundle: Job) -> Iterator[tuple[int, int, int]]:
+    """Of each member its number, its first row in the bundle, and how many it has."""
+    begin = 0
+    for number, rows in enumerate(bundle.members, start=bundle.number + 1):
+        yield number, begin, rows
+        begin += rows
+
+
+def _share(part: Part, job: Job, begin: int) -> Part | None:
+    """What of a bundle's part is the member's whose first row there is `begin`."""
+    start, stop = max(part.start - begin, 0), min(part.stop - begin, job.rows)
+    return Part(job, start, stop, job.round, job.attempts) if start < stop else None
+
+
+def _gaps(job: Job, taken: Sequence[Part]) -> Iterator[tuple[Part, ...]]:
+    """The rows before its cut that none of these parts has: they were answered with others, and are run again."""
+    most = job.line.model.most_rows(job.key)
+    begin = 0
+    for start, stop in [*sorted((part.start, part.stop) for part in taken), (job.cut, job.cut)]:
+        for first in range(begin, start, most):
+            yield (Part(job, first, min(start, first + most), job.round, job.attempts),)
+        begin = stop
+
+
+def _inherited(group: Sequence[Part], shares: dict[Part, list[Part]]) -> tuple[Part, ...]:
+    return tuple(share for part in group for share in shares.get(part, (part,)))
+
+
+def _work_s(job: Job) -> float:
+    """The device time that what waits of it surely takes, in full batches where it may share them."""
+    key, model = job.key, job.line.model
+    if not model.batchable(key.signature, key.outputs):
+        return key.cost.surely(job.rows)
+    most = model.most_rows(key)
+    return key.cost.surely(most) / most * job.left

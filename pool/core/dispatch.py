@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pool.core import actions as do
 from pool.core.answers import Answers
 from pool.core.banks import Bank
-from pool.core.batching import UNKNOWN_ROW_S, end_if_late, form, start_by
+from pool.core.batching import UNKNOWN_ROW_S, end_if_late, form, must_part, start_by
 from pool.core.bundles import Bundles
-from pool.core.isolation import Group, may_be_cut, singly
+from pool.core.isolation import Group, may_be_cut, singly, whole_again
 from pool.core.jobs import Batch, Job, JobState, Part
 from pool.core.keys import Key
 from pool.core.line import Line
@@ -183,13 +183,6 @@ class Dispatch:
         self._returned(parts)
         self.suspects.add(line, parts, now)
 
-    def rejoin(self, jobs: Sequence[Job], now: float) -> None:
-        """Members of a bundle that has been dissolved wait from now on; all of one line."""
-        for job in jobs:
-            job.line.put(job)
-        if jobs:
-            self.offer(jobs[0].line, now)
-
     def _returned(self, parts: Sequence[Part]) -> None:
         for part in parts:
             if not part.job.out and part.job.state is JobState.LEASED:
@@ -312,15 +305,19 @@ class Dispatch:
             if group and may_be_cut(group):
                 self._lease(slot, group, now)
                 return
-            whole = [again for part in group if part.wanted for again in self._bundles.whole(part, now)]
+            if bundles := [part.job for part in group if part.job.members]:
+                line.retries.appendleft(group)
+                self._bundles.dissolve(bundles[0], now)
+                continue
+            whole = [whole_again(part) for part in group if part.wanted]
             line.retries.extendleft(singly([part for part in reversed(whole) if not part.is_suspect]))
             if suspects := [part for part in whole if part.is_suspect]:
                 self.suspects.add(line, suspects, now)
                 if not slot.takes_work:
                     return
         while (job := line.oldest() if eldest else line.leader()) is not None:
-            if job.members and not line.model.batchable(job.key.signature, job.key.outputs):
-                self._part_ways(job, now)
+            if must_part(job):
+                self._bundles.dissolve(job, now)
                 continue
             end = end_if_late(line, job, now)
             if end is None:
@@ -328,11 +325,6 @@ class Dispatch:
                 self._lease(slot, parts, now)
                 return
             self._answers.too_late(job, end, now)
-
-    def _part_ways(self, bundle: Job, now: float) -> None:
-        """Each member of a waiting bundle waits by itself."""
-        for job in self._bundles.dissolve(bundle, now):
-            job.line.put(job)
 
     def _lease(self, slot: Slot, parts: Group, now: float) -> Batch:
         """QUEUED → LEASED. The lane has credit: it is idle."""

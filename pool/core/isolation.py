@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pool.core.jobs import Part
+from pool.core.jobs import Batch, Part
 
-__all__ = ["Group", "bisected", "halved", "may_be_cut", "regrouped", "singly", "whole_again"]
+__all__ = ["Group", "bisected", "halved", "may_be_cut", "may_fit", "singly", "whole_again"]
 
 FEWEST_TO_BISECT = 5  # with one guilty among four, two halves and then single runs are four runs, as single runs are
 
@@ -27,19 +27,6 @@ def bisected(parts: Sequence[Part]) -> list[Group]:
     return [tuple(parts[:middle]), tuple(parts[middle:])]
 
 
-def regrouped(parts: Sequence[Part], most: int) -> list[Group]:
-    """What to run after a bundle failed of which up to `most` rows ran: groups of half as many rows."""
-    groups: list[list[Part]] = []
-    rows = most
-    for part in parts:
-        if rows + part.rows > max(1, most // 2):
-            groups.append([])
-            rows = 0
-        groups[-1].append(part)
-        rows += part.rows
-    return [tuple(group) for group in groups]
-
-
 def singly(parts: Sequence[Part]) -> list[Group]:
     return [(part,) for part in parts]
 
@@ -48,6 +35,13 @@ def may_be_cut(group: Group) -> bool:
     """Whether parts of one key may run as they are; not if their signature has turned out to be none for batches."""
     key = group[0].job.key
     return (len(group) == 1 and group[0].whole) or key.line.model.batchable(key.signature, key.outputs)
+
+
+def may_fit(batch: Batch, part: Part) -> bool:
+    """Whether what found no memory might with fewer rows."""
+    key = batch.key
+    fewer = part.rows > 1 or batch.padded > batch.rows
+    return fewer and key.line.model.batchable(key.signature, key.outputs)
 
 
 def whole_again(part: Part) -> Part:

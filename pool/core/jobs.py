@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -156,6 +158,7 @@ class Part:
     died_in: tuple[int, ...] = ()  # the slots in which they did
     loss: Loss | None = None  # the last of these deaths, see `blame`
     charged_s: float = 0.0  # device time that its client was charged when it was cut
+    heirs: tuple[Part, ...] = ()  # its job was a bundle, and dissolved while this was out: parts of its members
     rows: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -166,9 +169,13 @@ class Part:
         return self.rows == self.job.rows
 
     @property
-    def weight(self) -> int:
-        """For how many jobs it counts: a piece of a bundle for its share of them."""
-        return max(1, self.job.weight * self.rows // (self.job.rows or 1))
+    def jobs(self) -> int:
+        """How many jobs it has rows of: those of a bundle are several, and cancelled ones run with the others."""
+        members = self.job.members
+        if len(members) < 2 or self.rows == self.job.rows:
+            return len(members) or 1
+        ends = list(accumulate(members))
+        return bisect_left(ends, self.stop) - bisect_right(ends, self.start) + 1
 
     @property
     def is_suspect(self) -> bool:
@@ -178,6 +185,8 @@ class Part:
     @property
     def wanted(self) -> bool:
         """Whether somebody still waits for its answer."""
+        if self.heirs:
+            return any(heir.wanted for heir in self.heirs)
         return self.job.state not in FINISHED and self.round == self.job.round
 
 
@@ -210,3 +219,12 @@ class Batch:
     def wanted(self) -> bool:
         """Whether anybody still waits for an answer of it."""
         return any(part.wanted for part in self.parts)
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs run in it."""
+        return sum([part.jobs for part in self.parts])
+
+    def claims(self) -> list[Part]:
+        """Its parts; in the place of a bundle's that was dissolved, its members'."""
+        return [claim for part in self.parts for claim in part.heirs or (part,)]

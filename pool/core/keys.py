@@ -23,12 +23,12 @@ Jobs = OrderedDict[int, Job]
 class Client:
     """Who submits: its jobs that are not answered yet, by its own numbers.
 
-    In `held` a bundle counts for its members.
+    In `held` a bundle counts for its members. `bundles`: the numbers of those of them that are bundles, ascending.
     """
 
     route: bytes
     jobs: dict[int, Job] = field(default_factory=dict)
-    bundles: dict[int, Job] = field(default_factory=dict)  # those of them that are
+    bundles: list[int] = field(default_factory=list)
     held: int = 0
     size_bytes: int = 0
 
@@ -76,6 +76,10 @@ class Key:
             del level[job.client]
             if not level:
                 del self.levels[job.priority]
+
+    def first(self, job: Job) -> None:
+        """Of its client's jobs, it goes before all others."""
+        self.levels[job.priority][job.client].move_to_end(job.id, last=False)
 
     def leave(self, job: Job) -> None:
         """It gathers no more company."""

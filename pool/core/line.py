@@ -59,7 +59,7 @@ class Line:
         self.device = device
         self.retries: deque[tuple[Part, ...]] = deque()
         self.suspects: deque[Part] = deque()
-        self.queued = 0  # waiting jobs
+        self.queued = 0  # waiting jobs; a bundle counts for its members
         self.by_age: Jobs = OrderedDict()
         self._keys: OrderedDict[tuple[str | None, tuple[str, ...] | None, bytes], Key] = OrderedDict()
         self._clients: OrderedDict[bytes, ClientQueue] = OrderedDict()
@@ -98,7 +98,15 @@ class Line:
         level.work_s += job.work_s
         self.by_age[job.id] = job
         job.key.add(job)
-        self.queued += 1
+        self.queued += len(job.members) or 1
+
+    def first(self, job: Job) -> None:
+        """A waiting job goes before all others of its client, in the place of one that went before them."""
+        self._clients[job.client.route].levels[job.priority].jobs.move_to_end(job.id, last=False)
+        job.key.first(job)
+        oldest = self.oldest()
+        if oldest is not None and job.arrived <= oldest.arrived:
+            self.by_age.move_to_end(job.id, last=False)
 
     def take(self, job: Job) -> None:
         """It does not wait any more: all of it is cut, or nobody wants it."""
@@ -111,7 +119,7 @@ class Line:
             del queue.levels[job.priority]
         del self.by_age[job.id]
         job.key.remove(job)
-        self.queued -= 1
+        self.queued -= len(job.members) or 1
 
     def cut(self, job: Job, stop: int) -> None:
         """Its rows up to `stop` are out; if those are all, it does not wait any more."""
@@ -229,7 +237,7 @@ class Line:
 
     def validate(self) -> None:
         """Raises AssertionError where the books do not agree."""
-        assert self.queued == len(self.by_age)
+        assert self.queued == sum(job.weight for job in self.by_age.values())
         by_client = {
             job.id: job
             for queue in self._clients.values()

@@ -54,7 +54,7 @@ class Machine:
         self.supervision = Supervision(policy, plans, rng, self.timers, self._actions, self._wanted)
         self._answers = Answers(self.backlog, self.timers, self.history, self._actions)
         slots, models = self.supervision.slots, self.backlog.models
-        self._bundles = Bundles(self.backlog, self.timers, self._answers, self._actions)
+        self._bundles = Bundles(self.backlog, slots, self.timers, self._answers, self._actions)
         self._dispatch = Dispatch(policy, slots, models, self.timers, self._answers, self._bundles, self._actions)
         self._cells = Cells()
         self._doubts = Doubts(policy, self.backlog, self._answers)
@@ -128,7 +128,7 @@ class Machine:
         failed = refusal(event, self.policy, self.backlog, self.supervision.stopping, now)
         failed = failed or self._unknown_device(event) or self._doubts.refusal(event)
         if failed is not None:
-            self._answers.refuse(event.client, event.job, failed)
+            self._answers.refuse(event.client, event.job, len(event.members) or 1, failed)
             return
         timeout_s = self.policy.default_timeout_s if event.timeout_s is None else event.timeout_s
         device = event.device or self._cells.device(event.client, event.model, now)
@@ -188,11 +188,11 @@ class Machine:
             self.timers.advance(("batch", batch.slot, batch.number), now + budget_s)
 
     def _cancel_member(self, bundle: Job, number: int, now: float) -> None:
-        others = self._bundles.cancel(bundle, number, now)
+        """The others are not disturbed; if it waits, they part when it is their turn, see `Dispatch`."""
+        if number not in bundle.dropped:
+            self._answers.dropped(bundle, number)
         if len(bundle.dropped) == len(bundle.members):
             self._cancel(bundle, now)
-        elif others:
-            self._dispatch.rejoin(others, now)
 
     def _batch_done(self, event: told.BatchDone, now: float) -> None:
         slot = self.supervision.current(event.slot, event.incarnation)
@@ -304,7 +304,9 @@ class Machine:
             self.supervision.seating.succeed(slot, now)
             self._slots_changed(now)
             self._settlement.lost(slot, batches, why, now, gone=False)
-            self._refuse_hopeless(now)  # those that had started over, and of which only something stale was out
+            # Members of bundles that were lost with it, and jobs that had started over, only something stale of which
+            # was out.
+            self._refuse_hopeless(now)
 
     # --- the end ------------------------------------------------------------------------------------------------
 
@@ -379,7 +381,7 @@ class Machine:
         for slot in slots:
             for batch in slot.batches.values():
                 assert ("batch", slot.number, batch.number) in self.timers or slot.killed_for, batch
-                out.update(part.job for part in batch.parts)
+                out.update(part.job for part in batch.claims())
         for job in self.backlog.jobs.values():
             assert job.out == out[job], job
             assert job in self.timers, job

@@ -18,7 +18,7 @@ from pool.core.blame import Loss, acquit, charge
 from pool.core.bundles import Bundles
 from pool.core.cells import Cells
 from pool.core.dispatch import Dispatch
-from pool.core.isolation import Group, bisected, halved, regrouped, singly
+from pool.core.isolation import Group, bisected, halved, may_fit, singly, whole_again
 from pool.core.jobs import Batch, Job, JobState, Part
 from pool.core.line import Line
 from pool.core.policy import Policy
@@ -56,14 +56,15 @@ class Settlement:
     def done(self, slot: Slot, batch: Batch, event: told.BatchDone, now: float) -> None:
         """One outcome a part. The batch has ended already, and its slot is served afterwards."""
         first = not slot.proven
-        slot.jobs_done += sum([part.weight for part in batch.parts])
+        jobs = batch.jobs
+        slot.jobs_done += jobs
         slot.in_vain = 0
         self._learn(batch, event, now)
         spoiled: list[Part] = []
         fault, text = Fault.MODEL_FAILED, ""
         unjoined: list[Part] = []
-        apart: list[Part] = []
-        for part, outcome in zip(batch.parts, event.outcomes, strict=True):
+        returned: list[Part] = []
+        for part, outcome in self._bundles.heard(batch, event.outcomes, now):
             job = part.job
             if not part.wanted:
                 _let_go(job)
@@ -73,29 +74,27 @@ class Settlement:
                 case told.Succeeded(payload):
                     acquit(part)
                     self._succeeded(slot, batch, part, payload, event, now)
-                case told.Failed(Fault.OUT_OF_MEMORY, text) if self._may_fit(batch, part):
+                case told.Failed(Fault.OUT_OF_MEMORY, text) if may_fit(batch, part):
                     spoiled.append(part)
                     fault = Fault.OUT_OF_MEMORY
-                case told.Failed() | told.Spoiled() if job.members and not _is_shared(batch, outcome):
-                    apart.append(part)
                 case told.Failed(own_fault, own_text):
                     acquit(part)
                     self._answers.fail(job, own_fault, own_text, now)
-                case told.Spoiled(own_fault, own_text) if len(batch.parts) == 1:
+                case told.Spoiled(own_fault, own_text) if jobs == 1:
                     acquit(part)
                     self._answers.fail(job, own_fault, own_text, now)  # there is nobody else to blame
                 case told.Spoiled(fault, text):
                     spoiled.append(part)
                 case told.RowsChanged(text):
                     unjoined.append(part)
+                case None:
+                    returned.append(part)
         if spoiled:
             self._take_apart(batch, spoiled, fault, text, now)
-        for part in apart:
-            if part.wanted:  # not if its bundle has just been dissolved
-                most = batch.key.line.model.most_rows(batch.key)
-                self._again(batch, regrouped(self._bundles.parts(part.job, now), most), now)
         if unjoined:
             self._run_whole(batch, unjoined, text, now)
+        if returned or any(part.heirs for part in batch.parts):
+            self._again(batch, [tuple(returned)], now)
         if first:
             self._dispatch.suspects.slot_came(now)
 
@@ -154,12 +153,6 @@ class Settlement:
 
     # --- the run failed -----------------------------------------------------------------------------------------
 
-    def _may_fit(self, batch: Batch, part: Part) -> bool:
-        """Whether what found no memory might with fewer rows."""
-        key = batch.key
-        fewer = part.rows > 1 or batch.padded > batch.rows
-        return fewer and key.line.model.batchable(key.signature, key.outputs)
-
     def _take_apart(self, batch: Batch, parts: Sequence[Part], fault: Fault, text: str, now: float) -> None:
         """A shared run failed: smaller ones find out by whom, or fit."""
         groups: list[Group]
@@ -184,8 +177,7 @@ class Settlement:
         whole: list[Part] = []
         for part in parts:
             part.job.note(now, "batch {} gave other rows than it was fed, and is run again job by job", batch.number)
-            if part.wanted:
-                whole += self._bundles.whole(part, now)
+            whole.append(whole_again(part))
         self._again(batch, singly(whole), now)
 
     def _again(self, batch: Batch, groups: Sequence[Group], now: float) -> None:
@@ -206,7 +198,7 @@ class Settlement:
     def unsent(self, slot: Slot, batch: Batch, now: float) -> None:
         """LEASED → QUEUED: the batch was never out, so this was no attempt."""
         parts = []
-        for part in batch.parts:
+        for part in batch.claims():
             if not part.wanted:
                 _let_go(part.job)
                 continue
@@ -225,14 +217,15 @@ class Settlement:
         counted: set[Job] = set()  # two pieces of a job may be lost in one death
         for batch in batches:
             self._charge(batch, now)
-        lost, others = self._bundles.lost(batches, now)
-        for batch, parts in zip(batches, lost, strict=True):
-            alone = len(parts) == 1 and not batch.beside
+        shaken = self._bundles.lost(batches, now)
+        for batch in batches:
+            jobs = batch.jobs
+            alone = jobs == 1 and not batch.beside
             suspects = []
-            if batch.overran and len(parts) == 1 and (slot.proven or not self._elsewhere(slot, batch.key.line)):
+            if batch.overran and jobs == 1 and (slot.proven or not self._elsewhere(slot, batch.key.line)):
                 # Its client may have given it up long ago, and sends more of the kind.
-                self._cells.confine(parts[0].job.client.route, batch.model, slot, now)
-            for part in parts:
+                self._cells.confine(batch.parts[0].job.client.route, batch.model, slot, now)
+            for part in batch.claims():
                 if not part.wanted:
                     _let_go(part.job)
                     continue
@@ -248,7 +241,8 @@ class Settlement:
                     suspects.append(part)
             if suspects:
                 self._dispatch.suspect(batch.key.line, suspects, now)
-        self._dispatch.rejoin(others, now)
+        for line in shaken:
+            self._dispatch.offer(line, now)
 
     def _may_run_again(self, slot: Slot, part: Part, death: str, alone: bool, gone: bool, now: float) -> bool:
         """If not, the job gets its answer here. A large job is judged by its pieces: each may be lost as often."""
@@ -288,11 +282,6 @@ class Settlement:
         self._actions.append(
             do.KeepJob(job.id, key.model, key.signature, key.outputs, job.rows or None, job.payload, story, job.base)
         )
-
-
-def _is_shared(batch: Batch, outcome: told.Failed | told.Spoiled) -> bool:
-    """Whether it may be another part's fault: that is found out first."""
-    return isinstance(outcome, told.Spoiled) and len(batch.parts) > 1
 
 
 def _let_go(job: Job) -> None:
