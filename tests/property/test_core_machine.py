@@ -102,6 +102,9 @@ OUTCOMES = (
 clients, names, timeouts_s, rows_, priorities, devices, forms, outputs_ = map(
     st.sampled_from, (CLIENTS, NAMES, TIMEOUTS, ROWS, PRIORITIES, DEVICES, FORMS, OUTPUTS)
 )
+bundles = st.lists(st.sampled_from((1, 1, 1, 2, 5, 20)), min_size=1, max_size=12)
+bad = st.sets(st.integers(0, 40), max_size=2)
+attempts_ = st.sampled_from((0, 0, 0, 1, 2))
 PICK = st.integers(0, 1 << 16)
 SLACK_S = 1e-6
 
@@ -181,6 +184,52 @@ class Outside(RuleBasedStateMachine):
             self.numbers += 1
             self.body.submit(client, self.numbers, model, rows=rows, timeout_s=30.0, form=form, outputs=outputs)
 
+    @rule(
+        client=clients,
+        model=names,
+        members=bundles,
+        timeout_s=timeouts_s,
+        priority=priorities,
+        device=devices,
+        form=forms,
+        outputs=outputs_,
+        attempts=attempts_,
+        kills=bad,
+        guilty=bad,
+    )
+    def submit_a_bundle(
+        self,
+        client: bytes,
+        model: str,
+        members: list[int],
+        timeout_s: float | None,
+        priority: int,
+        device: str | None,
+        form: bytes,
+        outputs: tuple[str, ...] | None,
+        attempts: int,
+        kills: set[int],
+        guilty: set[int],
+    ) -> None:
+        """A poisonous member kills its worker; with a guilty one the run fails, whenever that is by rule."""
+        number, self.numbers = self.numbers + 1, self.numbers + 1 + len(members)
+        self.body.submit(
+            client,
+            number,
+            model,
+            timeout_s=timeout_s,
+            priority=priority,
+            device=device,
+            size_bytes=7 * len(members),
+            form=form,
+            outputs=outputs,
+            attempts=attempts,
+            in_doubt=attempts > 0,
+            kills={index for index in kills if index < len(members)},
+            guilty={index for index in guilty if index < len(members)},
+            members=tuple(members),
+        )
+
     @rule(client=clients, count=st.integers(2, 8), device=devices)
     def submit_poison(self, client: bytes, count: int, device: str | None) -> None:
         for number in range(count):
@@ -191,13 +240,22 @@ class Outside(RuleBasedStateMachine):
     def use_a_number_again(self, pick: int, model: str, timeout_s: float | None) -> None:
         if recent := list(self.body.ledger.recent)[-5:]:
             record = recent[pick % len(recent)]
-            self.body.submit(record.client, record.number, model, rows=1, timeout_s=timeout_s)
+            members = (1, 2) if pick % 3 == 0 else ()
+            self.body.submit(
+                record.client, record.number - pick % 2, model, rows=1, timeout_s=timeout_s, members=members
+            )
 
     @rule(pick=PICK)
     def cancel(self, pick: int) -> None:
         if recent := self.body.ledger.recent:
             record = recent[pick % len(recent)]
             self.body.feed(told.JobCancelled(record.client, record.number))
+
+    @rule(pick=PICK)
+    def cancel_a_whole_bundle(self, pick: int) -> None:
+        if held := [job for job in self.machine.backlog.jobs.values() if job.members]:
+            bundle = held[pick % len(held)]
+            self.body.feed(told.JobCancelled(*bundle.name))
 
     @rule(client=clients)
     def client_goes(self, client: bytes) -> None:
@@ -235,11 +293,13 @@ class Outside(RuleBasedStateMachine):
 
     @rule(pick=PICK)
     def answers(self, pick: int) -> None:
-        """A poisonous job kills its worker instead."""
+        """A poisonous job kills its worker instead, a guilty one makes its run fail."""
         if (found := self.running(pick)) is not None:
             worker, batch = found
             if worker.running[batch].kills:
                 self.body.exit(worker, SIGSEGV)
+            elif worker.running[batch].guilty:
+                self.the_run_fails(pick, Fault.MODEL_FAILED)
             else:
                 self.body.answer(worker, batch, times_s=(0.0, 0.0))
 
@@ -404,7 +464,14 @@ class Outside(RuleBasedStateMachine):
     @invariant()
     def the_core_holds_the_open_jobs_and_no_other(self) -> None:
         ledger = self.body.ledger
-        assert {job.name for job in self.machine.backlog.jobs.values()} == ledger.open.keys()
+        held = {
+            (job.client.route, number)
+            for job in self.machine.backlog.jobs.values()
+            for number in range(job.number + bool(job.members), job.number + len(job.members) + 1)
+            if number not in job.dropped
+        }
+        assert held == ledger.open.keys()
+        assert sum(self.machine.answered.values()) == ledger.answered + ledger.cancelled + ledger.refused
         assert ledger.retained() == []
 
     @invariant()
@@ -489,6 +556,23 @@ def walk(seed: int, steps: int, *, changing: bool = False) -> Outside:
             ),
         ),
         (1, lambda: outside.submit_poison(choose(CLIENTS), rng.randint(2, 8), choose(DEVICES))),
+        (
+            6,
+            lambda: outside.submit_a_bundle(
+                choose(CLIENTS),
+                choose(NAMES),
+                rng.choices((1, 1, 1, 1, 2, 5, 20), k=rng.randint(1, 20)),
+                choose(TIMEOUTS),
+                choose(PRIORITIES),
+                choose(DEVICES),
+                choose(FORMS),
+                choose(OUTPUTS),
+                choose((0, 0, 0, 0, 1, 2)),
+                {rng.randrange(60)},
+                {rng.randrange(60)},
+            ),
+        ),
+        (1, lambda: outside.cancel_a_whole_bundle(rng.randrange(20))),
         (1, lambda: outside.use_a_number_again(rng.randrange(5), choose(NAMES), choose(TIMEOUTS))),
         (1, lambda: outside.cancel(rng.randrange(20))),
         (1, lambda: outside.client_goes(choose(CLIENTS))),

@@ -1,10 +1,10 @@
 """A body without sockets and processes: it does what the core wants done, and workers do what a test tells them to."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from simulation.ledger import Ledger
-from simulation.records import Payload
+from simulation.records import Payload, overlap
 
 from pool.core import actions as do
 from pool.core import events as told
@@ -104,19 +104,21 @@ class Body:
         outputs: tuple[str, ...] | None = None,
         form: bytes = b"",
         signature: str | None = None,
-        kills: bool = False,
-        guilty: bool = False,
+        kills: bool | Collection[int] = False,
+        guilty: bool | Collection[int] = False,
         attempts: int = 0,
         in_doubt: bool = False,
+        members: tuple[int, ...] = (),
     ) -> None:
-        payload = Payload(self.ledger.arrived, kills, guilty)
+        """`members` makes it a bundle; then `kills` and `guilty` are those of them that are, by their index."""
+        payload = Payload(self.ledger.arrived, _rows(kills, members), _rows(guilty, members))
         event = told.JobArrived(
             client,
             number,
             model,
             signature,
             outputs,
-            rows,
+            sum(members) if members else rows,
             timeout_s,
             priority,
             device,
@@ -125,6 +127,7 @@ class Body:
             payload,
             attempts,
             in_doubt,
+            members,
         )
         self.feed(event)
 
@@ -168,18 +171,15 @@ class Body:
                 self.answered(action)
             case do.RunBatch():
                 worker = self.workers[(action.slot, action.incarnation)]
-                payloads = [part.payload for part in action.parts if isinstance(part.payload, Payload)]
+                parts = [(part.payload, part) for part in action.parts if isinstance(part.payload, Payload)]
                 worker.running[action.batch] = Running(
                     action.lane,
                     action.model,
-                    tuple(
-                        (payload.serial, part.start, part.stop)
-                        for payload, part in zip(payloads, action.parts, strict=True)
-                    ),
+                    tuple((payload.serial, part.start, part.stop) for payload, part in parts),
                     action.pad_to,
                     action.by_rows,
-                    kills=any(payload.kills for payload in payloads),
-                    guilty=any(payload.guilty for payload in payloads),
+                    kills=any(overlap(payload.kills, part.start, part.stop) for payload, part in parts),
+                    guilty=any(overlap(payload.guilty, part.start, part.stop) for payload, part in parts),
                 )
                 self.sent(worker, action.batch)
             case do.SpawnSuccessor(slot, incarnation, must_fit) if must_fit and not self.has_room:
@@ -222,3 +222,10 @@ class Body:
 
     def stopping(self, worker: Worker) -> None:
         """The worker was told to stop, or SIGKILL was sent."""
+
+
+def _rows(which: bool | Collection[int], members: Sequence[int]) -> list[tuple[int, int]]:
+    """The rows of these members; all that there are for True."""
+    if isinstance(which, bool):
+        return [(0, 1 << 60)] if which else []
+    return [(sum(members[:index]), sum(members[: index + 1])) for index in which]

@@ -6,10 +6,11 @@ import heapq
 import re
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from simulation.conservation import Conservation
-from simulation.records import Lease, Payload, Record, Run, Seat
+from simulation.records import Lease, Payload, Record, Run, Seat, Submission
 
 from pool.core import actions as do
 from pool.core import events as told
@@ -41,7 +42,9 @@ class Ledger:
         self._policy = policy
         self._changed = False
         self._plans = plans
-        self._by_serial: dict[int, Record] = {}
+        self._by_serial: dict[int, Submission] = {}  # of which a job is open
+        self._bundles: dict[tuple[bytes, int], Submission] = {}  # those that are not dissolved
+        self._largest: dict[str, int] = {}  # of all policies, rows of a batch
         self._payloads: WeakValueDictionary[int, Payload] = WeakValueDictionary()
         self._deadlines: list[tuple[float, int]] = []
         self._seats: dict[int, Seat] = {}
@@ -52,7 +55,7 @@ class Ledger:
         self._unbatchable: set[tuple[str, str | None]] = set()
         self._too_much: dict[str, int] = {}  # a model's rows for which there was no memory
         self._killed: dict[Seat, float] = {}
-        self._kept: set[int] = set()
+        self._kept: set[tuple[int, int]] = set()
         self._confined: dict[tuple[bytes, str], tuple[int, float]] = {}  # client and model: the slot, and since when
         self._stopping = False
         self._ready_told = False
@@ -88,7 +91,10 @@ class Ledger:
             case told.JobArrived():
                 self._arrived(event, actions, now)
             case told.JobCancelled():
-                self._cancel((event.client, event.job))
+                bundle = self._bundles.get((event.client, event.job))
+                numbers = [event.job] if bundle is None else [record.number for record in bundle.open]
+                for number in numbers:
+                    self._cancel((event.client, number))
             case told.ClientGone():
                 for key in [key for key in self.open if key[0] == event.client]:
                     self._cancel(key)
@@ -103,11 +109,14 @@ class Ledger:
             case told.BatchDone():
                 seat = self._seat(event.slot, event.incarnation)
                 run = None if seat is None else seat.runs.get(event.batch)
-                if seat is not None and run is not None and len(run.leases) == len(event.outcomes):
+                if seat is not None and run is not None and len(run.parts) == len(event.outcomes):
                     del seat.runs[event.batch]
                     seat.proven = True
-                    for lease, outcome in zip(run.leases, event.outcomes, strict=True):
-                        self._settle(run, lease, outcome)
+                    for leases, outcome in zip(run.parts, event.outcomes, strict=True):
+                        for lease in leases:
+                            shared = len(leases) > 1 and isinstance(outcome, told.Failed)
+                            spoiled = shared and told.Spoiled(outcome.fault, outcome.text)  # type: ignore[union-attr]
+                            self._settle(run, lease, spoiled or outcome)
             case told.BatchUnsent():
                 seat = self._seat(event.slot, event.incarnation)
                 run = None if seat is None else seat.runs.pop(event.batch, None)
@@ -129,6 +138,8 @@ class Ledger:
             case told.StopAsked():
                 self._stopping = True
             case told.PolicyChanged(policy):
+                for model in {*self._policy.models, *policy.models}:
+                    self._largest_batch(model)
                 self._policy, self._changed = policy, True
                 self._conservation.adopt(policy)
 
@@ -164,25 +175,36 @@ class Ledger:
             self._asides[(former.slot, former.incarnation)] = former
 
     def _arrived(self, event: told.JobArrived, actions: list[do.Action], now: float) -> None:
-        key = (event.client, event.job)
-        if key in self.open:
+        numbers = range(event.job, event.job + len(event.members) + 1)
+        if any((event.client, number) in self.open or (event.client, number) in self._bundles for number in numbers):
             refusal = next(action for action in actions if isinstance(action, do.AnswerJob))
-            assert (refusal.client, refusal.job) == key
+            assert (refusal.client, refusal.job) == (event.client, event.job)
             assert isinstance(refusal.outcome, do.JobFailed)
             assert refusal.outcome.fault in (Fault.INVALID_INPUT, Fault.MODEL_NOT_FOUND)
             actions.remove(refusal)
-            self.refused += 1
+            self.refused += len(event.members) or 1
             return
         assert isinstance(event.payload, Payload)
-        assert event.payload.serial == self.arrived
-        record = Record.of(self.arrived, event, now, self._policy.default_timeout_s)
-        self._confine(record, now)
-        self.arrived += 1
-        self.open[key] = self._by_serial[record.serial] = record
-        self.recent.append(record)
-        self._payloads[record.serial] = event.payload
-        heapq.heappush(self._deadlines, (record.deadline, record.serial))
-        self._conservation.note(record)
+        serial = self.arrived
+        assert event.payload.serial == serial
+        records = []
+        for member, rows in enumerate(event.members or (event.rows,), start=1 if event.members else 0):
+            base = sum(event.members[: member - 1]) if event.members else 0
+            alone = replace(event, job=event.job + member, rows=rows, members=())
+            record = Record.of(serial, alone, now, self._policy.default_timeout_s)
+            record.base = base
+            self._confine(record, now)
+            self.arrived += 1
+            self.open[record.client, record.number] = record
+            records.append(record)
+            self.recent.append(record)
+            self._conservation.note(record)
+        submission = Submission(event.client, event.job, records, bundled=bool(event.members))
+        self._by_serial[serial] = submission
+        if submission.bundled:
+            self._bundles[event.client, event.job] = submission
+        self._payloads[serial] = event.payload
+        heapq.heappush(self._deadlines, (record.deadline, serial))
 
     def _cancel(self, key: tuple[bytes, int]) -> None:
         record = self.open.pop(key, None)
@@ -192,7 +214,10 @@ class Ledger:
 
     def _forget(self, record: Record) -> None:
         record.ended = True
-        del self._by_serial[record.serial]
+        submission = self._by_serial[record.serial]
+        if not submission.open:
+            del self._by_serial[record.serial]
+            self._bundles.pop((submission.client, submission.number), None)
         self._conservation.note(record)
 
     def _release(self, lease: Lease) -> None:
@@ -202,7 +227,7 @@ class Ledger:
     def _settle(self, run: Run, lease: Lease, outcome: told.Outcome) -> None:
         record = lease.record
         match outcome:
-            case told.Succeeded() if not lease.stale:
+            case told.Succeeded() if not lease.stale and lease.in_bundle is self._is_bundled(record):
                 record.done.append((lease.start, lease.stop))
             case told.Failed(fault) if fault is not Fault.OUT_OF_MEMORY:
                 record.faults.add(fault)
@@ -316,9 +341,16 @@ class Ledger:
                 | do.StopWorker(slot, incarnation)
             ):
                 assert self._anyone(slot, incarnation) is not None
+            case do.BundleDissolved(client, number, members):
+                bundle = self._bundles.pop((client, number))
+                bundle.bundled = False
+                assert [record.number for record in bundle.open] == list(members)
+                for record in bundle.open:
+                    record.part_ways()
+                    self._conservation.note(record)
             case do.KeepJob():
                 assert isinstance(action.payload, Payload)
-                self._kept.add(action.payload.serial)
+                self._kept.add((action.payload.serial, action.start))
             case do.PoolReady():
                 assert not self._ready_told
                 self._ready_told = True
@@ -346,34 +378,56 @@ class Ledger:
         assert all(run.lane != other.lane for other in seat.runs.values()), "the lane has no credit"
         assert run.batch not in seat.runs
         assert run.parts
-        records = []
+        batchable: bool | None = None
+        parts: list[list[Lease]] = []
+        fresh = False  # rows that have not been out yet
         for part in run.parts:
             assert isinstance(part.payload, Payload)
             assert part.payload.serial in self._by_serial, "nobody waits for it"
-            records.append(self._by_serial[part.payload.serial])
-        batchable = records[0].rows is not None and self._batchable(run.model, run.signature, run.outputs)
-        leases = []
-        for part, record in zip(run.parts, records, strict=True):
-            if record.confined and record.device not in self._plans[run.slot].names:
-                assert self._states[int(str(record.device).removeprefix("slot:"))] is not SlotState.READY
-                self._let_out(record)
-            self._check_place(record, run, now)
-            whole = part.stop - part.start == (record.rows or 0)
-            assert whole or batchable, f"a piece of {record}, which cannot be cut"
-            if whole and not batchable and (record.done or record.live):
-                record.start_over()
-            self.reruns += record.started
-            assert record.times_lost(part.start, part.stop, alone=True) < self._policy.max_attempts
-            self._check_other_slot(record, part, run.slot)
-            leases.append(record.lease(part.start, part.stop))
-            self._conservation.note(record)
-        self._check_size(run, leases, batchable)
+            submission = self._by_serial[part.payload.serial]
+            records = submission.among(part.start, part.stop)
+            if batchable is None:
+                batchable = records[0].rows is not None and self._batchable(run.model, run.signature, run.outputs)
+            assert submission.bundled or len(records) == 1, "they do not run as one any more"
+            assert submission.bundled or not records[0].ended, "nobody waits for it"
+            assert batchable or not submission.bundled, "a bundle of jobs that cannot be joined"
+            fresh = fresh or not all(
+                row in record.ran
+                for record in records
+                for row in range(max(0, part.start - record.base), min(part.stop - record.base, record.rows or 0))
+            )
+            parts.append([self._lease(run, part, record, submission.bundled, batchable, now) for record in records])
+        leases = [lease for among in parts for lease in among]
+        self._check_size(run, parts, batchable is True, fresh)
         suspect = any(lease.record.is_suspect(lease.start, lease.stop) for lease in leases)
         assert not seat.exclusive, "it runs beside a job that may kill its worker"
-        assert not suspect or (len(records) == 1 and not seat.runs), f"{records[0]} may kill its worker, with others"
+        assert not suspect or (len(leases) == 1 and not seat.runs), f"{leases} may kill its worker, with others"
         for other in seat.runs.values():
             other.beside = True
-        seat.runs[run.batch] = Run(run.batch, run.lane, leases, run.pad_to, bool(seat.runs), suspect)
+        seat.runs[run.batch] = Run(run.batch, run.lane, parts, run.pad_to, bool(seat.runs), suspect)
+
+    def _lease(
+        self, run: do.RunBatch, part: do.PartToRun, record: Record, bundled: bool, batchable: bool, now: float
+    ) -> Lease:
+        """What the part has of a job goes out."""
+        if record.confined and record.device not in self._plans[run.slot].names:
+            assert self._states[int(str(record.device).removeprefix("slot:"))] is not SlotState.READY
+            self._let_out(record)
+        self._check_place(record, run, now)
+        start, stop = part.start - record.base, part.stop - record.base
+        if bundled:
+            start, stop = max(start, 0), min(stop, record.rows or 0)
+        whole = stop - start == (record.rows or 0)
+        assert whole or batchable, f"a piece of {record}, which cannot be cut"
+        if whole and not batchable and (record.done or record.live):
+            record.start_over()
+        self.reruns += record.started
+        assert record.times_lost(start, stop, alone=True) < self._policy.max_attempts
+        self._check_other_slot(record, start, stop, run.slot)
+        lease = record.lease(start, stop)
+        lease.in_bundle = bundled
+        self._conservation.note(record)
+        return lease
 
     def _check_place(self, record: Record, run: do.RunBatch, now: float) -> None:
         plan = self._plans[run.slot]
@@ -386,16 +440,17 @@ class Ledger:
         assert not (record.started and self._infos[run.model].stateful), "a stateful job may have started"
         assert not record.stuck, "its former worker may still write"
 
-    def _check_other_slot(self, record: Record, part: do.PartToRun, slot: int) -> None:
+    def _check_other_slot(self, record: Record, start: int, stop: int, slot: int) -> None:
         """What has died twice in a slot is tried in another one, while there is one, or where the slot works."""
-        died_in = record.slots_lost(part.start, part.stop)
+        died_in = record.slots_lost(start, stop)
         if died_in.count(slot) > 1 and not record.restarted and not self._seats[slot].proven:
             # More rows of it may have died elsewhere, with these among them.
             all_of_them = {died for *_, died in record.lost_in}
             others = [other for other in self._holders(record) if other not in all_of_them]
             assert all(self._states[other] in DOWN for other in others), f"{record} died in {died_in}, not in {others}"
 
-    def _check_size(self, run: do.RunBatch, leases: list[Lease], batchable: bool) -> None:
+    def _check_size(self, run: do.RunBatch, parts: list[list[Lease]], batchable: bool, fresh: bool) -> None:
+        leases = [lease for among in parts for lease in among]
         assert len({lease.record.form for lease in leases}) == 1, "they cannot be joined"
         rows = sum(lease.stop - lease.start for lease in leases)
         policy = self._policy.model(run.model)
@@ -405,8 +460,10 @@ class Ledger:
             assert not run.by_rows
             return
         assert all(lease.record.rows is not None for lease in leases), "a job without rows among others"
-        if not all(lease.record.started for lease in leases):  # what was out before may run as it did then
-            assert rows <= policy.max_batch
+        # What was out before may run as it did then.
+        assert rows <= (policy.max_batch if fresh else self._largest_batch(run.model)), (
+            "more rows than may run together"
+        )
         assert len({lease.record for lease in leases}) == len(leases), "a job twice in one batch"
         if run.pad_to not in policy.allowed_batch_sizes:
             assert run.pad_to == rows
@@ -414,24 +471,45 @@ class Ledger:
             # what fits was learned with the sizes of then.
             half = self._too_much.get(run.model, 1 << 60) // 2
             assert policy.padded(rows) == rows or half < policy.padded(rows) or self._changed
-        whole = len(leases) == 1 and leases[0].size == leases[0].record.rows and run.pad_to == rows
+        alone = len(leases) == 1 and not (leases[0].in_bundle and leases[0].size < self._rows_of(leases[0].record))
+        whole = alone and leases[0].size == leases[0].record.rows and run.pad_to == rows
         assert run.by_rows is not whole
 
     def _answer(self, answer: do.AnswerJob, now: float) -> None:
-        record = self.open.pop((answer.client, answer.job))
-        self.answered += 1
-        if isinstance(answer.outcome, do.JobDone):
-            record.check_result(answer.outcome, now)
-        else:
-            self._check_fault(record, answer.outcome, now)
-        self._forget(record)
+        bundle = self._bundles.get((answer.client, answer.job))
+        records = [self.open[(answer.client, answer.job)]] if bundle is None else bundle.open
+        waits = any(record.waits or not record.live for record in records)
+        for record in records:
+            assert self._is_bundled(record) is (bundle is not None), "an answer to one that came with others"
+            self.answered += 1
+            if isinstance(answer.outcome, do.JobDone):
+                rows, base = (record.rows, record.base) if bundle is None else (bundle.rows, 0)
+                record.check_result(answer.outcome, rows, base, now)
+            else:
+                self._check_fault(record, answer.outcome, waits, now)
+        for record in records:
+            del self.open[(record.client, record.number)]
+            self._forget(record)
 
-    def _check_fault(self, record: Record, failed: do.JobFailed, now: float) -> None:
+    def _is_bundled(self, record: Record) -> bool:
+        """Whether it is answered together with others."""
+        submission = self._by_serial.get(record.serial)
+        return submission is not None and submission.bundled
+
+    def _rows_of(self, record: Record) -> int:
+        return self._by_serial[record.serial].rows
+
+    def _largest_batch(self, model: str) -> int:
+        self._largest[model] = max(self._largest.get(model, 0), self._policy.model(model).max_batch)
+        return self._largest[model]
+
+    def _check_fault(self, record: Record, failed: do.JobFailed, waits: bool, now: float) -> None:
+        """`waits`: rows of it, or of its bundle, do."""
         assert (failed.retry_after_s is not None) == (failed.fault is Fault.OVERLOADED)
         assert failed.text
         match failed.fault:
             case Fault.DEADLINE_EXCEEDED:
-                assert now >= record.deadline or not record.live or record.waits, "it was given up while all of it ran"
+                assert now >= record.deadline or waits, "it was given up while all of it ran"
             case Fault.MODEL_FAILED | Fault.OUT_OF_MEMORY:
                 assert failed.fault in record.faults, f"{record} is not guilty"
             case Fault.QUARANTINED:
@@ -440,7 +518,7 @@ class Ledger:
                 slots = {slot for *_, slot in record.lost_in}
                 assert self._policy.max_attempts == 1 or record.no_alibi or len(slots) > 1, "the slot may be guilty"
                 self._confined[(record.client, record.model)] = (record.died_in, now)
-                self._kept.remove(record.serial)
+                self._kept.remove((record.serial, record.base))
             case Fault.WORKER_LOST:
                 assert record.used_up >= self._policy.max_attempts or record.stuck or self._hopeless(record), record
             case Fault.STATEFUL_WORKER_LOST:

@@ -10,21 +10,52 @@ from pool.core import actions as do
 from pool.core import events as told
 from pool.wire.faults import Fault
 
-__all__ = ["Lease", "Payload", "Record", "Run", "Seat"]
+__all__ = ["Lease", "Payload", "Record", "Run", "Seat", "Submission", "overlap"]
+
+Rows = tuple[int, int]
 
 
 class Payload:
     """Known by its serial; the ledger keeps no payload, so that it can see who else does.
 
-    What the job does to its worker is written on it: `kills` ends the worker, `guilty` makes the run raise.
+    What the job does to its worker is written on it: its rows `kills` end the worker, `guilty` ones make the run raise.
     """
 
     __slots__ = ("__weakref__", "guilty", "kills", "serial")
 
-    def __init__(self, serial: int, kills: bool = False, guilty: bool = False) -> None:
+    def __init__(self, serial: int, kills: Sequence[Rows] = (), guilty: Sequence[Rows] = ()) -> None:
         self.serial = serial
         self.kills = kills
         self.guilty = guilty
+
+
+def overlap(rows: Sequence[Rows], start: int, stop: int) -> bool:
+    """Whether any of these rows is among others. A job without rows is one row from 0 to 0."""
+    return any(start < other_stop and other_start < max(stop, start + 1) for other_start, other_stop in rows)
+
+
+@dataclass(slots=True, eq=False)
+class Submission:
+    """The jobs of one message: a job by itself, or a bundle, which has a number of its own until it is dissolved."""
+
+    client: bytes
+    number: int
+    records: Sequence[Record]
+    bundled: bool
+
+    @property
+    def rows(self) -> int:
+        return sum(record.rows or 0 for record in self.records)
+
+    @property
+    def open(self) -> list[Record]:
+        return [record for record in self.records if not record.ended]
+
+    def among(self, start: int, stop: int) -> list[Record]:
+        """Whose rows these are."""
+        if not self.rows:
+            return list(self.records)
+        return [each for each in self.records if each.base < stop and start < each.base + (each.rows or 0)]
 
 
 @dataclass(slots=True, eq=False)
@@ -56,14 +87,21 @@ class Seat:
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """A batch that is out. `beside`: the worker ran another one at some time of it; `suspect`: it has lost a worker."""
+    """A batch that is out, with the leases of each part: several, if it is a bundle's.
+
+    `beside`: the worker ran another one at some time of it; `suspect`: it has lost a worker.
+    """
 
     batch: int
     lane: int
-    leases: list[Lease]
+    parts: list[list[Lease]]
     pad_to: int
     beside: bool
     suspect: bool
+
+    @property
+    def leases(self) -> list[Lease]:
+        return [lease for leases in self.parts for lease in leases]
 
 
 @dataclass(slots=True, eq=False)
@@ -74,6 +112,7 @@ class Lease:
     start: int
     stop: int
     stale: bool = False
+    in_bundle: bool = False  # with others that had one answer
 
     @property
     def size(self) -> int:
@@ -82,7 +121,7 @@ class Lease:
 
 @dataclass(slots=True, eq=False)
 class Record:
-    """A job that is not answered yet. A job without rows counts as one row from 0 to 0."""
+    """A job that is not answered yet. A job without rows counts as one row from 0 to 0; `base` is where they begin."""
 
     serial: int
     client: bytes
@@ -112,6 +151,8 @@ class Record:
     started: bool = False
     ended: bool = False
     faults: set[Fault] = field(default_factory=set)
+    base: int = 0
+    ran: set[int] = field(default_factory=set)  # rows that have been out
 
     def times_lost(self, start: int, stop: int, *, alone: bool = False) -> int:
         """The most deaths that any of these rows was part of."""
@@ -136,6 +177,7 @@ class Record:
 
     @classmethod
     def of(cls, serial: int, event: told.JobArrived, now: float, default_timeout_s: float) -> Record:
+        """As if it had come by itself."""
         timeout_s = default_timeout_s if event.timeout_s is None else event.timeout_s
         if not 0 <= timeout_s < math.inf:
             timeout_s = 0.0  # there is no such timeout: the job is to be refused at once
@@ -200,6 +242,10 @@ class Record:
     def live(self) -> list[Lease]:
         return [lease for lease in self.leases if not lease.stale]
 
+    def part_ways(self) -> None:
+        """The bundle that it came in is dissolved: what was answered with the others is of no use."""
+        self.done.clear()
+
     def start_over(self) -> None:
         for lease in self.leases:
             lease.stale = True
@@ -216,20 +262,23 @@ class Record:
         lease = Lease(self, start, stop)
         self.leases.append(lease)
         self.started = True
+        self.ran.update(range(start, stop))
         return lease
 
-    def check_result(self, outcome: do.JobDone, now: float) -> None:
-        """All its rows, once and in order; and the way there adds up."""
-        pieces = [(start, stop) for _, start, stop in outcome.payloads]  # type: ignore[misc]  # as the body answers
+    def check_result(self, outcome: do.JobDone, rows: int | None, base: int, now: float) -> None:
+        """All its rows, once and in order, or all `rows` of the bundle that it came in; and the way there adds up."""
+        pieces = [(start - base, stop - base) for _, start, stop in outcome.payloads]  # type: ignore[misc]  # as the body answers
         assert all(serial == self.serial for serial, _, _ in outcome.payloads), "another job's result"  # type: ignore[misc]
-        assert pieces == sorted(self.done), (pieces, self.done)
         if self.rows is None:
             assert pieces == [(0, 0)]
         else:
-            assert [0, *(stop for _, stop in pieces)] == [*(start for start, _ in pieces), self.rows], pieces
+            assert [0, *(stop for _, stop in pieces)] == [*(start for start, _ in pieces), rows], pieces
+            begin, end = self.base - base, self.base - base + self.rows
+            own = [(max(start, begin), min(stop, end)) for start, stop in pieces if start < end and begin < stop]
+            assert [(start - begin, stop - begin) for start, stop in own] == sorted(self.done), (pieces, self.done)
         timeline = outcome.timeline
         segments = (timeline.queue_s, timeline.batch_wait_s, timeline.feed_s, timeline.run_s, timeline.fetch_s)
         assert min(segments) >= -1e-9, timeline
         assert abs(sum(segments) - (now - self.arrived)) < 1e-6, timeline
-        assert timeline.rows == (self.rows or 0)
+        assert timeline.rows == (rows or 0)
         assert timeline.attempts == self.attempts + self.deaths + 1

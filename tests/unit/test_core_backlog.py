@@ -139,7 +139,7 @@ def test_a_finished_job_leaves_nothing_behind(state: JobState) -> None:
     only = books.put(size_bytes=7)
     assert books.backlog.size_bytes == 7
     only.become(state)
-    books.backlog.forget(only, 1.0)
+    books.backlog.forget(only, 1, 1.0)
     only.line.take(only)
     assert (books.backlog.jobs, books.backlog.size_bytes) == ({}, 0)
     assert books.backlog.clients == {}, "clients come and go all day"
@@ -195,7 +195,7 @@ def test_how_long_it_takes_is_told_by_how_it_drains() -> None:
         now = number / 100
         job = books.backlog.jobs[books.put().id]
         job.become(JobState.CANCELLED)
-        books.backlog.forget(job, now)
+        books.backlog.forget(job, 1, now)
         job.line.take(job)
     assert books.backlog.seconds_for(10, 20.0) == pytest.approx(0.1, rel=0.1)
     assert books.backlog.seconds_for(1e9, 20.0) == 5.0
