@@ -77,7 +77,9 @@ class Conservation:
         for line in self._suspects:
             self._check_suspects(line, ready, suits)
 
-    def _any_ripe(self, model: str, jobs: dict[tuple[int, int], Record], may_join: Callable[[Record], bool], now: float) -> bool:
+    def _any_ripe(
+        self, model: str, jobs: dict[tuple[int, int], Record], may_join: Callable[[Record], bool], now: float
+    ) -> bool:
         """Whether a job waits that waits for no company."""
         longest_s, largest = self._bounds(model)
         if not longest_s:

@@ -146,10 +146,14 @@ class Driver:
         form: bytes = b"form",
         attempts: int = 0,
         in_doubt: bool = False,
+        members: tuple[int, ...] = (),
     ) -> list[do.Action]:
-        """The payload of job 7 is "payload 7"; jobs are numbered from 1. Without `rows` it runs alone."""
-        self._jobs += 1
-        number = self._jobs if job is None else job
+        """The payload of job 7 is "payload 7"; jobs are numbered from 1. Without `rows` it runs alone.
+
+        With `members` it is a bundle, and they have the numbers after its own.
+        """
+        number = self._jobs + 1 if job is None else job
+        self._jobs += 1 + len(members)
         payload = f"payload {number}"
         return self.feed(
             told.JobArrived(
@@ -158,7 +162,7 @@ class Driver:
                 model,
                 signature,
                 outputs,
-                rows,
+                sum(members) if members else rows,
                 timeout_s,
                 priority,
                 device,
@@ -167,6 +171,7 @@ class Driver:
                 payload,
                 attempts,
                 in_doubt,
+                members,
             )
         )
 

@@ -1,6 +1,6 @@
 """20,000 jobs of clients of every kind through the production core in virtual time, while workers crash and hang."""
 
-from simulation.clients import Bursty, Client, Fickle, Flood, Polite, Vanishing
+from simulation.clients import Bursty, Client, Fickle, Flood, Polite, Together, Vanishing
 from simulation.world import Truth, Weather, World
 
 from pool.core.policy import ModelPolicy, Policy
@@ -80,3 +80,29 @@ def test_every_job_is_answered_in_weather_without_hope() -> None:
     print(world.report())  # noqa: T201
     assert set(world.machine.answered) >= {"done", "quarantined", "stateful-worker-lost", "deadline-exceeded"}
     assert world.machine.answered["done"] > 1_000
+
+
+def test_jobs_that_come_in_one_message_are_promised_the_same() -> None:
+    policy = Policy(hung_after_s=2.0, restart_intensity=10_000, backoff_max_s=1.0, max_attempts=3, models=MODELS)
+    weather = Weather(crash=1 / 150, stall=1 / 400)
+    world = World([EVERYWHERE] * 6, TRUTHS, policy, seed=9, weather=weather, lanes=2)
+    world.start()
+    small = (1, 1, 2, 3)
+    together = Together(world, "together", *EVERYWHERE, rows=small, timeout_s=60.0)
+    together.dropped = 0.1
+    fallible = Together(world, "fallible", "wide", "narrow", rows=(1, 2, 50), timeout_s=60.0)
+    fallible.bad = 0.15
+    polite = Polite(world, "polite", *EVERYWHERE, rows=small, timeout_s=60.0).begin(100.0, 600)
+    together.begin(150.0, 1_200)
+    fallible.begin(100.0, 1_200)
+    world.run_until(lambda: world.ledger.arrived >= 2_800 and not world.ledger.open)
+    world.end()
+    print(world.report())  # noqa: T201
+    assert min(world.tally.mishaps[what] for what in ("crash", "stall", "poison", "model error")) > 0
+    for innocent in (polite, together):
+        assert set(innocent.faults) <= {"worker-lost", "stateful-worker-lost"}
+    assert "quarantined" in fallible.faults
+    assert "model-failed" in fallible.faults
+    answered = fallible.outcomes.items()
+    told_off = {number for number, failed in answered if failed.fault.value in ("quarantined", "model-failed")}
+    assert told_off <= fallible.guilty, "nobody else's fault is theirs"
