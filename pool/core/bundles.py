@@ -86,7 +86,7 @@ class Bundles:
         for _, part in leased:
             part.heirs = tuple(shares[part])
         if again:
-            line.retries = deque(_inherited(group, shares) for group in line.retries)
+            line.retries = deque(heirs for group in line.retries if (heirs := _inherited(group, shares)))
         for job in reversed(waiting):
             job.work_s = _work_s(job)
             line.put(job)

@@ -319,6 +319,12 @@ class Dispatch:
             if must_part(job):
                 self._bundles.dissolve(job, now)
                 continue
+            if job.cut and job.losses > job.attempts and not line.model.batchable(job.key.signature, job.key.outputs):
+                # A piece of it has died, and as it runs whole from now on, all of it is suspect.
+                self.suspects.add(line, [whole_again(Part(job, 0, job.cut, job.round, job.attempts))], now)
+                if not slot.takes_work:
+                    return
+                continue
             end = end_if_late(line, job, now)
             if end is None:
                 parts = form(line, job, eldest, now, lambda late, end: self._answers.too_late(late, end, now))

@@ -239,6 +239,10 @@ class Ledger:
                 self._too_much[record.model] = min(run.pad_to, self._too_much.get(record.model, run.pad_to))
             case told.RowsChanged() if not (record.ended or lease.stale):
                 self._unbatchable.add((record.model, self._signature(record.model, record.signature)))
+                for each in self.open.values():
+                    if each.lost and not self._may_join(each):
+                        each.uncut = True
+                        self._conservation.note(each)
                 if lease.size != (record.rows or 1):
                     record.start_over()
         self._release(lease)
@@ -256,6 +260,7 @@ class Ledger:
         for record in {id(lease.record): lease.record for lease in lost if not lease.stale}.values():
             record.alone = len(lost) == 1 and not any(run.beside for run in seat.runs.values())
             record.deaths += 1
+            record.uncut = not self._may_join(record)
             record.died_in = seat.slot
             record.no_alibi = self._is_sound(seat, record)
             rows = [(lease.start, lease.stop) for lease in lost if lease.record is record and not lease.stale]

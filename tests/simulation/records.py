@@ -152,6 +152,7 @@ class Record:
     ended: bool = False
     faults: set[Fault] = field(default_factory=set)
     base: int = 0
+    uncut: bool = False  # it runs whole, though it has rows
     ran: set[int] = field(default_factory=set)  # rows that have been out
 
     def times_lost(self, start: int, stop: int, *, alone: bool = False) -> int:
@@ -225,7 +226,7 @@ class Record:
         """Of these, the ones that were in a worker when it died."""
         if self.ended or not self.lost:
             return 0
-        if self.rows is None:
+        if self.rows is None or self.uncut:
             return self.waiting_rows()
         suspects = {row for start, stop in self.lost for row in range(start, stop)}
         for start, stop in (*self.done, *((lease.start, lease.stop) for lease in self.live)):

@@ -560,6 +560,22 @@ def test_the_last_one_is_not_guilty_of_what_a_cancelled_one_may_have_done() -> N
     assert done(driver) == {2}
 
 
+def test_when_all_of_what_waits_to_run_again_are_cancelled_the_others_go_on() -> None:
+    driver = Driver(["m"], models=EIGHT).serve(lanes=2)
+    driver.submit(members=(1,) * 8)
+    driver.submit(rows=8)
+    driver.submit(rows=8, priority=9)
+    driver.spoil(driver.run_of(1), Fault.OUT_OF_MEMORY)
+    first, second = driver.run_of(1), driver.running()[0]
+    assert spans(first) == [(0, 4)]
+    for number in range(6, 10):
+        driver.feed(told.JobCancelled(b"client", number))
+    driver.spoil(first, Fault.MODEL_FAILED)
+    driver.done(second)
+    run_all(driver)
+    assert done(driver) == {2, 3, 4, 5, 10, 11}
+
+
 # --- what they keep -----------------------------------------------------------------------------------------------
 
 

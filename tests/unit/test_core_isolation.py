@@ -352,3 +352,23 @@ def test_a_lone_job_whose_run_failed_is_guilty_whatever_its_worker_calls_it() ->
     driver.submit(rows=1)
     assert every(driver.done(last_run(driver), told.Spoiled(Fault.MODEL_FAILED, "of the run")), do.RunBatch) == []
     assert driver.fault(1) is Fault.MODEL_FAILED
+
+
+def test_a_large_job_of_which_a_piece_has_died_runs_by_itself_when_it_cannot_be_cut_any_more() -> None:
+    """What of it still waits leads no batch beside others: the rest of it may kill as well."""
+    driver = Driver(["m"], ["m"], ["m"], models={"m": ModelPolicy(max_batch=8)}).serve(lanes=2)
+    for _ in range(5):
+        driver.submit(rows=8)
+    driver.submit(rows=24)
+    piece = driver.run_of(6)
+    driver.die(piece.slot)
+    other = next(run for run in driver.running() if driver.machine.supervision.slots[run.slot].kept_for is None)
+    driver.done(other, told.RowsChanged("3 rows of 8"))
+    while True:
+        last = every(driver.log, do.RunBatch)[-1]
+        if spans(last) == [("payload 6", 0, 24)]:
+            break
+        driver.done(driver.running()[0])
+    assert [run for run in driver.running() if run.slot == last.slot] == [last], "nothing runs beside it"
+    driver.submit(rows=8)
+    assert [run for run in driver.running() if run.slot == last.slot] == [last]
