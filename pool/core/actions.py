@@ -156,7 +156,7 @@ class AnswerJob:
 class BundleDissolved:
     """In the place of job `bundle`, each of the jobs `members` has an answer of its own.
 
-    There is none for the others.
+    There is none for the others, which were cancelled.
     """
 
     client: bytes

@@ -32,6 +32,7 @@ from pool.wire.faults import Fault
 __all__ = ["Bundles"]
 
 CAME = "goes on by itself: it was rows {} to {} of job {}, in which {} jobs came together"
+PARTED = "dissolved: they go on by themselves, as jobs {} to {}"
 KEEPS_STATE = "the jobs that it came with were run apart; the model keeps state and it may have started"
 
 
@@ -93,6 +94,7 @@ class Bundles:
             line.first(job)
         route = bundle.client.route
         self._actions.append(do.BundleDissolved(route, bundle.number, tuple([job.number for job in members])))
+        bundle.note(now, PARTED, members[0].id, members[-1].id)
         started = [job for job in members if job.base < bundle.base + bundle.cut]
         self._answers.dissolved(bundle, now)
         if line.model.stateful:

@@ -192,6 +192,8 @@ class Machine:
         if number not in bundle.dropped:
             self._answers.dropped(bundle, number)
         if len(bundle.dropped) == len(bundle.members):
+            # Its client knows that; whoever keeps books of the bundle by its own number does not.
+            self._actions.append(do.BundleDissolved(bundle.client.route, bundle.number, ()))
             self._cancel(bundle, now)
 
     def _batch_done(self, event: told.BatchDone, now: float) -> None:

@@ -347,12 +347,10 @@ class Ledger:
             ):
                 assert self._anyone(slot, incarnation) is not None
             case do.BundleDissolved(client, number, members):
-                bundle = self._bundles.pop((client, number))
-                bundle.bundled = False
-                assert [record.number for record in bundle.open] == list(members)
-                for record in bundle.open:
-                    record.part_ways()
-                    self._conservation.note(record)
+                if members:
+                    self._dissolve(self._bundles.pop((client, number)), members)
+                else:
+                    assert (client, number) not in self._bundles, "some of it are not cancelled"
             case do.KeepJob():
                 assert isinstance(action.payload, Payload)
                 self._kept.add((action.payload.serial, action.start))
@@ -361,6 +359,13 @@ class Ledger:
                 self._ready_told = True
             case do.PoolStopped():
                 self._end(action, now)
+
+    def _dissolve(self, bundle: Submission, members: Sequence[int]) -> None:
+        assert [record.number for record in bundle.open] == list(members)
+        bundle.bundled = False
+        for record in bundle.open:
+            record.part_ways()
+            self._conservation.note(record)
 
     def _signature(self, model: str, asked: str | None) -> str | None:
         return self._infos[model].signature_name(asked)

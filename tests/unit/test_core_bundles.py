@@ -535,6 +535,7 @@ def test_when_all_are_cancelled_nothing_is_left(runs: bool) -> None:
     for number in (3, 2):
         driver.feed(told.JobCancelled(b"client", number))
     assert driver.machine.answered == {"cancelled": 2}
+    assert one(driver.log, do.BundleDissolved).members == ()
     assert nothing_is_left(driver)
     run_all(driver)
     assert driver.answers() == {}
@@ -629,3 +630,6 @@ def test_each_has_a_story_and_so_has_their_bundle() -> None:
         (2, "LEASED"),
         (1, "CANCELLED"),
     ]
+    story = driver.machine.explain("1")
+    assert story is not None
+    assert "dissolved: they go on by themselves, as jobs 2 to 3" in str(story["story"])
