@@ -1,0 +1,1 @@
+"""The systems that the pool is measured beside: installed, started, driven and ended."""

@@ -1,0 +1,131 @@
+"""One turn of a way: for so many seconds, as fast as it goes, or one job at a time."""
+
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from benchmarks.cases import Array, Case
+
+__all__ = ["Pending", "Turns"]
+
+KEPT = 256
+"""So many answers of a turn are kept, the last ones, and checked when it is over: a check takes longer than a job."""
+
+
+class Pending(Protocol):
+    """What `Client.submit` returns."""
+
+    def result(self) -> dict[str, Array]: ...
+
+
+class Turns:
+    """Of one case. Each method runs for about `seconds`, raises `WrongAnswer`, and returns rows a second or seconds.
+
+    `expected` has the answer to each row of `rows`, which take turns.
+    """
+
+    def __init__(self, case: Case, rows: Sequence[Array], expected: Sequence[Array]) -> None:
+        self.case = case
+        self.rows = rows
+        self.expected = expected
+
+    def alone(self, run: Callable[[Array], Array], seconds: float) -> float:
+        """The median of single jobs, in seconds."""
+        kept: deque[tuple[int, Array]] = deque(maxlen=KEPT)
+        taken: list[float] = []
+        end = time.perf_counter() + seconds
+        while (began := time.perf_counter()) < end:
+            row = len(taken) % len(self.rows)
+            answer = run(self.rows[row])
+            taken.append(time.perf_counter() - began)
+            kept.append((row, answer))
+        self._check(kept)
+        return statistics.median(taken)
+
+    def loop(self, run: Callable[[Array], Array], seconds: float) -> float:
+        """Rows a second, one after the other."""
+        kept: deque[tuple[int, Array]] = deque(maxlen=KEPT)
+        done = 0
+        began = time.perf_counter()
+        while time.perf_counter() - began < seconds:
+            row = done % len(self.rows)
+            kept.append((row, run(self.rows[row])))
+            done += 1
+        taken = time.perf_counter() - began
+        self._check(kept)
+        return done / taken
+
+    def batches(self, run: Callable[[Array], Array], batches: Sequence[Array], seconds: float) -> float:
+        """Rows a second in batches that are there already. Of each the first rows must be those of `rows`, in order."""
+        done = rows = 0
+        began = time.perf_counter()
+        while time.perf_counter() - began < seconds:
+            answer = run(batches[done % len(batches)])
+            rows += len(answer)
+            done += 1
+        taken = time.perf_counter() - began
+        first = (done - 1) % len(batches) * len(answer)
+        self._check(((first + row) % len(self.rows), answer[row : row + 1]) for row in range(len(answer)))
+        return rows / taken
+
+    def window(self, submit: Callable[[Array], Pending], in_flight: int, seconds: float) -> float:
+        """Rows a second with so many on the way; the next leaves when the oldest is answered."""
+        kept: deque[tuple[int, Array]] = deque(maxlen=KEPT)
+        waiting: deque[Pending] = deque()
+        output = self.case.output
+        sent = done = 0
+        began = time.perf_counter()
+        while time.perf_counter() - began < seconds:
+            waiting.append(submit(self.rows[sent % len(self.rows)]))
+            sent += 1
+            if len(waiting) >= in_flight:
+                kept.append((done % len(self.rows), waiting.popleft().result()[output]))
+                done += 1
+        for pending in waiting:
+            kept.append((done % len(self.rows), pending.result()[output]))
+            done += 1
+        taken = time.perf_counter() - began
+        self._check(kept)
+        return done / taken
+
+    def groups(self, submit: Callable[[Sequence[Array]], Sequence[Pending]], groups: int, seconds: float) -> float:
+        """Rows a second, all of `rows` submitted together each time, and so many times on the way."""
+        waiting: deque[Sequence[Pending]] = deque()
+        last: list[Array] = []
+        sent = done = 0
+        began = time.perf_counter()
+        while True:
+            going = time.perf_counter() - began < seconds
+            if going:
+                waiting.append(submit(self.rows))
+                sent += 1
+            elif not waiting:
+                break
+            if len(waiting) >= groups or not going:
+                last = [pending.result()[self.case.output] for pending in waiting.popleft()]
+                done += len(last)
+        taken = time.perf_counter() - began
+        self._check(enumerate(last))
+        return done / taken
+
+    def stream(self, run: Callable[[Iterator[Array]], Iterator[dict[str, Array]]], seconds: float) -> float:
+        """Rows a second through an iterator that gives the answers in the order of the rows."""
+        kept: deque[tuple[int, Array]] = deque(maxlen=KEPT)
+        done = 0
+        began = time.perf_counter()
+        for answer in run(self._until(began + seconds)):
+            kept.append((done % len(self.rows), answer[self.case.output]))
+            done += 1
+        taken = time.perf_counter() - began
+        self._check(kept)
+        return done / taken
+
+    def _until(self, end: float) -> Iterator[Array]:
+        while time.perf_counter() < end:
+            yield from self.rows
+
+    def _check(self, answers: "Iterator[tuple[int, Array]] | deque[tuple[int, Array]] | enumerate[Array]") -> None:
+        for row, answer in answers:
+            self.case.check(answer, self.expected[row])
