@@ -13,7 +13,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-__all__ = ["Ended", "LineProcess", "environment", "last_line"]
+__all__ = ["Ended", "LineProcess", "end_group", "environment", "last_line", "python_module"]
 
 END_S = 10.0
 
@@ -52,7 +52,8 @@ class LineProcess:
                 env=environment(env),
                 process_group=0,
             )
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def ask(self, question: object, timeout_s: float) -> Any:
         """Raises `Ended`."""
@@ -83,6 +84,11 @@ class LineProcess:
     def end(self) -> None:
         """Its group too: asked first, killed after a while."""
         end_group(self.process)
+        self._reader.join(END_S)
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):  # what was not sent any more
+                    pipe.close()
 
     def _read(self) -> None:
         assert self.process.stdout is not None

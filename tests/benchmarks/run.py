@@ -3,13 +3,16 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from benchmarks.aims import AIMS, Result
 from benchmarks.cases import Case
-from benchmarks.reference import Reference
 from benchmarks.rounds import Samples, Spread, in_turn, ratio
+
+if TYPE_CHECKING:  # it imports TensorFlow
+    from benchmarks.reference import Reference
 
 __all__ = ["Group", "Run"]
 
@@ -31,7 +34,7 @@ class Run:
 
     folder: Path
     cases: Mapping[str, Case]
-    references: Mapping[str, Reference]
+    references: "Mapping[str, Reference]"
     rounds: int
     seconds: float
     say: Callable[[str], None]

@@ -1,12 +1,12 @@
 """What is measured of the pool itself, section by section; the peers are in `benchmarks.peers.bouts`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from benchmarks import large, recovery
 from benchmarks.cases import Case
 from benchmarks.ours import ClientProcess, Ours, serving, together
-from benchmarks.rounds import ratio, spread
+from benchmarks.rounds import Samples, ratio, spread
 from benchmarks.run import Run
 from pool import Client
 from pool.errors import InvalidConfig
@@ -83,13 +83,15 @@ def echo64(run: Run, client: Client) -> None:
 
 
 def imports(run: Run, _: Client) -> None:
-    def of(what: str) -> Callable[[], float]:
-        return lambda: recovery.fresh(["import-pool"], run.folder / "fresh.log")[what]
+    last: dict[str, float] = {}
 
-    samples = run.measure("imports", "s", {"import numpy": of("numpy"), "import pool": of("pool")}, IMPORT_ROUNDS)
-    run.conclude_spread(
-        "import", spread([taken / IMPORT_AIM_S for taken in samples["import pool"]]), "in a fresh process"
-    )
+    def import_pool() -> float:
+        last.update(recovery.fresh(["import-pool"], run.folder / "fresh.log"))
+        return last["pool"]
+
+    ways = {"import pool": import_pool, "import numpy": lambda: last["numpy"]}  # of the same process
+    samples = run.measure("imports in a fresh process", "s", ways, IMPORT_ROUNDS)
+    run.conclude_spread("import", spread([taken / IMPORT_AIM_S for taken in samples["import pool"]]), "import pool")
 
 
 def restart(run: Run, _: Client) -> None:
@@ -119,7 +121,7 @@ def _with_standby(run: Run, case: Case, taken: Callable[[], float]) -> None:
     run.conclude("standby", samples, "killed to answer", "1.3 × load + 0.3 s")
 
 
-def fastest(samples: Any, ways: Any) -> str:
+def fastest(samples: Samples, ways: Iterable[str]) -> str:
     """Of these ways the one with the highest median."""
     return max(ways, key=lambda way: spread(samples[way]).median)
 

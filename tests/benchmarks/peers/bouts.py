@@ -33,9 +33,12 @@ def bouts(run: Run, client: Client, names: list[str], environments: Path) -> Non
         except WHY as error:
             _failed(run, name, MODELS, error)
             continue
-        for model in MODELS:
+        for number, model in enumerate(MODELS):
             try:
                 _bout(run, client, peer, python, model)
+            except NotServing as error:  # another model would take as long to say the same
+                _failed(run, name, MODELS[number:], error)
+                break
             except WHY as error:
                 _failed(run, name, (model,), error)
 

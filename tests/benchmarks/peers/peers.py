@@ -64,7 +64,8 @@ def _pytriton(case_file: str, _: str, case: Case, setting: Setting, port: int) -
 
 OCTETS = {"Content-Type": "application/octet-stream"}
 FASTER = {"RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"}
-QUIET_RAY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_SERVE_LOG_TO_STDERR": "0"}
+# Ray's workers are nice by 15 unless told otherwise, and get nothing beside anything else that runs.
+PLAIN_RAY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_SERVE_LOG_TO_STDERR": "0", "RAY_worker_niceness": "0"}
 
 PEERS = {
     peer.name: peer
@@ -78,7 +79,7 @@ PEERS = {
             "predict",
             OCTETS,
         ),
-        Peer("ray", ("ray[serve]",), _ray, (Setting(1), Setting(1, env=FASTER), Setting(2)), env=QUIET_RAY),
+        Peer("ray", ("ray[serve]",), _ray, (Setting(1), Setting(1, env=FASTER), Setting(2)), env=PLAIN_RAY),
         Peer(
             "pytriton",
             ("nvidia-pytriton",),
@@ -105,7 +106,7 @@ def start(
     port = free_port()
     module = f"benchmarks.servers.serve_{peer.name}"
     argv = [str(python), "-m", module, *peer.argv(str(files[0]), str(files[1]), case, setting, port)]
-    env = {**peer.env, **setting.env}
+    env = {**peer.env, **setting.env, "CUDA_VISIBLE_DEVICES": ""}  # as for the pool, whose workers are the CPU's
     if not peer.by_http:
         return HandleServer(argv, env, folder)
     url = f"http://127.0.0.1:{port}/{peer.path.format(model=case.name)}"

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from benchmarks.cases import Array, Case
-from benchmarks.line_process import LineProcess, end_group, environment, last_line
+from benchmarks.line_process import Ended, LineProcess, end_group, environment, last_line
 from benchmarks.peers import wrk
 
 __all__ = ["HandleServer", "HttpServer", "NotServing", "Server", "free_port"]
@@ -117,6 +117,9 @@ class HandleServer:
         self._process = LineProcess(argv, folder / "driver.log", env)
         try:
             self._process.answer(START_S)
+        except Ended as error:
+            self.end()
+            raise NotServing(str(error)) from None
         except BaseException:
             self.end()
             raise

@@ -1,1 +1,1 @@
-"""What each peer serves a model with; run by the interpreter of that peer's environment, so nothing here imports ours."""
+"""What each peer serves a model with. The interpreter of that peer's environment runs it: nothing imports ours."""

@@ -11,10 +11,11 @@ from benchmarks.cases import Case
 
 
 async def body(request: Request) -> bytes:
-    return await request.body()
+    raw: bytes = await request.body()
+    return raw
 
 
-class Model(litserve.LitAPI):
+class Model(litserve.LitAPI):  # type: ignore[misc]  # mypy has no litserve
     def setup(self, device: object) -> None:  # noqa: ARG002
         from benchmarks.servers.serving_model import ServingModel
 

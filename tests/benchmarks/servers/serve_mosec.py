@@ -11,7 +11,7 @@ from benchmarks.cases import Case
 CASE, WORKERS, BATCH, WAIT_MS = Path(sys.argv[1]), *(int(word) for word in sys.argv[2:5])
 
 
-class Model(Worker):
+class Model(Worker):  # type: ignore[misc]  # mypy has no mosec
     """Does without the JSON on both ways."""
 
     resp_mime_type = "application/octet-stream"

@@ -27,7 +27,7 @@ class Replica:
         self._case = case
         self._model = ServingModel(case, threads)
 
-    @serve.batch(max_batch_size=BATCH, batch_wait_timeout_s=WAIT_MS / 1000)
+    @serve.batch(max_batch_size=BATCH, batch_wait_timeout_s=WAIT_MS / 1000)  # type: ignore[untyped-decorator]  # mypy has no ray
     async def __call__(self, rows: list[Any]) -> list[Any]:
         return list(self._model.run(np.concatenate(rows)))
 

@@ -20,7 +20,7 @@ __all__ = ["ServingModel"]
 ALIGNMENT = 64
 """TensorFlow takes over a fed buffer without a copy only where it is aligned so."""
 JOINED_BYTES = 4096
-"""Below this a row's bytes are joined by Python in one go; above it each is copied once, to where TensorFlow takes it."""
+"""Smaller rows are joined by Python in one go; larger ones are copied once, to where TensorFlow takes them from."""
 
 
 class ServingModel:
