@@ -7,6 +7,7 @@ pip and `wrk`. Half an hour with all of it; `--quick --peers ''` takes two minut
 import argparse
 import gc
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Container, Sequence
@@ -31,6 +32,7 @@ from benchmarks.sections import SECTIONS
 __all__ = ["main"]
 
 PROBE_S = 2.0
+WIDTH = 170
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -56,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         finally:  # what was measured before a failure or Ctrl-C is shown all the same
             options.out.mkdir(parents=True, exist_ok=True)
             report.write(run, options.out / "benchmarks.json")
-            report.show(run, Console())
+            report.show(run, Console(width=None if sys.stdout.isatty() else WIDTH))
             draw(run, options.out / "benchmarks.png")
             say(f"written: {options.out}/benchmarks.json and .png")
 
@@ -68,7 +70,7 @@ def _measure(run: Run, options: argparse.Namespace) -> None:
     with serving(cases, workers) as client:
         for name in options.sections:
             SECTIONS[name](run, client)
-        bouts(run, client, options.peers, options.peers_env)
+        bouts(run, client, options.peers, options.models, options.peers_env)
 
 
 def _best_workers(run: Run, cases: Sequence[Case]) -> int:
@@ -85,6 +87,9 @@ def _best_workers(run: Run, cases: Sequence[Case]) -> int:
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python tests/benchmarks", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--peers", type=_words(PEERS), default=list(PEERS), help=f"of {', '.join(PEERS)}; '' for none")
+    parser.add_argument(
+        "--models", type=_words(MODELS), default=list(MODELS), help=f"to measure peers with: {', '.join(MODELS)}"
+    )
     parser.add_argument("--sections", type=_words(SECTIONS), default=list(SECTIONS), help=f"of {', '.join(SECTIONS)}")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0, help="of each turn")

@@ -55,7 +55,7 @@ class Ours:
     def map(self, seconds: float) -> float:
         def mapped(rows: Iterator[Array]) -> Iterator[dict[str, Array]]:
             answers: Iterator[dict[str, Array]] = self._client.map(
-                self._turns.case.name, rows, in_flight=4 * self.in_flight, **self._options
+                self._turns.case.name, rows, in_flight=self.in_flight, **self._options
             )
             return answers
 

@@ -36,12 +36,14 @@ def draw(run: Run, path: Path) -> None:
     aims.set_xlabel("times the aim: right of the line it is met", color=INK)
 
     ours = ("client", "one client process", "4 at once")
-    names = [f"{name} " + " " * index for index, (name, _) in enumerate(bars)]  # equal names would share a bar
     colors = [MET if name.split(": ")[1].startswith(ours) else THEIRS for name, _ in bars]
-    rates.barh(names, [rate for _, rate in bars], color=colors)
+    places = range(len(bars))  # equal names would share a bar
+    rates.barh(places, [rate for _, rate in bars], color=colors)
+    rates.set_yticks(places, [name for name, _ in bars])
     rates.set_xscale("log")
     rates.set_xlabel("rows a second (green: the pool)", color=INK)
     for axes in (aims, rates):
+        axes.margins(y=0.01)
         axes.invert_yaxis()
         axes.tick_params(colors=INK, labelsize=7)
         axes.grid(visible=True, axis="x", color=FAINT, linewidth=0.6)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks.rounds import ratio, spread
+from benchmarks.rounds import Spread, ratio, spread
 from benchmarks.run import Group, Run
 
 __all__ = ["as_json", "show"]
@@ -24,7 +24,7 @@ def show(run: Run, console: Console) -> None:
     table = Table("what", "way", "figure", "ratio", "to", "aim", "", title="the pool beside the others, in one run")
     for result in run.results:
         aim, measured = result.aim, result.ratio
-        shown = f"{measured.median:.2f} ({measured.low:.2f}–{measured.high:.2f})" if measured else "–"
+        shown = ratios(measured) if measured else "–"
         verdict = f"[{STYLES[result.verdict]}]{result.verdict}[/]"
         sign = "≤" if aim.at_most else "≥"
         table.add_row(aim.what, escape(result.note), "", shown, aim.against, f"{sign} {aim.bound:g}", verdict)
@@ -40,9 +40,14 @@ def _add(table: Table, group: Group) -> None:
     base = next(iter(group.samples))
     for way, figures in group.samples.items():
         against = ratio(figures, group.samples[base])
-        shown = "1" if way == base else f"{against.median:.2f} ({against.low:.2f}–{against.high:.2f})"
+        shown = "1" if way == base else ratios(against)
         figure = readable(spread(figures).median, group.unit)
         table.add_row(group.title if way == base else "", way, figure, shown, "" if way == base else base, "", "")
+
+
+def ratios(measured: Spread) -> str:
+    """The median, and the lowest to the highest."""
+    return f"{measured.median:.3g} ({measured.low:.3g}–{measured.high:.3g})"
 
 
 def readable(figure: float, unit: str) -> str:

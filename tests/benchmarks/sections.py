@@ -90,7 +90,7 @@ def imports(run: Run, _: Client) -> None:
         return last["pool"]
 
     ways = {"import pool": import_pool, "import numpy": lambda: last["numpy"]}  # of the same process
-    samples = run.measure("imports in a fresh process", "s", ways, IMPORT_ROUNDS)
+    samples = run.measure("imports in a fresh process, processor time", "s", ways, IMPORT_ROUNDS)
     run.conclude_spread("import", spread([taken / IMPORT_AIM_S for taken in samples["import pool"]]), "import pool")
 
 

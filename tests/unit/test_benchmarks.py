@@ -147,7 +147,7 @@ def test_the_report_has_every_aim_and_every_failure(tmp_path: Path) -> None:
     run.failures["mlp, ray"] = "it did not start"
     shown = io.StringIO()
     report.show(run, Console(width=200, file=shown))
-    for expected in ("0.50 (0.50–0.50)", "met", "wrk is not installed", "it did not start", "400 µs", "200 µs"):
+    for expected in ("0.5 (0.5–0.5)", "met", "wrk is not installed", "it did not start", "400 µs", "200 µs"):
         assert expected in shown.getvalue()
     told = json.loads(report.as_json(run))
     assert [aim["verdict"] for aim in told["aims"]] == ["met", "not measured"]

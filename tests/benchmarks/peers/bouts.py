@@ -1,6 +1,6 @@
 """The pool and a peer in turn, for each model; the peer with the settings that a probe found best."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.cases import WrongAnswer
@@ -21,7 +21,7 @@ PROBE_S = 2.0
 WHY = (NotInstalled, NotServing, Ended, wrk.WrkFailed, WrongAnswer)
 
 
-def bouts(run: Run, client: Client, names: list[str], environments: Path) -> None:
+def bouts(run: Run, client: Client, names: Sequence[str], models: Sequence[str], environments: Path) -> None:
     """What fails is a row that says why, and the next one's turn."""
     for name in names:
         peer = PEERS[name]
@@ -31,19 +31,19 @@ def bouts(run: Run, client: Client, names: list[str], environments: Path) -> Non
             run.say(f"installing {name}, if it is not there")
             python = install(environments, name, peer.requirements)
         except WHY as error:
-            _failed(run, name, MODELS, error)
+            _failed(run, name, models, error)
             continue
-        for number, model in enumerate(MODELS):
+        for number, model in enumerate(models):
             try:
                 _bout(run, client, peer, python, model)
             except NotServing as error:  # another model would take as long to say the same
-                _failed(run, name, MODELS[number:], error)
+                _failed(run, name, models[number:], error)
                 break
             except WHY as error:
                 _failed(run, name, (model,), error)
 
 
-def _failed(run: Run, name: str, models: tuple[str, ...], error: Exception) -> None:
+def _failed(run: Run, name: str, models: Sequence[str], error: Exception) -> None:
     for model in models:
         run.say(f"{name}, {model}: {error}")
         run.failures[f"{model}, {name}"] = str(error)
