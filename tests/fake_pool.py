@@ -12,6 +12,7 @@ import zmq
 from pool.wire import client_messages as wire
 from pool.wire.calls import ROWS, Table
 from pool.wire.codec import unpack
+from pool.wire.faults import Fault
 from pool.wire.frames import NO_INSTANCE, decode, encode
 from pool.wire.message import Message
 from pool.wire.packing import pack_answer
@@ -70,7 +71,7 @@ class FakePool:
         self.send(wire.Result(job, tuple(map(len, packed)), timeline), frames)
 
     def refuse(self, job: int, retry_after_s: float | None = 0.01) -> None:
-        self.send(wire.Failure(job, wire.Fault.OVERLOADED, "2 jobs are in the pool", retry_after_s))
+        self.send(wire.Failure(job, Fault.OVERLOADED, "2 jobs are in the pool", retry_after_s))
 
     def inputs(self, submit: wire.Submit) -> dict[str, Array]:
         """What the job that came last was given."""

@@ -150,7 +150,10 @@ class Client(Replicas):
 
         if self._closed:
             raise PoolError(CLOSED)
-        request = request_for(model, signature, outputs, timeout, priority, device)
+        try:
+            request = request_for(model, signature, outputs, timeout, priority, device)
+        except PoolError as error:
+            return [_refused(error) for _ in inputs]
         return submit_many(self._connected, request, inputs, patient=block)
 
     def map(

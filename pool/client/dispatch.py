@@ -262,6 +262,8 @@ class Dispatch:
             self._jobs.mark_refused(job, error)
             self._jobs.wait_until(job, job.submitted + _timeout_s(job, self._opened))
             self._backpressure.refused(job, error.retry_after, time.monotonic())
+        elif member is not None and job.number in self._held:
+            pass  # with the first of them that the pool returned, all of the bundle waits for the next one
         elif in_pool and self._outlive and failure.fault is Fault.POOL_STOPPING:
             self._holds = True
             self._forget(job)

@@ -1,0 +1,280 @@
+"""Jobs that are alike leave together, and each has its own answer: against a pool that the test plays itself."""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_pool import TIMELINE, FakePool, Serving
+
+from pool import Client, errors
+from pool.client.bundler import Bundler
+from pool.client.futures import JobFuture
+from pool.client.grain import MOST_ROWS, Grain
+from pool.client.members import Members
+from pool.client.outstanding import Job
+from pool.client.payload import encode_call
+from pool.client.request import Request
+from pool.wire import client_messages as wire
+from pool.wire.calls import Table
+from pool.wire.codec import unpack
+from pool.wire.faults import Fault
+from pool.wire.tensors import decode_tensor, join_strings
+
+QUICK = replace(TIMELINE, run_s=1e-6)
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[FakePool]:
+    fake = FakePool(tmp_path)
+    yield fake
+    fake.close()
+
+
+@pytest.fixture
+def client(fake: FakePool) -> Iterator[Client]:
+    with Client(fake.endpoint) as client:
+        yield client
+
+
+def taught(fake: FakePool, client: Client) -> None:
+    """The client has seen that a row takes next to nothing."""
+    first = client.submit("m", {"x": np.zeros(1, np.float32)})
+    fake.open()
+    fake.answer(fake.expect(wire.Submit).job, {"y": np.zeros(1)}, timeline=QUICK)
+    first.result(5)
+
+
+def rows(*values: float) -> list[dict[str, Any]]:
+    return [{"x": np.array([value], np.float32)} for value in values]
+
+
+def job(value: object, request: Request = Request("m"), submitted: float = 0.0) -> Job:  # noqa: B008  # frozen
+    height, payload = encode_call("m", {"x": value})
+    return Job(JobFuture(), request, height, payload, sum(map(len, payload)), submitted, submitted)
+
+
+def known(row_s: float = 1e-6, request: Request = Request("m")) -> Grain:  # noqa: B008  # frozen
+    grain = Grain()
+    grain.learn(request, replace(TIMELINE, run_s=row_s, batch_rows=1))
+    return grain
+
+
+# --- which jobs -------------------------------------------------------------------------------------------------
+
+
+def test_like_jobs_at_the_head_are_one_bundle() -> None:
+    jobs = [job(np.array([float(n)] * n, np.float32)) for n in (1, 2, 3)]
+    bundle = Bundler(known()).next(deque(jobs))
+    assert bundle is not None
+    assert (bundle.members, bundle.rows) == ((1, 2, 3), 6)
+    (header,) = unpack(Table, bundle.payload[0]).tensors  # type: ignore[arg-type]  # the table is bytes
+    joined = decode_tensor(replace(header, shape=(6,)), bundle.payload[1])  # type: ignore[arg-type]
+    assert joined.tolist() == [1, 2, 2, 3, 3, 3]
+    assert [(each.bundle, each.index, each.payload) for each in jobs] == [(bundle, n, ()) for n in range(3)]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        job(np.array([1.0], np.float64)),
+        job(np.array([[1.0]], np.float32)),
+        job(np.float32(1.0)),
+        job([1.0]),
+        job(np.zeros(1, np.float32), Request("other")),
+        job(np.zeros(1, np.float32), Request("m", priority=1)),
+        job(np.zeros(5000, np.float32)),
+    ],
+    ids=["dtype", "shape", "no rows", "weak", "model", "priority", "large"],
+)
+def test_what_is_not_alike_leaves_alone(other: Job) -> None:
+    grain = known()
+    grain.learn(Request("other"), QUICK)
+    first = job(np.zeros(1, np.float32))
+    assert Bundler(grain).next(deque([first, other, first])) is None
+    assert Bundler(grain).next(deque([other, first])) is None
+
+
+def test_jobs_that_end_at_different_times_leave_apart() -> None:
+    short = Request("m", timeout_s=1.0)
+    early, soon, late = (job(np.zeros(1), short, submitted) for submitted in (0.0, 0.01, 0.1))
+    bundle = Bundler(known()).next(deque([early, soon, late]))
+    assert bundle is not None
+    assert len(bundle.members) == 2
+    assert bundle.submitted == 0.0  # whoever came first is not answered late
+
+
+@pytest.mark.parametrize(("row_s", "most"), [(1.0, 1), (0.001, 2), (1e-9, MOST_ROWS), (0.0, MOST_ROWS)])
+def test_a_bundle_takes_a_moment_to_run(row_s: float, most: int) -> None:
+    assert known(row_s).rows(Request("m")) == most
+    bundle = Bundler(known(row_s)).next(deque(job(np.zeros(1)) for _ in range(2 * MOST_ROWS)))
+    assert (1 if bundle is None else len(bundle.members)) == most
+
+
+def test_nothing_is_bundled_before_it_is_known_what_a_row_costs() -> None:
+    assert Grain().rows(Request("m")) == 1
+    assert Bundler(Grain()).next(deque([job(np.zeros(1)), job(np.zeros(1))])) is None
+
+
+def test_strings_are_joined_as_one_tensor_has_them() -> None:
+    given: list[list[bytes]] = [[b"a", b""], [b""], [b"bcd\0", b"\0"], []]
+    buffers = [bytes(encode_call("m", {"x": np.array(each, object)})[1][1]) for each in given if each]  # type: ignore[arg-type]
+    joined = join_strings(buffers, [2, 1, 2])
+    (header,) = unpack(Table, encode_call("m", {"x": np.array([b"a"], object)})[1][0]).tensors  # type: ignore[arg-type]
+    assert decode_tensor(replace(header, shape=(5,)), joined).tolist() == [b"a", b"", b"", b"bcd\0", b"\0"]
+
+
+# --- whose answer -----------------------------------------------------------------------------------------------
+
+
+def test_each_has_its_own_rows_and_only_once() -> None:
+    futures = [JobFuture(), JobFuture()]
+    over = []
+    members = Members(futures, [1, 2], lambda: over.append(True))
+    members.finish_one(0, {"y": np.array([9])})
+    assert not members.all_ended
+    members.finish({"y": np.array([1, 2, 3])})
+    assert [future.result(0)["y"].tolist() for future in futures] == [[9], [2, 3]]
+    members.finish(errors.PoolUnreachable("late"))
+    assert over == [True]
+
+
+def test_many_leave_as_one_and_are_answered_as_one(fake: FakePool, client: Client) -> None:
+    taught(fake, client)
+    futures = client.submit_many("m", rows(1, 2, 3))
+    submit = fake.expect(wire.Submit)
+    assert submit.members == (1, 1, 1)
+    assert fake.inputs(submit)["x"].tolist() == [1, 2, 3]
+    fake.answer(submit.job, {"y": np.array([10.0, 20.0, 30.0])})
+    assert [future.result(5)["y"].tolist() for future in futures] == [[10.0], [20.0], [30.0]]
+
+
+def test_a_dissolved_bundle_is_answered_one_by_one(fake: FakePool, client: Client) -> None:
+    taught(fake, client)
+    futures = client.submit_many("m", rows(1, 2, 3))
+    bundle = fake.expect(wire.Submit).job
+    fake.send(wire.Failure(bundle + 2, Fault.MODEL_FAILED, "a row is negative", None))
+    fake.answer(bundle + 3, {"y": np.array([30.0])})
+    fake.answer(bundle + 1, {"y": np.array([10.0])})
+    assert futures[0].result(5)["y"].tolist() == [10.0]
+    assert futures[2].result(5)["y"].tolist() == [30.0]
+    with pytest.raises(errors.ModelFailed, match="a row is negative"):
+        futures[1].result(5)
+
+
+def test_one_that_is_cancelled_is_told_and_the_others_go_on(fake: FakePool, client: Client) -> None:
+    taught(fake, client)
+    futures = client.submit_many("m", rows(1, 2))
+    bundle = fake.expect(wire.Submit).job
+    assert futures[0].cancel()
+    assert fake.expect(wire.Cancel).job == bundle + 1
+    assert futures[1].cancel()
+    assert fake.expect(wire.Cancel).job == bundle  # nobody is left
+
+
+def test_a_bundle_that_fails_as_one_fails_all(fake: FakePool, client: Client) -> None:
+    taught(fake, client)
+    futures = client.submit_many("m", rows(1, 2))
+    fake.refuse(fake.expect(wire.Submit).job)
+    for future in futures:
+        with pytest.raises(errors.Overloaded):
+            future.result(5)
+
+
+def test_a_pool_that_stops_returns_its_members_to_the_next(fake: FakePool, tmp_path: Path) -> None:
+    with Client(fake.endpoint) as client:
+        taught(fake, client)
+        futures = client.submit_many("m", rows(1, 2))
+        bundle = fake.expect(wire.Submit).job
+        for member in (1, 2):
+            fake.send(wire.Failure(bundle + member, Fault.POOL_STOPPING, "the pool is stopping", None))
+        fake.send(wire.Farewell("it has ended", unread=True))
+        fake.expect(wire.Close)
+        fake.close()
+        following = FakePool(tmp_path, b"j" * 8)
+        following.open()
+        again = following.expect(wire.Submit)
+        assert again.members == (1, 1)
+        following.answer(again.job, {"y": np.array([1.0, 2.0])})
+        assert [future.result(5)["y"].tolist() for future in futures] == [[1.0], [2.0]]
+        following.close()
+
+
+# --- map --------------------------------------------------------------------------------------------------------
+
+
+def doubled(submit: wire.Submit, inputs: dict[str, Any]) -> dict[str, Any] | wire.Failure:
+    if (inputs["x"] < 0).any():
+        return wire.Failure(submit.job, Fault.MODEL_FAILED, "a row is negative", None)
+    return {"y": 2 * inputs["x"]}
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Iterator[Serving]:
+    serving = Serving(tmp_path, doubled)
+    yield serving
+    serving.close()
+
+
+def test_a_mistake_in_one_of_many_is_its_own(serving: Serving) -> None:
+    with Client(serving.endpoint) as client:
+        good, bad, other = client.submit_many("m", [{"x": np.zeros(1)}, {"x": object()}, {"x": np.ones(1)}])
+        with pytest.raises(errors.InvalidInput, match="cannot be sent as a tensor"):
+            bad.result(5)
+        assert [future.result(5)["y"].tolist() for future in (good, other)] == [[0.0], [2.0]]
+
+
+def test_map_gives_each_its_answer_in_order_and_packs(serving: Serving) -> None:
+    with Client(serving.endpoint) as client:
+        found = [answer["y"].tolist() for answer in client.map("m", rows(*range(500)), in_flight=64)]
+    assert found == [[2.0 * n] for n in range(500)]
+    assert len(serving.submitted) < 250
+    assert max(len(submit.members) for submit in serving.submitted) <= 16
+
+
+def test_map_takes_inputs_of_any_form_one_after_the_other(serving: Serving) -> None:
+    given = [np.zeros(n % 3 + 1, (np.float32, np.float64)[n % 2]) + n for n in range(60)]
+    with Client(serving.endpoint) as client:
+        for array, answer in zip(given, client.map("m", ({"x": each} for each in given)), strict=True):
+            assert answer["y"].tolist() == (2 * array).tolist()
+
+
+def test_map_copies_what_it_has_read(serving: Serving) -> None:
+    array = np.zeros(1, np.float32)
+
+    def reused() -> Iterator[dict[str, Any]]:
+        for n in range(200):
+            array[:] = n
+            yield {"x": array}
+
+    with Client(serving.endpoint) as client:
+        assert [answer["y"][0] for answer in client.map("m", reused())] == [2.0 * n for n in range(200)]
+
+
+def test_an_input_that_comes_slowly_waits_for_no_company(serving: Serving) -> None:
+    """The reader of the results sees each before the next input is there."""
+    seen: list[float] = []
+
+    def slowly() -> Iterator[dict[str, Any]]:
+        for n in range(5):
+            assert len(seen) == n
+            yield {"x": np.array([n], np.float32)}
+
+    with Client(serving.endpoint) as client:
+        for answer in client.map("m", slowly(), in_flight=1):
+            seen.append(answer["y"][0])  # noqa: PERF401  # the generator looks at it meanwhile
+    assert seen == [0, 2, 4, 6, 8]
+
+
+def test_map_closed_early_cancels_what_is_out(fake: FakePool, client: Client) -> None:
+    taught(fake, client)
+    results = client.map("m", rows(1, 2, 3), in_flight=3)
+    first = client.submit("m", {"x": np.zeros(1)})  # so that something is there to wait for
+    number = fake.expect(wire.Submit).job
+    fake.answer(number, {"y": np.zeros(1)})
+    first.result(5)
+    results.close()  # type: ignore[attr-defined]  # a generator
+    fake.nothing_of(wire.Submit)
