@@ -63,7 +63,8 @@ def _pytriton(case_file: str, _: str, case: Case, setting: Setting, port: int) -
 
 
 OCTETS = {"Content-Type": "application/octet-stream"}
-FASTER = {"RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"}
+# The caller has no event loop of its own, so the router keeps its loop.
+FASTER = {"RAY_SERVE_THROUGHPUT_OPTIMIZED": "1", "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "1"}
 # Ray's workers are nice by 15 unless told otherwise, and get nothing beside anything else that runs.
 PLAIN_RAY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_SERVE_LOG_TO_STDERR": "0", "RAY_worker_niceness": "0"}
 
