@@ -1,11 +1,10 @@
 """The aims of the project, and whether a run has met them."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.rounds import Spread
 
-__all__ = ["AIMS", "Aim", "Result", "unmeasured"]
+__all__ = ["AIMS", "Aim", "Result"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,3 @@ AIMS = {
         Aim("import", "import pool, without numpy", "100 ms", 1.0, True),
     )
 }
-
-
-def unmeasured(names: Sequence[str], why: str) -> list[Result]:
-    return [Result(AIMS[name], None, why) for name in names]
