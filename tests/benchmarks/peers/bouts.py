@@ -83,7 +83,7 @@ def _bout(run: Run, client: Client, peer: Peer, python: Path, model: str) -> Non
 
 
 def _best(run: Run, peer: Peer, model: str, begin: Callable[[Setting], Server]) -> tuple[Setting, int]:
-    """Raises what the last setting raised, where none works."""
+    """Raises what the first setting raised, where none works."""
     rates: dict[tuple[int, int], float] = {}
     failure: Exception | None = None
     for number, setting in enumerate(peer.settings):
@@ -91,13 +91,13 @@ def _best(run: Run, peer: Peer, model: str, begin: Callable[[Setting], Server]) 
         try:
             server = begin(setting)
         except WHY as error:
-            failure = error
+            failure = failure or error  # the first is the most telling
             continue
         try:
             for in_flight in IN_FLIGHT:
                 rates[number, in_flight] = server.rate(in_flight, PROBE_S)
         except WHY as error:
-            failure = error
+            failure = failure or error  # the first is the most telling
         finally:
             server.end()
     if not rates:
