@@ -122,7 +122,12 @@ class Dispatch:
         wait_s = line.model.policy.batch_wait_s
         if wait_s and job.rows and not key.levels and line.model.batchable(key.signature, key.outputs):
             self._gather(job, min(now + wait_s, start_by(key, line.model.most_rows(key), job.deadline, now)), now)
-            return
+        else:
+            self._wait(job, now)
+
+    def _wait(self, job: Job, now: float) -> None:
+        """For a lane, and for no company."""
+        line = job.line
         if not line.busy:
             line.put(job)
             self.offer(line, now)
@@ -140,7 +145,7 @@ class Dispatch:
             job.line.take(job)
         job.line, job.key = line, line.key(key.signature, key.outputs, key.form)
         if waits:
-            self.arrive(job, now)
+            self._wait(job, now)
         if suspects:
             self.suspects.add(line, suspects, now)
 

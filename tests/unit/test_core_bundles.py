@@ -422,9 +422,40 @@ def test_two_pieces_that_one_death_takes_are_one_loss() -> None:
     driver.pass_time(10.0)
     driver.up(0)
     run_all(driver)
-    outcome = driver.answers()[3]
-    assert isinstance(outcome, do.JobDone)
-    assert outcome.timeline.attempts == 2
+    outcomes = [driver.answers()[number] for number in (2, 3, 4)]
+    assert [outcome.timeline.attempts for outcome in outcomes if isinstance(outcome, do.JobDone)] == [2, 2, 2]
+
+
+def test_what_was_answered_takes_idle_lanes_at_once() -> None:
+    driver = Driver(["m"], ["m"], ["m"], models=EIGHT).serve()
+    driver.submit(members=(8, 8))
+    first, second = driver.running()
+    driver.done(first)
+    driver.die(second.slot)
+    assert sorted(spans(run) for run in driver.running()) == [[(0, 8)], [(8, 16)]]
+
+
+def test_what_was_answered_takes_idle_lanes_when_the_rest_has_failed() -> None:
+    driver = Driver(["m"], ["m"], ["m"], models=EIGHT).serve()
+    driver.submit(members=(8, 8, 8))
+    first, *others = driver.running()
+    for run in others:
+        driver.done(run)
+    driver.spoil(first, Fault.MODEL_FAILED)
+    assert driver.fault(2) is Fault.MODEL_FAILED
+    assert sorted(spans(run) for run in driver.running()) == [[(8, 16)], [(16, 24)]]
+
+
+def test_what_was_answered_of_a_large_member_is_cut_as_it_was() -> None:
+    driver = Driver(["m"], models=EIGHT).serve()
+    driver.submit(members=(1, 32))
+    for _ in range(3):
+        driver.done(driver.running()[0])
+    driver.die(0)
+    driver.pass_time(10.0)
+    driver.up(0)
+    assert max(stop - start for run in run_all(driver) for start, stop in spans(run)) == 8
+    assert done(driver) == {2, 3}
 
 
 def test_others_take_idle_lanes_while_the_lost_ones_wait_for_an_empty_slot() -> None:
@@ -602,13 +633,47 @@ def test_the_attempts_of_former_pools_count_for_each() -> None:
     ]
 
 
+def test_members_say_how_often_they_were_tried() -> None:
+    driver = Driver(["m"]).serve()
+    driver.submit(members=(1, 1), attempts=1, in_doubt=True)
+    driver.spoil(driver.running()[0], Fault.MODEL_FAILED)
+    run_all(driver)
+    outcomes = [driver.answers()[number] for number in (2, 3)]
+    assert [outcome.timeline.attempts for outcome in outcomes if isinstance(outcome, do.JobDone)] == [2, 2]
+
+
+def test_members_that_are_kept_to_a_slot_go_elsewhere_when_it_is_given_up() -> None:
+    driver = Driver(["m"], ["m"], models=EIGHT, max_attempts=1).serve()
+    driver.submit(rows=1)
+    slot = driver.running()[0].slot
+    driver.die(slot)
+    assert driver.fault(1) is Fault.QUARANTINED
+    driver.pass_time(10.0)
+    driver.up(slot)
+    driver.submit(members=(1,) * 16)
+    (run,) = driver.running()
+    assert (run.slot, spans(run)) == (slot, [(0, 8)]), "all of its client's jobs run there"
+    driver.spoil(run, Fault.MODEL_FAILED)
+    driver.give_up(slot, "no device")
+    run_all(driver)
+    assert done(driver) == set(range(11, 19))
+
+
+def test_to_be_dissolved_is_not_to_be_done() -> None:
+    """Whoever is refused is told to come again when so many are likely to have ended."""
+    driver = Driver(["m"]).serve()
+    driver.submit(members=(1,) * 16)
+    driver.spoil(driver.running()[0], Fault.MODEL_FAILED)
+    assert driver.machine.backlog.seconds_for(1.0, driver.now) == 1.0, "none has ended yet"
+
+
 def test_what_waits_of_them_is_known_to_take_as_long_as_it_did() -> None:
     driver = busy()
     for _ in range(4):
         driver.pass_time(0.8)
         driver.done(driver.running()[0])
         driver.submit(rows=8)
-    driver.submit(members=(1,) * 16)
+    driver.submit(members=(6, 6, 4))
     line = driver.machine.backlog.models["m"].line(None)
     client = driver.machine.backlog.client(b"client")
     before = line.work_before(client, 0)

@@ -1,9 +1,10 @@
 """A client whose job was quarantined is kept to the slot where that happened, so that the others' slots live."""
 
-from simulation.driver import Driver, one
+from simulation.driver import Driver, every, one
 
 from pool.core import actions as do
 from pool.core.cells import CONFINED_S, MOST_CELLS, Cells
+from pool.core.policy import ModelPolicy
 from pool.core.slots import Slot, SlotState
 from pool.wire.faults import Fault
 
@@ -138,3 +139,15 @@ def test_cells_are_forgotten_and_bounded() -> None:
     assert cells.device(last, "other", 101.0) is None
     assert cells.device(last, "m", 100.0 + CONFINED_S) is None
     assert len(cells._cells) == MOST_CELLS - 1
+
+
+def test_what_has_waited_for_company_waits_for_no_more_of_it_elsewhere() -> None:
+    models = {"m": ModelPolicy(max_batch=8, batch_wait_s=5.0)}
+    driver = Driver(["m"], ["m"], models=models, max_attempts=2, restart_intensity=50).serve()
+    cell = quarantine(driver)
+    driver.submit(client=EVIL, rows=2)
+    driver.die(cell)
+    driver.pass_time(6.0)
+    assert driver.state(cell) is SlotState.STARTING
+    (run,) = every(driver.die(cell, "no device", restartable=False), do.RunBatch)
+    assert run.slot != cell
