@@ -41,7 +41,7 @@ def may_fit(batch: Batch, part: Part) -> bool:
     """Whether what found no memory might with fewer rows."""
     key = batch.key
     fewer = part.rows > 1 or batch.padded > batch.rows
-    return fewer and key.line.model.batchable(key.signature, key.outputs)
+    return fewer and (len(batch.parts) > 1 or key.line.model.batchable(key.signature, key.outputs))
 
 
 def whole_again(part: Part) -> Part:

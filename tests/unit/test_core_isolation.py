@@ -372,3 +372,20 @@ def test_a_large_job_of_which_a_piece_has_died_runs_by_itself_when_it_cannot_be_
     assert [run for run in driver.running() if run.slot == last.slot] == [last], "nothing runs beside it"
     driver.submit(rows=8)
     assert [run for run in driver.running() if run.slot == last.slot] == [last]
+
+
+def test_what_found_no_memory_among_others_is_tried_alone_though_it_cannot_be_cut_any_more() -> None:
+    driver = Driver(["m"], ["m"], models={"m": ModelPolicy(max_batch=4)}).serve()
+    driver.submit(rows=4)
+    driver.submit(rows=4)
+    driver.submit(rows=2)
+    driver.submit(rows=2)
+    driver.done(driver.run_of(1))
+    shared = driver.run_of(3)
+    assert len(shared.parts) == 2
+    driver.done(driver.run_of(2), told.RowsChanged("3 rows of 4"))
+    driver.done(shared, told.Failed(Fault.OUT_OF_MEMORY, "no memory"), told.Succeeded("fine"))
+    assert driver.answers().keys() == {1, 4}
+    assert spans(driver.run_of(3)) == [("payload 3", 0, 2)]
+    driver.spoil(driver.run_of(3), Fault.OUT_OF_MEMORY)
+    assert driver.fault(3) is Fault.OUT_OF_MEMORY, "there is nothing smaller to try"
