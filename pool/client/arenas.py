@@ -8,21 +8,20 @@ before costs a tenth of what new pages do.
 import contextlib
 import mmap
 import os
-import select
-import socket
 import threading
 import time
 from bisect import insort
 from collections import deque
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pool.wire.arena import BadArena, Wish, attach, receive_grant
-from pool.wire.codec import BadFrame
 from pool.wire.lent import rounded_up
+
+if TYPE_CHECKING:
+    from pool.client.loan import Loan
 
 __all__ = ["Arena", "Arenas", "Piece", "Region"]
 
-USUAL_BYTES = 256 << 20  # of one arena; what is never touched takes no memory
 GRANT_S = 1.0  # the pool grants at once, unless it is busy: then what is asked for is sent along
 PAUSE_S = 5.0  # before a pool that lends nothing is asked again
 TRIM_S = 10.0  # memory that nothing has used for so long is given back to the machine
@@ -150,20 +149,19 @@ class Arenas:
         """Set once it is known whether the pool lends anything; one that is away does not."""
         self._lock = threading.Lock()
         self._arenas: list[Arena] = []
-        self._loan: socket.socket | None = None
+        self._loan: Loan | None = None
         self._pause_until = 0.0
         self._trim_at = 0.0
 
     def open(self, path: Path, ticket: bytes) -> None:
         """A pool lends memory to who shows this ticket at its socket. Does not wait."""
         if ticket:
-            loan = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-            loan.setblocking(False)
+            from pool.client.loan import Loan  # sockets come with the first pool
+
             try:
-                loan.connect(str(path))
-                loan.send(ticket, socket.MSG_NOSIGNAL)
+                loan = Loan(path, ticket)
             except OSError:  # too many at once: tensors are sent along
-                loan.close()
+                pass
             else:
                 with self._lock:
                     self._loan, self._pause_until = loan, 0.0
@@ -221,33 +219,14 @@ class Arenas:
         now = time.monotonic()
         if self._loan is None or now < self._pause_until or size_bytes > MOST_BYTES:
             return None
-        least = rounded_up(size_bytes, mmap.PAGESIZE)
-        try:
-            self._loan.send(Wish(least, max(USUAL_BYTES, 4 * least)).pack(), socket.MSG_NOSIGNAL)
-            poll = select.poll()
-            poll.register(self._loan, select.POLLIN)
-            # A grant that came too late for the last wish is one for this.
-            while poll.poll(max(0.0, now + GRANT_S - time.monotonic()) * 1000):
-                arena = _granted(self._loan)
-                if arena is None:
-                    break
-                self._arenas.append(arena)
-                region = arena.take(size_bytes)
-                if region is not None:
-                    return region
-        except (OSError, BadFrame, BadArena):
-            pass
+        for number, memory in self._loan.wish(rounded_up(size_bytes, mmap.PAGESIZE), now + GRANT_S):
+            arena = Arena(number, memory)
+            self._arenas.append(arena)
+            region = arena.take(size_bytes)
+            if region is not None:
+                return region
         self._pause_until = time.monotonic() + PAUSE_S
         return None
-
-
-def _granted(loan: socket.socket) -> Arena | None:
-    with receive_grant(loan) as received:
-        if received is None or received[1] is None:
-            return None
-        grant, fd = received
-        assert fd is not None
-        return Arena(grant.arena, attach(fd, grant.size_bytes))
 
 
 def _count_fork() -> None:

@@ -36,7 +36,7 @@ def context() -> "Iterator[zmq.Context[zmq.Socket[bytes]]]":
 @pytest.fixture
 def back(context: "zmq.Context[zmq.Socket[bytes]]") -> Iterator[Back]:
     with tempfile.TemporaryDirectory(prefix="pb-") as folder:
-        back = Back(context, Path(folder, "back.sock"), INSTANCE, Handouts(lambda *_: False))
+        back = Back(context, Path(folder, "back.sock"), INSTANCE, Handouts(lambda *_: False, lambda *_: True))
         back.expect(0, 1, SECRET)
         yield back
         back.close()

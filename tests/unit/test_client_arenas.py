@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pool.client.arenas import PAUSE_S, TRIM_S, USUAL_BYTES, Arena, Arenas, Region
+from pool.client.arenas import PAUSE_S, TRIM_S, Arena, Arenas, Region
+from pool.client.loan import USUAL_BYTES
 from pool.client.payload import decode_answer, empty, encode_call
 from pool.client.request import Request
 from pool.client.rooms import FADES, Rooms
