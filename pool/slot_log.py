@@ -52,7 +52,7 @@ class SlotLog:
         """Before the slot forgets which process it was and what it held."""
         if slot.incarnation != event.incarnation:
             return
-        jobs = {part.job.id for batch in slot.batches.values() for part in batch.claims() if part.wanted}
+        jobs = {part.job.id for batch in slot.batches.values() for part in batch.parts if part.wanted}
         self._exits[event.slot] = _Exit(event.incarnation, slot.pid, tuple(sorted(jobs)))
 
     def changed(self, change: SlotChanged, slot: Slot, recorded: bool = False) -> str:
