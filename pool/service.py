@@ -302,7 +302,7 @@ class Service:
                 self._recorder.ran(action)
                 if not self._back.run(action):
                     self._feed(BatchUnsent(action.slot, action.incarnation, action.batch))
-            case do.BundleDissolved():
+            case do.PackDissolved():
                 self._front.dissolved(action)
             case do.KeepJob():
                 self._keep(action)

@@ -109,7 +109,7 @@ class Connection:
             _wait_for(job.on_its_way, future, future.cancel)
         return future
 
-    def submit_bundle(
+    def submit_pack(
         self,
         request: Request,
         rows: int | None,

@@ -9,7 +9,6 @@ from typing import Any
 import zmq
 
 from pool.client.arenas import Arenas
-from pool.client.bundler import Bundler
 from pool.client.channel import Channel
 from pool.client.dispatch import Dispatch
 from pool.client.futures import PoolFuture
@@ -17,6 +16,7 @@ from pool.client.grain import Grain
 from pool.client.inquiries import Inquiries
 from pool.client.outage import Outage, PoolAway
 from pool.client.outstanding import Job, Outstanding, Withdrawal
+from pool.client.packer import Packer
 from pool.client.peer import Peer
 from pool.client.pulse import SILENCE_S, Pulse
 from pool.client.rooms import Rooms
@@ -50,7 +50,7 @@ class Dialogue:
         self.jobs = Outstanding(keeps_payloads=outlive)
         self.released = False  # nobody will submit any more: the talk ends with the last answer
         self._dispatch = Dispatch(self.jobs, self._send, self._why_away, outlive, rooms, grain)
-        self._bundler = Bundler(grain)
+        self._packer = Packer(grain)
         self._inquiries = Inquiries(requests)
         self._arenas = arenas
         self._peer = peer
@@ -202,8 +202,8 @@ class Dialogue:
         while self._outbox:
             item = self._outbox[0]
             if isinstance(item, Job):
-                bundled = self._bundler.next(self._outbox)
-                job = item if bundled is None else bundled
+                packed = self._packer.next(self._outbox)
+                job = item if packed is None else packed
                 self.jobs.add(job)  # first: a fork between the two must find it in one of them
                 for _ in range(1 if job is item else len(job.members)):
                     self._outbox.popleft()

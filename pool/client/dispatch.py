@@ -180,8 +180,8 @@ class Dispatch:
     def withdraw(self, withdrawal: Withdrawal) -> None:
         """Nobody waits for the answer any more."""
         job, index = withdrawal.job, withdrawal.index
-        if job.bundle is not None:
-            job, index = job.bundle, job.index
+        if job.pack is not None:
+            job, index = job.pack, job.index
         if job not in self._jobs:
             return
         if isinstance(job.future, Members) and index is not None:
@@ -204,7 +204,7 @@ class Dispatch:
         member = None
         job = self._take(result.job)
         if job is None:
-            member = self._jobs.bundle_of(result.job)
+            member = self._jobs.pack_of(result.job)
             if member is None:
                 return
             job = member[0]
@@ -233,7 +233,7 @@ class Dispatch:
         result: "dict[str, np.ndarray[Any, Any]] | PoolError",
         timeline: JobTimeline | None = None,
     ) -> None:
-        """The job's end, or that of one in a bundle, which the pool has dissolved then."""
+        """The job's end, or that of one in a pack, which the pool has dissolved then."""
         if member is None:
             job.future.finish(result, timeline)
             return
@@ -252,7 +252,7 @@ class Dispatch:
         member = None
         job = self._jobs.get(failure.job)
         if job is None:
-            member = self._jobs.bundle_of(failure.job)
+            member = self._jobs.pack_of(failure.job)
             if member is None:
                 return
             job = member[0]
@@ -263,7 +263,7 @@ class Dispatch:
             self._jobs.wait_until(job, job.submitted + _timeout_s(job, self._opened))
             self._backpressure.refused(job, error.retry_after, time.monotonic())
         elif member is not None and job.number in self._held:
-            pass  # with the first of them that the pool returned, all of the bundle waits for the next one
+            pass  # with the first of them that the pool returned, all of the pack waits for the next one
         elif in_pool and self._outlive and failure.fault is Fault.POOL_STOPPING:
             self._holds = True
             self._forget(job)

@@ -7,7 +7,7 @@ from pool.wire.timeline import Timeline
 
 __all__ = ["Grain"]
 
-BUNDLE_S = 0.002  # what a bundle may take to run
+BUNDLE_S = 0.002  # what a pack may take to run
 MOST_ROWS = 256
 MOST_KEPT = 256
 FORGET = 0.1  # the share of an older measurement that a newer, longer one replaces
@@ -20,7 +20,7 @@ class Grain:
         self._row_s: OrderedDict[tuple[str, str | None], float] = OrderedDict()
 
     def rows(self, request: Request) -> int:
-        """At most so many rows in a bundle; 1 while nothing is known."""
+        """At most so many rows in a pack; 1 while nothing is known."""
         row_s = self._row_s.get((request.model, request.signature))
         return 1 if row_s is None else max(1, min(MOST_ROWS, int(BUNDLE_S / max(row_s, 1e-9))))
 

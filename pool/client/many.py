@@ -1,4 +1,4 @@
-"""`Client.submit_many`: inputs of one shape travel together, in bundles that take a moment to run."""
+"""`Client.submit_many`: inputs of one shape travel together, in packs that take a moment to run."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -63,7 +63,7 @@ class _Many:
         pack, self._pack = self._pack, None
         if pack is None:
             return
-        withdrawals: list[Callable[[int], object]] = []  # one, as soon as the bundle is made
+        withdrawals: list[Callable[[int], object]] = []  # one, as soon as the pack is made
         try:
             connection = self._connected()
             futures = [
@@ -78,7 +78,7 @@ class _Many:
         self.futures += futures
         members = Members(futures, pack.rows)
         withdrawals.append(
-            connection.submit_bundle(self._request, rows, payload, self._began, members, patient=self._patient)
+            connection.submit_pack(self._request, rows, payload, self._began, members, patient=self._patient)
         )
 
 

@@ -1,6 +1,6 @@
 """`Client.map`: inputs of one shape leave together, as many as queue up while the pool is busy with those before.
 
-inputs ─► pack ─┬─ fewer than two packs are out, or it is full, or inputs come slowly ─► a bundle ─► results
+inputs ─► pack ─┬─ fewer than two packs are out, or it is full, or inputs come slowly ─► a pack ─► results
                 └─ else the next one joins it
 """
 
@@ -106,7 +106,7 @@ class _Gatherer:
         except PoolError as error:
             members.finish(error)
             return
-        answers.withdraw = connection.submit_bundle(
+        answers.withdraw = connection.submit_pack(
             self._request, rows, payload, began, members, patient=True, until=answers.over
         )
         self._out.append(answers)
@@ -139,7 +139,7 @@ class _Cell:
 
 
 class _Answers:
-    """Those of one bundle; `over` is done when all are there."""
+    """Those of one pack; `over` is done when all are there."""
 
     def __init__(self, io_thread: threading.Thread) -> None:
         self.cells: list[_Cell] = []

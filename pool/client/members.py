@@ -1,4 +1,4 @@
-"""Whose the answer of a bundle is: each of its jobs has the rows of it that it gave."""
+"""Whose the answer of a pack is: each of its jobs has the rows of it that it gave."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol

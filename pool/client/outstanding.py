@@ -26,7 +26,7 @@ class Job:
 
     `attempts` pools have ended while they held it. `in_doubt`: a pool that did not answer may have started it.
 
-    `members`: it is a bundle of jobs with so many rows each, which have the numbers after its own. `bundle` is the one
+    `members`: it is a pack of jobs with so many rows each, which have the numbers after its own. `pack` is the one
     that this job is in, as its `index`th: then it is in no book itself.
     """
 
@@ -40,7 +40,7 @@ class Job:
     room: Region | None = None  # for its answer
     patient: bool = False
     members: tuple[int, ...] = ()
-    bundle: "Job | None" = None
+    pack: "Job | None" = None
     index: int = 0
     number: int = 0
     on_its_way: threading.Event | None = None
@@ -56,7 +56,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Withdrawal:
-    """The caller does not want the answer any more: of all of a bundle, or of its `index`th job."""
+    """The caller does not want the answer any more: of all of a pack, or of its `index`th job."""
 
     job: Job
     index: int | None = None
@@ -71,7 +71,7 @@ class Outstanding:
         self.size_bytes = 0
         self._keeps_payloads = keeps_payloads
         self._jobs: dict[int, Job] = {}
-        self._bundles: dict[int, Job] = {}
+        self._packs: dict[int, Job] = {}
         self._numbers = 0
         self._taken: weakref.ref[JobFuture | Members] | None = None
         self._timers = Timers()  # one a job at most, by its number
@@ -90,17 +90,17 @@ class Outstanding:
         self._numbers = job.number + len(job.members)
         self._jobs[job.number] = job
         if job.members:
-            self._bundles[job.number] = job
+            self._packs[job.number] = job
         self.size_bytes += job.size_bytes
 
     def get(self, number: int) -> Job | None:
         return self._jobs.get(number)
 
-    def bundle_of(self, number: int) -> tuple[Job, int] | None:
-        """The bundle that has a job of this number, and which of its jobs that is."""
-        for bundle in self._bundles.values():
-            if bundle.number < number <= bundle.number + len(bundle.members):
-                return bundle, number - bundle.number - 1
+    def pack_of(self, number: int) -> tuple[Job, int] | None:
+        """The pack that has a job of this number, and which of its jobs that is."""
+        for pack in self._packs.values():
+            if pack.number < number <= pack.number + len(pack.members):
+                return pack, number - pack.number - 1
         return None
 
     def take(self, number: int) -> Job | None:
@@ -110,7 +110,7 @@ class Outstanding:
             return None
         self._taken = weakref.ref(job.future)  # before it is out of the book: a fork may come between
         del self._jobs[number]
-        self._bundles.pop(number, None)
+        self._packs.pop(number, None)
         self._timers.clear(number)
         self.size_bytes -= job.size_bytes
         if job.sent_at is not None:

@@ -1,4 +1,4 @@
-"""Many small inputs of one shape, gathered by their caller's thread as the rows of one job: a bundle."""
+"""Many small inputs of one shape, gathered by their caller's thread as the rows of one job: a pack."""
 
 from collections.abc import Mapping
 

@@ -12,13 +12,13 @@ from pool.wire.timeline import Timeline
 __all__ = [
     "Action",
     "AnswerJob",
-    "BundleDissolved",
     "HoldWorker",
     "JobDone",
     "JobFailed",
     "KeepJob",
     "KillWorker",
     "Notice",
+    "PackDissolved",
     "PartToRun",
     "PoolReady",
     "PoolStopped",
@@ -153,14 +153,14 @@ class AnswerJob:
 
 
 @dataclass(frozen=True, slots=True)
-class BundleDissolved:
-    """In the place of job `bundle`, each of the jobs `members` has an answer of its own.
+class PackDissolved:
+    """In the place of job `pack`, each of the jobs `members` has an answer of its own.
 
     There is none for the others, which were cancelled.
     """
 
     client: bytes
-    bundle: int
+    pack: int
     members: tuple[int, ...]
 
 
@@ -293,7 +293,7 @@ Action = (
     | WelcomeWorker
     | RunBatch
     | AnswerJob
-    | BundleDissolved
+    | PackDissolved
     | KeepJob
     | Notice
     | StopWorker

@@ -16,7 +16,7 @@ __all__ = ["PRIORITIES", "refusal"]
 SEARCHED_CHARS = 40  # the search for a near name takes as long as the texts are, and as there are many
 SEARCHED_NAMES = 50
 PRIORITIES = range(-100, 101)
-MOST_MEMBERS = 1024  # of a bundle: all of them become jobs in one turn of the loop when it is dissolved
+MOST_MEMBERS = 1024  # of a pack: all of them become jobs in one turn of the loop when it is dissolved
 CLIENT_SHARE = 8  # a client may hold so many times what is free: alone 8/9 of all, two of them 8/17 each, and so on
 DRAINED = 0.05  # who was refused may come again when this share of what is in the way is likely to be done
 
@@ -33,7 +33,7 @@ def refusal(job: JobArrived, policy: Policy, backlog: Backlog, stopping: bool, n
     numbers = range(job.job, job.job + len(job.members) + 1)
     if client.jobs and (
         any(number in client.jobs for number in numbers)
-        or backlog.find_bundle(job.client, job.job, len(job.members)) is not None
+        or backlog.find_pack(job.client, job.job, len(job.members)) is not None
     ):
         return JobFailed(Fault.INVALID_INPUT, f"job {job.job} is already in the pool")
     if len(job.members) > MOST_MEMBERS:

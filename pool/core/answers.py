@@ -26,7 +26,7 @@ class Answers:
         self._actions = actions
 
     def refuse(self, client: bytes, number: int, jobs: int, failed: do.JobFailed) -> None:
-        """Of a job that was not taken in, or of a bundle of so many."""
+        """Of a job that was not taken in, or of a pack of so many."""
         self.counts[failed.fault.value] += jobs
         self._actions.append(do.AnswerJob(client, number, failed))
 
@@ -60,13 +60,13 @@ class Answers:
         """QUEUED, LEASED → CANCELLED: nobody is told."""
         self._end(job, JobState.CANCELLED, now, "cancelled")
 
-    def dissolved(self, bundle: Job, now: float) -> None:
+    def dissolved(self, pack: Job, now: float) -> None:
         """QUEUED, LEASED → CANCELLED: its members have answers of their own."""
-        self._end(bundle, JobState.CANCELLED, now, None)
+        self._end(pack, JobState.CANCELLED, now, None)
 
-    def dropped(self, bundle: Job, number: int) -> None:
-        """One member is cancelled, and its bundle goes on."""
-        bundle.dropped.add(number)
+    def dropped(self, pack: Job, number: int) -> None:
+        """One member is cancelled, and its pack goes on."""
+        pack.dropped.add(number)
         self.counts["cancelled"] += 1
 
     def _end(self, job: Job, state: JobState, now: float, count: str | None) -> None:

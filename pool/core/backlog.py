@@ -22,7 +22,7 @@ class Backlog:
         self.models: dict[str, Model] = {name: Model(name, policy.model(name)) for name in names}
         self.clients: dict[bytes, Client] = {}
         self.jobs: dict[int, Job] = {}
-        self.held = 0  # a bundle counts for its members
+        self.held = 0  # a pack counts for its members
         self.size_bytes = 0
         self._ids = 0
         self.emptied = False  # a model has no job left since this was last set to False
@@ -52,12 +52,12 @@ class Backlog:
         client.held += job.weight
         client.size_bytes += job.size_bytes
         if job.members:
-            insort(client.bundles, job.number)
+            insort(client.packs, job.number)
         model.jobs += job.weight
         model.size_bytes += job.size_bytes
 
     def forget(self, job: Job, ended: int, now: float) -> None:
-        """A job that has ended, or a bundle of which so many have."""
+        """A job that has ended, or a pack of which so many have."""
         client, model = job.client, job.line.model
         del self.jobs[job.id]
         self.held -= job.weight
@@ -66,7 +66,7 @@ class Backlog:
         client.held -= job.weight
         client.size_bytes -= job.size_bytes
         if job.members:
-            del client.bundles[bisect_left(client.bundles, job.number)]
+            del client.packs[bisect_left(client.packs, job.number)]
         if not client.jobs:
             del self.clients[client.route]
         model.jobs -= job.weight
@@ -78,13 +78,13 @@ class Backlog:
         client = self.clients.get(route)
         return None if client is None else client.jobs.get(number)
 
-    def find_bundle(self, route: bytes, number: int, members: int = 0) -> Job | None:
-        """The bundle that has this number or one of so many after it, be it for a member."""
+    def find_pack(self, route: bytes, number: int, members: int = 0) -> Job | None:
+        """The pack that has this number or one of so many after it, be it for a member."""
         client = self.clients.get(route)
-        if client is None or not (before := bisect_right(client.bundles, number + members)):
+        if client is None or not (before := bisect_right(client.packs, number + members)):
             return None
-        bundle = client.jobs[client.bundles[before - 1]]
-        return bundle if number <= bundle.number + len(bundle.members) else None
+        pack = client.jobs[client.packs[before - 1]]
+        return pack if number <= pack.number + len(pack.members) else None
 
     def of_client(self, route: bytes) -> Collection[Job]:
         client = self.clients.get(route)
@@ -113,7 +113,7 @@ class Backlog:
         assert self.held == sum(job.weight for job in self.jobs.values())
         assert sum(client.held for client in self.clients.values()) == self.held
         for client in self.clients.values():
-            assert client.bundles == sorted(job.number for job in client.jobs.values() if job.members)
+            assert client.packs == sorted(job.number for job in client.jobs.values() if job.members)
         assert sum(model.jobs for model in self.models.values()) == self.held
         assert sum(model.size_bytes for model in self.models.values()) == self.size_bytes
         for job in self.jobs.values():

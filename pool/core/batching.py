@@ -73,7 +73,7 @@ def end_if_late(line: Line, job: Job, now: float) -> float | None:
 
 
 def must_part(job: Job) -> bool:
-    """Whether it is a bundle whose members wait by themselves when it would be its turn.
+    """Whether it is a pack whose members wait by themselves when it would be its turn.
 
     Some were cancelled before any of it was out, or its signature turned out to be none for batches.
     """

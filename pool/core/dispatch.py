@@ -15,12 +15,12 @@ from pool.core import actions as do
 from pool.core.answers import Answers
 from pool.core.banks import Bank
 from pool.core.batching import UNKNOWN_ROW_S, end_if_late, form, must_part, start_by
-from pool.core.bundles import Bundles
 from pool.core.isolation import Group, may_be_cut, singly, whole_again
 from pool.core.jobs import Batch, Job, JobState, Part
 from pool.core.keys import Key
 from pool.core.line import Line
 from pool.core.models import Model
+from pool.core.packs import Packs
 from pool.core.policy import Policy
 from pool.core.slots import Slot, SlotState
 from pool.core.suspects import Suspects
@@ -44,14 +44,14 @@ class Dispatch:
         models: dict[str, Model],
         timers: Timers,
         answers: Answers,
-        bundles: Bundles,
+        packs: Packs,
         actions: list[do.Action],
     ) -> None:
         self._policy = policy
         self._slots = slots
         self._timers = timers
         self._answers = answers
-        self._bundles = bundles
+        self._packs = packs
         self._actions = actions
         self._models = models
         self._batches = 0
@@ -310,9 +310,9 @@ class Dispatch:
             if group and may_be_cut(group):
                 self._lease(slot, group, now)
                 return
-            if bundles := [part.job for part in group if part.job.members]:
+            if packs := [part.job for part in group if part.job.members]:
                 line.retries.appendleft(group)
-                self._bundles.dissolve(bundles[0], now)
+                self._packs.dissolve(packs[0], now)
                 continue
             whole = [whole_again(part) for part in group if part.wanted]
             line.retries.extendleft(singly([part for part in reversed(whole) if not part.is_suspect]))
@@ -322,7 +322,7 @@ class Dispatch:
                     return
         while (job := line.oldest() if eldest else line.leader()) is not None:
             if must_part(job):
-                self._bundles.dissolve(job, now)
+                self._packs.dissolve(job, now)
                 continue
             if job.cut and job.losses > job.attempts and not line.model.batchable(job.key.signature, job.key.outputs):
                 # A piece of it has died, and as it runs whole from now on, all of it is suspect.

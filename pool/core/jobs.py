@@ -61,7 +61,7 @@ class Job:
     parts say (see `settlement`). `runs` counts the batches that a part of it was in.
     `attempts` pools have ended while they held it; `in_doubt`: it may have started in one that gave no answer.
     `round` is raised when it starts over: answers to parts of an earlier one are of no use.
-    `members` are the rows of each job of a bundle, which have the numbers after its own (see `bundles`), `dropped` the
+    `members` are the rows of each job of a pack, which have the numbers after its own (see `packs`), `dropped` the
     numbers of those that were cancelled. Its rows are those of the payload from `base` on.
     """
 
@@ -158,7 +158,7 @@ class Part:
     died_in: tuple[int, ...] = ()  # the slots in which they did
     loss: Loss | None = None  # the last of these deaths, see `blame`
     charged_s: float = 0.0  # device time that its client was charged when it was cut
-    heirs: tuple[Part, ...] = ()  # its job was a bundle, and dissolved while this was out: parts of its members
+    heirs: tuple[Part, ...] = ()  # its job was a pack, and dissolved while this was out: parts of its members
     rows: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -170,7 +170,7 @@ class Part:
 
     @property
     def jobs(self) -> int:
-        """How many jobs it has rows of: those of a bundle are several, and cancelled ones run with the others."""
+        """How many jobs it has rows of: those of a pack are several, and cancelled ones run with the others."""
         members = self.job.members
         if len(members) < 2 or self.rows == self.job.rows:
             return len(members) or 1
@@ -226,5 +226,5 @@ class Batch:
         return sum([part.jobs for part in self.parts])
 
     def claims(self) -> list[Part]:
-        """Its parts; in the place of a bundle's that was dissolved, its members'."""
+        """Its parts; in the place of a pack's that was dissolved, its members'."""
         return [claim for part in self.parts for claim in part.heirs or (part,)]

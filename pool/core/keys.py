@@ -23,12 +23,12 @@ Jobs = OrderedDict[int, Job]
 class Client:
     """Who submits: its jobs that are not answered yet, by its own numbers.
 
-    In `held` a bundle counts for its members. `bundles`: the numbers of those of them that are bundles, ascending.
+    In `held` a pack counts for its members. `packs`: the numbers of those of them that are packs, ascending.
     """
 
     route: bytes
     jobs: dict[int, Job] = field(default_factory=dict)
-    bundles: list[int] = field(default_factory=list)
+    packs: list[int] = field(default_factory=list)
     held: int = 0
     size_bytes: int = 0
 

@@ -59,7 +59,7 @@ class Line:
         self.device = device
         self.retries: deque[tuple[Part, ...]] = deque()
         self.suspects: deque[Part] = deque()
-        self.queued = 0  # waiting jobs; a bundle counts for its members
+        self.queued = 0  # waiting jobs; a pack counts for its members
         self.by_age: Jobs = OrderedDict()
         self._keys: OrderedDict[tuple[str | None, tuple[str, ...] | None, bytes], Key] = OrderedDict()
         self._clients: OrderedDict[bytes, ClientQueue] = OrderedDict()

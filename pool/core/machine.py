@@ -21,7 +21,6 @@ from pool.core import events as told
 from pool.core.admission import refusal
 from pool.core.answers import Answers
 from pool.core.backlog import Backlog
-from pool.core.bundles import Bundles
 from pool.core.cells import Cells
 from pool.core.dispatch import Dispatch
 from pool.core.doubts import Doubts
@@ -31,6 +30,7 @@ from pool.core.hope import Hope
 from pool.core.jobs import Batch, Job
 from pool.core.keys import Key
 from pool.core.line import Line
+from pool.core.packs import Packs
 from pool.core.policy import Policy, SlotPlan
 from pool.core.recycling import Recycling
 from pool.core.settlement import Settlement
@@ -54,11 +54,11 @@ class Machine:
         self.supervision = Supervision(policy, plans, rng, self.timers, self._actions, self._wanted)
         self._answers = Answers(self.backlog, self.timers, self.history, self._actions)
         slots, models = self.supervision.slots, self.backlog.models
-        self._bundles = Bundles(self.backlog, slots, self.timers, self._answers, self._actions)
-        self._dispatch = Dispatch(policy, slots, models, self.timers, self._answers, self._bundles, self._actions)
+        self._packs = Packs(self.backlog, slots, self.timers, self._answers, self._actions)
+        self._dispatch = Dispatch(policy, slots, models, self.timers, self._answers, self._packs, self._actions)
         self._cells = Cells()
         self._doubts = Doubts(policy, self.backlog, self._answers)
-        self._settlement = Settlement(policy, self._dispatch, self._answers, self._bundles, self._cells, self._actions)
+        self._settlement = Settlement(policy, self._dispatch, self._answers, self._packs, self._cells, self._actions)
         self._hope = Hope(self.supervision, self._dispatch, models)
         self._recycling = Recycling(policy, self.supervision, models, self.timers, rng)
         self._pins = frozenset(name for plan in plans for name in plan.names)
@@ -84,8 +84,8 @@ class Machine:
             case told.JobCancelled():
                 if (job := self.backlog.find(event.client, event.job)) is not None:
                     self._cancel(job, now)
-                elif (bundle := self.backlog.find_bundle(event.client, event.job)) is not None:
-                    self._cancel_member(bundle, event.job, now)
+                elif (pack := self.backlog.find_pack(event.client, event.job)) is not None:
+                    self._cancel_member(pack, event.job, now)
             case told.ClientGone():
                 for job in self.backlog.of_client(event.client):
                     self._cancel(job, now)
@@ -187,14 +187,14 @@ class Machine:
             budget_s = self.policy.batch_budget_s(0.0, batch.key.cost.slowest())
             self.timers.advance(("batch", batch.slot, batch.number), now + budget_s)
 
-    def _cancel_member(self, bundle: Job, number: int, now: float) -> None:
+    def _cancel_member(self, pack: Job, number: int, now: float) -> None:
         """The others are not disturbed; if it waits, they part when it is their turn, see `Dispatch`."""
-        if number not in bundle.dropped:
-            self._answers.dropped(bundle, number)
-        if len(bundle.dropped) == len(bundle.members):
-            # Its client knows that; whoever keeps books of the bundle by its own number does not.
-            self._actions.append(do.BundleDissolved(bundle.client.route, bundle.number, ()))
-            self._cancel(bundle, now)
+        if number not in pack.dropped:
+            self._answers.dropped(pack, number)
+        if len(pack.dropped) == len(pack.members):
+            # Its client knows that; whoever keeps books of the pack by its own number does not.
+            self._actions.append(do.PackDissolved(pack.client.route, pack.number, ()))
+            self._cancel(pack, now)
 
     def _batch_done(self, event: told.BatchDone, now: float) -> None:
         slot = self.supervision.current(event.slot, event.incarnation)
@@ -306,7 +306,7 @@ class Machine:
             self.supervision.seating.succeed(slot, now)
             self._slots_changed(now)
             self._settlement.lost(slot, batches, why, now, gone=False)
-            # Members of bundles that were lost with it, and jobs that had started over, only something stale of which
+            # Members of packs that were lost with it, and jobs that had started over, only something stale of which
             # was out.
             self._refuse_hopeless(now)
 

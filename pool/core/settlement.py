@@ -15,12 +15,12 @@ from pool.core import actions as do
 from pool.core import events as told
 from pool.core.answers import Answers, with_story
 from pool.core.blame import Loss, acquit, charge
-from pool.core.bundles import Bundles
 from pool.core.cells import Cells
 from pool.core.dispatch import Dispatch
 from pool.core.isolation import Group, bisected, halved, may_fit, singly, whole_again
 from pool.core.jobs import Batch, Job, JobState, Part
 from pool.core.line import Line
+from pool.core.packs import Packs
 from pool.core.policy import Policy
 from pool.core.slots import Slot
 from pool.wire.faults import Fault
@@ -37,14 +37,14 @@ class Settlement:
         policy: Policy,
         dispatch: Dispatch,
         answers: Answers,
-        bundles: Bundles,
+        packs: Packs,
         cells: Cells,
         actions: list[do.Action],
     ) -> None:
         self._policy = policy
         self._dispatch = dispatch
         self._answers = answers
-        self._bundles = bundles
+        self._packs = packs
         self._cells = cells
         self._actions = actions
 
@@ -64,7 +64,7 @@ class Settlement:
         fault, text = Fault.MODEL_FAILED, ""
         unjoined: list[Part] = []
         returned: list[Part] = []
-        for part, outcome in self._bundles.heard(batch, event.outcomes, now):
+        for part, outcome in self._packs.heard(batch, event.outcomes, now):
             job = part.job
             if not part.wanted:
                 _let_go(job)
@@ -217,7 +217,7 @@ class Settlement:
         counted: set[Job] = set()  # two pieces of a job may be lost in one death
         for batch in batches:
             self._charge(batch, now)
-        shaken = self._bundles.lost(batches, now)
+        shaken = self._packs.lost(batches, now)
         for batch in batches:
             jobs = batch.jobs
             alone = jobs == 1 and not batch.beside

@@ -71,7 +71,7 @@ class Tenancy:
 
     The first hold is the job's own, until it is answered; each batch with a part of it has another.
     `quiet`: its client need not be told of its end, having gone, or knowing of it. `shared`: it is that of several
-    jobs, the members of a bundle.
+    jobs, the members of a pack.
     """
 
     __slots__ = ("_holds", "_over", "_room", "_taken", "arenas", "quiet", "shared")

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgpack
 import zmq
 
-from pool.core.actions import AnswerJob, BundleDissolved, JobDone
+from pool.core.actions import AnswerJob, JobDone, PackDissolved
 from pool.core.events import ClientGone, Event, JobArrived, JobCancelled
 from pool.logs import about
 from pool.router.arenas import Arenas, Tenancy
@@ -302,16 +302,16 @@ class Front:
             self._send(action.client, encode(failure, self._instance))
             self._settle(action.client, action.job)
 
-    def dissolved(self, action: BundleDissolved) -> None:
+    def dissolved(self, action: PackDissolved) -> None:
         """Each member is answered by itself from now on."""
         client = action.client
-        tenancy = self._tenancies.pop((client, action.bundle), None)
+        tenancy = self._tenancies.pop((client, action.pack), None)
         for member in action.members:
             self._owed.setdefault(client, set()).add(member)
             if tenancy is not None:
                 tenancy.hold()
                 self._tenancies[client, member] = tenancy
-        self._settle(client, action.bundle)
+        self._settle(client, action.pack)
         if tenancy is not None:
             tenancy.shared = True
             tenancy.let_go()

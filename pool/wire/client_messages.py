@@ -60,7 +60,7 @@ class Submit:
     status`, or None for any. `attempts`: how many instances of the pool ended unexpectedly while they held it.
     `in_doubt`: it was sent before, to this instance or an older one, and may have started there.
 
-    `members`: it is a bundle of jobs with so many rows each, which have the numbers after its own. It is answered as
+    `members`: it is a pack of jobs with so many rows each, which have the numbers after its own. It is answered as
     one job, or each member is; which of the two, nobody knows before.
 
     `lent`: the buffers that lie in an arena of the client's, and `room` is where its answer may be written. Both are

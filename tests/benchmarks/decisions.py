@@ -1,11 +1,11 @@
-"""What the core's decisions cost: `python tests/benchmarks/decisions.py [--quick] [--bundles]`.
+"""What the core's decisions cost: `python tests/benchmarks/decisions.py [--quick] [--packs]`.
 
 Microseconds of processor time a job, of `Machine.handle` for its arrival, its dispatch and its end, in the steady
 state: every job that ends is replaced by a new one of one of 1,000 clients, so that as many wait all the time. Every
 lane of every slot is busy. Medians of rounds. The garbage collector is enabled, as in `pool start`, after `gc.freeze()`
 of the set-up: what waits when the measuring begins is not walked again, what comes afterwards is.
 
-`--bundles`: the jobs come by 64 in a message, or one by one, into batches of up to 64 rows.
+`--packs`: the jobs come by 64 in a message, or one by one, into batches of up to 64 rows.
 """
 
 import gc
@@ -41,10 +41,10 @@ DONE = told.Succeeded(b"")
 class SteadyState:
     """A machine with `slots` busy slots and `queued` jobs that wait; `max_batch` 1: unbatched.
 
-    `bundle`: so many jobs come in each message.
+    `pack`: so many jobs come in each message.
     """
 
-    def __init__(self, slots: int, queued: int, max_batch: int, lanes: int = LANES, bundle: int = 1) -> None:
+    def __init__(self, slots: int, queued: int, max_batch: int, lanes: int = LANES, pack: int = 1) -> None:
         plans = [SlotPlan(("m",), f"gpu:{number}", frozenset({f"gpu:{number}"})) for number in range(slots)]
         policy = Policy(
             max_jobs=1 << 40,
@@ -57,14 +57,14 @@ class SteadyState:
         self._now = 0.0
         self._jobs = 0
         self._messages = 0
-        self._members = (1,) * bundle if bundle > 1 else ()
+        self._members = (1,) * pack if pack > 1 else ()
         self._step_s = BATCH_S / (slots * lanes)
         self._see(self._machine.handle(told.Start(), self._now))
         for number in range(slots):
             self._see(self._machine.handle(told.WorkerHello(number, 1), self._now))
             self._see(self._machine.handle(told.WorkerReady(number, 1, lanes, (INFO,)), self._now))
         # The first job of each lane comes alone; those that come afterwards wait.
-        for _ in range(slots * lanes + -(-(queued + slots * lanes * max_batch) // bundle)):
+        for _ in range(slots * lanes + -(-(queued + slots * lanes * max_batch) // pack)):
             self._arrive()
         for _ in range(slots * lanes):
             self._end_one(replace=False)
@@ -118,10 +118,10 @@ def set_up_frozen() -> Iterator[None]:
         gc.unfreeze()
 
 
-def measure(slots: int, queued: int, max_batch: int, rounds: int, jobs: int, bundle: int = 1) -> float:
+def measure(slots: int, queued: int, max_batch: int, rounds: int, jobs: int, pack: int = 1) -> float:
     """The median of rounds, in microseconds."""
     gc.disable()  # it would walk a million jobs that are being queued, again and again
-    state = SteadyState(slots, queued, max_batch, bundle=bundle)
+    state = SteadyState(slots, queued, max_batch, pack=pack)
     gc.enable()
     state.round(jobs)
     with set_up_frozen():
@@ -132,12 +132,12 @@ def main() -> None:
     quick = "--quick" in sys.argv[1:]
     sizes = QUEUED[:3] if quick else QUEUED
     rounds, jobs = (3, 4_000) if quick else (7, 20_000)
-    if "--bundles" in sys.argv[1:]:
+    if "--packs" in sys.argv[1:]:
         table = Table(title=f"µs of core a job in batches up to 64 rows, 10,000 queued; median of {rounds} rounds")
         for column in ("slots", "one by one", "by 64 in a message"):
             table.add_column(column, justify="right")
         for slots in SLOTS[:3]:
-            costs = (measure(slots, 10_000, 64, rounds, jobs, bundle) for bundle in (1, 64))
+            costs = (measure(slots, 10_000, 64, rounds, jobs, pack) for pack in (1, 64))
             table.add_row(f"{slots:,}", *(f"{cost:.2f}" for cost in costs))
         Console().print(table)
         return

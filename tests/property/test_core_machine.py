@@ -102,7 +102,7 @@ OUTCOMES = (
 clients, names, timeouts_s, rows_, priorities, devices, forms, outputs_ = map(
     st.sampled_from, (CLIENTS, NAMES, TIMEOUTS, ROWS, PRIORITIES, DEVICES, FORMS, OUTPUTS)
 )
-bundles = st.lists(st.sampled_from((1, 1, 1, 2, 5, 20)), min_size=1, max_size=12)
+packs = st.lists(st.sampled_from((1, 1, 1, 2, 5, 20)), min_size=1, max_size=12)
 bad = st.sets(st.integers(0, 40), max_size=2)
 attempts_ = st.sampled_from((0, 0, 0, 1, 2))
 PICK = st.integers(0, 1 << 16)
@@ -187,7 +187,7 @@ class Outside(RuleBasedStateMachine):
     @rule(
         client=clients,
         model=names,
-        members=bundles,
+        members=packs,
         timeout_s=timeouts_s,
         priority=priorities,
         device=devices,
@@ -197,7 +197,7 @@ class Outside(RuleBasedStateMachine):
         kills=bad,
         guilty=bad,
     )
-    def submit_a_bundle(
+    def submit_a_pack(
         self,
         client: bytes,
         model: str,
@@ -252,10 +252,10 @@ class Outside(RuleBasedStateMachine):
             self.body.feed(told.JobCancelled(record.client, record.number))
 
     @rule(pick=PICK)
-    def cancel_a_whole_bundle(self, pick: int) -> None:
+    def cancel_a_whole_pack(self, pick: int) -> None:
         if held := [job for job in self.machine.backlog.jobs.values() if job.members]:
-            bundle = held[pick % len(held)]
-            self.body.feed(told.JobCancelled(*bundle.name))
+            pack = held[pick % len(held)]
+            self.body.feed(told.JobCancelled(*pack.name))
 
     @rule(client=clients)
     def client_goes(self, client: bytes) -> None:
@@ -558,7 +558,7 @@ def walk(seed: int, steps: int, *, changing: bool = False) -> Outside:
         (1, lambda: outside.submit_poison(choose(CLIENTS), rng.randint(2, 8), choose(DEVICES))),
         (
             6,
-            lambda: outside.submit_a_bundle(
+            lambda: outside.submit_a_pack(
                 choose(CLIENTS),
                 choose(NAMES),
                 rng.choices((1, 1, 1, 1, 2, 5, 20), k=rng.randint(1, 20)),
@@ -572,7 +572,7 @@ def walk(seed: int, steps: int, *, changing: bool = False) -> Outside:
                 {rng.randrange(60)},
             ),
         ),
-        (1, lambda: outside.cancel_a_whole_bundle(rng.randrange(20))),
+        (1, lambda: outside.cancel_a_whole_pack(rng.randrange(20))),
         (1, lambda: outside.use_a_number_again(rng.randrange(5), choose(NAMES), choose(TIMEOUTS))),
         (1, lambda: outside.cancel(rng.randrange(20))),
         (1, lambda: outside.client_goes(choose(CLIENTS))),

@@ -110,7 +110,7 @@ class Body:
         in_doubt: bool = False,
         members: tuple[int, ...] = (),
     ) -> None:
-        """`members` makes it a bundle; then `kills` and `guilty` are those of them that are, by their index."""
+        """`members` makes it a pack; then `kills` and `guilty` are those of them that are, by their index."""
         payload = Payload(self.ledger.arrived, _rows(kills, members), _rows(guilty, members))
         event = told.JobArrived(
             client,

@@ -125,30 +125,30 @@ class Polite(Client):
 
 
 class Together(Polite):
-    """Sends so many jobs in one message: of each bundle, the core may answer all as one, or each by itself."""
+    """Sends so many jobs in one message: of each pack, the core may answer all as one, or each by itself."""
 
     burst = 24
-    bad = 0.0  # the chance that one of a bundle makes its run fail, and that one kills its worker
+    bad = 0.0  # the chance that one of a pack makes its run fail, and that one kills its worker
     dropped = 0.0  # that one is cancelled a little later
 
     def begin(self, rate: float, jobs: int) -> Together:
         super().begin(rate / self.burst, jobs)
         self.guilty: set[int] = set()
-        self._bundles: dict[int, int] = {}
+        self._packs: dict[int, int] = {}
         return self
 
     def act(self) -> None:
-        bundle, count = self.sent + 1, self.burst
+        pack, count = self.sent + 1, self.burst
         self.sent += 1 + count
         members = tuple(self.rng.choice(self.rows) or 1 for _ in range(count))
         bad: list[set[int]] = [{self.rng.randrange(count)} if self.rng.random() < self.bad else set() for _ in range(2)]
-        self.guilty |= {bundle + 1 + index for index in bad[0] | bad[1]}
+        self.guilty |= {pack + 1 + index for index in bad[0] | bad[1]}
         for index, rows in enumerate(members):
-            self._waiting[bundle + 1 + index] = (self.world.now, rows)
-        self._bundles[bundle] = count
+            self._waiting[pack + 1 + index] = (self.world.now, rows)
+        self._packs[pack] = count
         self.world.submit(
             self.route,
-            bundle,
+            pack,
             self.rng.choice(self.models),
             timeout_s=self.timeout_s,
             size_bytes=1000 * count,
@@ -158,11 +158,11 @@ class Together(Polite):
             members=members,
         )
         if self.rng.random() < self.dropped:
-            number = bundle + 1 + self.rng.randrange(count)
+            number = pack + 1 + self.rng.randrange(count)
             self.world.later(self.rng.expovariate(20.0), lambda: self.cancel(number))
 
     def hear(self, number: int, outcome: do.JobDone | do.JobFailed) -> None:
-        count = self._bundles.pop(number, 0)
+        count = self._packs.pop(number, 0)
         for each in range(number + 1, number + 1 + count) if count else (number,):
             super().hear(each, outcome)
 

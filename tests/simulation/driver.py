@@ -150,7 +150,7 @@ class Driver:
     ) -> list[do.Action]:
         """The payload of job 7 is "payload 7"; jobs are numbered from 1. Without `rows` it runs alone.
 
-        With `members` it is a bundle, and they have the numbers after its own.
+        With `members` it is a pack, and they have the numbers after its own.
         """
         number = self._jobs + 1 if job is None else job
         self._jobs += 1 + len(members)

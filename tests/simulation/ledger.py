@@ -43,7 +43,7 @@ class Ledger:
         self._changed = False
         self._plans = plans
         self._by_serial: dict[int, Submission] = {}  # of which a job is open
-        self._bundles: dict[tuple[bytes, int], Submission] = {}  # those that are not dissolved
+        self._packs: dict[tuple[bytes, int], Submission] = {}  # those that are not dissolved
         self._largest: dict[str, int] = {}  # of all policies, rows of a batch
         self._payloads: WeakValueDictionary[int, Payload] = WeakValueDictionary()
         self._deadlines: list[tuple[float, int]] = []
@@ -91,8 +91,8 @@ class Ledger:
             case told.JobArrived():
                 self._arrived(event, actions, now)
             case told.JobCancelled():
-                bundle = self._bundles.get((event.client, event.job))
-                numbers = [event.job] if bundle is None else [record.number for record in bundle.open]
+                pack = self._packs.get((event.client, event.job))
+                numbers = [event.job] if pack is None else [record.number for record in pack.open]
                 for number in numbers:
                     self._cancel((event.client, number))
             case told.ClientGone():
@@ -176,7 +176,7 @@ class Ledger:
 
     def _arrived(self, event: told.JobArrived, actions: list[do.Action], now: float) -> None:
         numbers = range(event.job, event.job + len(event.members) + 1)
-        if any((event.client, number) in self.open or (event.client, number) in self._bundles for number in numbers):
+        if any((event.client, number) in self.open or (event.client, number) in self._packs for number in numbers):
             refusal = next(action for action in actions if isinstance(action, do.AnswerJob))
             assert (refusal.client, refusal.job) == (event.client, event.job)
             assert isinstance(refusal.outcome, do.JobFailed)
@@ -199,10 +199,10 @@ class Ledger:
             records.append(record)
             self.recent.append(record)
             self._conservation.note(record)
-        submission = Submission(event.client, event.job, records, bundled=bool(event.members))
+        submission = Submission(event.client, event.job, records, packed=bool(event.members))
         self._by_serial[serial] = submission
-        if submission.bundled:
-            self._bundles[event.client, event.job] = submission
+        if submission.packed:
+            self._packs[event.client, event.job] = submission
         self._payloads[serial] = event.payload
         heapq.heappush(self._deadlines, (record.deadline, serial))
 
@@ -217,7 +217,7 @@ class Ledger:
         submission = self._by_serial[record.serial]
         if not submission.open:
             del self._by_serial[record.serial]
-            self._bundles.pop((submission.client, submission.number), None)
+            self._packs.pop((submission.client, submission.number), None)
         self._conservation.note(record)
 
     def _release(self, lease: Lease) -> None:
@@ -227,7 +227,7 @@ class Ledger:
     def _settle(self, run: Run, lease: Lease, outcome: told.Outcome) -> None:
         record = lease.record
         match outcome:
-            case told.Succeeded() if not lease.stale and lease.in_bundle is self._is_bundled(record):
+            case told.Succeeded() if not lease.stale and lease.in_pack is self._is_packed(record):
                 record.done.append((lease.start, lease.stop))
             case told.Failed(fault) if fault is not Fault.OUT_OF_MEMORY:
                 record.faults.add(fault)
@@ -346,11 +346,11 @@ class Ledger:
                 | do.StopWorker(slot, incarnation)
             ):
                 assert self._anyone(slot, incarnation) is not None
-            case do.BundleDissolved(client, number, members):
+            case do.PackDissolved(client, number, members):
                 if members:
-                    self._dissolve(self._bundles.pop((client, number)), members)
+                    self._dissolve(self._packs.pop((client, number)), members)
                 else:
-                    assert (client, number) not in self._bundles, "some of it are not cancelled"
+                    assert (client, number) not in self._packs, "some of it are not cancelled"
             case do.KeepJob():
                 assert isinstance(action.payload, Payload)
                 self._kept.add((action.payload.serial, action.start))
@@ -360,10 +360,10 @@ class Ledger:
             case do.PoolStopped():
                 self._end(action, now)
 
-    def _dissolve(self, bundle: Submission, members: Sequence[int]) -> None:
-        assert [record.number for record in bundle.open] == list(members)
-        bundle.bundled = False
-        for record in bundle.open:
+    def _dissolve(self, pack: Submission, members: Sequence[int]) -> None:
+        assert [record.number for record in pack.open] == list(members)
+        pack.packed = False
+        for record in pack.open:
             record.part_ways()
             self._conservation.note(record)
 
@@ -398,15 +398,15 @@ class Ledger:
             records = submission.among(part.start, part.stop)
             if batchable is None:
                 batchable = records[0].rows is not None and self._batchable(run.model, run.signature, run.outputs)
-            assert submission.bundled or len(records) == 1, "they do not run as one any more"
-            assert submission.bundled or not records[0].ended, "nobody waits for it"
-            assert batchable or not submission.bundled, "a bundle of jobs that cannot be joined"
+            assert submission.packed or len(records) == 1, "they do not run as one any more"
+            assert submission.packed or not records[0].ended, "nobody waits for it"
+            assert batchable or not submission.packed, "a pack of jobs that cannot be joined"
             fresh = fresh or not all(
                 row in record.ran
                 for record in records
                 for row in range(max(0, part.start - record.base), min(part.stop - record.base, record.rows or 0))
             )
-            parts.append([self._lease(run, part, record, submission.bundled, batchable, now) for record in records])
+            parts.append([self._lease(run, part, record, submission.packed, batchable, now) for record in records])
         leases = [lease for among in parts for lease in among]
         self._check_size(run, parts, batchable is True, fresh)
         suspect = any(lease.record.is_suspect(lease.start, lease.stop) for lease in leases)
@@ -417,7 +417,7 @@ class Ledger:
         seat.runs[run.batch] = Run(run.batch, run.lane, parts, run.pad_to, bool(seat.runs), suspect)
 
     def _lease(
-        self, run: do.RunBatch, part: do.PartToRun, record: Record, bundled: bool, batchable: bool, now: float
+        self, run: do.RunBatch, part: do.PartToRun, record: Record, packed: bool, batchable: bool, now: float
     ) -> Lease:
         """What the part has of a job goes out."""
         if record.confined and record.device not in self._plans[run.slot].names:
@@ -425,7 +425,7 @@ class Ledger:
             self._let_out(record)
         self._check_place(record, run, now)
         start, stop = part.start - record.base, part.stop - record.base
-        if bundled:
+        if packed:
             start, stop = max(start, 0), min(stop, record.rows or 0)
         whole = stop - start == (record.rows or 0)
         assert whole or batchable, f"a piece of {record}, which cannot be cut"
@@ -435,7 +435,7 @@ class Ledger:
         assert record.times_lost(start, stop, alone=True) < self._policy.max_attempts
         self._check_other_slot(record, start, stop, run.slot)
         lease = record.lease(start, stop)
-        lease.in_bundle = bundled
+        lease.in_pack = packed
         self._conservation.note(record)
         return lease
 
@@ -481,19 +481,19 @@ class Ledger:
             # what fits was learned with the sizes of then.
             half = self._too_much.get(run.model, 1 << 60) // 2
             assert policy.padded(rows) == rows or half < policy.padded(rows) or self._changed
-        alone = len(leases) == 1 and not (leases[0].in_bundle and leases[0].size < self._rows_of(leases[0].record))
+        alone = len(leases) == 1 and not (leases[0].in_pack and leases[0].size < self._rows_of(leases[0].record))
         whole = alone and leases[0].size == leases[0].record.rows and run.pad_to == rows
         assert run.by_rows is not whole
 
     def _answer(self, answer: do.AnswerJob, now: float) -> None:
-        bundle = self._bundles.get((answer.client, answer.job))
-        records = [self.open[(answer.client, answer.job)]] if bundle is None else bundle.open
+        pack = self._packs.get((answer.client, answer.job))
+        records = [self.open[(answer.client, answer.job)]] if pack is None else pack.open
         waits = any(record.waits or not record.live for record in records)
         for record in records:
-            assert self._is_bundled(record) is (bundle is not None), "an answer to one that came with others"
+            assert self._is_packed(record) is (pack is not None), "an answer to one that came with others"
             self.answered += 1
             if isinstance(answer.outcome, do.JobDone):
-                rows, base = (record.rows, record.base) if bundle is None else (bundle.rows, 0)
+                rows, base = (record.rows, record.base) if pack is None else (pack.rows, 0)
                 record.check_result(answer.outcome, rows, base, now)
             else:
                 self._check_fault(record, answer.outcome, waits, now)
@@ -501,10 +501,10 @@ class Ledger:
             del self.open[(record.client, record.number)]
             self._forget(record)
 
-    def _is_bundled(self, record: Record) -> bool:
+    def _is_packed(self, record: Record) -> bool:
         """Whether it is answered together with others."""
         submission = self._by_serial.get(record.serial)
-        return submission is not None and submission.bundled
+        return submission is not None and submission.packed
 
     def _rows_of(self, record: Record) -> int:
         return self._by_serial[record.serial].rows
@@ -514,7 +514,7 @@ class Ledger:
         return self._largest[model]
 
     def _check_fault(self, record: Record, failed: do.JobFailed, waits: bool, now: float) -> None:
-        """`waits`: rows of it, or of its bundle, do."""
+        """`waits`: rows of it, or of its pack, do."""
         assert (failed.retry_after_s is not None) == (failed.fault is Fault.OVERLOADED)
         assert failed.text
         match failed.fault:

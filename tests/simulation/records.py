@@ -36,12 +36,12 @@ def overlap(rows: Sequence[Rows], start: int, stop: int) -> bool:
 
 @dataclass(slots=True, eq=False)
 class Submission:
-    """The jobs of one message: a job by itself, or a bundle, which has a number of its own until it is dissolved."""
+    """The jobs of one message: a job by itself, or a pack, which has a number of its own until it is dissolved."""
 
     client: bytes
     number: int
     records: Sequence[Record]
-    bundled: bool
+    packed: bool
 
     @property
     def rows(self) -> int:
@@ -87,7 +87,7 @@ class Seat:
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """A batch that is out, with the leases of each part: several, if it is a bundle's.
+    """A batch that is out, with the leases of each part: several, if it is a pack's.
 
     `beside`: the worker ran another one at some time of it; `suspect`: it has lost a worker.
     """
@@ -112,7 +112,7 @@ class Lease:
     start: int
     stop: int
     stale: bool = False
-    in_bundle: bool = False  # with others that had one answer
+    in_pack: bool = False  # with others that had one answer
 
     @property
     def size(self) -> int:
@@ -244,7 +244,7 @@ class Record:
         return [lease for lease in self.leases if not lease.stale]
 
     def part_ways(self) -> None:
-        """The bundle that it came in is dissolved: what was answered with the others is of no use."""
+        """The pack that it came in is dissolved: what was answered with the others is of no use."""
         self.done.clear()
 
     def start_over(self) -> None:
@@ -267,7 +267,7 @@ class Record:
         return lease
 
     def check_result(self, outcome: do.JobDone, rows: int | None, base: int, now: float) -> None:
-        """All its rows, once and in order, or all `rows` of the bundle that it came in; and the way there adds up."""
+        """All its rows, once and in order, or all `rows` of the pack that it came in; and the way there adds up."""
         pieces = [(start - base, stop - base) for _, start, stop in outcome.payloads]  # type: ignore[misc]  # as the body answers
         assert all(serial == self.serial for serial, _, _ in outcome.payloads), "another job's result"  # type: ignore[misc]
         if self.rows is None:

@@ -24,7 +24,7 @@ from pool.wire.worker_messages import (
 )
 
 WHOLE = (None, None, None)  # of a SUBMIT: signature, outputs, rows
-PLAIN = (0, None, 0, False, (), None)  # and priority, device, attempts, in_doubt, lent, room
+PLAIN = (0, None, 0, False, (), None, ())  # and priority, device, attempts, in_doubt, lent, room, members
 SESSION = [True, 0.5, True, False, 0, 0, {"GPU": 1}, False]
 WELCOME = [1, 0, 1.0]
 
@@ -34,7 +34,7 @@ WELCOME = [1, 0, 1.0]
     [
         (Submit, None, "Submit: expected an array, got NoneType"),
         (Submit, {}, "Submit: expected an array, got dict"),
-        (Submit, [1, "m"], "Submit: expected 12 fields, got 2"),
+        (Submit, [1, "m"], "Submit: expected 13 fields, got 2"),
         (
             Submit,
             [1, "m", None, None, None, None, 0, None, 0, False, [], None, 1],
@@ -111,8 +111,10 @@ def test_a_field_of_another_type_is_named(kind: type, fields: Any, complaint: st
         ([1, "m", *WHOLE, None, *PLAIN], Submit(1, "m", *WHOLE, None, *PLAIN)),
         ([2**64 - 1, "", *WHOLE, 5, *PLAIN], Submit(2**64 - 1, "", *WHOLE, 5.0, *PLAIN)),
         (
-            [-(2**63), "\0", "s", ["y"], 3, 2.5, -7, "d", 2, True, [[1, 2, 64, 5]], [2, 128, 9]],
-            Submit(-(2**63), "\0", "s", ("y",), 3, 2.5, -7, "d", 2, True, (Lent(1, 2, 64, 5),), Room(2, 128, 9)),
+            [-(2**63), "\0", "s", ["y"], 3, 2.5, -7, "d", 2, True, [[1, 2, 64, 5]], [2, 128, 9], [1, 2]],
+            Submit(
+                -(2**63), "\0", "s", ("y",), 3, 2.5, -7, "d", 2, True, (Lent(1, 2, 64, 5),), Room(2, 128, 9), (1, 2)
+            ),
         ),
     ],
 )

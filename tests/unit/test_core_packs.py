@@ -114,8 +114,8 @@ def test_no_more_come_together_than_can_be_taken_apart_at_once() -> None:
         (3, (1,), False),
     ],
 )
-def test_a_number_is_taken_by_bundle_and_members(job: int, members: tuple[int, ...], taken: bool) -> None:
-    """Numbers 10 to 13 are a bundle, 5 is a job."""
+def test_a_number_is_taken_by_pack_and_members(job: int, members: tuple[int, ...], taken: bool) -> None:
+    """Numbers 10 to 13 are a pack, 5 is a job."""
     driver = Driver(["m"])
     driver.start()
     driver.submit(job=10, members=(1, 1, 1))
@@ -159,7 +159,7 @@ def test_the_guilty_one_is_found_and_the_others_have_their_results(guilty: int) 
         assert driver.result(number) == (("answer to", "payload 1"),)
     assert len(runs) <= 10, "halves, not one after another"
     assert driver.machine.answered == {"done": 15, "model-failed": 1}
-    assert one(driver.log, do.BundleDissolved) == do.BundleDissolved(b"client", 1, tuple(range(2, 18)))
+    assert one(driver.log, do.PackDissolved) == do.PackDissolved(b"client", 1, tuple(range(2, 18)))
     assert nothing_is_left(driver)
 
 
@@ -194,7 +194,7 @@ def test_one_in_a_batch_with_others_is_tried_by_itself_before_it_is_taken_apart(
     driver.spoil(driver.running()[0], Fault.MODEL_FAILED)
     assert driver.result(2)
     assert driver.fault(5) is Fault.MODEL_FAILED
-    assert not every(driver.log, do.BundleDissolved)
+    assert not every(driver.log, do.PackDissolved)
 
 
 def test_the_fault_of_a_part_among_others_is_that_of_one_of_its_members() -> None:
@@ -209,7 +209,7 @@ def test_the_fault_of_a_part_among_others_is_that_of_one_of_its_members() -> Non
     assert (done(driver), driver.fault(4)) == ({1, 3, 5}, Fault.MODEL_FAILED)
 
 
-def test_a_bundle_of_one_is_guilty_by_itself() -> None:
+def test_a_pack_of_one_is_guilty_by_itself() -> None:
     driver = Driver(["m"]).serve()
     driver.submit(members=(3,))
     driver.spoil(driver.running()[0], Fault.MODEL_FAILED)
@@ -299,7 +299,7 @@ def test_the_one_that_kills_is_quarantined_after_as_many_deaths_as_any_job_and_h
     assert outcome.timeline.attempts == 2
 
 
-def test_one_with_a_bundle_is_not_alone_though_it_is_one_part() -> None:
+def test_one_with_a_pack_is_not_alone_though_it_is_one_part() -> None:
     """Of two attempts the first was shared, so no member is quarantined by a death that may be its neighbour's."""
     driver = Driver(["m"], ["m"], max_attempts=1).serve()
     driver.submit(members=(1, 1))
@@ -307,7 +307,7 @@ def test_one_with_a_bundle_is_not_alone_though_it_is_one_part() -> None:
     assert {driver.fault(2), driver.fault(3)} == {Fault.WORKER_LOST}
 
 
-def test_a_bundle_of_one_that_dies_is_alone() -> None:
+def test_a_pack_of_one_that_dies_is_alone() -> None:
     driver = Driver(["m"], ["m"], max_attempts=1).serve()
     driver.submit(members=(2,))
     driver.die(driver.running()[0].slot)
@@ -404,7 +404,7 @@ def test_a_member_in_two_pieces_is_judged_by_both() -> None:
     assert driver.result(3) == (("answer to", "payload 1"),) * 2
 
 
-def test_what_was_answered_with_the_bundle_runs_again() -> None:
+def test_what_was_answered_with_the_pack_runs_again() -> None:
     driver = Driver(["m"], ["m"], models=EIGHT).serve()
     driver.submit(members=(6, 12))
     first, second = driver.running()
@@ -521,7 +521,7 @@ def busy() -> Driver:
     return driver
 
 
-def test_a_cancelled_member_of_a_waiting_bundle_is_not_run() -> None:
+def test_a_cancelled_member_of_a_waiting_pack_is_not_run() -> None:
     driver = busy()
     driver.submit(members=(1, 2, 1))
     driver.submit(rows=8)
@@ -531,7 +531,7 @@ def test_a_cancelled_member_of_a_waiting_bundle_is_not_run() -> None:
     assert [spans(run) for run in runs[1:]] == [[(0, 1), (3, 4)], [(0, 8)]]
     assert done(driver) == {1, 3, 5, 6}
     assert driver.machine.answered == {"done": 4, "cancelled": 1}
-    assert one(driver.log, do.BundleDissolved).members == (3, 5)
+    assert one(driver.log, do.PackDissolved).members == (3, 5)
 
 
 def test_one_with_a_cancelled_member_goes_with_nobody_before_it_has_parted() -> None:
@@ -553,7 +553,7 @@ def test_a_cancelled_member_of_one_that_runs_disturbs_nobody() -> None:
     driver.done(driver.running()[0])
     assert driver.answers().keys() == {1}
     assert driver.machine.answered == {"cancelled": 1, "done": 2}
-    assert not every(driver.log, do.BundleDissolved)
+    assert not every(driver.log, do.PackDissolved)
 
 
 @pytest.mark.parametrize("runs", [False, True])
@@ -566,13 +566,13 @@ def test_when_all_are_cancelled_nothing_is_left(runs: bool) -> None:
     for number in (3, 2):
         driver.feed(told.JobCancelled(b"client", number))
     assert driver.machine.answered == {"cancelled": 2}
-    assert one(driver.log, do.BundleDissolved).members == ()
+    assert one(driver.log, do.PackDissolved).members == ()
     assert nothing_is_left(driver)
     run_all(driver)
     assert driver.answers() == {}
 
 
-def test_the_cancelled_one_is_no_member_when_its_bundle_is_dissolved() -> None:
+def test_the_cancelled_one_is_no_member_when_its_pack_is_dissolved() -> None:
     driver = Driver(["m"]).serve()
     driver.submit(members=(1, 1, 1))
     driver.feed(told.JobCancelled(b"client", 3))
@@ -684,7 +684,7 @@ def test_what_waits_of_them_is_known_to_take_as_long_as_it_did() -> None:
     assert line.work_before(client, 0) == pytest.approx(0.8), "the rows that have not been out"
 
 
-def test_each_has_a_story_and_so_has_their_bundle() -> None:
+def test_each_has_a_story_and_so_has_their_pack() -> None:
     driver = Driver(["m"]).serve()
     driver.submit(members=(1, 1))
     driver.spoil(driver.running()[0], Fault.MODEL_FAILED)

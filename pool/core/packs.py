@@ -1,13 +1,13 @@
-"""Jobs that came together in one message, and are one job to the core as long as nothing goes wrong: a bundle.
+"""Jobs that came together in one message, and are one job to the core as long as nothing goes wrong: a pack.
 
-    bundle ─┬─► done: one answer for all of them
+    pack ─┬─► done: one answer for all of them
             ├─► one for all too: its deadline has come, the pool stops, no worker is left
             └─► a run failed, a worker died, one was cancelled: dissolved, its members are jobs like any others
 
-So what a job costs, a bundle costs once; and what a job is promised, each of its members has. Only jobs that may run
-together and again are bundled, so members that had been answered with their bundle's pieces simply run again.
+So what a job costs, a pack costs once; and what a job is promised, each of its members has. Only jobs that may run
+together and again are packed, so members that had been answered with their pack's pieces simply run again.
 
-    rows of a bundle that is dissolved          whose they are then
+    rows of a pack that is dissolved          whose they are then
     in a batch, or in one that just ended       the members' parts, `Part.heirs`: what comes of it counts for them
     in a group that is to be run again          the members' parts, in the same group
     answered, or not cut yet                    the members', which wait before all other jobs of their client
@@ -29,14 +29,14 @@ from pool.core.slots import Slot
 from pool.core.timers import Timers
 from pool.wire.faults import Fault
 
-__all__ = ["Bundles"]
+__all__ = ["Packs"]
 
 CAME = "goes on by itself: it was rows {} to {} of job {}, in which {} jobs came together"
 PARTED = "dissolved: they go on by themselves, as jobs {} to {}"
 KEEPS_STATE = "the jobs that it came with were run apart; the model keeps state and it may have started"
 
 
-class Bundles:
+class Packs:
     def __init__(
         self,
         backlog: Backlog,
@@ -51,22 +51,22 @@ class Bundles:
         self._answers = answers
         self._actions = actions
 
-    def dissolve(self, bundle: Job, now: float, over: Sequence[Batch] = ()) -> None:
+    def dissolve(self, pack: Job, now: float, over: Sequence[Batch] = ()) -> None:
         """QUEUED, LEASED → CANCELLED; its members, but for those that were cancelled, are jobs by themselves.
 
         `over`: batches that have ended, with parts that still count as out. The line may have work now that it had not:
         it is to be offered to idle lanes afterwards.
         """
-        line = bundle.line
-        leased = [(batch, part) for batch in self._out(bundle, over) for part in batch.parts if part.job is bundle]
-        again = [part for group in line.retries for part in group if part.job is bundle]
+        line = pack.line
+        leased = [(batch, part) for batch in self._out(pack, over) for part in batch.parts if part.job is pack]
+        again = [part for group in line.retries for part in group if part.job is pack]
         shares: dict[Part, list[Part]] = {part: [] for part in (*again, *(part for _, part in leased))}
         members: list[Job] = []
         waiting: list[Job] = []
-        for number, begin, rows in _members(bundle):
-            if number in bundle.dropped:
+        for number, begin, rows in _members(pack):
+            if number in pack.dropped:
                 continue
-            job = self._member(bundle, number, begin, rows, now)
+            job = self._member(pack, number, begin, rows, now)
             members.append(job)
             taken = []
             for part, share in [(part, _share(part, job, begin)) for part in shares]:
@@ -80,7 +80,7 @@ class Bundles:
             if job.out:
                 job.become(JobState.LEASED)
             if taken:
-                job.cut = min(rows, max(0, bundle.cut - begin))
+                job.cut = min(rows, max(0, pack.cut - begin))
                 line.retries.extend(_gaps(job, taken))
             if job.left:
                 waiting.append(job)
@@ -92,11 +92,11 @@ class Bundles:
             job.work_s = _work_s(job)
             line.put(job)
             line.first(job)
-        route = bundle.client.route
-        self._actions.append(do.BundleDissolved(route, bundle.number, tuple([job.number for job in members])))
-        bundle.note(now, PARTED, members[0].id, members[-1].id)
-        started = [job for job in members if job.base < bundle.base + bundle.cut]
-        self._answers.dissolved(bundle, now)
+        route = pack.client.route
+        self._actions.append(do.PackDissolved(route, pack.number, tuple([job.number for job in members])))
+        pack.note(now, PARTED, members[0].id, members[-1].id)
+        started = [job for job in members if job.base < pack.base + pack.cut]
+        self._answers.dissolved(pack, now)
         if line.model.stateful:
             for job in started:
                 self._answers.fail(job, Fault.STATEFUL_WORKER_LOST, with_story(KEEPS_STATE, job), now)
@@ -104,7 +104,7 @@ class Bundles:
     def heard(
         self, batch: Batch, outcomes: Sequence[told.Outcome], now: float
     ) -> Iterable[tuple[Part, told.Outcome | None]]:
-        """What came of each part; in the place of a bundle's that failed, or was dissolved before, its members'.
+        """What came of each part; in the place of a pack's that failed, or was dissolved before, its members'.
 
         None: it has to be run again, though nothing went wrong.
         """
@@ -113,70 +113,70 @@ class Bundles:
             return pairs
         heard: list[tuple[Part, told.Outcome | None]] = []
         for part, outcome in pairs:
-            if _is_bundle(part) and _breaks(batch, part, outcome):
+            if _is_pack(part) and _breaks(batch, part, outcome):
                 self.dissolve(part.job, now, [batch])
             told_of: told.Outcome | None = outcome
             if part.heirs and isinstance(outcome, told.Succeeded):
                 told_of = None  # the answer of all of them cannot be cut
-            elif isinstance(outcome, told.Failed) and part.jobs > 1 and not _is_bundle(part):
+            elif isinstance(outcome, told.Failed) and part.jobs > 1 and not _is_pack(part):
                 told_of = told.Spoiled(outcome.fault, outcome.text)
             heard += [(claim, told_of) for claim in part.heirs or (part,)]
         return heard
 
     def lost(self, batches: Sequence[Batch], now: float) -> list[Line]:
-        """Dissolves the bundles that were lost with a worker; the lines that may have work now that they had not."""
+        """Dissolves the packs that were lost with a worker; the lines that may have work now that they had not."""
         lines: dict[Line, None] = {}
         for batch in batches:
             for part in batch.parts:
-                if _is_bundle(part):
+                if _is_pack(part):
                     self.dissolve(part.job, now, batches)
                     lines[batch.key.line] = None
         return list(lines)
 
-    def _member(self, bundle: Job, number: int, begin: int, rows: int, now: float) -> Job:
+    def _member(self, pack: Job, number: int, begin: int, rows: int, now: float) -> Job:
         """QUEUED, and waits nowhere yet."""
         job = Job(
-            bundle.client,
+            pack.client,
             number,
             self._backlog.next_id(),
-            bundle.line,
-            bundle.key,
+            pack.line,
+            pack.key,
             rows,
-            bundle.priority,
-            bundle.timeout_s,
-            bundle.size_bytes * rows // bundle.rows,
-            bundle.payload,
-            bundle.arrived,
-            bundle.deadline,
-            base=bundle.base + begin,
-            attempts=bundle.attempts,
-            in_doubt=bundle.in_doubt,
-            losses=bundle.losses,
-            runs=bundle.runs,
-            gathered_s=bundle.gathered_s,
-            confined=bundle.confined,
-            story=bundle.story[:],
-            untold=bundle.untold,
+            pack.priority,
+            pack.timeout_s,
+            pack.size_bytes * rows // pack.rows,
+            pack.payload,
+            pack.arrived,
+            pack.deadline,
+            base=pack.base + begin,
+            attempts=pack.attempts,
+            in_doubt=pack.in_doubt,
+            losses=pack.losses,
+            runs=pack.runs,
+            gathered_s=pack.gathered_s,
+            confined=pack.confined,
+            story=pack.story[:],
+            untold=pack.untold,
         )
-        job.note(now, CAME, begin, begin + rows - 1, bundle.id, len(bundle.members))
+        job.note(now, CAME, begin, begin + rows - 1, pack.id, len(pack.members))
         self._backlog.admit(job)
         self._timers.set(job, job.deadline)
         return job
 
-    def _out(self, bundle: Job, over: Sequence[Batch]) -> list[Batch]:
+    def _out(self, pack: Job, over: Sequence[Batch]) -> list[Batch]:
         """Where parts of it may be."""
-        if not bundle.out:
+        if not pack.out:
             return []
         return [*over, *(batch for slot in self._slots for batch in slot.batches.values())]
 
 
-def _is_bundle(part: Part) -> bool:
-    """Whether it is a bundle's that somebody waits for, and that is not dissolved."""
+def _is_pack(part: Part) -> bool:
+    """Whether it is a pack's that somebody waits for, and that is not dissolved."""
     return bool(part.job.members) and not part.heirs and part.wanted
 
 
 def _breaks(batch: Batch, part: Part, outcome: told.Outcome) -> bool:
-    """Whether a bundle cannot go on as one after this."""
+    """Whether a pack cannot go on as one after this."""
     match outcome:
         case told.Succeeded():
             return False
@@ -187,16 +187,16 @@ def _breaks(batch: Batch, part: Part, outcome: told.Outcome) -> bool:
     return True
 
 
-def _members(bundle: Job) -> Iterator[tuple[int, int, int]]:
-    """Of each member its number, its first row in the bundle, and how many it has."""
+def _members(pack: Job) -> Iterator[tuple[int, int, int]]:
+    """Of each member its number, its first row in the pack, and how many it has."""
     begin = 0
-    for number, rows in enumerate(bundle.members, start=bundle.number + 1):
+    for number, rows in enumerate(pack.members, start=pack.number + 1):
         yield number, begin, rows
         begin += rows
 
 
 def _share(part: Part, job: Job, begin: int) -> Part | None:
-    """What of a bundle's part is the member's whose first row there is `begin`."""
+    """What of a pack's part is the member's whose first row there is `begin`."""
     start, stop = max(part.start - begin, 0), min(part.stop - begin, job.rows)
     return Part(job, start, stop, job.round, job.attempts) if start < stop else None
 

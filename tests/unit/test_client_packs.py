@@ -11,11 +11,11 @@ import pytest
 from fake_pool import TIMELINE, FakePool, Serving
 
 from pool import Client, errors
-from pool.client.bundler import Bundler
 from pool.client.futures import JobFuture
 from pool.client.grain import MOST_ROWS, Grain
 from pool.client.members import Members
 from pool.client.outstanding import Job
+from pool.client.packer import Packer
 from pool.client.payload import encode_call
 from pool.client.request import Request
 from pool.wire import client_messages as wire
@@ -66,15 +66,15 @@ def known(row_s: float = 1e-6, request: Request = Request("m")) -> Grain:  # noq
 # --- which jobs -------------------------------------------------------------------------------------------------
 
 
-def test_like_jobs_at_the_head_are_one_bundle() -> None:
+def test_like_jobs_at_the_head_are_one_pack() -> None:
     jobs = [job(np.array([float(n)] * n, np.float32)) for n in (1, 2, 3)]
-    bundle = Bundler(known()).next(deque(jobs))
-    assert bundle is not None
-    assert (bundle.members, bundle.rows) == ((1, 2, 3), 6)
-    (header,) = unpack(Table, bundle.payload[0]).tensors  # type: ignore[arg-type]  # the table is bytes
-    joined = decode_tensor(replace(header, shape=(6,)), bundle.payload[1])  # type: ignore[arg-type]
+    pack = Packer(known()).next(deque(jobs))
+    assert pack is not None
+    assert (pack.members, pack.rows) == ((1, 2, 3), 6)
+    (header,) = unpack(Table, pack.payload[0]).tensors  # type: ignore[arg-type]  # the table is bytes
+    joined = decode_tensor(replace(header, shape=(6,)), pack.payload[1])  # type: ignore[arg-type]
     assert joined.tolist() == [1, 2, 2, 3, 3, 3]
-    assert [(each.bundle, each.index, each.payload) for each in jobs] == [(bundle, n, ()) for n in range(3)]
+    assert [(each.pack, each.index, each.payload) for each in jobs] == [(pack, n, ()) for n in range(3)]
 
 
 @pytest.mark.parametrize(
@@ -94,29 +94,29 @@ def test_what_is_not_alike_leaves_alone(other: Job) -> None:
     grain = known()
     grain.learn(Request("other"), QUICK)
     first = job(np.zeros(1, np.float32))
-    assert Bundler(grain).next(deque([first, other, first])) is None
-    assert Bundler(grain).next(deque([other, first])) is None
+    assert Packer(grain).next(deque([first, other, first])) is None
+    assert Packer(grain).next(deque([other, first])) is None
 
 
 def test_jobs_that_end_at_different_times_leave_apart() -> None:
     short = Request("m", timeout_s=1.0)
     early, soon, late = (job(np.zeros(1), short, submitted) for submitted in (0.0, 0.01, 0.1))
-    bundle = Bundler(known()).next(deque([early, soon, late]))
-    assert bundle is not None
-    assert len(bundle.members) == 2
-    assert bundle.submitted == 0.0  # whoever came first is not answered late
+    pack = Packer(known()).next(deque([early, soon, late]))
+    assert pack is not None
+    assert len(pack.members) == 2
+    assert pack.submitted == 0.0  # whoever came first is not answered late
 
 
 @pytest.mark.parametrize(("row_s", "most"), [(1.0, 1), (0.001, 2), (1e-9, MOST_ROWS), (0.0, MOST_ROWS)])
-def test_a_bundle_takes_a_moment_to_run(row_s: float, most: int) -> None:
+def test_a_pack_takes_a_moment_to_run(row_s: float, most: int) -> None:
     assert known(row_s).rows(Request("m")) == most
-    bundle = Bundler(known(row_s)).next(deque(job(np.zeros(1)) for _ in range(2 * MOST_ROWS)))
-    assert (1 if bundle is None else len(bundle.members)) == most
+    pack = Packer(known(row_s)).next(deque(job(np.zeros(1)) for _ in range(2 * MOST_ROWS)))
+    assert (1 if pack is None else len(pack.members)) == most
 
 
-def test_nothing_is_bundled_before_it_is_known_what_a_row_costs() -> None:
+def test_nothing_is_packed_before_it_is_known_what_a_row_costs() -> None:
     assert Grain().rows(Request("m")) == 1
-    assert Bundler(Grain()).next(deque([job(np.zeros(1)), job(np.zeros(1))])) is None
+    assert Packer(Grain()).next(deque([job(np.zeros(1)), job(np.zeros(1))])) is None
 
 
 def test_strings_are_joined_as_one_tensor_has_them() -> None:
@@ -152,13 +152,13 @@ def test_many_leave_as_one_and_are_answered_as_one(fake: FakePool, client: Clien
     assert [future.result(5)["y"].tolist() for future in futures] == [[10.0], [20.0], [30.0]]
 
 
-def test_a_dissolved_bundle_is_answered_one_by_one(fake: FakePool, client: Client) -> None:
+def test_a_dissolved_pack_is_answered_one_by_one(fake: FakePool, client: Client) -> None:
     taught(fake, client)
     futures = client.submit_many("m", rows(1, 2, 3))
-    bundle = fake.expect(wire.Submit).job
-    fake.send(wire.Failure(bundle + 2, Fault.MODEL_FAILED, "a row is negative", None))
-    fake.answer(bundle + 3, {"y": np.array([30.0])})
-    fake.answer(bundle + 1, {"y": np.array([10.0])})
+    pack = fake.expect(wire.Submit).job
+    fake.send(wire.Failure(pack + 2, Fault.MODEL_FAILED, "a row is negative", None))
+    fake.answer(pack + 3, {"y": np.array([30.0])})
+    fake.answer(pack + 1, {"y": np.array([10.0])})
     assert futures[0].result(5)["y"].tolist() == [10.0]
     assert futures[2].result(5)["y"].tolist() == [30.0]
     with pytest.raises(errors.ModelFailed, match="a row is negative"):
@@ -168,14 +168,14 @@ def test_a_dissolved_bundle_is_answered_one_by_one(fake: FakePool, client: Clien
 def test_one_that_is_cancelled_is_told_and_the_others_go_on(fake: FakePool, client: Client) -> None:
     taught(fake, client)
     futures = client.submit_many("m", rows(1, 2))
-    bundle = fake.expect(wire.Submit).job
+    pack = fake.expect(wire.Submit).job
     assert futures[0].cancel()
-    assert fake.expect(wire.Cancel).job == bundle + 1
+    assert fake.expect(wire.Cancel).job == pack + 1
     assert futures[1].cancel()
-    assert fake.expect(wire.Cancel).job == bundle  # nobody is left
+    assert fake.expect(wire.Cancel).job == pack  # nobody is left
 
 
-def test_a_bundle_that_fails_as_one_fails_all(fake: FakePool, client: Client) -> None:
+def test_a_pack_that_fails_as_one_fails_all(fake: FakePool, client: Client) -> None:
     taught(fake, client)
     futures = client.submit_many("m", rows(1, 2))
     fake.refuse(fake.expect(wire.Submit).job)
@@ -188,9 +188,9 @@ def test_a_pool_that_stops_returns_its_members_to_the_next(fake: FakePool, tmp_p
     with Client(fake.endpoint) as client:
         taught(fake, client)
         futures = client.submit_many("m", rows(1, 2))
-        bundle = fake.expect(wire.Submit).job
+        pack = fake.expect(wire.Submit).job
         for member in (1, 2):
-            fake.send(wire.Failure(bundle + member, Fault.POOL_STOPPING, "the pool is stopping", None))
+            fake.send(wire.Failure(pack + member, Fault.POOL_STOPPING, "the pool is stopping", None))
         fake.send(wire.Farewell("it has ended", unread=True))
         fake.expect(wire.Close)
         fake.close()

@@ -1,6 +1,6 @@
-"""Jobs that wait to be sent at the same time and are alike leave as one bundle.
+"""Jobs that wait to be sent at the same time and are alike leave as one pack.
 
-Nothing waits for company: what is bundled has queued up while the I/O thread was at something else.
+Nothing waits for company: what is packed has queued up while the I/O thread was at something else.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ from pool.wire.calls import TABLE_BYTES, Table
 from pool.wire.codec import unpack
 from pool.wire.dtypes import STRING
 
-__all__ = ["Bundler"]
+__all__ = ["Packer"]
 
 SMALL_BYTES = 16 << 10  # of a job that is worth joining with others: copying so much costs less than a message
 APART = 0.02  # of their timeout may lie between the first and the last, whose time ends with the first's
@@ -23,14 +23,14 @@ APART = 0.02  # of their timeout may lie between the first and the last, whose t
 _KEPT = 64
 
 
-class Bundler:
+class Packer:
     """Used by the I/O thread alone."""
 
     def __init__(self, grain: Grain) -> None:
         self._grain = grain
 
     def next(self, outbox: "deque[Any]") -> Job | None:
-        """A bundle of the jobs at the head of the outbox, which stay there; None if the first is to leave alone.
+        """A pack of the jobs at the head of the outbox, which stay there; None if the first is to leave alone.
 
         Other threads append meanwhile. There is a job.
         """
@@ -45,7 +45,7 @@ class Bundler:
                 break
             jobs.append(job)
             rows += job.rows or 0
-        return None if len(jobs) < 2 else _bundle(jobs, rows)
+        return None if len(jobs) < 2 else _pack(jobs, rows)
 
 
 def _is_small(job: Job) -> bool:
@@ -68,7 +68,7 @@ def _alike(first: Job, job: Job) -> bool:
     )
 
 
-def _bundle(jobs: Sequence[Job], rows: int) -> Job:
+def _pack(jobs: Sequence[Job], rows: int) -> Job:
     first = jobs[0]
     members = Members([job.future for job in jobs], [job.rows or 0 for job in jobs])
     columns = zip(*(job.payload[1:] for job in jobs), strict=True)
@@ -81,7 +81,7 @@ def _bundle(jobs: Sequence[Job], rows: int) -> Job:
             for (strings, elements), column in zip(_columns(table), columns, strict=True)
         ),
     ]
-    bundle = Job(
+    pack = Job(
         members,
         first.request,
         rows,
@@ -92,8 +92,8 @@ def _bundle(jobs: Sequence[Job], rows: int) -> Job:
         members=members.rows,
     )
     for index, job in enumerate(jobs):
-        job.bundle, job.index, job.payload = bundle, index, ()
-    return bundle
+        job.pack, job.index, job.payload = pack, index, ()
+    return pack
 
 
 @lru_cache(_KEPT)
