@@ -4,15 +4,14 @@ inputs ─► pack ─┬─ fewer than two packs are out, or it is full, or inp
                 └─ else the next one joins it
 """
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
+from pool.client.answers import Answers
 from pool.client.connection import Connection
-from pool.client.futures import JobFuture, PoolFuture
-from pool.client.members import Members
+from pool.client.futures import JobFuture
 from pool.client.pack import Pack
 from pool.client.payload import Inputs, encode_call, to_inputs
 from pool.client.request import Request
@@ -62,29 +61,30 @@ class _Gatherer:
     def __init__(self, connected: Callable[[], Connection], request: Request, in_flight: int) -> None:
         self._connected = connected
         self._request = request
-        self._most_rows = max(1, in_flight // PACKS)
+        self._in_flight = in_flight
+        self._most_rows = 1  # of the pack
         self._pack: Pack | None = None
-        self._answers: _Answers | None = None  # of the pack
-        self._out: deque[_Answers] = deque()
+        self._answers: Answers | None = None  # of the pack
+        self._out: deque[Answers] = deque()
 
     def add(self, item: object, slow: bool) -> _Turn:
-        try:
-            inputs = to_inputs(self._request.model, item)
-            if not Pack.fits_any(inputs):
-                self.flush()
-                return self._alone(inputs)
-            if self._pack is not None and not self._pack.fits(inputs):
-                self.flush()
-            connection = self._connected()
-        except PoolError as error:
-            return _Refused(error)
-        if self._pack is None or self._answers is None:
-            self._pack, self._answers = Pack(inputs), _Answers(connection.thread)
-        else:
-            self._pack.add(inputs)
-        turn = _Member(self._answers, self._answers.expect())
-        most = min(self._most_rows, connection.grain.rows(self._request))
-        if slow or self._pack.filled >= most or not self._is_busy():
+        if self._pack is None or self._answers is None or not self._pack.take(item):
+            try:
+                inputs = to_inputs(self._request.model, item)
+                if not Pack.fits_any(inputs):
+                    self.flush()
+                    return self._alone(inputs)
+                if self._pack is None or self._answers is None or not self._pack.fits(inputs):
+                    self.flush()
+                    connection = self._connected()
+                    self._most_rows = min(max(1, self._in_flight // PACKS), connection.grain.rows(self._request))
+                    self._pack, self._answers = Pack(inputs), Answers(connection.thread)
+                else:
+                    self._pack.add(inputs)
+            except PoolError as error:
+                return _Refused(error)
+        turn = _Member(self._answers, len(self._pack.rows) - 1)
+        if slow or self._pack.filled >= self._most_rows or not self._is_busy():
             self.flush()
         return turn
 
@@ -99,15 +99,15 @@ class _Gatherer:
         if pack is None or answers is None:
             return
         began = time.monotonic()
-        members = Members(answers.cells, pack.rows, answers.end)
+        answers.begin(pack.rows)
         try:
             connection = self._connected()
             rows, payload = encode_call(self._request.model, pack.inputs(), connection.arenas)
         except PoolError as error:
-            members.finish(error)
+            answers.finish(error)
             return
         answers.withdraw = connection.submit_pack(
-            self._request, rows, payload, began, members, patient=True, until=answers.over
+            self._request, rows, payload, began, answers, patient=True, until=answers.over
         )
         self._out.append(answers)
 
@@ -118,58 +118,23 @@ class _Gatherer:
         return _Alone(connection.submit(self._request, rows, payload, began, patient=True, wait=True))
 
     def _is_busy(self) -> bool:
-        while self._out and self._out[0].over.done():
+        while self._out and self._out[0].all_ended:
             self._out.popleft()
         return len(self._out) >= BUSY
 
 
-class _Cell:
-    """One answer, kept until somebody comes for it."""
-
-    __slots__ = ("result",)
-
-    def __init__(self) -> None:
-        self.result: dict[str, Array] | PoolError | None = None
-
-    def finish(self, result: dict[str, Array] | PoolError, timeline: object = None) -> None:  # noqa: ARG002  # `map` shows none
-        self.result = result
-
-    def abandon_after_fork(self, error: PoolError) -> None:
-        self.result = error
-
-
-class _Answers:
-    """Those of one pack; `over` is done when all are there."""
-
-    def __init__(self, io_thread: threading.Thread) -> None:
-        self.cells: list[_Cell] = []
-        self.over: PoolFuture[None] = PoolFuture(io_thread)
-        self.withdraw: Callable[[int | None], object] = lambda _: None
-
-    def expect(self) -> int:
-        """One more; which of them."""
-        self.cells.append(_Cell())
-        return len(self.cells) - 1
-
-    def end(self) -> None:
-        self.over.set_result(None)
-
-
 class _Member:
-    def __init__(self, answers: _Answers, index: int) -> None:
+    __slots__ = ("_index", "answers")
+
+    def __init__(self, answers: Answers, index: int) -> None:
         self.answers = answers
         self._index = index
 
     def result(self) -> dict[str, Array]:
-        self.answers.over.result()
-        result = self.answers.cells[self._index].result
-        if isinstance(result, PoolError):
-            raise result
-        assert result is not None
-        return result
+        return self.answers.result(self._index)
 
     def has_failed(self) -> bool:
-        return isinstance(self.answers.cells[self._index].result, PoolError)
+        return self.answers.some_failed and self.answers.has_failed(self._index)
 
     def cancel(self) -> None:
         self.answers.withdraw(None)

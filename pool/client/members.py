@@ -1,6 +1,6 @@
 """Whose the answer of a pack is: each of its jobs has the rows of it that it gave."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -27,14 +27,11 @@ class Ending(Protocol):
 class Members:
     """Used by the I/O thread alone, like the futures that it finishes."""
 
-    def __init__(
-        self, endings: Sequence[Ending], rows: Sequence[int], over: Callable[[], object] | None = None
-    ) -> None:
-        """`rows` of each; `over` is called when all have ended."""
+    def __init__(self, endings: Sequence[Ending], rows: Sequence[int]) -> None:
+        """`rows` of each."""
         self.rows = tuple(rows)
         self._endings = endings
         self._left = set(range(len(endings)))
-        self._over = over
 
     @property
     def all_ended(self) -> bool:
@@ -59,8 +56,6 @@ class Members:
         if index in self._left:
             self._left.remove(index)
             self._endings[index].finish(result, timeline)
-            if not self._left and self._over is not None:
-                self._over()
 
     def drop(self, index: int) -> None:
         """Its caller has cancelled it."""

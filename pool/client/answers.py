@@ -1,0 +1,75 @@
+"""The answers to a pack whose reader comes for one after the other: none is cut out of the whole before."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+
+from pool.client.futures import PoolFuture
+from pool.client.members import Members
+from pool.client.timeline import JobTimeline
+from pool.errors import PoolError
+from pool.wire.tensors import Array
+
+__all__ = ["Answers"]
+
+
+class Answers(Members):
+    """Finished by the I/O thread, read by its caller's."""
+
+    def __init__(self, io_thread: threading.Thread) -> None:
+        super().__init__((), ())
+        self.over: PoolFuture[None] = PoolFuture(io_thread)
+        """Done when all are there."""
+        self.some_failed = False
+        self.withdraw: Callable[[int | None], object] = lambda _: None
+        self._starts: Sequence[int] = ()
+        self._whole: Mapping[str, Array] | PoolError | None = None
+        self._singles: dict[int, dict[str, Array] | PoolError] = {}  # of those that were answered by themselves
+
+    def begin(self, rows: Sequence[int]) -> None:
+        """So many rows has each; it is sent now."""
+        self.rows = tuple(rows)
+        self._starts = tuple(accumulate(rows, initial=0))
+
+    @property
+    def all_ended(self) -> bool:
+        return self._whole is not None or 0 < len(self.rows) == len(self._singles)
+
+    def finish(self, result: Mapping[str, Array] | PoolError, timeline: JobTimeline | None = None) -> None:  # noqa: ARG002
+        if not self.all_ended:
+            self.some_failed = self.some_failed or isinstance(result, PoolError)
+            self._whole = result
+            self.over.set_result(None)
+
+    def finish_one(
+        self,
+        index: int,
+        result: dict[str, Array] | PoolError,
+        timeline: JobTimeline | None = None,  # noqa: ARG002  # `map` shows none
+    ) -> None:
+        if index in self._singles or self.all_ended:
+            return
+        self.some_failed = self.some_failed or isinstance(result, PoolError)
+        self._singles[index] = result
+        if len(self._singles) == len(self.rows):
+            self.over.set_result(None)
+
+    def abandon_after_fork(self, error: PoolError) -> None:
+        self._whole, self.some_failed = error, True
+
+    def has_failed(self, index: int) -> bool:
+        """Whether that is known already."""
+        return isinstance(self._singles.get(index, self._whole), PoolError)
+
+    def result(self, index: int) -> dict[str, Array]:
+        """Waits for all of them; raises the `PoolError` of this one."""
+        if not self.all_ended:
+            self.over.result()
+        found = self._singles.get(index, self._whole)
+        assert found is not None
+        if isinstance(found, PoolError):
+            raise found
+        if index in self._singles:
+            return dict(found)
+        start, stop = self._starts[index], self._starts[index + 1]
+        return {name: array[start:stop] for name, array in found.items()}
