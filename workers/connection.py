@@ -7,6 +7,7 @@ import zmq
 
 from pool.wire.frames import NO_INSTANCE, BadFrame, Envelope, decode, encode
 from pool.wire.message import Message
+from pool.wire.multipart import receive_frames, send_frames
 from pool.wire.worker_messages import WORKER_MESSAGES, Hello
 from workers.environment import Seat, WrongEnvironment
 
@@ -29,6 +30,7 @@ class Connection:
         self._instance = NO_INSTANCE
         self.socket = context.socket(zmq.DEALER)
         self.socket.linger = 0  # the pool says STOP only when it has every answer
+        self.socket.sndhwm = 0  # a pool that stands still is waited for
         try:
             self.socket.connect(seat.endpoint)
         except zmq.ZMQError as error:
@@ -38,7 +40,7 @@ class Connection:
 
     def send(self, message: Message, payload: "Sequence[bytes | memoryview]" = ()) -> None:
         """Does not wait: the pool reads all the time, and what it does not read yet is queued here."""
-        self.socket.send_multipart([*encode(message, self._instance), *payload], copy=False)
+        send_frames(self.socket, [*encode(message, self._instance), *payload])
 
     def wait(self, timeout_s: float) -> bool:
         """Whether a message is there within the timeout."""
@@ -46,7 +48,7 @@ class Connection:
 
     def receive(self) -> Envelope[zmq.Frame]:
         """The message that `wait` saw. Raises `BadFrame`."""
-        frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+        frames = receive_frames(self.socket)
         if len(frames) < 2:
             raise BadFrame(f"{len(frames)} frames")
         envelope = decode(WORKER_MESSAGES, frames[0].bytes, frames[1].buffer, frames[2:])

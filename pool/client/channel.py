@@ -10,6 +10,7 @@ import zmq
 from pool.client.outage import PoolAway
 from pool.client.waker import Waker
 from pool.errors import PoolUnreachable
+from pool.wire.multipart import receive_frames, send_frames
 
 __all__ = ["Channel"]
 
@@ -60,14 +61,14 @@ class Channel:
     def send(self, frames: Sequence[bytes | memoryview]) -> None:
         """Never blocks. Raises `PoolAway`."""
         try:
-            self._dealer.send_multipart(frames, zmq.NOBLOCK, copy=False)
+            send_frames(self._dealer, frames)
         except zmq.Again:
             raise PoolAway(f"the pool at {self._endpoint} went away") from None
 
     def receive(self) -> list[zmq.Frame] | None:
         """The next message, if there is one."""
         try:
-            return self._dealer.recv_multipart(zmq.NOBLOCK, copy=False)
+            return receive_frames(self._dealer)
         except zmq.Again:
             return None
 

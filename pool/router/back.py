@@ -36,6 +36,7 @@ from pool.router.refusals import count
 from pool.router.rows import Inputs
 from pool.wire import worker_messages as wire
 from pool.wire.frames import BadFrame, Envelope, decode, encode
+from pool.wire.multipart import receive_frames, send_frames
 
 __all__ = ["Back"]
 
@@ -94,7 +95,7 @@ class Back:
         """At most a burst of messages; there may be more."""
         for _ in range(RECEIVE_BURST):
             try:
-                frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+                frames = receive_frames(self.socket)
             except zmq.Again:
                 return
             route = frames[0].bytes
@@ -197,7 +198,7 @@ class Back:
         if route is None:
             return False
         try:
-            self.socket.send_multipart([route, *frames], zmq.NOBLOCK, copy=False)
+            send_frames(self.socket, [route, *frames])
         except zmq.ZMQError as error:
             if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 raise

@@ -32,6 +32,7 @@ from pool.router.rows import Inputs
 from pool.wire import client_messages as wire
 from pool.wire.faults import Fault
 from pool.wire.frames import BadFrame, Envelope, decode, encode
+from pool.wire.multipart import send_frames
 
 __all__ = ["Front", "Question"]
 
@@ -352,7 +353,7 @@ class Front:
     def _try_send(self, client: bytes, frames: Payload) -> bool:
         """False if the pipe is full. A client that is not connected any more takes everything, and is gone."""
         try:
-            self._inboxes[client[0]].socket.send_multipart([client[1:], *frames], zmq.NOBLOCK, copy=False)
+            send_frames(self._inboxes[client[0]].socket, [client[1:], *frames])
         except zmq.Again:
             return False
         except zmq.ZMQError as error:
