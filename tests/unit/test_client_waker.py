@@ -36,6 +36,26 @@ def test_whatever_was_left_before_a_wake_up_is_found() -> None:
     waker.close()
 
 
+def test_one_that_comes_while_another_is_heard_keeps_none_from_being_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    waker = Waker()
+    reader = waker._reader
+
+    class Raced:
+        """Another thread wakes at the moment of each read."""
+
+        def recv(self, size: int) -> bytes:
+            waker.wake()
+            return reader.recv(size)
+
+    waker.wake()
+    monkeypatch.setattr(waker, "_reader", Raced())
+    waker.drain()
+    monkeypatch.setattr(waker, "_reader", reader)
+    waker.wake()
+    assert reader.recv(10)
+    waker.close()
+
+
 def test_one_that_nobody_has_heard_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     waker = Waker()
     sent = []
