@@ -54,6 +54,9 @@ AIMS = {
         Aim("four", "mlp, four clients at once", "one client", 1.0, False),
         Aim("restart", "a killed worker's slot answers again", "import + load", 1.15, True),
         Aim("standby", "the same with a standby", "(1.3 × load + 0.3 s)", 1.0, True),
+        Aim("memory", "the pool's process after all jobs", "80 MB", 1.0, True),
+        Aim("flat", "the same", "what it held after a tenth of them", 1.05, True),
+        Aim("flat_client", "the client's process", "what it held after a tenth of them", 1.05, True),
         Aim("import", "import pool, without numpy", "100 ms", 1.0, True),
     )
 }

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from benchmarks import large, recovery
+from benchmarks import large, memory, recovery
 from benchmarks.cases import Case
 from benchmarks.ours import ClientProcess, Ours, serving, together
 from benchmarks.rounds import Samples, ratio, spread
@@ -11,10 +11,12 @@ from benchmarks.run import Run
 from pool import Client
 from pool.errors import InvalidConfig
 
-__all__ = ["SECTIONS", "clients", "echo64", "flows", "imports", "lone", "restart"]
+__all__ = ["SECTIONS", "clients", "echo64", "flows", "imports", "lone", "remembered", "restart"]
 
 RECOVERY_ROUNDS = 3
 IMPORT_ROUNDS = 7
+JOBS = 1_000_000
+LONG_S = 1.0  # turns of a run that has time for all of them
 CLIENTS = 4
 IMPORT_AIM_S = 0.1
 NOT_BUILT = "the client has no `empty` yet"
@@ -42,9 +44,9 @@ def flows(run: Run, client: Client) -> None:
         ways = {way: run.timed(flow) for way, flow in {**theirs, **ours_flows}.items()}
         samples = run.measure(f"{name}, one client", "rows/s", ways)
         loop, single, batched = theirs
-        submit, mapped, *_ = ours_flows
+        _, mapped, *_ = ours_flows
         if name == "mlp":
-            run.conclude("loop", samples, submit, loop)
+            run.conclude("loop", samples, fastest(samples, ours_flows), loop)
             run.conclude("map", samples, mapped, batched)
         if name == "image":
             best = [max(pair) for pair in zip(samples[single], samples[batched], strict=True)]
@@ -80,6 +82,16 @@ def echo64(run: Run, client: Client) -> None:
         run.conclude("echo64_empty", samples, large.FROM_EMPTY, large.FROM_EMPTY_SMALL)
     else:
         run.missing("echo64_empty", NOT_BUILT)
+
+
+def remembered(run: Run, client: Client) -> None:
+    """What the pool and the client hold, however many jobs there were."""
+    jobs = JOBS if run.seconds >= LONG_S else JOBS // 10
+    run.say(f"memory: {jobs:,} jobs")
+    pool, mine = memory.held(client, run.references["mlp"].turns, jobs)
+    run.conclude_spread("memory", spread([pool[-1] / memory.MOST_BYTES]), f"{jobs:,} jobs, {pool[-1] / 1e6:.0f} MB")
+    run.conclude_spread("flat", spread([pool[-1] / pool[0]]), f"{jobs:,} jobs")
+    run.conclude_spread("flat_client", spread([mine[-1] / mine[0]]), f"{jobs:,} jobs")
 
 
 def imports(run: Run, _: Client) -> None:
@@ -127,5 +139,5 @@ def fastest(samples: Samples, ways: Iterable[str]) -> str:
 
 
 SECTIONS: dict[str, Callable[[Run, Client], None]] = {
-    section.__name__: section for section in (lone, flows, clients, echo64, imports, restart)
+    section.__name__: section for section in (lone, flows, clients, echo64, remembered, imports, restart)
 }
