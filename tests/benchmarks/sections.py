@@ -1,12 +1,12 @@
 """What is measured of the pool itself, section by section; the peers are in `benchmarks.peers.bouts`."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from benchmarks import large, memory, recovery
 from benchmarks.cases import Case
 from benchmarks.ours import ClientProcess, Ours, serving, together
-from benchmarks.rounds import Samples, ratio, spread
+from benchmarks.rounds import fastest, ratio, spread
 from benchmarks.run import Run
 from pool import Client
 from pool.errors import InvalidConfig
@@ -131,11 +131,6 @@ def _with_standby(run: Run, case: Case, taken: Callable[[], float]) -> None:
     }
     samples = run.measure("a worker with a standby is killed", "s", ways, RECOVERY_ROUNDS)
     run.conclude("standby", samples, "killed to answer", "1.3 × load + 0.3 s")
-
-
-def fastest(samples: Samples, ways: Iterable[str]) -> str:
-    """Of these ways the one with the highest median."""
-    return max(ways, key=lambda way: spread(samples[way]).median)
 
 
 SECTIONS: dict[str, Callable[[Run, Client], None]] = {

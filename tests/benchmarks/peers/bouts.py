@@ -10,6 +10,7 @@ from benchmarks.peers import wrk
 from benchmarks.peers.environment import NotInstalled, install
 from benchmarks.peers.peers import IN_FLIGHT, PEERS, Peer, Setting, start
 from benchmarks.peers.server import NotServing, Server
+from benchmarks.rounds import fastest
 from benchmarks.run import Run
 from pool import Client
 
@@ -67,14 +68,11 @@ def _bout(run: Run, client: Client, peer: Peer, python: Path, model: str) -> Non
     try:
         name = f"{peer.name}, {in_flight} in flight"
         run.settings[f"{model}, {peer.name}"] = f"{setting}, {in_flight} in flight"
-        flow = next(iter(ours.flows()))
-        ways = {
-            flow: run.timed(ours.flow),
-            name: lambda: server.rate(in_flight, run.seconds),
-        }
+        flows = {way: run.timed(flow) for way, flow in ours.flows().items()}
+        ways = {**flows, name: lambda: server.rate(in_flight, run.seconds)}
         samples = run.measure(f"{model}, the pool and {peer.name}", "rows/s", ways)
         if (peer.name, model) in AIMS:
-            run.conclude(AIMS[peer.name, model], samples, flow, name)
+            run.conclude(AIMS[peer.name, model], samples, fastest(samples, flows), name)
         if model == "mlp":
             alone = {"client.run": run.timed(ours.alone), peer.name: lambda: server.alone(run.seconds)}
             run.measure(f"{model}, the pool and {peer.name}, one at a time, p50", "s", alone)
