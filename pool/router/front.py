@@ -19,7 +19,8 @@ import zmq
 from pool.core.actions import AnswerJob, JobDone, PackDissolved
 from pool.core.events import ClientGone, Event, JobArrived, JobCancelled
 from pool.logs import about
-from pool.router.arenas import Arenas, Tenancy
+from pool.router.arenas import Arenas
+from pool.router.debts import Debts
 from pool.router.inbox import MOST_FRAMES, Inbox
 from pool.router.intake import Intake
 from pool.router.lender import Lender
@@ -48,8 +49,6 @@ FLUSH_S = 1.0  # how long `close` waits for those who read their last answers sl
 STALL_S = 0.25  # … as long as somebody takes one now and then
 LINGER_MS = 1000  # how long libzmq then takes to hand its own queues to the kernel
 
-
-TWICE = "a job of this number is already in the pool"  # no client of ours sends it
 
 LastWord = wire.Farewell | wire.Refusal
 
@@ -89,10 +88,9 @@ class Front:
         self._intake = Intake(arenas)
         self._arenas = arenas
         self._lender: Lender | None = None
-        self._tenancies: dict[tuple[bytes, int], Tenancy] = {}  # of jobs that have no answer yet
         self._repeats = Repeats()
         self._presence = Presence(SILENCE_S)
-        self._owed: dict[bytes, set[int]] = {}  # the jobs that each client waits for
+        self._debts = Debts()
         self._outboxes = Outboxes(most_replies, opened.credit_bytes)
         self._gone: dict[bytes, LastWord | None] = {}  # and what it is to be told, where it may still listen
 
@@ -238,7 +236,7 @@ class Front:
             case wire.Submit() as submit:
                 return self._submitted(client, submit, envelope.payload, now)
             case wire.Cancel(job):
-                self._settle(client, job)
+                self._debts.settle(client, job)
                 return JobCancelled(client, job)
             case wire.Ping():
                 self._send(client, encode(wire.Pong(), self._instance))
@@ -258,11 +256,8 @@ class Front:
     def _submitted(
         self, client: bytes, submit: wire.Submit, payload: Sequence[zmq.Frame], now: float
     ) -> JobArrived | None:
-        if submit.job in self._owed.get(client, ()):
-            self._send(client, encode(wire.Failure(submit.job, Fault.INVALID_INPUT, TWICE, None), self._instance))
-            return None
         try:
-            if submit.job in self._owed.get(client, ()):  # what the first one is lent would be forgotten
+            if self._debts.owes(client, submit.job):  # what the first one is lent would be forgotten
                 raise BadFrame(f"job {submit.job} is already in the pool")
             arrived = self._intake.job(client, submit, payload, self._released)
         except BadFrame as error:
@@ -279,9 +274,7 @@ class Front:
             if inputs.tenancy is not None:
                 inputs.tenancy.let_go()
             return None
-        if inputs.tenancy is not None:
-            self._tenancies[client, submit.job] = inputs.tenancy
-        self._owed.setdefault(client, set()).add(submit.job)
+        self._debts.add(client, submit.job, inputs.tenancy)
         return arrived
 
     def _refuse(self, client: bytes, text: str) -> None:
@@ -294,50 +287,22 @@ class Front:
     def answer(self, action: AnswerJob) -> None:
         outcome = action.outcome
         if isinstance(outcome, JobDone):
-            released = self._settle(action.client, action.job, quietly=True)
+            released = self._debts.settle(action.client, action.job, quietly=True)
             answers: Sequence[Payload] = outcome.payloads  # type: ignore[assignment]  # as `Back` gave them to the core
             result = wire.Result(action.job, tuple(map(len, answers)), outcome.timeline, released)
             self._send(action.client, [*encode(result, self._instance), *chain.from_iterable(answers)])
         else:
             failure = wire.Failure(action.job, outcome.fault, outcome.text, outcome.retry_after_s)
             self._send(action.client, encode(failure, self._instance))
-            self._settle(action.client, action.job)
+            self._debts.settle(action.client, action.job)
 
     def dissolved(self, action: PackDissolved) -> None:
         """Each member is answered by itself from now on."""
-        client = action.client
-        tenancy = self._tenancies.pop((client, action.pack), None)
-        for member in action.members:
-            self._owed.setdefault(client, set()).add(member)
-            if tenancy is not None:
-                tenancy.hold()
-                self._tenancies[client, member] = tenancy
-        self._settle(client, action.pack)
-        if tenancy is not None:
-            tenancy.shared = True
-            tenancy.let_go()
+        self._debts.dissolve(action.client, action.pack, action.members)
 
     def reply(self, question: Question, value: object = None, error: str | None = None) -> None:
         frames = encode(wire.Answer(question.request, error), self._instance)
         self._send(question.client, [*frames, msgpack.packb(value)])
-
-    def _settle(self, client: bytes, job: int, quietly: bool = False) -> bool:
-        """Nobody waits for it any more; whether nobody uses its memory either.
-
-        `quietly`: then its client hears of that in another way. Where somebody does, it is told later.
-        """
-        owed = self._owed.get(client)
-        if owed is not None:
-            owed.discard(job)
-            if not owed:
-                del self._owed[client]
-        tenancy = self._tenancies.pop((client, job), None)
-        if tenancy is None:
-            return True
-        last = tenancy.is_last and not tenancy.shared
-        tenancy.quiet = quietly and last
-        tenancy.let_go()
-        return last
 
     def _released(self, client: bytes, job: int) -> None:
         self._send(client, encode(wire.Released(job), self._instance))
@@ -376,7 +341,7 @@ class Front:
         self._outboxes.flush(self._try_send, now)
         for client in self._presence.silent(now):
             # One that waits for nothing need not ping, and nothing is taken from it.
-            waits = client in self._owed or client in self._outboxes
+            waits = client in self._debts or client in self._outboxes
             if not waits and self._lender is not None and self._lender.is_connected(client):
                 self._presence.heard(client, now)  # it keeps what it was lent, and its connection tells when it goes
                 continue
@@ -400,10 +365,7 @@ class Front:
 
     def _forget(self, client: bytes) -> None:
         self._presence.forget(client)
-        for job in self._owed.pop(client, ()):
-            if (tenancy := self._tenancies.pop((client, job), None)) is not None:
-                tenancy.quiet = True
-                tenancy.let_go()
+        self._debts.forget(client)
         if self._lender is not None:
             self._lender.forget(client)
         self._outboxes.forget(client)

@@ -1,0 +1,79 @@
+"""What is owed to a client, and until when the memory of its jobs is somebody else's to use."""
+
+from pool.router.arenas import Tenancy
+from pool.router.debts import Debts
+
+ONE, OTHER = b"one", b"other"
+
+
+class Ended:
+    """A tenancy, and whether it is over."""
+
+    def __init__(self) -> None:
+        self.over = False
+        self.tenancy = Tenancy([], None, self._end)
+
+    def _end(self, tenancy: Tenancy) -> None:
+        self.over = True
+
+
+def test_a_job_is_owed_until_it_is_settled() -> None:
+    debts = Debts()
+    debts.add(ONE, 1, None)
+    assert debts.owes(ONE, 1)
+    assert not debts.owes(OTHER, 1)
+    assert ONE in debts
+    assert debts.settle(ONE, 1)
+    assert ONE not in debts
+    assert debts.settle(ONE, 1)  # cancelled, and answered all the same
+
+
+def test_what_is_answered_last_is_released_with_the_answer() -> None:
+    debts, ended = Debts(), Ended()
+    debts.add(ONE, 1, ended.tenancy)
+    assert debts.settle(ONE, 1, quietly=True)
+    assert ended.over
+    assert ended.tenancy.quiet
+
+
+def test_what_a_batch_still_reads_is_released_by_itself() -> None:
+    debts, ended = Debts(), Ended()
+    debts.add(ONE, 1, ended.tenancy)
+    ended.tenancy.hold()
+    assert not debts.settle(ONE, 1, quietly=True)
+    assert not (ended.over or ended.tenancy.quiet)
+    ended.tenancy.let_go()
+    assert ended.over
+
+
+def test_the_members_of_a_pack_lie_where_it_lay_until_the_last_is_answered() -> None:
+    debts, ended = Debts(), Ended()
+    debts.add(ONE, 1, ended.tenancy)
+    debts.dissolve(ONE, 1, (2, 4))
+    assert [job for job in range(6) if debts.owes(ONE, job)] == [2, 4]
+    assert not debts.settle(ONE, 2, quietly=True)  # the client knows the memory by the pack's number
+    assert not ended.over
+    assert not debts.settle(ONE, 4, quietly=True)
+    assert ended.over
+    assert not ended.tenancy.quiet
+
+
+def test_a_pack_of_which_nobody_is_left_is_no_debt() -> None:
+    debts, ended = Debts(), Ended()
+    debts.add(ONE, 1, ended.tenancy)
+    debts.dissolve(ONE, 1, ())
+    assert ONE not in debts
+    assert ended.over
+
+
+def test_a_client_that_is_gone_is_told_nothing() -> None:
+    debts, ended, other = Debts(), Ended(), Ended()
+    debts.add(ONE, 1, ended.tenancy)
+    debts.add(OTHER, 1, other.tenancy)
+    ended.tenancy.hold()
+    debts.forget(ONE)
+    assert ended.tenancy.quiet
+    ended.tenancy.let_go()
+    assert ended.over
+    assert not other.over
+    assert OTHER in debts
