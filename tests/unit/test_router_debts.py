@@ -13,7 +13,7 @@ class Ended:
         self.over = False
         self.tenancy = Tenancy([], None, self._end)
 
-    def _end(self, tenancy: Tenancy) -> None:
+    def _end(self, _: Tenancy) -> None:
         self.over = True
 
 
@@ -41,7 +41,8 @@ def test_what_a_batch_still_reads_is_released_by_itself() -> None:
     debts.add(ONE, 1, ended.tenancy)
     ended.tenancy.hold()
     assert not debts.settle(ONE, 1, quietly=True)
-    assert not (ended.over or ended.tenancy.quiet)
+    assert not ended.over
+    assert not ended.tenancy.quiet
     ended.tenancy.let_go()
     assert ended.over
 
