@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-from pool.client.connection import Connection
+    from pool.client.connection import Connection
+
 from pool.client.futures import JobFuture
 from pool.client.peer import CONNECT_S, RECONNECT_S, Peer
 from pool.client.request import request_for
@@ -29,7 +30,7 @@ CLOSED = "this client is closed"
 log = logging.getLogger("pool.client")
 
 _live: "weakref.WeakSet[Client]" = weakref.WeakSet()
-_before_fork: list[Connection] = []  # never freed: their sockets are the parent's
+_before_fork: "list[Connection]" = []  # never freed: their sockets are the parent's
 
 
 class Client(Replicas):
@@ -52,7 +53,7 @@ class Client(Replicas):
         """
         self._peer = Peer.of(endpoint, connect_timeout, reconnect_timeout)
         self._lock = threading.Lock()
-        self._connection: Connection | None = None
+        self._connection: Connection | None = None  # ZeroMQ comes with the first
         self._closed = False
         _live.add(self)
 
@@ -277,8 +278,10 @@ class Client(Replicas):
         if connection is not None:
             connection.release()
 
-    def _connected(self) -> Connection:
+    def _connected(self) -> "Connection":
         """Raises `PoolUnreachable` where none can be made, `PoolError` when the client is closed."""
+        from pool.client.connection import Connection
+
         with self._lock:
             if self._closed:
                 raise PoolError(CLOSED)
