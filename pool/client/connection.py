@@ -230,6 +230,8 @@ class Connection:
         for item in (*self._dialogue.jobs, *self._outbox):
             if isinstance(item, Job):
                 item.future.finish(error)
+        self._outbox.clear()
+        self._dialogue.jobs.clear()
         for request in list(self._requests):  # `ask` may take its own back meanwhile
             if (question := self._requests.pop(request, None)) is not None:
                 question.set_exception(error)

@@ -77,6 +77,7 @@ class Dialogue:
             self._say_goodbye()
         finally:
             self._arenas.lose_pool()
+            self._dispatch.close()
             if self._channel is not None:
                 self._channel.close()
 

@@ -91,6 +91,12 @@ class Dispatch:
         for job in self._jobs:
             self._hold(job)
 
+    def close(self) -> None:
+        """There will be no further pool: no memory is kept for one."""
+        self._tenants.clear()
+        self._held.clear()
+        self._clear()
+
     def _hold(self, job: Job) -> None:
         """Its time runs meanwhile, as far as it is known."""
         self._held[job.number] = job

@@ -77,8 +77,10 @@ class JobFuture(PoolFuture["dict[str, np.ndarray[Any, Any]]"]):
                 if first:
                     # Nobody else will: an executor does it when it comes to the job, and there may be no pool to.
                     self.set_running_or_notify_cancel()
-            if first and self._on_cancel is not None:
-                self._on_cancel()
+            on_cancel = self._on_cancel
+            if first and on_cancel is not None:
+                self._on_cancel = None  # it knows the job, and with it the inputs
+                on_cancel()
         return cancelled
 
     def finish(
@@ -89,7 +91,7 @@ class JobFuture(PoolFuture["dict[str, np.ndarray[Any, Any]]"]):
             if self._state != PENDING:
                 return
             self.set_running_or_notify_cancel()
-        self._on_cancel = None  # it knows the job, and with it the inputs
+        self._on_cancel = None  # as when it is cancelled
         self.timeline = timeline
         try:
             if isinstance(result, PoolError):

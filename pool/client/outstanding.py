@@ -93,6 +93,11 @@ class Outstanding:
             self._packs[job.number] = job
         self.size_bytes += job.size_bytes
 
+    def clear(self) -> None:
+        """All of them have ended."""
+        for number in list(self._jobs):
+            self.take(number)
+
     def get(self, number: int) -> Job | None:
         return self._jobs.get(number)
 
