@@ -41,7 +41,7 @@ def reload(pool: PoolProcess, *arguments: str) -> "subprocess.CompletedProcess[s
 
 def test_bounds_and_scheduling_are_felt_by_the_next_job(pool: PoolProcess) -> None:
     with pool.client() as client:
-        busy = [client.submit("faults", 1.5, signature="sleep") for _ in range(4)]
+        busy = [client.submit("faults", 5.0, signature="sleep") for _ in range(4)]
         eventually(lambda: client.status()["queue"]["jobs"] == 4)
         write(pool, rest="[queue]\nmax_jobs = 3\n")
         found = reload(pool)
