@@ -21,6 +21,8 @@ from pool import Client, errors
 from pool.client import arenas as client_arenas
 from pool.wire.lent import LENT_BYTES
 
+pytestmark = pytest.mark.long
+
 MODELS = """
 [[model]]
 name = "echo"

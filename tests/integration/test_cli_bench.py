@@ -15,6 +15,8 @@ import pytest
 
 from harness import PoolProcess, children, eventually, pool_process, stub_config
 
+pytestmark = pytest.mark.long
+
 TIMEOUT_S = 60.0
 
 MODELS = """

@@ -28,6 +28,8 @@ from pool.wire.lent import Lent, Room
 from pool.wire.message import Message
 from pool.wire.timeline import Timeline
 
+pytestmark = pytest.mark.long
+
 INSTANCE = b"instance"
 MIB = 1 << 20
 TABLE = pack(Table((TensorHeader("x", "float32", (ROWS, 16), False), TensorHeader("s", "string", (ROWS,), False))))

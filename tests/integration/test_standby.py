@@ -13,6 +13,8 @@ import pytest
 from harness import PoolProcess, alive, eventually, pool_process, stub_config
 from pool import Client
 
+pytestmark = pytest.mark.long
+
 MODELS = '[[model]]\nname = "rows"\npath = "stub:rows?load_ms=300"\ndevices = "all"\n'
 ONE = np.ones(1, np.float32)
 

@@ -17,6 +17,8 @@ import pytest
 from harness import PoolProcess, alive, eventually, pool_process, stub_config
 from pool import errors
 
+pytestmark = pytest.mark.long
+
 LOAD_S = 3.0
 GAP_S = 1.0  # on a busy machine; a load that is waited for is far longer
 ONE = np.ones(1, np.float32)

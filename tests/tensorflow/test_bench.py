@@ -13,7 +13,7 @@ from workers.inprocess import DEFAULTS
 from workers.tf.library import tf
 from workers.tf.session import config_proto
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.long]
 
 
 def test_the_default_config_is_tensorflows_own() -> None:

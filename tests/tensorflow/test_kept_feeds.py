@@ -13,7 +13,7 @@ from workers.tf.callables import Callables
 from workers.tf.feeds import private
 from workers.tf.model import TensorFlowModel
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.long]
 
 WIDTH = 64
 

@@ -9,7 +9,7 @@ import pytest
 from harness import alive, pool_process, stub_config
 from pool.demo import demo_folder
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.long]
 
 
 def test_nobody_waits_for_an_import() -> None:
