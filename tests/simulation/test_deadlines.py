@@ -10,6 +10,8 @@ from pool.core import events as told
 from pool.core.policy import ModelPolicy, Policy
 from pool.wire.faults import Fault
 
+pytestmark = pytest.mark.long
+
 WIDE = Truth(base_s=0.010, row_s=0.001, noise=0.02)
 
 

@@ -8,6 +8,8 @@ from simulation.world import Truth, World
 
 from pool.core.policy import ModelPolicy, Policy
 
+pytestmark = pytest.mark.long
+
 WIDE = Truth(base_s=0.010, row_s=0.001)
 BATCH_S = WIDE.cost_s(32)  # of the largest batch
 POLICY = Policy(max_jobs=1_000_000, default_timeout_s=3600.0)

@@ -8,6 +8,8 @@ from simulation.at_scale.world import World
 from pool.core.policy import ModelPolicy, Policy
 from pool.wire.faults import Fault
 
+pytestmark = pytest.mark.long
+
 SEED = 11
 
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from harness import alive, pool_process, stub_config
+from harness import alive, eventually, pool_process, stub_config
 from pool.demo import demo_folder
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.long]
@@ -28,4 +28,4 @@ def test_nobody_waits_for_an_import() -> None:
         assert restart.wait() == 0
         assert client.status()["slots"][0]["incarnation"] == 2
         assert longest_s < (last - began) / 3, f"{answers} answers, {longest_s:.2f} s of {last - began:.1f} without one"
-        assert former not in pool.workers() or not alive(former)
+        eventually(lambda: former not in pool.workers() or not alive(former))  # it may still be leaving

@@ -37,8 +37,8 @@ WELCOME = [1, 0, 1.0]
         (Submit, [1, "m"], "Submit: expected 13 fields, got 2"),
         (
             Submit,
-            [1, "m", None, None, None, None, 0, None, 0, False, [], None, 1],
-            "Submit: expected 12 fields, got 13",
+            [1, "m", None, None, None, None, 0, None, 0, False, [], None, [], 1],
+            "Submit: expected 13 fields, got 14",
         ),
         (Submit, [True, "m", *WHOLE, None, *PLAIN], "Submit: job: expected int, got bool"),
         (Submit, [1.0, "m", *WHOLE, None, *PLAIN], "Submit: job: expected int, got float"),
