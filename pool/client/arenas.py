@@ -167,6 +167,11 @@ class Arenas:
                     self._loan, self._pause_until = loan, 0.0
         self.settled.set()
 
+    @property
+    def lends(self) -> bool:
+        """Whether there is memory here, or may be."""
+        return self._loan is not None
+
     def lose_pool(self) -> None:
         """What is in use stays as it is; nothing of it is used again. Its holder's end is the pool's to see."""
         self.settled.set()

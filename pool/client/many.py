@@ -40,7 +40,7 @@ class _Many:
         try:
             inputs = to_inputs(self._request.model, item)
             connection = self._connected()
-            if not Pack.fits_any(inputs):
+            if not Pack.fits_any(inputs, connection.arenas):
                 self.flush()
                 rows, payload = encode_call(self._request.model, inputs, connection.arenas)
                 future = connection.submit(self._request, rows, payload, began, patient=self._patient)
@@ -55,8 +55,8 @@ class _Many:
             self._pack.add(inputs)
         else:
             self.flush()
-            self._pack, self._began = Pack(inputs), began
-        if self._pack.filled >= connection.grain.rows(self._request):
+            self._pack, self._began = Pack(inputs, connection.grain.rows(self._request), connection.arenas), began
+        if self._pack.filled >= self._pack.most_rows:
             self.flush()
 
     def flush(self) -> None:

@@ -62,7 +62,6 @@ class _Gatherer:
         self._connected = connected
         self._request = request
         self._in_flight = in_flight
-        self._most_rows = 1  # of the pack
         self._pack: Pack | None = None
         self._answers: Answers | None = None  # of the pack
         self._out: deque[Answers] = deque()
@@ -71,20 +70,21 @@ class _Gatherer:
         if self._pack is None or self._answers is None or not self._pack.take(item):
             try:
                 inputs = to_inputs(self._request.model, item)
-                if not Pack.fits_any(inputs):
+                connection = self._connected()
+                if not Pack.fits_any(inputs, connection.arenas):
                     self.flush()
                     return self._alone(inputs)
                 if self._pack is None or self._answers is None or not self._pack.fits(inputs):
                     self.flush()
-                    connection = self._connected()
-                    self._most_rows = min(max(1, self._in_flight // PACKS), connection.grain.rows(self._request))
-                    self._pack, self._answers = Pack(inputs), Answers(connection.thread)
+                    most_rows = min(max(1, self._in_flight // PACKS), connection.grain.rows(self._request))
+                    self._pack = Pack(inputs, most_rows, connection.arenas)
+                    self._answers = Answers(connection.thread)
                 else:
                     self._pack.add(inputs)
             except PoolError as error:
                 return _Refused(error)
         turn = _Member(self._answers, len(self._pack.rows) - 1)
-        if slow or self._pack.filled >= self._most_rows or not self._is_busy():
+        if slow or self._pack.filled >= self._pack.most_rows or not self._is_busy():
             self.flush()
         return turn
 

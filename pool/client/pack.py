@@ -4,35 +4,40 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pool.client.payload import Inputs
+from pool.client.arenas import Arenas
+from pool.client.payload import Inputs, empty
 from pool.wire.tensors import Array
 
 __all__ = ["Pack"]
 
 SMALL_BYTES = 64 << 10  # of an input that is worth copying together with others
-FIRST_ROWS = 16  # what there is room for at first; it doubles
+LENT_INPUT_BYTES = 1 << 20  # the same, where it would be copied into an arena anyway
+PACK_BYTES = 8 << 20
 
 
 class Pack:
     """Inputs are added, each a copy; `rows` of each."""
 
-    def __init__(self, first: Inputs) -> None:
-        """REQUIRES `fits_any(first)`."""
+    def __init__(self, first: Inputs, most_rows: int, arenas: Arenas) -> None:
+        """There is room for `most_rows`, or for fewer large ones. REQUIRES `fits_any(first, arenas)`."""
         assert first.rows is not None
         self.rows: list[int] = []
         self._first = first
         self.filled = 0
+        row_bytes = _bytes(first) / first.rows
+        self.most_rows = max(first.rows, min(most_rows, int(PACK_BYTES / max(1.0, row_bytes))))
+        self._most_bytes = _most_bytes(arenas)
         self._columns = {
-            name: np.empty((max(FIRST_ROWS, first.rows), *array.shape[1:]), array.dtype)
+            name: empty((self.most_rows, *array.shape[1:]), array.dtype, arenas)
             for name, (array, _) in first.tensors.items()
         }
         self._is_weak = any(weak or array.dtype.hasobject for array, weak in first.tensors.values())
         self.add(first)
 
     @staticmethod
-    def fits_any(inputs: Inputs) -> bool:
+    def fits_any(inputs: Inputs, arenas: Arenas) -> bool:
         """Whether it is worth gathering others like it."""
-        return inputs.rows is not None and sum(array.nbytes for array, _ in inputs.tensors.values()) <= SMALL_BYTES
+        return inputs.rows is not None and _bytes(inputs) <= _most_bytes(arenas)
 
     def fits(self, inputs: Inputs) -> bool:
         """Whether it is like the others."""
@@ -66,7 +71,7 @@ class Pack:
             if type(array) is not np.ndarray or array.dtype != column.dtype or array.shape[1:] != column.shape[1:]:
                 return False
             rows = rows or len(array)
-            if len(array) != rows or array.nbytes > SMALL_BYTES // len(self._columns):
+            if len(array) != rows or array.nbytes > self._most_bytes // len(self._columns):
                 return False
         if not rows:
             return False
@@ -76,8 +81,10 @@ class Pack:
     def _put(self, rows: int, arrays: Mapping[str, Array]) -> None:
         begin, end = self.filled, self.filled + rows
         for name, column in self._columns.items():
-            while end > len(column):
-                column = self._columns[name] = np.concatenate((column, np.empty_like(column)))
+            if end > len(column):
+                column = self._columns[name] = np.concatenate(
+                    (column, np.empty((end, *column.shape[1:]), column.dtype))
+                )
             column[begin:end] = arrays[name]
         self.filled = end
         self.rows.append(rows)
@@ -88,3 +95,11 @@ class Pack:
             name: (column[: self.filled], self._first.tensors[name][1]) for name, column in self._columns.items()
         }
         return Inputs(tensors, self.filled)
+
+
+def _bytes(inputs: Inputs) -> int:
+    return sum([array.nbytes for array, _ in inputs.tensors.values()])
+
+
+def _most_bytes(arenas: Arenas) -> int:
+    return LENT_INPUT_BYTES if arenas.lends else SMALL_BYTES
