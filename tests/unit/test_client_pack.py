@@ -1,0 +1,85 @@
+"""Inputs that are gathered as the rows of one job."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pool.client.arenas import Arenas
+from pool.client.pack import LENT_INPUT_BYTES, PACK_BYTES, SMALL_BYTES, Pack
+from pool.client.payload import Inputs, to_inputs
+
+
+class Lending(Arenas):
+    """As where the pool lends, and all of it is in use."""
+
+    lends = True
+
+
+def inputs(**arrays: Any) -> Inputs:
+    return to_inputs("m", arrays)
+
+
+def test_those_that_are_plainly_alike_are_taken_without_a_further_look() -> None:
+    pack = Pack(inputs(x=np.zeros((1, 2), np.float32)), 4, Arenas())
+    assert pack.take({"x": np.ones((2, 2), np.float32)})
+    assert pack.rows == [1, 2]
+    (array, weak) = pack.inputs().tensors["x"]
+    assert (array.tolist(), weak) == ([[0, 0], [1, 1], [1, 1]], False)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"x": np.ones((1, 2), np.float64)},
+        {"x": np.ones((1, 3), np.float32)},
+        {"x": np.ones((1, 2), ">f4")},
+        {"x": np.float32(1)},
+        {"x": np.ones((0, 2), np.float32)},
+        {"x": [[1.0, 2.0]]},
+        {"y": np.ones((1, 2), np.float32)},
+        {"x": np.ones((1, 2), np.float32), "y": np.ones((1, 2), np.float32)},
+        {"x": np.ma.array(np.ones((1, 2), np.float32))},
+        {"x": np.ones((SMALL_BYTES, 2), np.float32)},
+        np.ones((1, 2), np.float32),
+        "x",
+        None,
+    ],
+)
+def test_whatever_else_is_given_is_not_taken(other: object) -> None:
+    pack = Pack(inputs(x=np.zeros((1, 2), np.float32)), 4, Arenas())
+    assert not pack.take(other)
+    assert pack.rows == [1]
+
+
+def test_inputs_that_differ_in_height_are_not_taken() -> None:
+    pack = Pack(inputs(a=np.zeros(1), b=np.zeros(1)), 4, Arenas())
+    assert not pack.take({"a": np.zeros(2), "b": np.zeros(1)})
+    assert pack.take({"b": np.ones(2), "a": np.zeros(2)})
+    assert pack.inputs().tensors["b"][0].tolist() == [0, 1, 1]
+
+
+def test_it_grows_past_what_it_was_made_for() -> None:
+    pack = Pack(inputs(x=np.zeros(1)), 2, Arenas())
+    for height in (1, 5, 9):
+        pack.add(inputs(x=np.full(height, height)))
+    assert pack.inputs().tensors["x"][0].tolist() == [0] + [1] + [5] * 5 + [9] * 9
+
+
+def test_weak_inputs_and_strings_keep_what_they_are() -> None:
+    pack = Pack(inputs(x=[1.5]), 4, Arenas())
+    assert not pack.take({"x": np.zeros(1)})  # an array has a dtype of its own
+    assert pack.fits(inputs(x=[2.5, 3.5]))
+    assert not pack.fits(inputs(x=np.zeros(1)))
+    strings = Pack(inputs(x=[b"a\0", "ü"]), 4, Arenas())
+    strings.add(inputs(x=[b""]))
+    assert strings.inputs().tensors["x"][0].tolist() == [b"a\0", "ü".encode(), b""]
+
+
+def test_large_ones_are_gathered_where_they_would_be_copied_anyway() -> None:
+    large = inputs(x=np.zeros((1, LENT_INPUT_BYTES), np.uint8))
+    assert not Pack.fits_any(large, Arenas())
+    assert Pack.fits_any(large, Lending())
+    assert not Pack.fits_any(inputs(x=np.zeros((1, LENT_INPUT_BYTES + 1), np.uint8)), Lending())
+    assert not Pack.fits_any(inputs(x=1.0), Lending())
+    assert Pack(large, 256, Lending()).most_rows == PACK_BYTES // LENT_INPUT_BYTES
