@@ -1,7 +1,7 @@
 """The answers to a pack whose reader comes for one after the other: none is cut out of the whole before."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import accumulate
 
 from pool.client.futures import PoolFuture
@@ -30,6 +30,10 @@ class Answers(Members):
         """So many rows has each; it is sent now."""
         self.rows = tuple(rows)
         self._starts = tuple(accumulate(rows, initial=0))
+
+    @property
+    def ended(self) -> Collection[int]:
+        return self._singles
 
     @property
     def all_ended(self) -> bool:

@@ -182,6 +182,9 @@ class Dispatch:
         self._send(submit, frames)
         self._jobs.mark_sent(job, self._instance, now)
         job.place = self.window.submitted()
+        if job.members and isinstance(job.future, Members):
+            for index in job.future.ended:  # before it was sent, or by a former pool
+                self._send(wire.Cancel(job.number + 1 + index), ())
 
     def withdraw(self, withdrawal: Withdrawal) -> None:
         """Nobody waits for the answer any more."""

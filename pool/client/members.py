@@ -1,6 +1,6 @@
 """Whose the answer of a pack is: each of its jobs has the rows of it that it gave."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -32,6 +32,11 @@ class Members:
         self.rows = tuple(rows)
         self._endings = endings
         self._left = set(range(len(endings)))
+
+    @property
+    def ended(self) -> Collection[int]:
+        """Those that were answered or cancelled."""
+        return [index for index in range(len(self.rows)) if index not in self._left]
 
     @property
     def all_ended(self) -> bool:

@@ -175,6 +175,20 @@ def test_one_that_is_cancelled_is_told_and_the_others_go_on(fake: FakePool, clie
     assert fake.expect(wire.Cancel).job == pack  # nobody is left
 
 
+def test_one_that_was_cancelled_before_it_was_sent_is_not_run(fake: FakePool, client: Client) -> None:
+    taught(fake, client)
+    large = client.submit("m", {"x": np.zeros((1, 200_000), np.float32)})  # most of the credit
+    number = fake.expect(wire.Submit).job
+    futures = client.submit_many("m", [{"x": np.zeros((1, 7000), np.float32)} for _ in range(10)], block=True)
+    assert futures[3].cancel()
+    fake.nothing_of(wire.Submit)
+    fake.answer(number, {"y": np.zeros(1)})
+    large.result(5)
+    pack = fake.expect(wire.Submit)
+    assert len(pack.members) == 10
+    assert fake.expect(wire.Cancel).job == pack.job + 1 + 3
+
+
 def test_a_pack_that_fails_as_one_fails_all(fake: FakePool, client: Client) -> None:
     taught(fake, client)
     futures = client.submit_many("m", rows(1, 2))
