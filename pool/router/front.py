@@ -256,9 +256,11 @@ class Front:
     def _submitted(
         self, client: bytes, submit: wire.Submit, payload: Sequence[zmq.Frame], now: float
     ) -> JobArrived | None:
+        if self._debts.owes(client, submit.job):  # nothing of the first one is another's, or released
+            text = f"job {submit.job} is already in the pool"
+            self._send(client, encode(wire.Failure(submit.job, Fault.INVALID_INPUT, text, None), self._instance))
+            return None
         try:
-            if self._debts.owes(client, submit.job):  # what the first one is lent would be forgotten
-                raise BadFrame(f"job {submit.job} is already in the pool")
             arrived = self._intake.job(client, submit, payload, self._released)
         except BadFrame as error:
             text = f"the job cannot be read: {error}"
