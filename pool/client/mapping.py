@@ -1,6 +1,6 @@
 """`Client.map`: inputs of one shape leave together, as many as queue up while the pool is busy with those before.
 
-inputs ─► pack ─┬─ fewer than two packs are out, or it is full, or inputs come slowly ─► a pack ─► results
+inputs ─► pack ─┬─ fewer than two packs are out, or it is full, or inputs come slowly ─► sent ─► results
                 └─ else the next one joins it
 """
 

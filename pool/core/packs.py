@@ -1,13 +1,13 @@
 """Jobs that came together in one message, and are one job to the core as long as nothing goes wrong: a pack.
 
     pack ─┬─► done: one answer for all of them
-            ├─► one for all too: its deadline has come, the pool stops, no worker is left
-            └─► a run failed, a worker died, one was cancelled: dissolved, its members are jobs like any others
+          ├─► one for all too: its deadline has come, the pool stops, no worker is left
+          └─► a run failed, a worker died, one was cancelled: dissolved, its members are jobs like any others
 
 So what a job costs, a pack costs once; and what a job is promised, each of its members has. Only jobs that may run
 together and again are packed, so members that had been answered with their pack's pieces simply run again.
 
-    rows of a pack that is dissolved          whose they are then
+    rows of a pack that is dissolved            whose they are then
     in a batch, or in one that just ended       the members' parts, `Part.heirs`: what comes of it counts for them
     in a group that is to be run again          the members' parts, in the same group
     answered, or not cut yet                    the members', which wait before all other jobs of their client
