@@ -99,7 +99,6 @@ class _Sender:
         self._now = now
         self._sleep = sleep
         self._start = now()
-        self._looked = self._start
         self._going = True
         self._outstanding: set[Future[Any]] = set()
         self.ended = self._start
@@ -138,9 +137,8 @@ class _Sender:
         """The time then: that instant or a later one, or an earlier one where it is over."""
         while True:
             now = self._now()
-            if now - self._looked >= LOOK_S:
-                self._looked = now
-                self._going = self._tally.look(now)
+            # Asked each time: a job that left after the end would be answered, and yet not count as sent.
+            self._going = self._tally.look(now)
             if now >= instant or not self._going:
                 return now
             self._sleep(min(instant - now, LOOK_S))

@@ -135,10 +135,12 @@ def test_a_stall_of_the_sender_is_in_the_latencies() -> None:
 
 def test_a_sender_that_is_too_slow_is_told_so() -> None:
     load = even(1000.0, timeout_s=2.0)
-    measured = World(submit_s=lambda _: 0.002).run(load)
+    world = World(submit_s=lambda _: 0.002)
+    measured = world.run(load)
     point = LoadPoint.of(load, measured)
     assert measured.due == 10_000
     assert measured.sent == pytest.approx(5000, abs=2)
+    assert point.answered == measured.sent == world.sent  # nothing left after the end
     assert point.behind
     assert point.sent_rate == pytest.approx(500, abs=1)
     assert point.lag_p99_s == pytest.approx(4.95, abs=0.1)
