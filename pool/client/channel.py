@@ -3,27 +3,29 @@
 Each pool that answers gets a new one: what waits in an old one's buffers, in either direction, reaches nobody.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import zmq
 
+from pool.client.helm import Helm
 from pool.client.outage import PoolAway
-from pool.client.waker import Waker
 from pool.errors import PoolUnreachable
 from pool.wire.multipart import receive_frames, send_frames
 
 __all__ = ["Channel"]
 
 LINGER_MS = 200
+# Numbers: pyzmq's enums take a microsecond each.
+EVENTS, FD, POLLIN, POLLOUT = int(zmq.EVENTS), int(zmq.FD), int(zmq.POLLIN), int(zmq.POLLOUT)
 
 
 class Channel:
-    """Used by the I/O thread alone."""
+    """Used by whoever is at the helm."""
 
-    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str, waker: Waker) -> None:
+    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str, helm: Helm) -> None:
         """Begins to connect, and goes on trying. Raises `PoolUnreachable` for what is no endpoint."""
         self._endpoint = endpoint
-        self._waker = waker
+        self._helm = helm
         self._dealer = dealer = context.socket(zmq.DEALER)
         dealer.immediate = True
         dealer.linger = LINGER_MS
@@ -31,11 +33,9 @@ class Channel:
         if not endpoint.startswith("ipc:"):
             dealer.heartbeat_ivl, dealer.heartbeat_timeout = 2_000, 8_000
         self._monitor = dealer.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-        self._poller = zmq.Poller()
-        # Writable means connected; only then can the first message leave.
-        self._poller.register(dealer, zmq.POLLIN | zmq.POLLOUT)
-        self._poller.register(self._monitor, zmq.POLLIN)
-        self._poller.register(waker, zmq.POLLIN)
+        self._descriptor, self._told = _number(dealer, FD), _number(self._monitor, FD)
+        helm.watch(self._descriptor)
+        helm.watch(self._told)
         self._awaits_connection = True
         self.is_connected = False
         self.is_greeted = False  # OPEN was sent
@@ -46,24 +46,34 @@ class Channel:
             self.close()
             raise PoolUnreachable(f"cannot connect to {endpoint!r}: {error.strerror}") from None
 
-    def wait(self, seconds: float) -> None:
-        """Until something comes, the waker wakes, or the time is over; sets `is_connected` and `is_broken`."""
-        ready = dict(self._poller.poll(int(seconds * 1000) + 1))
-        if self._awaits_connection and ready.get(self._dealer, 0) & zmq.POLLOUT:
+    def look(self) -> bool:
+        """Whether there is something to do before the next wait; sets `is_connected` and `is_broken`.
+
+        The descriptor of a ZeroMQ socket tells nothing to whoever has not looked before, and then only that something
+        has changed since the socket was used, whatever for.
+        """
+        events = _number(self._dealer, EVENTS)
+        news = bool(events & POLLIN)
+        # Writable means connected; only then can the first message leave.
+        if self._awaits_connection and events & POLLOUT:
             self._awaits_connection = False
-            self.is_connected = True
-            self._poller.modify(self._dealer, zmq.POLLIN)
-        if self._waker.fileno() in ready:
-            self._waker.drain()
-        if self._monitor in ready:
-            self.is_broken = True
+            self.is_connected = news = True
+        if _number(self._monitor, EVENTS) & POLLIN:
+            self.is_broken = news = True
+        return news
+
+    def woken(self, ready: Container[int]) -> None:
+        """By these descriptors: as `look`, where the next `receive` does not tell as much."""
+        if self._awaits_connection or self._told in ready:
+            self.look()
 
     def send(self, frames: Sequence[bytes | memoryview]) -> None:
         """Never blocks. Raises `PoolAway`."""
         try:
             send_frames(self._dealer, frames)
         except zmq.Again:
-            raise PoolAway(f"the pool at {self._endpoint} went away") from None
+            when = "" if self.is_greeted else " before it answered"
+            raise PoolAway(f"the pool at {self._endpoint} went away{when}") from None
 
     def receive(self) -> list[zmq.Frame] | None:
         """The next message, if there is one."""
@@ -73,6 +83,14 @@ class Channel:
             return None
 
     def close(self) -> None:
+        self._helm.forget(self._descriptor)
+        self._helm.forget(self._told)
         self._dealer.disable_monitor()
         self._monitor.close(linger=0)
         self._dealer.close()
+
+
+def _number(socket: "zmq.Socket[bytes]", option: int) -> int:
+    value = socket.getsockopt(option)
+    assert isinstance(value, int)
+    return value

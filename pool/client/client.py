@@ -114,7 +114,7 @@ class Client(Replicas):
         block: bool = False,
     ) -> "dict[str, np.ndarray[Any, Any]]":
         """`submit(…).result()`; where that is interrupted, by Ctrl-C say, the job is cancelled."""
-        future = self.submit(
+        future = self._start(
             model,
             inputs,
             signature=signature,
@@ -122,7 +122,8 @@ class Client(Replicas):
             timeout=timeout,
             priority=priority,
             device=device,
-            block=block,
+            patient=block,
+            attend=True,
         )
         try:
             return future.result()
@@ -209,8 +210,12 @@ class Client(Replicas):
         device: str | int | None,
         patient: bool,
         wait: bool = False,
+        attend: bool = False,
     ) -> JobFuture:
-        """`submit`, in which a `patient` job waits for room, and the caller with it only where `wait` says so."""
+        """`submit`, in which a `patient` job waits for room, and the caller with it only where `wait` says so.
+
+        `attend`: the caller wants nothing but the answer, see `Connection.submit`.
+        """
         from pool.client.payload import encode_call  # numpy comes with the first tensor
 
         began = time.monotonic()
@@ -222,7 +227,7 @@ class Client(Replicas):
             rows, payload = encode_call(model, inputs, connection.arenas)
         except PoolError as error:
             return _refused(error)
-        return connection.submit(request, rows, payload, began, patient=patient, wait=wait)
+        return connection.submit(request, rows, payload, began, patient=patient, wait=wait, attend=attend)
 
     def submit_payload(
         self,

@@ -18,12 +18,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import zmq
-
 from pool.client.arenas import Arenas, Piece
 from pool.client.dialogue import Dialogue
 from pool.client.futures import JobFuture, PoolFuture
 from pool.client.grain import Grain
+from pool.client.helm import Helm
+from pool.client.loop import Loop
 from pool.client.members import Members
 from pool.client.outstanding import Job, Withdrawal
 from pool.client.peer import Peer
@@ -54,6 +54,7 @@ class Connection:
         self._thread = threading.Thread(target=self._main, name="pool-client", daemon=True)
         try:
             self._waker = Waker()
+            self._helm = Helm()
         except OSError as error:
             raise PoolUnreachable(f"cannot make a connection: {error.strerror}") from None
         name = f"pid {os.getpid()}"
@@ -61,12 +62,13 @@ class Connection:
         self.grain = Grain()
         self._rooms = Rooms()
         self._dialogue = Dialogue(
-            peer, name, self._outbox, self._requests, self._waker, self.arenas, self._rooms, self.grain
+            peer, name, self._outbox, self._requests, self._helm, self.arenas, self._rooms, self.grain
         )
+        self._loop = Loop(self._dialogue, self._helm, self._waker)
         try:
             self._thread.start()
         except RuntimeError as error:
-            self._waker.close()
+            self._close()
             raise PoolUnreachable(f"cannot make a connection: {error}") from None
 
     # --- the callers' side --------------------------------------------------------------------------------------
@@ -89,11 +91,13 @@ class Connection:
         *,
         patient: bool = False,
         wait: bool = False,
+        attend: bool = False,
     ) -> JobFuture:
         """`began`: the instant of the caller's `submit`.
 
         A `patient` job waits for room in the pool while its time lasts; with `wait`, so does the caller: until the job
-        is sent or has ended. In the I/O thread that is a `PoolError`.
+        is sent or has ended. In the I/O thread that is a `PoolError`. With `attend` the caller wants nothing but the
+        answer: this returns when it is there, or others have come who want something too.
         """
         if wait:
             self.check_thread()
@@ -103,11 +107,21 @@ class Connection:
         job = Job(future, request, rows, payload, sum(map(len, payload)), began, time.monotonic(), room, patient)
         if wait:
             job.on_its_way = threading.Event()
-        if not self._post(job):
+        if not self._post(job, wake=not attend):
             future.finish(self._ended())
+        elif attend:
+            self._attend(future)
         if job.on_its_way is not None:
             _wait_for(job.on_its_way, future, future.cancel)
         return future
+
+    def _attend(self, future: JobFuture) -> None:
+        try:
+            if not self._loop.attend(future):
+                self._waker.wake()
+        except BaseException:  # KeyboardInterrupt: nobody will have the future
+            future.cancel()
+            raise
 
     def submit_pack(
         self,
@@ -189,12 +203,13 @@ class Connection:
     def _ended(self) -> PoolError:
         return self._lost or PoolUnreachable("the client is closed")
 
-    def _post(self, item: "Job | Withdrawal | Message") -> bool:
+    def _post(self, item: "Job | Withdrawal | Message", *, wake: bool = True) -> bool:
         with self._lock:
             if self._lost is not None:
                 return False
             self._outbox.append(item)
-        self._waker.wake()  # if it is lost since, the I/O thread ends what is in the outbox as its last act
+        if wake:
+            self._waker.wake()  # if it is lost since, the I/O thread ends what is in the outbox as its last act
         return True
 
     def abandon_after_fork(self) -> None:
@@ -202,7 +217,7 @@ class Connection:
         error = PoolUnreachable("this job was submitted before the fork; its answer goes to the parent process")
         self._lost = error
         self._lock = threading.Lock()  # another thread of the parent may have held it
-        self._waker.close()
+        self._close()
         self.arenas.abandon_after_fork()
         self._dialogue.jobs.abandon_after_fork(error)
         for item in self._outbox:
@@ -212,16 +227,7 @@ class Connection:
     # --- the I/O thread -----------------------------------------------------------------------------------------
 
     def _main(self) -> None:
-        error: PoolError = PoolUnreachable("the client was closed before the answer came")
-        try:
-            with zmq.Context() as context:
-                self._dialogue.talk(context)
-        except PoolError as caught:
-            error = caught
-        except Exception as caught:  # whatever it is, no future may hang on it
-            error = PoolUnreachable(f"the client's I/O thread failed: {type(caught).__name__}: {caught}")
-        finally:
-            self._end(error)
+        self._end(self._loop.run())
 
     def _end(self, error: PoolError) -> None:
         """Every future of this connection ends; a later `submit` finds it lost and makes another."""
@@ -235,7 +241,11 @@ class Connection:
         for request in list(self._requests):  # `ask` may take its own back meanwhile
             if (question := self._requests.pop(request, None)) is not None:
                 question.set_exception(error)
+        self._close()
+
+    def _close(self) -> None:
         self._waker.close()
+        self._helm.close()
 
 
 def _wait_for(on_its_way: threading.Event, future: PoolFuture[Any], cancel: Callable[[], object]) -> None:

@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import zmq
@@ -13,6 +13,7 @@ from pool.client.channel import Channel
 from pool.client.dispatch import Dispatch
 from pool.client.futures import PoolFuture
 from pool.client.grain import Grain
+from pool.client.helm import Helm
 from pool.client.inquiries import Inquiries
 from pool.client.outage import Outage, PoolAway
 from pool.client.outstanding import Job, Outstanding, Withdrawal
@@ -20,7 +21,6 @@ from pool.client.packer import Packer
 from pool.client.peer import Peer
 from pool.client.pulse import SILENCE_S, Pulse
 from pool.client.rooms import Rooms
-from pool.client.waker import Waker
 from pool.errors import Incompatible, PoolUnreachable
 from pool.wire import client_messages as wire
 from pool.wire.frames import NO_INSTANCE, BadFrame, OtherVersion, decode, encode
@@ -32,7 +32,7 @@ RECEIVE_BURST = 100  # answers taken before pings, cancellations and new jobs ge
 
 
 class Dialogue:
-    """Used by the I/O thread alone, but for `released`, which any thread may set."""
+    """Used by whoever is at the helm, but for `released`, which any thread may set."""
 
     def __init__(
         self,
@@ -40,12 +40,12 @@ class Dialogue:
         name: str,
         outbox: "deque[Job | Withdrawal | Message]",
         requests: "dict[int, PoolFuture[Any]]",
-        waker: Waker,
+        helm: Helm,
         arenas: Arenas,
         rooms: Rooms,
         grain: Grain,
     ) -> None:
-        """`outbox` and `requests` are filled by other threads, which then wake this one by the `waker`."""
+        """`outbox` and `requests` are filled by other threads, which then wake who is at the helm."""
         outlive = peer.reconnect_timeout_s > 0
         self.jobs = Outstanding(keeps_payloads=outlive)
         self.released = False  # nobody will submit any more: the talk ends with the last answer
@@ -57,59 +57,89 @@ class Dialogue:
         self._name = name
         self._outbox = outbox
         self._requests = requests
-        self._waker = waker
+        self._helm = helm
         self._instance = NO_INSTANCE
         self._outage: Outage | None = None
         self._channel: Channel | None = None
         self._closing = False
 
-    def talk(self, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
-        """Until it is closed or released, which it tells the pool. Raises `PoolError` when it is over otherwise."""
-        now = time.monotonic()
+    # --- what the loop asks -------------------------------------------------------------------------------------
+
+    def begin(self, now: float) -> None:
+        """The pool is looked for from now on."""
         self._pulse = Pulse(now)
         self._outage = Outage(self._peer.endpoint, self._peer.connect_timeout_s, now)
-        try:
-            while not self._closing and not self._is_done():
-                try:
-                    self._turn(context)
-                except PoolAway as away:
-                    self._lose_pool(away, time.monotonic())
-            self._say_goodbye()
-        finally:
-            self._arenas.lose_pool()
-            self._dispatch.close()
-            if self._channel is not None:
-                self._channel.close()
 
-    def _is_done(self) -> bool:
-        """Whether the client was dropped and waits for nothing any more."""
-        return self.released and not (self._outbox or self.jobs or self._requests)
+    def end(self) -> None:
+        self._arenas.lose_pool()
+        self._dispatch.close()
+        if self._channel is not None:
+            self._channel.close()
 
-    def _turn(self, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
-        now = time.monotonic()
-        self._see_gap(now)  # what was sent last may have taken long, or been interrupted
+    @property
+    def is_over(self) -> bool:
+        """Whether it was closed, or dropped and waits for nothing any more."""
+        return self._closing or (self.released and not self._has_work)
+
+    @property
+    def is_about_one_job(self) -> bool:
+        """Whether a pool is there, and nobody wants anything of it but one job."""
+        if self._outage is not None or self._channel is None or self._closing or self.released:
+            return False
+        return len(self.jobs) + len(self._outbox) == 1 and not self._requests
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody wants anything, and nothing has come."""
+        return not self._has_work and self._channel is not None and not self._channel.look()
+
+    @property
+    def _has_work(self) -> bool:
+        return bool(self._outbox or self.jobs or self._requests)
+
+    def prepare(self, context: "zmq.Context[zmq.Socket[bytes]]", now: float) -> None:
+        """Connects, where there is no connection and it is time to look for a pool."""
         if self._channel is None and self._outage is not None and now >= self._outage.next_try:
-            self._channel = Channel(context, self._peer.endpoint, self._waker)
-        channel = self._channel
-        wait = self._wait_s(now)
-        self._pulse.sleep(now, wait)
-        (self._waker if channel is None else channel).wait(wait)
-        self._see_gap(time.monotonic())
-        if channel is not None:
-            if channel.is_connected and not channel.is_greeted:
-                self._peer.check()
-                channel.is_greeted = True
-                self._send(wire.Open(self._name))
-            self._receive(channel)
-            if channel.is_broken:
-                raise PoolAway(f"the pool at {self._peer.endpoint} went away before it answered")
-        self._take_outbox()
-        self._keep_time(time.monotonic())
-        self._dispatch.send_waiting()
-        if self._outage is None and self._dispatch.window.wants_ping():
-            self._ping(time.monotonic())
+            self._channel = Channel(context, self._peer.endpoint, self._helm)
 
-    def _wait_s(self, now: float) -> float:
+    def wait_s(self, now: float) -> float:
+        """How long there is nothing to do if nothing comes; what follows is held against nobody but this process."""
+        self._see_gap(now)  # what was sent last may have taken long, or been interrupted
+        if self._channel is not None and self._channel.look():
+            return 0.0
+        return self._until_due_s(now)
+
+    def sleeps(self, now: float, seconds: float) -> None:
+        """Nobody works on it for so long."""
+        self._pulse.sleep(now, seconds)
+
+    def work(self, ready: Container[int] = ()) -> None:
+        """All that is to do now; `ready`: the descriptors that have something."""
+        try:
+            self._see_gap(time.monotonic())
+            if self._channel is not None:
+                self._channel.woken(ready)
+                self._hear(self._channel)
+            self._take_outbox()
+            self._keep_time(time.monotonic())
+            self._dispatch.send_waiting()
+            if self._outage is None and self._dispatch.window.wants_ping():
+                self._ping(time.monotonic())
+        except PoolAway as away:
+            self._lose_pool(away, time.monotonic())
+
+    def _hear(self, channel: Channel) -> None:
+        if channel.is_connected and not channel.is_greeted:
+            self._peer.check()
+            self._send(wire.Open(self._name))
+            channel.is_greeted = True
+        self._receive(channel)
+        if channel.is_broken:
+            raise PoolAway(f"the pool at {self._peer.endpoint} went away before it answered")
+
+    # --- time ---------------------------------------------------------------------------------------------------
+
+    def _until_due_s(self, now: float) -> float:
         wait = 3600.0
         if (instant := self._dispatch.next_instant()) is not None:
             wait = instant - now
@@ -153,7 +183,7 @@ class Dialogue:
         if self._outage is None:
             away = self._last_word(away)
         if away.listens:  # one that hangs need not run later what another has run by then; one that ends waits for it
-            self._say_goodbye()
+            self.say_goodbye()
         if not self._peer.reconnect_timeout_s:
             raise PoolUnreachable(str(away)) from None
         if self._channel is not None:
@@ -192,7 +222,7 @@ class Dialogue:
             return f"the pool at {self._peer.endpoint} is stopping and no other has taken its place"
         return self._outage.told(now)
 
-    def _say_goodbye(self) -> None:
+    def say_goodbye(self) -> None:
         if self._outage is None:
             with contextlib.suppress(PoolAway):
                 self._send(wire.Close())

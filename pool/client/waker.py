@@ -1,7 +1,6 @@
 """How other threads wake the I/O thread out of its poll."""
 
 import contextlib
-import select
 import socket
 
 __all__ = ["Waker"]
@@ -34,13 +33,6 @@ class Waker:
         except BaseException:  # a KeyboardInterrupt in between: the next one must not rely on this
             self._unheard = False
             raise
-
-    def wait(self, seconds: float) -> None:
-        """Until somebody wakes this thread, or the time is over."""
-        poll = select.poll()
-        poll.register(self._reader, select.POLLIN)
-        poll.poll(int(seconds * 1000) + 1)
-        self.drain()
 
     def drain(self) -> None:
         with contextlib.suppress(BlockingIOError):

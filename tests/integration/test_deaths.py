@@ -75,6 +75,7 @@ def test_a_hung_batch_is_ended_and_the_slot_comes_back() -> None:
         assert pool.running.poll() is None
 
 
+@pytest.mark.faults
 def test_an_idle_worker_that_is_stopped_is_found_and_replaced() -> None:
     config = stub_config(rest='[health]\nheartbeat = "200ms"\nsilent_after = "1s"')
     with pool_process(config) as pool, pool.client() as client:
@@ -87,6 +88,7 @@ def test_an_idle_worker_that_is_stopped_is_found_and_replaced() -> None:
         assert client.run("echo", 1.0, timeout=30)["x"] == 1.0
 
 
+@pytest.mark.faults
 def test_a_pool_that_was_stopped_itself_takes_no_worker_for_silent() -> None:
     config = stub_config(rest='[health]\nheartbeat = "200ms"\nsilent_after = "1s"')
     with pool_process(config) as pool, pool.client() as client:

@@ -185,6 +185,7 @@ def test_an_overload_is_an_answer() -> None:
         assert all(future.result(10) for future in busy)
 
 
+@pytest.mark.long
 def test_memory_and_descriptors_stay_flat(pool: PoolProcess) -> None:
     """Jobs leave nothing behind in the pool: neither descriptors nor memory."""
 

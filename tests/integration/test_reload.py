@@ -194,6 +194,7 @@ def test_many_who_ask_at_once_are_all_answered(pool: PoolProcess) -> None:
     assert any(answer != {"changes": [], "slots": []} for answer in answers)
 
 
+@pytest.mark.faults
 def test_a_file_that_cannot_be_read_to_its_end_holds_nobody_up(pool: PoolProcess) -> None:
     """As on a server that is gone: here a pipe into which nobody writes."""
     pool.config.unlink()

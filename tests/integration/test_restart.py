@@ -136,6 +136,7 @@ def test_a_drained_slot_loses_no_job_and_comes_back_when_it_is_asked_for() -> No
         assert client.run("echo", 1.0, device="slot:0")["x"] == 1.0
 
 
+@pytest.mark.faults
 def test_a_worker_that_has_done_its_jobs_is_recycled_under_load() -> None:
     with pool_process(stub_config(rest="[recycle]\njobs = 200\n")) as pool, pool.client() as client:
         sent = 0
@@ -147,6 +148,7 @@ def test_a_worker_that_has_done_its_jobs_is_recycled_under_load() -> None:
         assert "BACKOFF" not in pool.text(), "its successor was there"
 
 
+@pytest.mark.faults
 def test_a_worker_that_holds_too_much_memory_is_recycled() -> None:
     with pool_process(stub_config(rest='[recycle]\nmemory = "1MiB"\n[health]\nheartbeat = "100ms"')) as pool:
         pool.await_log("MiB of memory ([recycle] memory)")

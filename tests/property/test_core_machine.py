@@ -520,7 +520,7 @@ Outside.TestCase.settings = Changing.TestCase.settings = settings(
     suppress_health_check=[HealthCheck.too_slow],
 )
 TestTheCoreKeepsItsPromises = Outside.TestCase
-TestTheCoreKeepsThemWhileItsPolicyChanges = Changing.TestCase
+TestTheCoreKeepsThemWhileItsPolicyChanges = pytest.mark.long(Changing.TestCase)
 
 
 def walk(seed: int, steps: int, *, changing: bool = False) -> Outside:

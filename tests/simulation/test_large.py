@@ -81,6 +81,7 @@ def test_many_slots_and_models(slots: int, models: int, jobs: int, seed: int, ev
     assert worst < 5.0
 
 
+@pytest.mark.long
 def test_a_decision_costs_about_the_same_at_every_size() -> None:
     """4,096 slots and 100,000 queued jobs against 8 and 1,000: at most three times as much a job.
 

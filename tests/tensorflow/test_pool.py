@@ -140,6 +140,7 @@ def test_guesslang_gives_what_tensorflow_gives(guesslang: Path, in_process: InPr
         assert "py" in done.stdout
 
 
+@pytest.mark.faults
 def test_sigkill_while_tensorflow_runs(two_signatures: Path) -> None:
     """Jobs under way on the killed worker are answered by the other one."""
     with pool_process(stub_config(models=model("two", two_signatures))) as pool, pool.client() as client:
@@ -158,6 +159,7 @@ def test_sigkill_while_tensorflow_runs(two_signatures: Path) -> None:
             file.unlink()
 
 
+@pytest.mark.long
 def test_a_gpu_worker_that_sees_no_gpu_refuses_and_says_what_to_install(keras_export: Path) -> None:
     fakes = str(Path(__file__).parents[1] / "fakes")
     config = stub_config(devices="[0]", models=model("keras", keras_export))

@@ -1,0 +1,237 @@
+"""Who waits at a client's socket: the caller of a lone job, else the I/O thread. Against a pool of the test's own."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_pool import FakePool, Serving
+
+from harness import eventually
+from pool import Client, errors
+from pool.client import pulse
+from pool.client.connection import Connection
+from pool.client.dialogue import Dialogue
+from pool.client.helm import Helm
+from pool.wire import client_messages as wire
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Iterator[Serving]:
+    pool = Serving(tmp_path, lambda _, inputs: {"y": inputs[""] + 1})
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[FakePool]:
+    pool = FakePool(tmp_path)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    with Client(f"ipc://{tmp_path}/p.sock") as client:
+        yield client
+
+
+def connection(client: Client) -> Connection:
+    assert client._connection is not None
+    return client._connection
+
+
+def counted(patch: pytest.MonkeyPatch, kind: type[Any], name: str) -> list[threading.Thread]:
+    """The threads of all calls from now on."""
+    calls: list[threading.Thread] = []
+    whole = getattr(kind, name)
+
+    def call(self: Any, *args: Any) -> Any:
+        calls.append(threading.current_thread())
+        return whole(self, *args)
+
+    patch.setattr(kind, name, call)
+    return calls
+
+
+def settled(client: Client) -> None:
+    """The pool has answered once, and the I/O thread rests."""
+    client.run("m", 1.0)
+    eventually(lambda: not connection(client)._helm._lock.locked(), 5.0)
+
+
+@pytest.mark.usefixtures("serving")
+def test_the_caller_of_a_lone_job_wakes_nobody(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    settled(client)
+    works = counted(monkeypatch, Dialogue, "work")
+    rests = counted(monkeypatch, Helm, "rest")
+    for n in range(20):
+        assert client.run("m", float(n))["y"] == n + 1
+    assert set(works) == {threading.current_thread()}
+    assert rests == []
+
+
+def test_others_jobs_are_seen_to_meanwhile(fake: FakePool, client: Client) -> None:
+    with ThreadPoolExecutor() as callers:
+        settle(fake, callers, client)
+        lone = callers.submit(client.run, "m", 1.0)
+        first = fake.expect(wire.Submit)
+        beside = [client.submit("m", float(n)) for n in range(3)]
+        others = [fake.expect(wire.Submit) for _ in beside]
+        for job in others:
+            fake.answer(job.job, {"y": np.float64(job.job)})
+        assert [future.result(5)["y"] for future in beside] == [job.job for job in others]
+        assert not lone.done()
+        status = callers.submit(client.status)
+        asked = fake.expect(wire.Ask)
+        assert asked.what == "status"
+        fake.answer(first.job, {"y": np.float64(7.0)})
+        assert lone.result(5)["y"] == 7.0
+        client.close()
+        with pytest.raises(errors.PoolError):
+            status.result(5)
+
+
+def settle(fake: FakePool, callers: ThreadPoolExecutor, client: Client) -> None:
+    first = callers.submit(client.run, "m", 0.0)
+    fake.open()
+    fake.answer(fake.expect(wire.Submit).job, {"y": np.float64(0.0)})
+    assert first.result(5)["y"] == 0.0
+    eventually(lambda: not connection(client)._helm._lock.locked(), 5.0)
+
+
+def test_callers_that_come_at_once_are_all_answered(serving: Serving, client: Client) -> None:
+    def many(first: int) -> list[float]:
+        return [float(client.run("m", float(first + n))["y"]) for n in range(100)]
+
+    with ThreadPoolExecutor(4) as callers:
+        found = list(callers.map(many, range(0, 400, 100)))
+    assert found == [[float(first + n + 1) for n in range(100)] for first in range(0, 400, 100)]
+    assert len(serving.submitted) == 400
+
+
+def test_it_pings_while_it_waits(fake: FakePool, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ThreadPoolExecutor() as callers:
+        settle(fake, callers, client)
+        monkeypatch.setattr(pulse, "PING_S", 0.1)
+        lone = callers.submit(client.run, "m", 1.0)
+        job = fake.expect(wire.Submit)
+        for _ in range(3):
+            fake.expect(wire.Ping)
+            fake.send(wire.Pong())
+        fake.answer(job.job, {"y": np.float64(7.0)})
+        assert lone.result(5)["y"] == 7.0
+
+
+def test_a_pool_that_goes_away_and_returns_meanwhile_costs_nothing(
+    fake: FakePool, client: Client, tmp_path: Path
+) -> None:
+    with ThreadPoolExecutor() as callers:
+        settle(fake, callers, client)
+        lone = callers.submit(client.run, "m", 1.0, timeout=20.0)
+        fake.expect(wire.Submit)
+        fake.close()
+        following = FakePool(tmp_path, b"2" * 8)
+        following.open()
+        again = following.expect(wire.Submit)
+        assert (again.attempts, again.in_doubt) == (1, True)
+        following.answer(again.job, {"y": np.float64(7.0)})
+        assert lone.result(5)["y"] == 7.0
+        following.close()
+
+
+def test_a_pool_that_says_nothing_is_late(fake: FakePool, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pool.client.dispatch.LATE_S", 0.1)
+    with ThreadPoolExecutor() as callers:
+        settle(fake, callers, client)
+        lone = callers.submit(client.run, "m", 1.0, timeout=0.2)
+        fake.expect(wire.Submit)
+        with pytest.raises(errors.DeadlineExceeded, match="the pool did not answer within"):
+            lone.result(5)
+
+
+def test_closing_the_client_ends_it(fake: FakePool, client: Client) -> None:
+    with ThreadPoolExecutor() as callers:
+        settle(fake, callers, client)
+        lone = callers.submit(client.run, "m", 1.0)
+        fake.expect(wire.Submit)
+        client.close()
+        with pytest.raises(errors.PoolUnreachable, match="closed before the answer came"):
+            lone.result(5)
+
+
+def interrupted(client: Client, when: Callable[[], bool]) -> None:
+    """Ctrl-C in a `run` of this thread, once `when` says so."""
+
+    def interrupt() -> None:
+        eventually(when, 5.0)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        client.run("m", 1.0)
+    thread.join()
+
+
+def test_ctrl_c_while_it_waits_takes_back_the_job_alone(tmp_path: Path, client: Client) -> None:
+    answers = threading.Event()
+    pool = Serving(tmp_path, lambda _, inputs: {"y": inputs[""]} if answers.is_set() else None)
+    try:
+        answers.set()
+        settled(client)
+        answers.clear()
+        before = connection(client)
+        interrupted(client, lambda: len(pool.submitted) == 2)
+        eventually(lambda: pool.cancelled == [pool.submitted[1].job], 5.0)
+        answers.set()
+        assert client.run("m", 3.0)["y"] == 3.0
+        assert connection(client) is before
+    finally:
+        pool.close()
+
+
+@pytest.mark.usefixtures("serving")
+def test_ctrl_c_in_the_midst_of_a_message_ends_the_connection(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    settled(client)
+    before = connection(client)
+    with monkeypatch.context() as patch:
+
+        def interrupt(*_: Any) -> None:
+            raise KeyboardInterrupt
+
+        patch.setattr(Dialogue, "_take_outbox", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            client.run("m", 1.0)
+    eventually(lambda: before.lost, 5.0)
+    assert client.run("m", 3.0)["y"] == 4.0
+    assert connection(client) is not before
+
+
+def test_a_fork_while_a_caller_waits_leaves_both_in_order(fake: FakePool, client: Client) -> None:
+    with ThreadPoolExecutor() as callers:
+        settle(fake, callers, client)
+        lone = callers.submit(client.run, "m", 1.0)
+        job, parent = fake.expect(wire.Submit), fake.client
+        child = os.fork()
+        if not child:
+            status = 1
+            try:  # whatever happens, the child must not go on with the tests
+                future = client.submit("m", 1.0, timeout=0.5)
+                status = 0 if isinstance(future.exception(5), errors.PoolError) else 2
+            finally:
+                os._exit(status)
+        deadline = time.monotonic() + 10
+        while (done := os.waitpid(child, os.WNOHANG))[0] == 0:
+            assert time.monotonic() < deadline
+            fake.next(0.02)
+        assert os.waitstatus_to_exitcode(done[1]) == 0
+        fake.client = parent
+        fake.answer(job.job, {"y": np.float64(7.0)})
+        assert lone.result(5)["y"] == 7.0
