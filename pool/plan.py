@@ -40,6 +40,7 @@ class Plan:
     model_bytes: Mapping[str, int]
     session: SessionSettings
     lanes: int
+    spin_s: float
     heartbeat_s: float
     cpu_share: int
     policy: Policy
@@ -67,7 +68,7 @@ class Plan:
             # TensorFlow would start a thread a core in each of the CPU workers.
             session = replace(session, intra_op_parallelism_threads=self.cpu_share)
         models = tuple(model for model in self.models if model.name in self.placement[slot])
-        return Welcome(self.lanes, len(device.uuids), self.heartbeat_s, session, models)
+        return Welcome(self.lanes, len(device.uuids), self.heartbeat_s, session, models, spin_s=self.spin_s)
 
 
 def make_plan(settings: "Settings", environ: Mapping[str, str], discovery: Discovery | None = None) -> Plan:
@@ -136,6 +137,7 @@ def _plan(
         model_bytes=sizes,
         session=settings.session.message(),
         lanes=settings.pool.lanes,
+        spin_s=settings.pool.spin_us * 1e-6,
         heartbeat_s=settings.health.heartbeat,
         cpu_share=share,
         policy=_policy(settings),

@@ -186,7 +186,7 @@ class Service:
 
     def _loop(self, pipe: SignalPipe, parent_fd: int | None) -> None:
         self._feed(Start())
-        watch = Watch()
+        watch = Watch(self._plan.spin_s)
         while self._stopped is None:
             lender_fds = self._front.fds()
             sources: list[zmq.Socket[bytes] | int] = [

@@ -8,6 +8,7 @@ import zmq
 from pool.wire.frames import NO_INSTANCE, BadFrame, Envelope, decode, encode
 from pool.wire.message import Message
 from pool.wire.multipart import receive_frames, send_frames
+from pool.wire.spin import spin
 from pool.wire.worker_messages import WORKER_MESSAGES, Hello
 from workers.environment import Seat, WrongEnvironment
 
@@ -21,13 +22,21 @@ class PoolGone(Exception):
 
 
 class Connection:
-    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", seat: Seat, lane: int | None, secret: bytes) -> None:
-        """Connects and says HELLO; `lane` is None for the control thread.
+    def __init__(
+        self,
+        context: "zmq.Context[zmq.Socket[bytes]]",
+        seat: Seat,
+        lane: int | None,
+        secret: bytes,
+        spin_s: float = 0.0,
+    ) -> None:
+        """Connects and says HELLO; `lane` is None for the control thread. `spin_s`: see `wait`.
 
         Raises `WrongEnvironment` for an endpoint that is none. One where nobody listens, yet or any more, is not told
         from one that is busy: `receive_first` ends that.
         """
         self._instance = NO_INSTANCE
+        self._spin_s = spin_s
         self.socket = context.socket(zmq.DEALER)
         self.socket.linger = 0  # the pool says STOP only when it has every answer
         self.socket.sndhwm = 0  # a pool that stands still is waited for
@@ -43,7 +52,9 @@ class Connection:
         send_frames(self.socket, [*encode(message, self._instance), *payload])
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether a message is there within the timeout."""
+        """Whether a message is there within the timeout; it is looked for again and again before this sleeps."""
+        if self._spin_s and spin(lambda: self.socket.poll(0, zmq.POLLIN), self._spin_s):
+            return True
         return bool(self.socket.poll(int(timeout_s * 1000), zmq.POLLIN))
 
     def receive(self) -> Envelope[zmq.Frame]:

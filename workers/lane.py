@@ -34,12 +34,14 @@ class Lane:
         secret: bytes,
         runner: Runner,
         progress: Progress,
+        spin_s: float,
     ) -> None:
         self.welcomed = threading.Event()
         self.failure: BaseException | None = None
         self._number = number
         self._runner = runner
         self._progress = progress
+        self._spin_s = spin_s
         self._memory = BatchMemory()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._main, args=(context, seat, secret), name=f"lane-{number}")
@@ -60,7 +62,7 @@ class Lane:
 
     def _main(self, context: "zmq.Context[zmq.Socket[bytes]]", seat: Seat, secret: bytes) -> None:
         try:
-            connection = Connection(context, seat, self._number, secret)
+            connection = Connection(context, seat, self._number, secret, self._spin_s)
             try:
                 first = connection.receive_first().message
                 if not isinstance(first, WelcomeLane):

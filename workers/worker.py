@@ -90,7 +90,7 @@ def run(seat: Seat) -> Exit:
         log.error("%s", error)
         return Exit.BACKEND_MISSING
     runner = Runner(models, arenas)
-    lanes = [Lane(number, context, seat, secret, runner, progress) for number in range(welcome.lanes)]
+    lanes = [Lane(number, context, seat, secret, runner, progress, welcome.spin_s) for number in range(welcome.lanes)]
     return _serve(lanes, models, control)
 
 

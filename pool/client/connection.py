@@ -43,8 +43,10 @@ LOOK_S = 1.0  # how often a caller that waits for room looks by itself: in a for
 class Connection:
     """`submit`, `ask`, `release` and `close` may be called from any thread."""
 
-    def __init__(self, peer: Peer) -> None:
-        """Raises `PoolUnreachable` where the process has no descriptor or no thread left for it."""
+    def __init__(self, peer: Peer, spin_s: float = 0.0) -> None:
+        """`spin_s`: how long the caller of a lone job looks for its answer before he sleeps.
+
+        Raises `PoolUnreachable` where the process has no descriptor or no thread left for it."""
         self._endpoint = peer.endpoint
         self._questions = itertools.count(1)
         self._lock = threading.Lock()
@@ -54,7 +56,7 @@ class Connection:
         self._thread = threading.Thread(target=self._main, name="pool-client", daemon=True)
         try:
             self._waker = Waker()
-            self._helm = Helm()
+            self._helm = Helm(spin_s)
         except OSError as error:
             raise PoolUnreachable(f"cannot make a connection: {error.strerror}") from None
         name = f"pid {os.getpid()}"

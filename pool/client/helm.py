@@ -11,6 +11,8 @@ import select
 import threading
 import time
 
+from pool.wire.spin import spin
+
 __all__ = ["Helm"]
 
 LOOK_S = 1.0
@@ -20,8 +22,10 @@ MOST = 8  # sources: the socket, what tells of its end, the waker
 class Helm:
     """Who has it may use the sockets. It is the I/O thread's, which lends it only while it rests."""
 
-    def __init__(self) -> None:
-        """Raises `OSError` where the process has no descriptor left."""
+    def __init__(self, spin_s: float = 0.0) -> None:
+        """`spin_s`: how long a caller looks again and again before he sleeps.
+
+        Raises `OSError` where the process has no descriptor left."""
         self._lock = threading.Lock()
         self._sources = select.epoll()
         try:
@@ -32,6 +36,7 @@ class Helm:
         self._rest.register(self._sources, select.EPOLLIN)
         self._rests_until = 0.0
         self._waits = False
+        self._spin_s = spin_s
 
     def watch(self, source: int) -> None:
         """A descriptor that ends a rest and a wait."""
@@ -69,9 +74,10 @@ class Helm:
     def wait(self, seconds: float) -> dict[int, int]:
         """Until a source is ready or the time is over; nobody else has the helm meanwhile. The sources that are."""
         self._waits = True
-        ready = dict(self._sources.poll(seconds, MOST))
+        ready = spin(lambda: self._sources.poll(0, MOST), self._spin_s) if self._spin_s else []
+        ready = ready or self._sources.poll(seconds, MOST)
         self._waits = False
-        return ready
+        return dict(ready)
 
     @property
     def was_waiting(self) -> bool:

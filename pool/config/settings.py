@@ -73,6 +73,7 @@ class PoolSection(_Section):
     """What the pool listens on, what it has a worker for, and where it keeps what outlives it.
 
     `min_ready`: so many slots of a model, if it has them, are READY while another one is replaced.
+    `spin_us`: microseconds for which the pool's loop and the lanes look again and again before they sleep.
     `standby`: each slot has a second process that has imported TensorFlow and follows the worker that dies.
     `state` is absolute once it is loaded, or "" for the user's own state folder.
     """
@@ -82,6 +83,7 @@ class PoolSection(_Section):
     listen: Annotated[tuple[Annotated[str, AfterValidator(_tcp_endpoint)], ...], Field(strict=False)] = ()
     devices: PoolDevices = "auto"
     lanes: Annotated[int, Field(ge=1, le=16)] = 2
+    spin_us: Annotated[int, Field(ge=0, le=10_000)] = 0
     ready: Literal["all", "any"] = "all"
     drain_timeout: Seconds = 30.0
     min_ready: Annotated[int, Field(ge=1)] = 1

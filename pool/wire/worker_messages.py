@@ -204,6 +204,7 @@ class ModelSettings:
 class Welcome:
     """All that the worker needs to know. `gpus`: how many GPUs it must see once TensorFlow is imported.
 
+    `spin_s`: how long a lane looks again and again for work before it sleeps.
     `hold`: it imports what runs the models, touches no device, and waits for TAKE_SEAT.
     """
 
@@ -214,6 +215,7 @@ class Welcome:
     session: SessionSettings
     models: tuple[ModelSettings, ...]
     hold: bool = False
+    spin_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from concurrent import futures
 import numpy as np
 import pytest
 
-from harness import PoolProcess, eventually
+from harness import PoolProcess, eventually, pool_process, stub_config
 from pool import AsyncClient, Client, errors
 from pool.wire.tensors import DTYPES
 
@@ -376,3 +376,13 @@ def test_import_is_quick_and_leaves_numpy_and_tensorflow_alone() -> None:
     assert import_seconds("import pool") < 0.1
     # The client itself in multiples of what it stands on, because this machine's speed changes by half within an hour.
     assert import_seconds("import pool; pool.Client") < 6 * import_seconds("import zmq")
+
+
+def test_a_pool_and_a_client_that_spin_answer_the_same() -> None:
+    config = stub_config("spin_us = 100", devices='["cpu"]')
+    with pool_process(config) as spinning, Client(spinning.endpoint, spin_us=100) as client:
+        for n in range(20):
+            assert client.run("echo", np.float32(n))["x"] == n
+    for wrong in (-1, 10_001):
+        with pytest.raises(ValueError, match=f"spin_us is {wrong}, give microseconds from 0 to 10000"):
+            Client(spin_us=wrong)

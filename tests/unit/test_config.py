@@ -284,6 +284,7 @@ batch_wait = "soon"
             ":2: [session] device_count: 1 is not a table; write one such as { CPU = 1 }",
         ),
         ("[pool]\nlanes = 17", ":2: [pool] lanes: 17 is too large; write 16 or less"),
+        ("[pool]\nspin_us = 20000", ":2: [pool] spin_us: 20000 is too large; write 10000 or less"),
         ("[pool]\nlanes = 2.0", ":2: [pool] lanes: 2.0 is not a whole number; write digits only, such as 2"),
         ("[pool]\nendpoint = 1", ":2: [pool] endpoint: 1 is not a text; write a text in quotes"),
         (
