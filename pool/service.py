@@ -280,6 +280,7 @@ class Service:
             self._recorder.beat(event, now)
         for action in self._machine.handle(event, now):
             self._do(action)
+        self._front.answered()
 
     def _stopping(self, reason: str) -> None:
         jobs = len(self._machine.backlog.jobs)

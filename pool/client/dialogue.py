@@ -276,6 +276,13 @@ class Dialogue:
             self._understand(frames)
         return True
 
+    def _finish_all(self, results: Sequence[wire.Result], payload: Sequence[zmq.Frame]) -> None:
+        begin = 0
+        for result in results:
+            end = begin + sum(result.pieces)
+            self._dispatch.finish(result, payload[begin:end])
+            begin = end
+
     def _understand(self, frames: Sequence[zmq.Frame]) -> None:
         try:
             if len(frames) < 2:
@@ -294,6 +301,8 @@ class Dialogue:
         match envelope.message:
             case wire.Result() as result:
                 self._dispatch.finish(result, envelope.payload)
+            case wire.Results(results):
+                self._finish_all(results, envelope.payload)
             case wire.Failure() as failure:
                 self._dispatch.fail(failure)
             case wire.Opened() as opened:

@@ -19,6 +19,7 @@ import zmq
 from pool.core.actions import AnswerJob, JobDone, PackDissolved
 from pool.core.events import ClientGone, Event, JobArrived, JobCancelled
 from pool.logs import about
+from pool.router.answers import Answers
 from pool.router.arenas import Arenas
 from pool.router.debts import Debts
 from pool.router.inbox import MOST_FRAMES, Inbox
@@ -91,6 +92,9 @@ class Front:
         self._repeats = Repeats()
         self._presence = Presence(SILENCE_S)
         self._debts = Debts()
+        self._answers = Answers(
+            lambda client, message, payload: self._send(client, [*encode(message, instance), *payload])
+        )
         self._outboxes = Outboxes(most_replies, opened.credit_bytes)
         self._gone: dict[bytes, LastWord | None] = {}  # and what it is to be told, where it may still listen
 
@@ -287,16 +291,21 @@ class Front:
     # --- out ----------------------------------------------------------------------------------------------------
 
     def answer(self, action: AnswerJob) -> None:
+        """A result waits for `answered`, and for others to the same client."""
         outcome = action.outcome
         if isinstance(outcome, JobDone):
             released = self._debts.settle(action.client, action.job, quietly=True)
             answers: Sequence[Payload] = outcome.payloads  # type: ignore[assignment]  # as `Back` gave them to the core
             result = wire.Result(action.job, tuple(map(len, answers)), outcome.timeline, released)
-            self._send(action.client, [*encode(result, self._instance), *chain.from_iterable(answers)])
+            self._answers.add(action.client, result, list(chain.from_iterable(answers)))
         else:
             failure = wire.Failure(action.job, outcome.fault, outcome.text, outcome.retry_after_s)
             self._send(action.client, encode(failure, self._instance))
             self._debts.settle(action.client, action.job)
+
+    def answered(self) -> None:
+        """All that an event has brought about was answered."""
+        self._answers.all_leave()
 
     def dissolved(self, action: PackDissolved) -> None:
         """Each member is answered by itself from now on."""
@@ -311,6 +320,8 @@ class Front:
 
     def _send(self, client: bytes, frames: Payload) -> None:
         """Never blocks. What a slow reader's pipe does not take waits in its outbox, up to a bound."""
+        if client in self._answers:  # they were first
+            self._answers.leave(client)
         if client not in self._outboxes and self._try_send(client, frames):
             return
         for given_up in self._outboxes.add(client, frames):

@@ -39,6 +39,7 @@ __all__ = [
     "Refusal",
     "Released",
     "Result",
+    "Results",
     "Submit",
 ]
 
@@ -148,6 +149,14 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
+class Results:
+    """Those of several jobs, in no order; the payload has the frames of each in turn."""
+
+    kind: ClassVar[int] = 14
+    results: tuple[Result, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """`retry_after_s`: when a job that was not taken in may be sent again."""
 
@@ -204,6 +213,6 @@ CLIENT_MESSAGES: Mapping[int, type[Message]] = {
     message.kind: message
     for message in (
         *(Open, Submit, Cancel, Ping, Ask, Close),
-        *(Opened, Result, Failure, Released, Pong, Answer, Farewell, Refusal),
+        *(Opened, Result, Results, Failure, Released, Pong, Answer, Farewell, Refusal),
     )
 }

@@ -12,6 +12,7 @@ import zmq
 
 from pool.core.actions import AnswerJob, JobDone, JobFailed
 from pool.core.events import ClientGone, Event, JobArrived
+from pool.router.answers import MOST_BYTES, MOST_JOBS
 from pool.router.arenas import Arenas
 from pool.router.front import RECEIVE_HIGH_WATER_MARK, SEND_HIGH_WATER_MARK, SILENCE_S, Front, Question
 from pool.router.inbox import FRAMES_A_TURN, MOST_FRAMES
@@ -87,6 +88,12 @@ def submission(job: int, rows: int | None = None) -> wire.Submit:
     return wire.Submit(job, "m", None, None, rows, None, 0, None, 0, False)
 
 
+def answer(front: Front, action: AnswerJob) -> None:
+    """As the only one of an event."""
+    front.answer(action)
+    front.answered()
+
+
 def submit(front: Front, dealer: "zmq.Socket[bytes]", now: float, job: int = 1) -> bytes:
     """Sends a job and returns the client's name."""
     dealer.send_multipart([*encode(submission(job), INSTANCE), b"table"])
@@ -127,7 +134,7 @@ def test_a_client_that_waits_for_nothing_is_forgotten_without_a_word(
 ) -> None:
     with connect(front, context) as dealer:
         client = submit(front, dealer, now=1.0)
-        front.answer(AnswerJob(client, 1, JobFailed(Fault.MODEL_FAILED, "text")))
+        answer(front, AnswerJob(client, 1, JobFailed(Fault.MODEL_FAILED, "text")))
         assert isinstance(heard_by(dealer), wire.Failure)
         assert tend_until(front, 1.0, 3.0 + SILENCE_S) == [ClientGone(client)]
         assert front.next_deadline(100.0) is None
@@ -156,9 +163,9 @@ def test_a_client_that_went_away_is_noticed_when_it_is_answered(
     with connect(front, context) as dealer:
         dealer.send_multipart([*encode(submission(1), INSTANCE), b"table"])
         client = job_of(front, now=1.0).client
-    answer = AnswerJob(client, 1, JobFailed(Fault.MODEL_FAILED, "text"))
+    failed = AnswerJob(client, 1, JobFailed(Fault.MODEL_FAILED, "text"))
     for _ in range(1000):  # until libzmq has seen the end of the connection
-        front.answer(answer)
+        answer(front, failed)
         gone = list(front.tend(now=1.0))
         if gone:
             assert gone == [ClientGone(client)]
@@ -176,11 +183,11 @@ def test_a_slow_reader_is_bounded_and_loses_nothing_within_the_bound(
         text = "x" * 200_000  # far more than a socket's buffer, so the pipe fills
         sent = 0
         while not front._outboxes:
-            front.answer(AnswerJob(client, sent, JobFailed(Fault.MODEL_FAILED, text)))
+            answer(front, AnswerJob(client, sent, JobFailed(Fault.MODEL_FAILED, text)))
             sent += 1
             assert sent < 20_000
         for _ in range(MOST_REPLIES - 5):
-            front.answer(AnswerJob(client, sent, JobFailed(Fault.MODEL_FAILED, text)))
+            answer(front, AnswerJob(client, sent, JobFailed(Fault.MODEL_FAILED, text)))
             sent += 1
         assert list(front.tend(now=1.0)) == []
         received = []
@@ -194,7 +201,7 @@ def test_a_slow_reader_is_bounded_and_loses_nothing_within_the_bound(
 def fill(front: Front, client: bytes, text: str) -> list[Event]:
     """Answers that nobody reads, until the client is dropped."""
     for number in range(20_000):
-        front.answer(AnswerJob(client, number, JobFailed(Fault.MODEL_FAILED, text)))
+        answer(front, AnswerJob(client, number, JobFailed(Fault.MODEL_FAILED, text)))
         if gone := list(front.tend(now=1.0)):
             return gone
     raise AssertionError("it was never dropped")
@@ -230,10 +237,10 @@ def test_answers_that_nobody_reads_are_bounded_in_bytes(
 ) -> None:
     with connect(front, context) as dealer:
         client = submit(front, dealer, now=1.0)
-        answer = JobDone(((zmq.Frame(bytes(CREDIT // 4)),),), TIMELINE)
+        done = JobDone(((zmq.Frame(bytes(CREDIT // 4)),),), TIMELINE)
         number = 0
         while not list(front.tend(now=1.0)):
-            front.answer(AnswerJob(client, number, answer))
+            answer(front, AnswerJob(client, number, done))
             number += 1
             assert number < 1000
         # The pipe's, the credit's four, and those that the kernel and the reader's end hold.
@@ -257,7 +264,7 @@ def test_a_second_job_with_the_number_of_one_that_is_here_keeps_no_memory(
         refusal = heard_by(dealer)
         assert isinstance(refusal, wire.Failure)
         assert (refusal.job, "job 2 is already in the pool" in refusal.text) == (2, True)
-        front.answer(AnswerJob(client, 2, JobFailed(Fault.MODEL_FAILED, "", None)))
+        answer(front, AnswerJob(client, 2, JobFailed(Fault.MODEL_FAILED, "", None)))
         front._arenas.take_back(client)
         assert front._arenas.lent_bytes == 0
 
@@ -286,7 +293,7 @@ def test_the_pieces_of_a_split_answer_count_with_every_frame(
         pieces = tuple(tuple(zmq.Frame(bytes(CREDIT // 32)) for _ in range(2)) for _ in range(4))
         number = 0
         while not list(front.tend(now=1.0)):
-            front.answer(AnswerJob(client, number, JobDone(pieces, TIMELINE)))
+            answer(front, AnswerJob(client, number, JobDone(pieces, TIMELINE)))
             number += 1
             assert number < 1000
         # As above: a quarter of the credit each, whatever it is made of.
@@ -299,7 +306,7 @@ def test_empty_pieces_are_not_free(front: Front, context: "zmq.Context[zmq.Socke
         client = submit(front, dealer, now=1.0)
         empty = JobDone(tuple((zmq.Frame(b""),) for _ in range(CREDIT // FRAME_BYTES // 4)), TIMELINE)
         for number in range(1000):
-            front.answer(AnswerJob(client, number, empty))
+            answer(front, AnswerJob(client, number, empty))
             if list(front.tend(now=1.0)):
                 break
         else:
@@ -313,10 +320,10 @@ def test_one_large_answer_may_wait(front: Front, context: "zmq.Context[zmq.Socke
         large = JobDone(((zmq.Frame(bytes(2 * CREDIT)),),), TIMELINE)
         number = 0
         while client not in front._outboxes:
-            front.answer(AnswerJob(client, number, large))
+            answer(front, AnswerJob(client, number, large))
             number += 1
         assert list(front.tend(now=1.0)) == []
-        front.answer(AnswerJob(client, number, large))
+        answer(front, AnswerJob(client, number, large))
         assert list(front.tend(now=1.0)) == [ClientGone(client)]
 
 
@@ -331,7 +338,7 @@ def test_answers_that_wait_when_the_pool_stops_are_handed_over(
         client = submit(front, dealer, now=1.0)
         sent = 0
         while not front._outboxes or front._outboxes.waiting(client) < 20:
-            front.answer(AnswerJob(client, sent, JobFailed(Fault.MODEL_FAILED, "x" * 200_000)))
+            answer(front, AnswerJob(client, sent, JobFailed(Fault.MODEL_FAILED, "x" * 200_000)))
             sent += 1
         closing = threading.Thread(target=front.close)
         closing.start()
@@ -347,7 +354,7 @@ def test_answers_that_wait_when_the_pool_stops_are_handed_over(
 def test_an_ending_pool_waits_until_its_clients_know(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
     with connect(front, context) as dealer:
         client = submit(front, dealer, now=time.monotonic())
-        front.answer(AnswerJob(client, 1, JobFailed(Fault.MODEL_FAILED, "text")))
+        answer(front, AnswerJob(client, 1, JobFailed(Fault.MODEL_FAILED, "text")))
         dealer.send_multipart([*encode(submission(2), INSTANCE), b"table"])
         parting = threading.Thread(target=part, args=(front, "it has ended"))
         parting.start()
@@ -477,17 +484,69 @@ def test_an_answer_says_how_many_frames_each_piece_has(front: Front, context: "z
     with connect(front, context) as dealer:
         client = submit(front, dealer, now=1.0)
         pieces = ([zmq.Frame(b"a"), zmq.Frame(b"b")], [zmq.Frame(b"c")])
-        front.answer(AnswerJob(client, 1, JobDone(pieces, TIMELINE)))
+        answer(front, AnswerJob(client, 1, JobDone(pieces, TIMELINE)))
         dealer.recv_multipart()
         preamble, header, *payload = dealer.recv_multipart()
         assert decode(wire.CLIENT_MESSAGES, preamble, header, ()).message == wire.Result(1, (2, 1), TIMELINE)
         assert payload == [b"a", b"b", b"c"]
 
 
+def results_of(frames: list[bytes]) -> tuple[wire.Message, list[bytes]]:
+    preamble, header, *payload = frames
+    return decode(wire.CLIENT_MESSAGES, preamble, header, ()).message, payload
+
+
+def test_what_one_event_answers_a_client_is_one_message(
+    front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
+) -> None:
+    with connect(front, context) as dealer, connect(front, context) as other:
+        client, neighbour = (submit(front, each, now=1.0) for each in (dealer, other))
+        for number in range(1, 4):
+            front.answer(AnswerJob(client, number, JobDone(([zmq.Frame(b"%d" % number)],), TIMELINE)))
+        front.answer(AnswerJob(neighbour, 1, JobDone(([zmq.Frame(b"x")],), TIMELINE)))
+        front.answered()
+        for each in (dealer, other):
+            each.recv_multipart()
+        results = tuple(wire.Result(number, (1,), TIMELINE) for number in range(1, 4))
+        assert results_of(dealer.recv_multipart()) == (wire.Results(results), [b"1", b"2", b"3"])
+        assert results_of(other.recv_multipart()) == (wire.Result(1, (1,), TIMELINE), [b"x"])
+        front.answered()
+        assert not dealer.poll(50)
+
+
+def test_what_is_said_to_a_client_after_its_results_comes_after_them(
+    front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
+) -> None:
+    with connect(front, context) as dealer:
+        client = submit(front, dealer, now=1.0)
+        for number in (1, 2):
+            front.answer(AnswerJob(client, number, JobDone(([zmq.Frame(b"a")],), TIMELINE)))
+        front.answer(AnswerJob(client, 3, JobFailed(Fault.MODEL_FAILED, "text")))
+        dealer.recv_multipart()
+        assert isinstance(results_of(dealer.recv_multipart())[0], wire.Results)
+        assert isinstance(results_of(dealer.recv_multipart())[0], wire.Failure)
+
+
+def test_many_or_large_results_do_not_wait_for_more(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
+    with connect(front, context) as dealer:
+        client = submit(front, dealer, now=1.0)
+        large = zmq.Frame(bytes(MOST_BYTES))
+        front.answer(AnswerJob(client, 1, JobDone(([zmq.Frame(b"a")],), TIMELINE)))
+        front.answer(AnswerJob(client, 2, JobDone(([large],), TIMELINE)))
+        dealer.recv_multipart()
+        message, payload = results_of(dealer.recv_multipart())
+        assert (len(message.results), [len(each) for each in payload]) == (2, [1, MOST_BYTES])  # type: ignore[attr-defined]
+        for number in range(MOST_JOBS + 1):
+            front.answer(AnswerJob(client, number, JobDone(([zmq.Frame(b"a")],), TIMELINE)))
+        assert len(results_of(dealer.recv_multipart())[0].results) == MOST_JOBS  # type: ignore[attr-defined]
+        front.answered()
+        assert isinstance(results_of(dealer.recv_multipart())[0], wire.Result)
+
+
 def test_a_refusal_says_when_to_come_again(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
     with connect(front, context) as dealer:
         client = submit(front, dealer, now=1.0)
-        front.answer(AnswerJob(client, 1, JobFailed(Fault.OVERLOADED, "full", 0.25)))
+        answer(front, AnswerJob(client, 1, JobFailed(Fault.OVERLOADED, "full", 0.25)))
         assert heard_by(dealer) == wire.Failure(1, Fault.OVERLOADED, "full", 0.25)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_pool import FakePool, Serving
+from fake_pool import TIMELINE, FakePool, Serving
 
 from pool import Client, errors
 from pool.client import connection, pulse
@@ -17,6 +17,7 @@ from pool.client.connection import Connection
 from pool.client.peer import Peer
 from pool.client.request import Request
 from pool.wire import client_messages as wire
+from pool.wire.packing import pack_answer
 from pool.wire.timeline import Timeline
 
 REQUEST = Request("echo", timeout_s=60.0)
@@ -175,3 +176,28 @@ def test_explain_asks_about_a_job(tmp_path: Path, job: int | None, about: str) -
         assert [(ask.what, ask.about) for ask in pool.asked] == [("explain", about)]
     finally:
         pool.close()
+
+
+def test_several_results_in_one_message(fake: FakePool) -> None:
+    with Client(fake.endpoint) as client:
+        futures = [client.submit("m", float(n), priority=n) for n in range(3)]
+        fake.open()
+        jobs = [fake.expect(wire.Submit).job for _ in futures]
+        answers = [pack_answer({"y": np.float64(n), "z": np.arange(n)}) for n in range(3)]
+        results = tuple(wire.Result(job, (len(each),), TIMELINE) for job, each in zip(jobs, answers, strict=True))
+        fake.send(wire.Results(results), [frame for answer in answers for frame in answer])
+        for n, future in enumerate(futures):
+            assert future.result(5)["y"] == n
+            assert future.result(5)["z"].tolist() == list(range(n))
+
+
+def test_results_that_are_fewer_than_they_say_end_in_an_error(fake: FakePool) -> None:
+    with Client(fake.endpoint) as client:
+        futures = [client.submit("m", float(n), priority=n) for n in range(2)]
+        fake.open()
+        jobs = [fake.expect(wire.Submit).job for _ in futures]
+        answer = pack_answer({"y": np.float64(0)})
+        fake.send(wire.Results(tuple(wire.Result(job, (len(answer),), TIMELINE) for job in jobs)), answer)
+        assert futures[0].result(5)["y"] == 0.0
+        with pytest.raises(errors.Incompatible, match="the answer cannot be read"):
+            futures[1].result(5)
