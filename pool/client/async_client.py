@@ -1,12 +1,13 @@
 """The client for asyncio."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     import numpy as np
+    import numpy.typing as npt
 
 from pool.client.client import Client
 from pool.client.peer import CONNECT_S, RECONNECT_S
@@ -50,6 +51,39 @@ class AsyncClient:
             patient=block,
         )
         return await asyncio.wrap_future(future)
+
+    def submit_many(
+        self,
+        model: str,
+        inputs: Iterable[object],
+        *,
+        signature: str | None = None,
+        outputs: Sequence[str] | None = None,
+        timeout: float | None = None,
+        priority: int = 0,
+        device: str | int | None = None,
+        block: bool = False,
+    ) -> "list[asyncio.Future[dict[str, np.ndarray[Any, Any]]]]":
+        """A job for each of the inputs, as `Client.submit_many`; to be awaited each, or by `asyncio.gather`.
+
+        REQUIRES a running event loop. Cancelling one cancels its job. One that nobody awaits is logged by asyncio when
+        it failed.
+        """
+        futures = self._client.submit_many(
+            model,
+            inputs,
+            signature=signature,
+            outputs=outputs,
+            timeout=timeout,
+            priority=priority,
+            device=device,
+            block=block,
+        )
+        return [asyncio.wrap_future(future) for future in futures]
+
+    async def empty(self, shape: int | Sequence[int], dtype: "npt.DTypeLike" = "float32") -> "np.ndarray[Any, Any]":
+        """An array for the inputs of a job: see `Client.empty`."""
+        return await asyncio.to_thread(self._client.empty, shape, dtype)
 
     async def status(self) -> dict[str, Any]:
         return await asyncio.to_thread(self._client.status)

@@ -170,6 +170,23 @@ def test_asyncio(pool: PoolProcess) -> None:
     assert asyncio.run(main()) == list(range(50))
 
 
+def test_asyncio_of_many(pool: PoolProcess) -> None:
+    async def main() -> list[float]:
+        async with AsyncClient(pool.endpoint) as client:
+            jobs = client.submit_many("echo", [np.full(1, n, np.float32) for n in range(50)])
+            assert jobs[7].cancel()
+            rest = await asyncio.gather(*jobs[:7], *jobs[8:])
+            (refused,) = client.submit_many("nobody", [1.0])
+            with pytest.raises(errors.ModelNotFound):
+                await refused
+            large = await client.empty((1024, 64), np.float32)
+            large[:] = 3.0
+            assert (await client.submit("echo", large))["x"].tolist() == large.tolist()
+            return [float(result["x"][0]) for result in rest]
+
+    assert asyncio.run(main()) == [float(n) for n in range(50) if n != 7]
+
+
 FORK = """
 import os, sys, warnings
 warnings.simplefilter("ignore")
