@@ -8,7 +8,7 @@ from pool.wire.timeline import Timeline
 __all__ = ["Grain"]
 
 BUNDLE_S = 0.002  # what a pack may take to run
-MOST_ROWS = 256
+MOST_ROWS = 1024
 MOST_KEPT = 256
 FORGET = 0.1  # the share of an older measurement that a newer, longer one replaces
 

@@ -15,6 +15,7 @@ from pool.client.futures import JobFuture
 from pool.client.pack import Pack
 from pool.client.payload import Inputs, encode_call, to_inputs
 from pool.client.request import Request
+from pool.client.slabs import are_rows, fits_a_slab, mapped_rows
 from pool.errors import PoolError
 from pool.wire.tensors import Array
 
@@ -37,6 +38,9 @@ def mapped(
     connected: Callable[[], Connection], request: Request, inputs: Iterable[object], in_flight: int
 ) -> Iterator[dict[str, Array]]:
     """As `Client.map` says. `connected` may raise `PoolError`, which is raised in its turn."""
+    if are_rows(inputs) and fits_a_slab(connected, request, inputs):
+        yield from mapped_rows(connected, request, inputs, in_flight)
+        return
     waiting: deque[_Turn] = deque()
     gatherer = _Gatherer(connected, request, in_flight)
     asked = time.monotonic()

@@ -46,7 +46,7 @@ AIMS = {
         Aim("alone", "mlp, one job at a time, p50", "Session.run", 1.0, True),
         Aim("mosec", "mlp, one client, 256 in flight", "mosec under wrk", 2.0, False),
         Aim("loop", "mlp, one client, 256 in flight", "a loop of Session.run", 10.0, False),
-        Aim("map", "mlp, map of single rows", "the callable at the same batch size", 0.5, False),
+        Aim("map", "mlp, map of single rows of an array", "the callable at the same batch size", 0.5, False),
         Aim("image_mosec", "image, one client", "mosec under wrk", 8.0, False),
         Aim("image_callable", "image, one client", "the faster callable (batch 1 or the pool's)", 0.7, False),
         Aim("echo64", "echo64, one job at a time", "one copy of 64 MiB", 1.5, True),

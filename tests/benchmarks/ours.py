@@ -1,8 +1,11 @@
 """The pool that is measured, and the ways through its client."""
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from benchmarks.cases import Array, Case
 from benchmarks.line_process import LineProcess, python_module
@@ -12,6 +15,8 @@ from pool import Client, start
 __all__ = ["IN_FLIGHT", "ClientProcess", "Ours", "config", "serving"]
 
 IN_FLIGHT = {"mlp": 256, "cnn": 256, "guesslang": 256, "image": 64}
+ARRAY_IN_FLIGHT = {"mlp": 4096, "cnn": 256, "image": 64}
+ARRAY_BYTES = 16 << 20
 MAX_IN_FLIGHT_BYTES = "2GiB"
 ANSWER_S = 60.0
 
@@ -53,11 +58,23 @@ class Ours:
         return self._turns.window(self.submit, self.in_flight, seconds)
 
     def map(self, seconds: float) -> float:
-        def mapped(rows: Iterator[Array]) -> Iterator[dict[str, Array]]:
+        def mapped(end: float) -> Iterator[dict[str, Array]]:
             answers: Iterator[dict[str, Array]] = self._client.map(
-                self._turns.case.name, rows, in_flight=self.in_flight, **self._options
+                self._turns.case.name, self._turns.until(end), in_flight=self.in_flight, **self._options
             )
             return answers
+
+        return self._turns.stream(mapped, seconds)
+
+    def map_array(self, seconds: float) -> float:
+        """`map` over one array that has all rows many times."""
+        repeats = max(1, ARRAY_BYTES // sum(row.nbytes for row in self._turns.rows))
+        array = np.concatenate([np.stack(self._turns.rows)] * repeats)
+        in_flight = ARRAY_IN_FLIGHT[self._turns.case.name]
+
+        def mapped(end: float) -> Iterator[dict[str, Array]]:
+            while time.perf_counter() < end:
+                yield from self._client.map(self._turns.case.name, array, in_flight=in_flight, **self._options)
 
         return self._turns.stream(mapped, seconds)
 
@@ -84,6 +101,8 @@ class Ours:
             f"client.submit, {self.in_flight} in flight": self.flow,
             "client.map": self.map,
         }
+        if self._turns.case.name in ARRAY_IN_FLIGHT:
+            ways["client.map of an array"] = self.map_array
         if hasattr(self._client, "submit_many"):
             ways["client.submit_many"] = self.many
         if hasattr(self._client, "empty") and self._turns.case.dtype != "string":

@@ -110,19 +110,20 @@ class Turns:
         self._check(enumerate(last))
         return done / taken
 
-    def stream(self, run: Callable[[Iterator[Array]], Iterator[dict[str, Array]]], seconds: float) -> float:
-        """Rows a second through an iterator that gives the answers in the order of the rows."""
+    def stream(self, run: Callable[[float], Iterator[dict[str, Array]]], seconds: float) -> float:
+        """Rows a second of an iterator that gives the answers in the order of the rows until so and so late."""
         kept: deque[tuple[int, Array]] = deque(maxlen=KEPT)
         done = 0
         began = time.perf_counter()
-        for answer in run(self._until(began + seconds)):
+        for answer in run(began + seconds):
             kept.append((done % len(self.rows), answer[self.case.output]))
             done += 1
         taken = time.perf_counter() - began
         self._check(kept)
         return done / taken
 
-    def _until(self, end: float) -> Iterator[Array]:
+    def until(self, end: float) -> Iterator[Array]:
+        """The rows, again and again."""
         while time.perf_counter() < end:
             yield from self.rows
 

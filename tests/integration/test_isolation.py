@@ -75,6 +75,16 @@ def test_many_rows_of_one_job_fail_with_it_alone(client: Client) -> None:
     assert client.run("rows", abs(values), signature="fail")["y"].tolist() == [1.0] * 40
 
 
+def test_map_over_an_array_raises_the_error_of_a_row_in_its_turn(client: Client) -> None:
+    values = np.ones((300, 1), np.float32)
+    values[233] = -1
+    results = client.map("rows", values, signature="fail", in_flight=64)
+    found: list[float] = []
+    with pytest.raises(errors.ModelFailed, match="a row is negative"):
+        found.extend(float(result["y"][0]) for result in results)
+    assert found == [1.0] * 233
+
+
 def test_what_does_not_fit_together_is_run_in_pieces(pool: PoolProcess, client: Client) -> None:
     occupy(client)
     futures = [client.submit("rows", np.array([n], np.float32), signature="oom") for n in range(COUNT)]
