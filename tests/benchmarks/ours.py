@@ -12,9 +12,10 @@ from benchmarks.line_process import LineProcess, python_module
 from benchmarks.turns import Pending, Turns
 from pool import Client, start
 
-__all__ = ["IN_FLIGHT", "ClientProcess", "Ours", "config", "serving"]
+__all__ = ["ARRAY", "IN_FLIGHT", "ClientProcess", "Ours", "config", "serving"]
 
 IN_FLIGHT = {"mlp": 256, "cnn": 256, "guesslang": 256, "image": 64}
+ARRAY = "client.map of an array"
 ARRAY_IN_FLIGHT = {"mlp": 4096, "cnn": 256, "image": 64}
 ARRAY_BYTES = 16 << 20
 MAX_IN_FLIGHT_BYTES = "2GiB"
@@ -101,13 +102,15 @@ class Ours:
             f"client.submit, {self.in_flight} in flight": self.flow,
             "client.map": self.map,
         }
-        if self._turns.case.name in ARRAY_IN_FLIGHT:
-            ways["client.map of an array"] = self.map_array
         if hasattr(self._client, "submit_many"):
             ways["client.submit_many"] = self.many
         if hasattr(self._client, "empty") and self._turns.case.dtype != "string":
             ways["client.submit from client.empty"] = self.lent
         return ways
+
+    def array_flows(self) -> dict[str, Callable[[float], float]]:
+        """Those that have more in flight, and only arrays to give."""
+        return {ARRAY: self.map_array} if self._turns.case.name in ARRAY_IN_FLIGHT else {}
 
 
 class ClientProcess:

@@ -5,7 +5,7 @@ from typing import Any
 
 from benchmarks import large, memory, recovery
 from benchmarks.cases import Case
-from benchmarks.ours import ClientProcess, Ours, serving, together
+from benchmarks.ours import ARRAY, ClientProcess, Ours, serving, together
 from benchmarks.rounds import fastest, ratio, spread
 from benchmarks.run import Run
 from pool import Client
@@ -41,12 +41,12 @@ def flows(run: Run, client: Client) -> None:
     for name, reference in run.references.items():
         ours = Ours(client, reference.turns)
         ours_flows, theirs = ours.flows(), reference.flows()
-        ways = {way: run.timed(flow) for way, flow in {**theirs, **ours_flows}.items()}
+        ways = {way: run.timed(flow) for way, flow in {**theirs, **ours_flows, **ours.array_flows()}.items()}
         samples = run.measure(f"{name}, one client", "rows/s", ways)
         loop, single, batched = theirs
         if name == "mlp":
             run.conclude("loop", samples, fastest(samples, ours_flows), loop)
-            run.conclude("map", samples, "client.map of an array", batched)
+            run.conclude("map", samples, ARRAY, batched)
         if name == "image":
             best = [max(pair) for pair in zip(samples[single], samples[batched], strict=True)]
             way = fastest(samples, ours_flows)
