@@ -121,7 +121,13 @@ def save(path, *more):
 @pytest.mark.parametrize("name", ["m.keras", "m.h5"])
 def test_code_in_a_file_is_never_run(tmp_path, name):
     path = save(tmp_path / name, layers.Lambda(lambda x: x * 2))
-    assert "it has a Lambda layer, whose code is not run from a file" in refused(path, tmp_path)
+    assert "it has a Lambda layer or function, whose code is not run from a file" in refused(path, tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore:The object being serialized includes a `lambda`")
+def test_nor_is_that_of_a_function(tmp_path):
+    path = save(tmp_path / "m.keras", layers.Dense(2, activation=lambda x: x * 2))
+    assert "it has a Lambda layer or function, whose code is not run from a file" in refused(path, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["m.keras", "m.h5"])

@@ -20,6 +20,7 @@ _EXPORT = "where its code is, save it as a SavedModel with model.export(folder)"
 _MISSING = re.compile(
     r"Could not locate (?:class|function) '([^']+)'|Unknown (?:layer|object|\w+ function): '?([\w.>]+)'?"
 )
+_CODE = frozenset({"Lambda", "__lambda__"})  # Keras' safe mode is on, too; not all its releases mean `.h5` by it
 _MAX_CHARS = 400
 
 
@@ -30,8 +31,8 @@ class Unconvertible(Exception):
 def convert(path: Path, folder: Path) -> None:
     """Writes the SavedModel. Raises `Unconvertible`, or whatever Keras meets."""
     config = _config(path)
-    if any(layer == "Lambda" for layer in _classes(config)):
-        raise Unconvertible(f"it has a Lambda layer, whose code is not run from a file: {_EXPORT}")
+    if not _CODE.isdisjoint(_classes(config)):
+        raise Unconvertible(f"it has a Lambda layer or function, whose code is not run from a file: {_EXPORT}")
     from workers.tf.library import tf
 
     try:

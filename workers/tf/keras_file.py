@@ -5,6 +5,7 @@ with options of its own and keep its memory.
 """
 
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -15,11 +16,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pool.wire.worker_messages import ModelSettings
 from workers.backend import CannotLoad, LoadFailed
 from workers.tf.conversions import Conversions
 from workers.tf.saved_model import SavedModel
 
 __all__ = ["KerasFile"]
+
+logger = logging.getLogger("workers.tf")
 
 _LONGEST_S = 3600.0  # the pool's `load_timeout` ends a worker much sooner, and its child with it
 
@@ -29,12 +33,17 @@ class KerasFile:
 
     samples: Path | None = None
 
-    def __init__(self, path: Path, cache: str) -> None:
-        """`cache`: the folder for what was converted, "" for none. Raises `CannotLoad`, `LoadFailed`, `OSError`."""
-        folder = Path(cache or tempfile.mkdtemp(prefix="pool-keras-"))
-        if not cache:  # of no use to anybody once it is loaded
+    def __init__(self, settings: ModelSettings, path: Path) -> None:
+        """Raises `CannotLoad`, `LoadFailed`, and `OSError`."""
+        folder = Path(settings.cache or tempfile.mkdtemp(prefix="pool-keras-"))
+        if not settings.cache:  # of no use to anybody once it is loaded
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        self._saved_model = SavedModel(Conversions(folder).of(path, _convert), ())
+
+        def convert(file: Path, into: Path) -> None:
+            logger.info("model %s: is converted into a SavedModel, once, in %s", settings.name, folder)
+            _convert(file, into)
+
+        self._saved_model = SavedModel(Conversions(folder).of(path, convert), ())
         self.meta_graph: Any = self._saved_model.meta_graph
 
     def restore(self, session: Any, saver: Any) -> None:
