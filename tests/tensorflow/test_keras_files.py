@@ -11,7 +11,7 @@ import tensorflow as tf
 from pool.wire.worker_messages import ModelSettings
 from workers.backend import CannotLoad, LoadFailed
 from workers.tf import keras_file
-from workers.tf.keras_conversion import Unconvertible, convert
+from workers.tf.keras_conversion import Unconvertible, cause, convert
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -124,10 +124,18 @@ def test_code_in_a_file_is_never_run(tmp_path, name):
     assert "it has a Lambda layer or function, whose code is not run from a file" in refused(path, tmp_path)
 
 
-@pytest.mark.filterwarnings("ignore:The object being serialized includes a `lambda`")
 def test_nor_is_that_of_a_function(tmp_path):
-    path = save(tmp_path / "m.keras", layers.Dense(2, activation=lambda x: x * 2))
-    assert "it has a Lambda layer or function, whose code is not run from a file" in refused(path, tmp_path)
+    dense = {"class_name": "Dense", "config": {"activation": {"class_name": "__lambda__", "config": {"value": "4wE"}}}}
+    with zipfile.ZipFile(tmp_path / "m.keras", "w") as archive:
+        archive.writestr("config.json", json.dumps({"class_name": "Sequential", "config": {"layers": [dense]}}))
+    assert "it has a Lambda layer or function, whose code is not run" in refused(tmp_path / "m.keras", tmp_path)
+
+
+def test_of_what_keras_says_the_cause_is_told():
+    nested = "<class 'Sequential'> could not be deserialized.\n\nException encountered: <class 'Dense'> could not\n\n"
+    assert cause(TypeError(f"{nested}config={{}}.\n\nException encountered: no such unit\nelsewhere")) == "no such unit"
+    assert cause(ValueError("\n  plain \nmore")) == "plain"
+    assert cause(KeyError()) == "KeyError"
 
 
 @pytest.mark.parametrize("name", ["m.keras", "m.h5"])
