@@ -101,6 +101,16 @@ def test_an_h5_file_without_a_cache(backend, sequential, tmp_path, monkeypatch):
     assert list(tmp_path.glob("pool-keras-*")) == []
 
 
+@pytest.mark.usefixtures("in_this_process")
+def test_where_nothing_can_be_kept_it_is_served_all_the_same(backend, sequential, tmp_path, caplog):
+    (tmp_path / "state").touch()
+    model = load(backend, sequential, tmp_path / "state" / "converted")
+    assert list(model.info.signatures)
+    assert (
+        f"model m: what it is converted into cannot be kept: [Errno 17] File exists: '{tmp_path}/state'" in caplog.text
+    )
+
+
 class Own(layers.Layer):
     def call(self, x):
         return x * 2

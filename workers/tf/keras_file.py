@@ -35,15 +35,8 @@ class KerasFile:
 
     def __init__(self, settings: ModelSettings, path: Path) -> None:
         """Raises `CannotLoad`, `LoadFailed`, and `OSError`."""
-        folder = Path(settings.cache or tempfile.mkdtemp(prefix="pool-keras-"))
-        if not settings.cache:  # of no use to anybody once it is loaded
-            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-
-        def convert(file: Path, into: Path) -> None:
-            logger.info("model %s: is converted into a SavedModel, once, in %s", settings.name, folder)
-            _convert(file, into)
-
-        self._saved_model = SavedModel(Conversions(folder).of(path, convert), ())
+        self._settings = settings
+        self._saved_model = SavedModel(self._kept(path) or self._not_kept(path), ())
         self.meta_graph: Any = self._saved_model.meta_graph
 
     def restore(self, session: Any, saver: Any) -> None:
@@ -51,6 +44,28 @@ class KerasFile:
 
     def signature_defs(self, graph: Any) -> Mapping[str, Any]:
         return self._saved_model.signature_defs(graph)
+
+    def _kept(self, path: Path) -> Path | None:
+        if not self._settings.cache:
+            return None
+        try:
+            return self._converted(path, Path(self._settings.cache))
+        except OSError as error:  # a disk that is full or read-only: the model can be served all the same
+            text = "model %s: what it is converted into cannot be kept: %s"
+            logger.warning(text, self._settings.name, error)
+            return None
+
+    def _not_kept(self, path: Path) -> Path:
+        folder = Path(tempfile.mkdtemp(prefix="pool-keras-"))
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)  # of no use once it is loaded
+        return self._converted(path, folder)
+
+    def _converted(self, path: Path, folder: Path) -> Path:
+        def convert(file: Path, into: Path) -> None:
+            logger.info("model %s: is converted into a SavedModel in %s", self._settings.name, folder)
+            _convert(file, into)
+
+        return Conversions(folder).of(path, convert)
 
 
 def _convert(path: Path, folder: Path) -> None:
