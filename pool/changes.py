@@ -52,10 +52,11 @@ _REACH: Mapping[Reach, Mapping[str, frozenset[str]]] = {
                 "inter_op_parallelism_threads",
                 "device_count",
                 "jit",
+                "op_libraries",
             }
         ),
         "health": frozenset({"heartbeat"}),
-        "model": frozenset({"path", "warmup"}),
+        "model": frozenset({"path", "tags", "inputs", "outputs", "warmup"}),
     },
     Reach.PLACEMENT: {"model": frozenset({"devices", "replicas", "memory"})},
 }

@@ -40,8 +40,8 @@ def check(config: Path | None, as_json: bool) -> None:
     settings = settings_of(config)
     plan = make_plan(settings, os.environ)
     tensorflow = installed_tensorflow()
-    servables = {model.name: look_at(model.path) for model in plan.models}
-    missing = _missing(servables, tensorflow)
+    servables = {model.name: look_at(model) for model in plan.models}
+    missing = _missing(servables, tensorflow) + _missing_libraries(plan.session.op_libraries)
     said = hints(settings, plan)
     if as_json:
         click.echo(json.dumps(_values(plan, servables, tensorflow, missing, said), indent=2))
@@ -96,6 +96,10 @@ def _missing(servables: dict[str, Servable], tensorflow: str | None) -> list[str
     if tensorflow is None and any(servable.needs_tensorflow for servable in servables.values()):
         found.append("TensorFlow is not installed: pip install 'tf-worker-pool[worker]'")
     return found
+
+
+def _missing_libraries(paths: Sequence[str]) -> list[str]:
+    return [f"op_libraries of [session]: there is no file {path}" for path in paths if not os.path.isfile(path)]
 
 
 def _print(

@@ -61,7 +61,9 @@ def _settings(data: Mapping[str, object], where: str, base: Path, source: TomlSo
         raise InvalidConfig("\n".join(_line(where, lines[mistake], mistake) for mistake in ordered)) from None
     models = tuple(model.model_copy(update={"path": _absolute(model.path, base)}) for model in settings.model)
     pool = settings.pool.model_copy(update={"state": settings.pool.state and _absolute(settings.pool.state, base)})
-    return settings.model_copy(update={"model": models, "pool": pool})
+    libraries = tuple(_absolute(library, base) for library in settings.session.op_libraries)
+    session = settings.session.model_copy(update={"op_libraries": libraries})
+    return settings.model_copy(update={"model": models, "pool": pool, "session": session})
 
 
 def _line(where: str, line: int | None, mistake: Mistake) -> str:

@@ -58,6 +58,11 @@ def _as_text(value: object) -> object:
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
+# `strict=False` lets a TOML array be a tuple; its items stay strict.
+_Text = Annotated[str, BeforeValidator(_as_text), Field(min_length=1)]
+_Texts = Annotated[tuple[_Text, ...], Field(strict=False)]
+
+
 def _tcp_endpoint(value: str) -> str:
     match = _TCP.fullmatch(value)
     if match is None or (match[1] != "*" and not 1 <= int(match[1]) <= 65535):
@@ -79,7 +84,6 @@ class PoolSection(_Section):
     """
 
     endpoint: str = ""
-    # `strict=False` lets a TOML array be a tuple; its items stay strict.
     listen: Annotated[tuple[Annotated[str, AfterValidator(_tcp_endpoint)], ...], Field(strict=False)] = ()
     devices: PoolDevices = "auto"
     lanes: Annotated[int, Field(ge=1, le=16)] = 2
@@ -113,7 +117,10 @@ class PoolSection(_Section):
 
 
 class SessionSection(_Section):
-    """The one `ConfigProto` of each worker; the names are TensorFlow's, and those of `SessionSettings`."""
+    """The one `ConfigProto` of each worker; the names are TensorFlow's, and those of `SessionSettings`.
+
+    `op_libraries`: files of custom ops, loaded before any model; absolute once they are read.
+    """
 
     allow_growth: bool = True
     per_process_gpu_memory_fraction: Annotated[float, Field(ge=0, le=1)] = 0.0
@@ -123,6 +130,7 @@ class SessionSection(_Section):
     inter_op_parallelism_threads: Annotated[int, Field(ge=0)] = 0
     device_count: dict[Literal["CPU", "GPU"], Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
     jit: bool = False
+    op_libraries: _Texts = ()
 
     def message(self) -> SessionSettings:
         """The same, as it travels to a worker."""
@@ -219,11 +227,15 @@ class ModelSection(_Section):
     """One model, where it is served and how it is scheduled. Once loaded, `path` is absolute or starts with `stub:`.
 
     `max_batch` is the last of `allowed_batch_sizes`, if there are any. `max_jobs`, `max_bytes` None: only the pool's
-    own bounds.
+    own bounds. `tags`: of the graph of a SavedModel that has several. `inputs`, `outputs`: tensors of a graph that
+    declares none.
     """
 
     name: str
-    path: Annotated[str, BeforeValidator(_as_text), Field(min_length=1)]
+    path: _Text
+    tags: _Texts = ()
+    inputs: _Texts = ()
+    outputs: _Texts = ()
     devices: ModelDevices = "auto"
     replicas: Annotated[int, Field(ge=1)] = 1
     memory: Bytes | None = None

@@ -181,7 +181,7 @@ def done(batch: int, outcomes: Sequence[PartOutcome], run_s: float, fetch_s: flo
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """The one `ConfigProto` of a worker; the names are TensorFlow's."""
+    """The one `ConfigProto` of a worker; the names are TensorFlow's. `op_libraries`: files of custom ops."""
 
     allow_growth: bool
     per_process_gpu_memory_fraction: float
@@ -191,13 +191,26 @@ class SessionSettings:
     inter_op_parallelism_threads: int
     device_count: Mapping[str, int]
     jit: bool
+    op_libraries: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
+    """One model to load.
+
+    `tags` choose among the graphs of a SavedModel, `inputs` and `outputs` are tensors of a graph that declares none;
+    empty: the loader looks for itself. `batch_sizes`: the numbers of rows that it is warmed up with. `cache`: the
+    folder for what is made of a file once, such as a SavedModel of a Keras file; "" where there is none.
+    """
+
     name: str
     path: str
     warmup: bool
+    tags: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    batch_sizes: tuple[int, ...] = (1,)
+    cache: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from pool.config import parse_settings
 from pool.core.policy import ModelPolicy
 from pool.devices import discover_gpus
 from pool.plan import Plan, make_plan
+from pool.wire.worker_messages import ModelSettings
 
 HOME = MappingProxyType({"HOME": "/home/somebody", "XDG_RUNTIME_DIR": "/run/user/1000"})
 
@@ -59,6 +60,20 @@ def test_a_job_can_ask_for_a_slot_by_each_of_its_names() -> None:
         {"slot:3", "cpu:1", "cpu"},
     ]
     assert all(slot.models == ("m",) for slot in slots)
+
+
+def test_a_worker_is_told_how_to_load_and_warm_each_model() -> None:
+    models = [
+        {"name": "a", "path": "stub:a", "tags": ["t"], "allowed_batch_sizes": [2, 8]},
+        {"name": "b", "path": "stub:b", "inputs": ["x"], "outputs": ["y"], "max_batch": 1, "warmup": False},
+        {"name": "c", "path": "stub:c"},
+    ]
+    cache = "/home/somebody/.local/state/pool/converted"
+    assert plan(model=models).models == (
+        ModelSettings("a", "stub:a", True, tags=("t",), batch_sizes=(2, 8), cache=cache),
+        ModelSettings("b", "stub:b", False, inputs=("x",), outputs=("y",), batch_sizes=(1,), cache=cache),
+        ModelSettings("c", "stub:c", True, batch_sizes=(1, 32), cache=cache),
+    )
 
 
 def test_the_state_folder_is_the_users_unless_it_is_said() -> None:

@@ -1,0 +1,87 @@
+"""A Keras file, `.keras` or `.h5`: served as the SavedModel that it is converted into once, and then kept.
+
+The conversion runs in a process of its own without a GPU: Keras computes eagerly, which would take the worker's GPU
+with options of its own and keep its memory.
+"""
+
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pool.wire.worker_messages import ModelSettings
+from workers.backend import CannotLoad, LoadFailed
+from workers.tf.conversions import Conversions
+from workers.tf.saved_model import SavedModel
+
+__all__ = ["KerasFile"]
+
+logger = logging.getLogger("workers.tf")
+
+_LONGEST_S = 3600.0  # the pool's `load_timeout` ends a worker much sooner, and its child with it
+
+
+class KerasFile:
+    """A `workers.tf.source.Source`: that of the SavedModel."""
+
+    samples: Path | None = None
+
+    def __init__(self, settings: ModelSettings, path: Path) -> None:
+        """Raises `CannotLoad`, `LoadFailed`, and `OSError`."""
+        self._settings = settings
+        self._saved_model = SavedModel(self._kept(path) or self._not_kept(path), ())
+        self.meta_graph: Any = self._saved_model.meta_graph
+
+    def restore(self, session: Any, saver: Any) -> None:
+        self._saved_model.restore(session, saver)
+
+    def signature_defs(self, graph: Any) -> Mapping[str, Any]:
+        return self._saved_model.signature_defs(graph)
+
+    def _kept(self, path: Path) -> Path | None:
+        if not self._settings.cache:
+            return None
+        try:
+            return self._converted(path, Path(self._settings.cache))
+        except OSError as error:  # a disk that is full or read-only: the model can be served all the same
+            text = "model %s: what it is converted into cannot be kept: %s"
+            logger.warning(text, self._settings.name, error)
+            return None
+
+    def _not_kept(self, path: Path) -> Path:
+        folder = Path(tempfile.mkdtemp(prefix="pool-keras-"))
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)  # of no use once it is loaded
+        return self._converted(path, folder)
+
+    def _converted(self, path: Path, folder: Path) -> Path:
+        def convert(file: Path, into: Path) -> None:
+            logger.info("model %s: is converted into a SavedModel in %s", self._settings.name, folder)
+            _convert(file, into)
+
+        return Conversions(folder).of(path, convert)
+
+
+def _convert(path: Path, folder: Path) -> None:
+    """Raises `CannotLoad` if Keras refuses the file, `LoadFailed` if the process died."""
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "KERAS_BACKEND": "tensorflow", "TF_USE_LEGACY_KERAS": "0"}
+    argv = [sys.executable, "-P", "-m", "workers.tf.keras_conversion", str(os.getpid()), str(path), str(folder)]
+    pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
+    try:
+        done = subprocess.run(argv, env=env, timeout=_LONGEST_S, check=False, **pipes)
+    except subprocess.TimeoutExpired:
+        raise LoadFailed(f"its conversion took longer than {_LONGEST_S:g} s") from None
+    last = done.stdout.splitlines()[-1] if done.stdout else ""
+    if not last.startswith("{"):
+        errors = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        ended = f"ended with {done.returncode}" if done.returncode >= 0 else f"died of signal {-done.returncode}"
+        raise LoadFailed(f"the process that converts it {ended}: {errors[-1][:400] if errors else 'it said nothing'}")
+    said = json.loads(last)
+    if said["failed"]:
+        raise CannotLoad(said["failed"])
