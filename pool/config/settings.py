@@ -25,10 +25,11 @@ from pydantic_core import PydanticCustomError
 
 from pool.config.device_list import ModelDevices, PoolDevices
 from pool.config.quantities import Bytes, BytesOrAuto, CountOrAuto, PositiveSeconds, Seconds, SecondsOrAuto
-from pool.wire.worker_messages import SessionSettings
+from pool.config.session import ClearDevices, DeviceSection, PlacementSection, SessionOverrides, SessionSection
 
 __all__ = [
     "ArenaSection",
+    "DeviceSection",
     "HealthSection",
     "ModelSection",
     "PoolSection",
@@ -72,6 +73,7 @@ def _tcp_endpoint(value: str) -> str:
 class PoolSection(_Section):
     """What the pool listens on, what it has a worker for, and where it keeps what outlives it.
 
+    `workers_per_device`: so many slots a device, each with all that is placed there.
     `min_ready`: so many slots of a model, if it has them, are READY while another one is replaced.
     `standby`: each slot has a second process that has imported TensorFlow and follows the worker that dies.
     `state` is absolute once it is loaded, or "" for the user's own state folder.
@@ -81,6 +83,7 @@ class PoolSection(_Section):
     # `strict=False` lets a TOML array be a tuple; its items stay strict.
     listen: Annotated[tuple[Annotated[str, AfterValidator(_tcp_endpoint)], ...], Field(strict=False)] = ()
     devices: PoolDevices = "auto"
+    workers_per_device: Annotated[int, Field(ge=1, le=64)] = 1
     lanes: Annotated[int, Field(ge=1, le=16)] = 2
     ready: Literal["all", "any"] = "all"
     drain_timeout: Seconds = 30.0
@@ -108,23 +111,6 @@ class PoolSection(_Section):
                 {"size": len(os.fsencode(path)), "limit": _PATH_BYTES},
             )
         return value
-
-
-class SessionSection(_Section):
-    """The one `ConfigProto` of each worker; the names are TensorFlow's, and those of `SessionSettings`."""
-
-    allow_growth: bool = True
-    per_process_gpu_memory_fraction: Annotated[float, Field(ge=0, le=1)] = 0.0
-    allow_soft_placement: bool = True
-    log_device_placement: bool = False
-    intra_op_parallelism_threads: Annotated[int, Field(ge=0)] = 0
-    inter_op_parallelism_threads: Annotated[int, Field(ge=0)] = 0
-    device_count: dict[Literal["CPU", "GPU"], Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
-    jit: bool = False
-
-    def message(self) -> SessionSettings:
-        """The same, as it travels to a worker."""
-        return SessionSettings(**self.model_dump())
 
 
 class QueueSection(_Section):
@@ -232,6 +218,9 @@ class ModelSection(_Section):
     weight: Annotated[float, Field(gt=0)] = 1.0
     max_jobs: Annotated[int, Field(ge=1)] | None = None
     max_bytes: Bytes | None = None
+    session: SessionOverrides = SessionOverrides()
+    placement: Annotated[tuple[PlacementSection, ...], Field(strict=False)] = ()
+    clear_devices: ClearDevices = "missing"
 
     @model_validator(mode="before")
     @classmethod
@@ -300,7 +289,19 @@ class Settings(_Section):
     quarantine: QuarantineSection = QuarantineSection()
     recorder: RecorderSection = RecorderSection()
     arena: ArenaSection = ArenaSection()
+    device: Annotated[tuple[DeviceSection, ...], Field(strict=False)] = ()
     model: Annotated[tuple[ModelSection, ...], Field(strict=False)] = ()
+
+    @field_validator("device")
+    @classmethod
+    def _devices_are_unique(cls, value: tuple[DeviceSection, ...]) -> tuple[DeviceSection, ...]:
+        for index in repeated_names([device.use for device in value]):
+            raise PydanticCustomError(
+                "repeated_device",
+                "two of them use {device}; write the keys of both into one",
+                {"device": repr(value[index].use)},
+            )
+        return value
 
     @field_validator("model")
     @classmethod

@@ -29,6 +29,7 @@ from pool.wire.signatures import ModelInfo
 __all__ = [
     "WORKER_MESSAGES",
     "Beat",
+    "Clear",
     "Done",
     "Hello",
     "LaneProgress",
@@ -38,6 +39,7 @@ __all__ = [
     "PartOutcome",
     "PartSpoiled",
     "Phase",
+    "PlacementRule",
     "Ready",
     "RowsDiffer",
     "Run",
@@ -181,7 +183,7 @@ def done(batch: int, outcomes: Sequence[PartOutcome], run_s: float, fetch_s: flo
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """The one `ConfigProto` of a worker; the names are TensorFlow's."""
+    """The `ConfigProto` of a worker; the names are TensorFlow's."""
 
     allow_growth: bool
     per_process_gpu_memory_fraction: float
@@ -193,11 +195,36 @@ class SessionSettings:
     jit: bool
 
 
+class Clear(Enum):
+    """Which of the device strings in a model's graph are cleared, so that TensorFlow places those nodes."""
+
+    MISSING = "missing"
+    ALL = "all"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementRule:
+    """The nodes whose whole name matches `layers`, a regular expression, run on `device`: "/cpu:0", "/gpu:1"."""
+
+    layers: str
+    device: str
+
+
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
+    """`session`: of its own Session, where that differs from its worker's; in nothing that belongs to the process.
+
+    `placement`: the first rule that matches a node wins. `clear_devices`: missing ones are those that the worker does
+    not have.
+    """
+
     name: str
     path: str
     warmup: bool
+    session: SessionSettings | None = None
+    placement: tuple[PlacementRule, ...] = ()
+    clear_devices: Clear = Clear.MISSING
 
 
 @dataclass(frozen=True, slots=True)
