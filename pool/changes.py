@@ -52,11 +52,12 @@ _REACH: Mapping[Reach, Mapping[str, frozenset[str]]] = {
                 "inter_op_parallelism_threads",
                 "device_count",
                 "jit",
+                "op_libraries",
             }
         ),
         "health": frozenset({"heartbeat"}),
         "device": frozenset({"session"}),
-        "model": frozenset({"path", "warmup", "session", "placement", "clear_devices"}),
+        "model": frozenset({"path", "tags", "inputs", "outputs", "warmup", "session", "placement", "clear_devices"}),
     },
     Reach.PLACEMENT: {"model": frozenset({"devices", "replicas", "memory"})},
 }

@@ -9,11 +9,13 @@ way out.
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from typing import Literal
 
 from pool.devices import Device
 from pool.errors import InvalidConfig
+from pool.wire.model_files import Format, NotServed, checkpoint_prefix, look
 
 __all__ = ["ModelDemand", "model_bytes", "place"]
 
@@ -49,15 +51,23 @@ def place(models: Sequence[ModelDemand], devices: Sequence[Device]) -> tuple[tup
 def model_bytes(path: str) -> int:
     """How much of a model is weights: what it takes on a device at least, where `memory` does not say.
 
-    A folder counts what is under `variables/`, or without any the graph itself, which then holds the weights
-    as constants; a file counts whole. 0 for what is not there or is a stub: loading it is what tells.
+    A SavedModel counts what is under `variables/`, or without any the graph itself, which then holds the weights
+    as constants; a meta graph its checkpoint; any other file counts whole. 0 for what is not there, cannot be looked
+    at, is no model or is a stub: loading it is what tells.
     """
-    model = Path(path)
     if path.startswith("stub:"):
         return 0
-    if model.is_dir():
-        return _sizes((model / "variables").rglob("*")) or _sizes([model / "saved_model.pb"])
-    return _sizes([model])
+    try:
+        found = look(path)
+        match found.format:
+            case Format.SAVED_MODEL:
+                return _sizes((found.path / "variables").rglob("*")) or _sizes([found.path / "saved_model.pb"])
+            case Format.META_GRAPH:
+                prefix = checkpoint_prefix(found.path)
+                return _sizes(prefix.parent.glob(f"{escape(prefix.name)}.data-*")) or _sizes([prefix])
+        return _sizes([found.path])
+    except (NotServed, OSError):
+        return 0
 
 
 class _Plan:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     # pydantic comes with the extra `worker`; reading a plan does not need it
     from pool.config import Settings
     from pool.config.session import SessionOverrides
+    from pool.config.settings import ModelSection
 
 __all__ = ["Plan", "make_plan", "replan"]
 
@@ -130,7 +131,7 @@ def _check_models(settings: "Settings") -> None:
         raise InvalidConfig('no model is configured: write a [[model]] with name = "…" and path = "…"')
     for model in settings.model:
         if not model.path.startswith("stub:") and not Path(model.path).exists():
-            raise InvalidConfig(f"model {model.name}: there is nothing at {model.path}; give the path of a SavedModel")
+            raise InvalidConfig(f"model {model.name}: there is nothing at {model.path}; give the path of a model")
 
 
 def _place(settings: "Settings", devices: Sequence[Device]) -> tuple[Mapping[str, int], tuple[tuple[str, ...], ...]]:
@@ -193,27 +194,19 @@ def _plan(
     share: int,
     notes: Sequence[str],
 ) -> Plan:
+    state = Path(settings.pool.state) if settings.pool.state else state_folder(environ)
     return Plan(
         endpoint=_endpoint(settings, environ),
         listen=settings.pool.listen,
         shares=shares,
-        models=tuple(
-            ModelSettings(
-                model.name,
-                model.path,
-                model.warmup,
-                placement=tuple(rule.message() for rule in model.placement),
-                clear_devices=_CLEAR[model.clear_devices],
-            )
-            for model in settings.model
-        ),
+        models=tuple(_model(model, state) for model in settings.model),
         model_bytes=sizes,
         session=settings.session.message(),
         lanes=settings.pool.lanes,
         heartbeat_s=settings.health.heartbeat,
         cpu_share=share,
         policy=_policy(settings),
-        state=Path(settings.pool.state) if settings.pool.state else state_folder(environ),
+        state=state,
         quarantine_keep=settings.quarantine.keep,
         quarantine_max_bytes=settings.quarantine.max_bytes,
         recorder_keep=settings.recorder.keep,
@@ -221,6 +214,21 @@ def _plan(
         arena_max_bytes=settings.arena.max_bytes or 0,
         arena_client_max_bytes=settings.arena.client_max_bytes,
         notes=tuple(notes),
+    )
+
+
+def _model(model: "ModelSection", state: Path | None) -> ModelSettings:
+    return ModelSettings(
+        name=model.name,
+        path=model.path,
+        warmup=model.warmup,
+        tags=model.tags,
+        inputs=model.inputs,
+        outputs=model.outputs,
+        batch_sizes=model.allowed_batch_sizes or tuple(sorted({1, model.max_batch})),
+        cache="" if state is None else str(state / "converted"),
+        placement=tuple(rule.message() for rule in model.placement),
+        clear_devices=_CLEAR[model.clear_devices],
     )
 
 

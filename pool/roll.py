@@ -58,6 +58,9 @@ class Roll:
             for slot in slots
             if slot.models and _settings(self._given[slot.number]) != _settings(self._wanted[slot.number])
         ]
+        for slot in slots:
+            if slot.number not in self._left:
+                self._given[slot.number] = self._wanted[slot.number]
         # A slot that does not serve anyway may be broken for another reason: it is not to end the roll at its start.
         self._left.sort(key=lambda number: slots[number].state is SlotState.FATAL)
         if self._turn is not None and self._turn.slot in self._left:
@@ -127,8 +130,9 @@ class Roll:
 
 
 def _settings(welcome: Welcome) -> Welcome:
-    """The order in which a worker loads its models is no setting."""
-    return replace(welcome, models=tuple(sorted(welcome.models, key=lambda model: model.name)))
+    """The order in which a worker loads its models is no setting, and what is warm stays warm."""
+    models = [replace(model, batch_sizes=()) for model in welcome.models]
+    return replace(welcome, models=tuple(sorted(models, key=lambda model: model.name)))
 
 
 def _slots(numbers: Sequence[int]) -> str:

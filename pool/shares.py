@@ -86,7 +86,8 @@ def _process_wide(session: SessionSettings) -> _ProcessWide:
         session.per_process_gpu_memory_fraction,
         session.intra_op_parallelism_threads,
         session.inter_op_parallelism_threads,
-        *sorted(session.device_count.items()),
+        tuple(sorted(session.device_count.items())),
+        session.op_libraries,
     )
 
 
@@ -99,6 +100,7 @@ def _of_the_process(session: SessionSettings, wanted: SessionSettings) -> Sessio
         intra_op_parallelism_threads=wanted.intra_op_parallelism_threads,
         inter_op_parallelism_threads=wanted.inter_op_parallelism_threads,
         device_count=wanted.device_count,
+        op_libraries=wanted.op_libraries,
     )
 
 

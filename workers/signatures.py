@@ -14,7 +14,7 @@ from pool.wire.signatures import ModelInfo, Refused, Signature, TensorSpec
 from pool.wire.tensors import DTYPES
 from workers.inputs import Buffer, Input, Piece
 
-__all__ = ["Invocation", "resolve"]
+__all__ = ["Invocation", "resolve", "shape_fits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +84,13 @@ def _input(name: str, header: TensorHeader, spec: TensorSpec, where: str) -> Inp
         raise BadFrame(f"no dtype {header.dtype!r:.40}")
     if any(axis < 0 for axis in header.shape):
         raise BadFrame(f"no shape {header.shape!r:.80}")
-    if not _shape_fits(header.shape, spec.shape):
+    if not shape_fits(header.shape, spec.shape):
         raise Refused(f"{where}: expected {spec}, got {TensorSpec(header.dtype, header.shape)!s:.500}")
     return Input(name, header, spec, where)
 
 
-def _shape_fits(shape: tuple[int, ...], wanted: tuple[int, ...] | None) -> bool:
+def shape_fits(shape: tuple[int, ...], wanted: tuple[int, ...] | None) -> bool:
+    """Whether an input of `wanted`, as a `TensorSpec` has it, takes an array of this shape."""
     if wanted is None:
         return True
     return len(shape) == len(wanted) and all(axis in (-1, size) for size, axis in zip(shape, wanted, strict=True))

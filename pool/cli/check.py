@@ -40,7 +40,7 @@ def check(config: Path | None, as_json: bool) -> None:
     settings = settings_of(config)
     plan = make_plan(settings, os.environ)
     tensorflow = installed_tensorflow()
-    servables = {model.name: look_at(model.path) for model in plan.models}
+    servables = {model.name: look_at(model) for model in plan.models}
     missing = _missing(servables, tensorflow)
     said = hints(settings, plan)
     if as_json:

@@ -1,11 +1,11 @@
 """What lies at a model's path, judged by its files alone. Loading it is what tells."""
 
 from dataclasses import dataclass
-from pathlib import Path
+
+from pool.wire.model_files import NotServed, look, misfit
+from pool.wire.worker_messages import ModelSettings
 
 __all__ = ["Servable", "look_at"]
-
-_FILES = ("saved_model.pb", "saved_model.pbtxt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,24 +17,16 @@ class Servable:
     needs_tensorflow: bool = True
 
 
-def look_at(path: str) -> Servable:
-    """Reads names of files, never their content. Never raises."""
+def look_at(model: ModelSettings) -> Servable:
+    """Reads names of files and their first bytes, and imports no TensorFlow. Never raises."""
+    path = model.path
     if path.startswith("stub:"):
         return Servable("a stub for tests", needs_tensorflow=False)
-    model = Path(path)
     try:
-        if model.is_dir():
-            return _folder(model)
-        return Servable("a file", f"{path} is no folder; give the folder of a SavedModel")
+        found = look(path)
+    except NotServed as error:
+        return Servable("not served", f"{path} {error}")
     except OSError as error:
         return Servable("unreadable", f"{path} cannot be read: {error.strerror or error}")
-
-
-def _folder(folder: Path) -> Servable:
-    if any((folder / name).is_file() for name in _FILES):
-        return Servable("a SavedModel")
-    versions = [entry.name for entry in folder.iterdir() if any((entry / name).is_file() for name in _FILES)]
-    if versions:
-        newest = max(versions, key=lambda name: (int(name) if name.isdecimal() else -1, name))
-        return Servable("a folder of SavedModels", f"{folder} holds SavedModels; give one of them: {folder / newest}")
-    return Servable("a folder", f"{folder} is no SavedModel: there is no {_FILES[0]} in it")
+    wrong = misfit(found.format, model.tags, model.inputs, model.outputs)
+    return Servable(str(found), "" if wrong is None else f"{path} {wrong}")

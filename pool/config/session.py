@@ -6,8 +6,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     PlainValidator,
     SerializerFunctionWrapHandler,
@@ -16,6 +14,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from pool.config.device_list import DeviceUse
+from pool.config.section import Section, Texts
 from pool.wire.worker_messages import PlacementRule, SessionSettings
 
 __all__ = ["ClearDevices", "DeviceSection", "PlacementSection", "SessionOverrides", "SessionSection"]
@@ -23,12 +22,11 @@ __all__ = ["ClearDevices", "DeviceSection", "PlacementSection", "SessionOverride
 _DEVICE = re.compile(r"/(?:device:)?(cpu|gpu):(\d{1,4})", re.IGNORECASE | re.ASCII)
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+class SessionSection(Section):
+    """The `ConfigProto` of each worker; the names are TensorFlow's, and those of `SessionSettings`.
 
-
-class SessionSection(_Section):
-    """The `ConfigProto` of each worker; the names are TensorFlow's, and those of `SessionSettings`."""
+    `op_libraries`: files of custom ops, loaded before any model; absolute once they are read.
+    """
 
     allow_growth: bool = True
     per_process_gpu_memory_fraction: Annotated[float, Field(ge=0, le=1)] = 0.0
@@ -38,6 +36,7 @@ class SessionSection(_Section):
     inter_op_parallelism_threads: Annotated[int, Field(ge=0)] = 0
     device_count: dict[Literal["CPU", "GPU"], Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
     jit: bool = False
+    op_libraries: Texts = ()
 
     def message(self, *overrides: "SessionOverrides") -> SessionSettings:
         """The same, as it travels to a worker, with the keys that the overrides set: the last of them wins."""
@@ -55,7 +54,7 @@ class SessionOverrides(SessionSection):
         return {name: value for name, value in whole(self).items() if name in self.model_fields_set}
 
 
-class DeviceSection(_Section):
+class DeviceSection(Section):
     """What is different for the workers of one of the pool's devices."""
 
     use: DeviceUse
@@ -85,7 +84,7 @@ def _device_of_a_worker(value: str) -> str:
     return f"/{match[1].lower()}:{int(match[2])}"
 
 
-class PlacementSection(_Section):
+class PlacementSection(Section):
     """The nodes whose whole name matches `layers` run on `device` of their worker: "/cpu:0", "/gpu:1"."""
 
     layers: Annotated[str, Field(min_length=1), AfterValidator(_pattern)]

@@ -13,9 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     ValidationInfo,
     field_validator,
@@ -25,6 +23,7 @@ from pydantic_core import PydanticCustomError
 
 from pool.config.device_list import ModelDevices, PoolDevices
 from pool.config.quantities import Bytes, BytesOrAuto, CountOrAuto, PositiveSeconds, Seconds, SecondsOrAuto
+from pool.config.section import Section, Text, Texts, as_text
 from pool.config.session import ClearDevices, DeviceSection, PlacementSection, SessionOverrides, SessionSection
 
 __all__ = [
@@ -51,14 +50,6 @@ FEWEST_BEATS = 3  # that must be missing before a worker counts as silent: one m
 _NAME = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-def _as_text(value: object) -> object:
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
-
-
 def _tcp_endpoint(value: str) -> str:
     match = _TCP.fullmatch(value)
     if match is None or (match[1] != "*" and not 1 <= int(match[1]) <= 65535):
@@ -70,7 +61,7 @@ def _tcp_endpoint(value: str) -> str:
     return value
 
 
-class PoolSection(_Section):
+class PoolSection(Section):
     """What the pool listens on, what it has a worker for, and where it keeps what outlives it.
 
     `workers_per_device`: so many slots a device, each with all that is placed there.
@@ -80,7 +71,6 @@ class PoolSection(_Section):
     """
 
     endpoint: str = ""
-    # `strict=False` lets a TOML array be a tuple; its items stay strict.
     listen: Annotated[tuple[Annotated[str, AfterValidator(_tcp_endpoint)], ...], Field(strict=False)] = ()
     devices: PoolDevices = "auto"
     workers_per_device: Annotated[int, Field(ge=1, le=64)] = 1
@@ -89,7 +79,7 @@ class PoolSection(_Section):
     drain_timeout: Seconds = 30.0
     min_ready: Annotated[int, Field(ge=1)] = 1
     standby: bool = False
-    state: Annotated[str, BeforeValidator(_as_text)] = ""
+    state: Annotated[str, BeforeValidator(as_text)] = ""
 
     @field_validator("endpoint")
     @classmethod
@@ -113,7 +103,7 @@ class PoolSection(_Section):
         return value
 
 
-class QueueSection(_Section):
+class QueueSection(Section):
     """The bounds of what may wait, and for how long; "auto": a client leaves a part of what is free to others."""
 
     max_jobs: Annotated[int, Field(ge=1)] = 10_000
@@ -124,7 +114,7 @@ class QueueSection(_Section):
     max_attempts: Annotated[int, Field(ge=1)] = 2
 
 
-class RestartSection(_Section):
+class RestartSection(Section):
     """A slot that needs more than `intensity` restarts in `period` is given up; 0 allows none.
 
     `successor`: whether the next worker gets ready beside the one that is to go; "auto": where its device has room.
@@ -136,7 +126,7 @@ class RestartSection(_Section):
     successor: Literal["auto", "always", "never"] = "auto"
 
 
-class RecycleSection(_Section):
+class RecycleSection(Section):
     """A worker that has served for `age`, done so many `jobs` or holds so much `memory` is replaced.
 
     "never", None once it is loaded: not for that. `memory` is the machine's (resident), not the GPU's.
@@ -147,7 +137,7 @@ class RecycleSection(_Section):
     memory: Annotated[Bytes | None, _NEVER] = None
 
 
-class HealthSection(_Section):
+class HealthSection(Section):
     """How long each phase of a worker may take before it is held to be hung.
 
     `silent_after`: an idle worker that gives no sign of life for so long; `hung_after`: one that runs a batch.
@@ -175,21 +165,21 @@ class HealthSection(_Section):
         return value
 
 
-class QuarantineSection(_Section):
+class QuarantineSection(Section):
     """What is kept of the inputs of jobs that killed their workers; `keep` 0: nothing."""
 
     keep: Annotated[int, Field(ge=0)] = 20
     max_bytes: Bytes = 256 * 2**20
 
 
-class RecorderSection(_Section):
+class RecorderSection(Section):
     """What is kept of workers that died: their bundles for `pool explain slot:N`; `keep` 0: in memory only."""
 
     keep: Annotated[int, Field(ge=0)] = 100
     max_bytes: Bytes = 16 * 2**20
 
 
-class ArenaSection(_Section):
+class ArenaSection(Section):
     """The memory that is lent to local clients for large tensors.
 
     `max_bytes` "never", None once loaded: they are sent.
@@ -199,15 +189,19 @@ class ArenaSection(_Section):
     client_max_bytes: Bytes = 2**30
 
 
-class ModelSection(_Section):
+class ModelSection(Section):
     """One model, where it is served and how it is scheduled. Once loaded, `path` is absolute or starts with `stub:`.
 
     `max_batch` is the last of `allowed_batch_sizes`, if there are any. `max_jobs`, `max_bytes` None: only the pool's
-    own bounds.
+    own bounds. `tags`: of the graph of a SavedModel that has several. `inputs`, `outputs`: tensors of a graph that
+    declares none.
     """
 
     name: str
-    path: Annotated[str, BeforeValidator(_as_text), Field(min_length=1)]
+    path: Text
+    tags: Texts = ()
+    inputs: Texts = ()
+    outputs: Texts = ()
     devices: ModelDevices = "auto"
     replicas: Annotated[int, Field(ge=1)] = 1
     memory: Bytes | None = None
@@ -277,7 +271,7 @@ def repeated_names(names: Sequence[object]) -> dict[int, int]:
     return {index: names.index(name) for index, name in enumerate(names) if names.index(name) < index}
 
 
-class Settings(_Section):
+class Settings(Section):
     """A whole `config.toml`. `Settings()` is what an empty one means."""
 
     pool: PoolSection = PoolSection()

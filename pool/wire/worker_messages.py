@@ -183,7 +183,7 @@ def done(batch: int, outcomes: Sequence[PartOutcome], run_s: float, fetch_s: flo
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """The `ConfigProto` of a worker; the names are TensorFlow's."""
+    """The `ConfigProto` of a worker; the names are TensorFlow's. `op_libraries`: files of custom ops."""
 
     allow_growth: bool
     per_process_gpu_memory_fraction: float
@@ -193,6 +193,7 @@ class SessionSettings:
     inter_op_parallelism_threads: int
     device_count: Mapping[str, int]
     jit: bool
+    op_libraries: tuple[str, ...] = ()
 
 
 class Clear(Enum):
@@ -213,8 +214,13 @@ class PlacementRule:
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """`session`: of its own Session, where that differs from its worker's; in nothing that belongs to the process.
+    """One model to load.
 
+    `tags` choose among the graphs of a SavedModel, `inputs` and `outputs` are tensors of a graph that declares none;
+    empty: the loader looks for itself. `batch_sizes`: the numbers of rows that it is warmed up with. `cache`: the
+    folder for what is made of a file once, such as a SavedModel of a Keras file; "" where there is none.
+
+    `session`: of its own Session, where that differs from its worker's; in nothing that belongs to the process.
     `placement`: the first rule that matches a node wins. `clear_devices`: missing ones are those that the worker does
     not have.
     """
@@ -222,6 +228,11 @@ class ModelSettings:
     name: str
     path: str
     warmup: bool
+    tags: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    batch_sizes: tuple[int, ...] = (1,)
+    cache: str = ""
     session: SessionSettings | None = None
     placement: tuple[PlacementRule, ...] = ()
     clear_devices: Clear = Clear.MISSING

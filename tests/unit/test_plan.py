@@ -85,7 +85,9 @@ def test_nothing_is_another_where_nothing_is_overridden() -> None:
         ("gpu:6", ("m",), made.session, {}),
     ]
     assert made.welcome(1).session == made.session
-    assert made.welcome(1).models == (ModelSettings("m", "stub:echo", True),)
+    assert made.welcome(1).models == made.models
+    plain = ModelSettings("m", "stub:echo", True)
+    assert [(m.session, m.placement, m.clear_devices) for m in (*made.models, plain)] == [(None, (), Clear.MISSING)] * 2
 
 
 def test_the_session_of_a_model_overrides_that_of_its_device_and_that_the_pools() -> None:

@@ -55,6 +55,7 @@ def test_models_whose_process_wide_options_differ_have_a_worker_each() -> None:
         {"intra_op_parallelism_threads": 3},
         {"inter_op_parallelism_threads": 3},
         {"device_count": {"CPU": 2}},
+        {"op_libraries": ("/ops.so",)},
     ],
 )
 def test_what_belongs_to_the_process_is_known(option: dict[str, object]) -> None:

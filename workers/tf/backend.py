@@ -6,8 +6,9 @@ from typing import Any
 from pool.wire.worker_messages import ModelSettings, SessionSettings
 from workers.backend import WrongDevices
 from workers.tf.library import tf
+from workers.tf.loading import load
 from workers.tf.model import TensorFlowModel
-from workers.tf.saved_model import load_saved_model
+from workers.tf.op_libraries import load_op_libraries
 from workers.tf.session import config_proto
 
 __all__ = ["TensorFlowBackend"]
@@ -16,18 +17,20 @@ __all__ = ["TensorFlowBackend"]
 class TensorFlowBackend:
     """A `workers.backend.Backend`: a Graph and a Session a model, all with this process's one `ConfigProto`.
 
+    Loads the libraries of custom ops; raises `CannotLoad` for one that is not there or does not fit.
     Raises `WrongDevices` unless TensorFlow sees exactly `gpus` GPUs, and each Session has them; a worker that was
     promised one never falls back to the CPU. Takes no memory of the GPU before the first `load`.
     """
 
     def __init__(self, session: SessionSettings, gpus: int) -> None:
         _check_devices(gpus)
+        load_op_libraries(session.op_libraries)
         self._gpus = gpus
         self._config: Any = config_proto(session)
 
     def load(self, settings: ModelSettings) -> TensorFlowModel:
         """Loads a model, ready to run but for warming up. Raises `CannotLoad`, `LoadFailed`, `WrongDevices`."""
-        return load_saved_model(settings, self._config, self._gpus)
+        return load(settings, self._config, self._gpus)
 
 
 def _check_devices(gpus: int) -> None:

@@ -13,9 +13,9 @@ __all__ = ["blank", "private", "same"]
 _ALIGNED = 64  # bytes: TensorFlow takes an array that begins at a multiple as it is, and copies any other
 
 
-def blank(spec: TensorSpec) -> Array:
-    """Zeros, or empty strings, each unknown axis being 1."""
-    shape = tuple(1 if axis < 0 else axis for axis in spec.shape or ())
+def blank(spec: TensorSpec, rows: int = 1) -> Array:
+    """Zeros, or empty strings; axis 0 is `rows` where its size is unknown, and each other such axis 1."""
+    shape = tuple(axis if axis >= 0 else 1 if at else rows for at, axis in enumerate(spec.shape or ()))
     dtype = DTYPES[spec.dtype]
     if dtype.hasobject:
         return np.full(shape, b"", dtype)

@@ -4,11 +4,13 @@ import logging
 
 import tensorflow as tf
 
-# TensorFlow has no public name for these two.
+# TensorFlow has no public name for these.
 from tensorflow.core.protobuf.config_pb2 import CallableOptions
-from tensorflow.python.saved_model.loader_impl import parse_saved_model
+from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef, SignatureDef, TensorInfo
+from tensorflow.core.protobuf.struct_pb2 import TypeSpecProto
+from tensorflow.python.saved_model.loader_impl import SavedModelLoader
 
-__all__ = ["CallableOptions", "parse_saved_model", "tf"]
+__all__ = ["CallableOptions", "MetaGraphDef", "SavedModelLoader", "SignatureDef", "TensorInfo", "TypeSpecProto", "tf"]
 
 
 def _not_a_deprecation(record: logging.LogRecord) -> bool:

@@ -6,20 +6,22 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+from pool.wire.faults import Fault
 from pool.wire.signatures import ModelInfo, Refused
 from pool.wire.tensors import Array
 from pool.wire.worker_messages import ModelSettings
 from workers.tf.callables import Callables
 from workers.tf.errors import of_a_run
-from workers.tf.feeds import blank
 from workers.tf.plan import Plan, plan_of
 from workers.tf.reachable import ReachableOps
 from workers.tf.route import Route
 from workers.tf.signature_defs import BoundSignature
 from workers.tf.statefulness import writes_references
 from workers.tf.trial import Verdict, try_out
+from workers.tf.warm_up import Rehearsal, recorded, rehearsals
 
 __all__ = ["TensorFlowModel"]
 
@@ -41,8 +43,12 @@ class TensorFlowModel:
         session: Any,
         bound: Mapping[str, BoundSignature],
         reachable: ReachableOps,
+        samples: Path | None = None,
     ) -> None:
+        """`samples`: a file of recorded requests to warm up with, if it is there."""
         self._session = session
+        self._batch_sizes = settings.batch_sizes
+        self._samples = samples
         self._callables = Callables(session)
         ops = {name: reachable.from_tensors(signature.fetches.values()) for name, signature in bound.items()}
         self._plans = {name: plan_of(signature, ops[name]) for name, signature in bound.items()}
@@ -78,23 +84,33 @@ class TensorFlowModel:
         return found
 
     def warm_up(self) -> None:
-        """Runs each signature on zeros and empty strings, unknown axes being 1, and tries out in whose threads.
+        """Runs each signature at each batch size, on recorded requests or zeros, and tries out in whose threads.
 
-        Skips what would change the model's state, and inputs of unknown rank. What the model makes of zeros says
-        nothing about what it makes of data, so nothing is raised but `ProcessUnusable`.
+        Skips what would change the model's state, and inputs of unknown rank of which nothing was recorded. What the
+        model makes of zeros says nothing about what it makes of data, so nothing is raised but `ProcessUnusable`.
         """
         trials_end = time.monotonic() + _TRIALS_S
+        samples = recorded(self.info.name, self._samples, self.info.signatures)
         for name, plan in list(self._plans.items()):
-            inputs = plan.bound.signature.inputs
-            if plan.stateful or any(spec.shape is None for spec in inputs.values()):
+            if plan.stateful:
                 continue
-            feeds = {key: blank(spec) for key, spec in inputs.items()}
-            try:
-                self.run(name, feeds, tuple(plan.bound.fetches))
-                if not plan.own_threads and plan.all_fetches:
-                    self._choose_threads(name, plan, feeds, trials_end - time.monotonic())
-            except Refused as error:
-                logger.debug("model %s: warming up signature %r: %s", self.info.name, name, error)
+            mine = [sample for sample in samples if sample.signature == name]
+            tried = plan.own_threads or not plan.all_fetches
+            for each in rehearsals(plan.bound.signature, self._batch_sizes, mine):
+                try:
+                    self.run(name, each.feeds, each.outputs)
+                    if not tried:
+                        tried = True
+                        self._choose_threads(name, plan, each.feeds, trials_end - time.monotonic())
+                except Refused as error:
+                    self._say_failed(name, each, error)
+
+    def _say_failed(self, name: str, rehearsal: Rehearsal, error: Refused) -> None:
+        if error.fault is Fault.OUT_OF_MEMORY and rehearsal.rows is not None:
+            rows = f"a batch of {rehearsal.rows} rows, as its settings allow"
+            logger.warning("model %s: signature %r finds no memory for %s: %s", self.info.name, name, rows, error)
+        else:
+            logger.debug("model %s: warming up signature %r: %s", self.info.name, name, error)
 
     def _choose_threads(self, name: str, plan: Plan, feeds: Mapping[str, Array], budget_s: float) -> None:
         fetches = plan.all_fetches

@@ -19,20 +19,22 @@ class ReachableOps:
 
     def from_tensors(self, names: Iterable[str]) -> frozenset[str]:
         """The types of all ops that fetching the tensors `names` ("node:0") may run."""
-        ops: set[str] = set()
-        called: set[str] = set()
+        nodes = [self._nodes[name] for name in self.nodes_of(names) if name in self._nodes]
+        called = {function for node in nodes for function in _functions_named_by(node)}
+        return frozenset({node.op for node in nodes} | self._inside(called))
+
+    def nodes_of(self, names: Iterable[str]) -> set[str]:
+        """The names of all nodes that fetching the tensors may run, those in functions apart."""
         pending = [_node_name(name) for name in names]
         seen = set(pending)
         while pending:
             node = self._nodes.get(pending.pop())
             if node is None:
                 continue
-            ops.add(node.op)
-            called.update(_functions_named_by(node))
             inputs = {_node_name(name) for name in node.input} - seen
             seen |= inputs
             pending.extend(inputs)
-        return frozenset(ops | self._inside(called))
+        return seen
 
     def _inside(self, names: Iterable[str]) -> set[str]:
         ops: set[str] = set()

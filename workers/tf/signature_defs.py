@@ -1,19 +1,20 @@
-"""The signatures that a SavedModel declares, as far as they can be offered."""
+"""The signatures that a model declares, as far as they can be offered."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pool.wire.signatures import Signature, TensorSpec
 from pool.wire.tensors import DTYPES
 from workers.backend import CannotLoad
-from workers.tf.library import tf
+from workers.tf.library import TensorInfo, TypeSpecProto, tf
 
 __all__ = ["BoundSignature", "bind"]
 
 logger = logging.getLogger("workers.tf")
 
+_RAGGED = TypeSpecProto.RAGGED_TENSOR_SPEC
 _NOT_FOR_CALLERS = frozenset({"__saved_model_init_op", "__saved_model_train_op"})
 
 
@@ -33,7 +34,7 @@ class BoundSignature:
 def bind(model: str, signature_defs: Mapping[str, Any], graph: Any) -> dict[str, BoundSignature]:
     """All signatures that can be offered, in the order of their names.
 
-    One with a tensor that cannot travel (sparse, composite, a resource) is left out with a warning. Raises
+    One with a tensor that cannot travel (a resource, a variant) is left out with a warning. Raises
     `CannotLoad` if a name stands for no tensor of the graph, or if nothing is left.
     """
     bound: dict[str, BoundSignature] = {}
@@ -60,17 +61,37 @@ def _specs(infos: Mapping[str, Any], graph: Any, what: str) -> tuple[dict[str, T
     specs: dict[str, TensorSpec] = {}
     tensors: dict[str, str] = {}
     for name in sorted(infos):
-        info = infos[name]
-        encoding = info.WhichOneof("encoding")
-        if encoding != "name":
-            kind = {"coo_sparse": "a sparse tensor", "composite_tensor": "a composite tensor"}.get(encoding)
-            raise _NotOfferedError(f"{what}, {name!r}, is {kind or 'no tensor'}, which cannot travel yet")
-        dtype = tf.dtypes.as_dtype(info.dtype).base_dtype.name
-        if dtype not in DTYPES:
-            raise _NotOfferedError(f"{what}, {name!r}, is of dtype {dtype}, which cannot travel")
-        specs[name] = TensorSpec(dtype, _shape(info.tensor_shape))
-        tensors[name] = _tensor_of(graph, info.name, f"{what}, {name!r}")
+        for part, info, shape in _parts(name, infos[name], f"{what}, {name!r},"):
+            dtype = tf.dtypes.as_dtype(info.dtype).base_dtype.name
+            if dtype not in DTYPES:
+                raise _NotOfferedError(f"{what}, {part!r}, is of dtype {dtype}, which cannot travel")
+            if part in specs:
+                raise _NotOfferedError(f"{what}, {part!r}, is there twice: once as a part of {name!r}")
+            specs[part] = TensorSpec(dtype, shape)
+            tensors[part] = _tensor_of(graph, info.name, f"{what}, {part!r}")
     return specs, tensors
+
+
+def _parts(name: str, info: Any, what: str) -> Iterator[tuple[str, Any, tuple[int, ...] | None]]:
+    """The tensors that it is made of: one, or those of a ragged or sparse tensor, each with a name of its own.
+
+    Their shapes are said to be unknown: axis 0 of none of them counts the rows, so they are never joined or cut.
+    """
+    match info.WhichOneof("encoding"):
+        case "name":
+            yield name, info, _shape(info.tensor_shape)
+        case "composite_tensor" if info.composite_tensor.type_spec.type_spec_class == _RAGGED:
+            values, *splits = info.composite_tensor.components
+            yield f"{name}.flat_values", values, None
+            for dimension, each in enumerate(splits):
+                yield f"{name}.row_splits_{dimension}", each, None
+        case "coo_sparse":
+            sparse, index = info.coo_sparse, tf.int64.as_datatype_enum
+            yield f"{name}.indices", TensorInfo(name=sparse.indices_tensor_name, dtype=index), None
+            yield f"{name}.values", TensorInfo(name=sparse.values_tensor_name, dtype=info.dtype), None
+            yield f"{name}.dense_shape", TensorInfo(name=sparse.dense_shape_tensor_name, dtype=index), None
+        case _:
+            raise _NotOfferedError(f"{what} is no tensor, nor a ragged or sparse one")
 
 
 def _shape(proto: Any) -> tuple[int, ...] | None:

@@ -1,0 +1,120 @@
+"""What lies at a model's path, found by looking at names and the first bytes, never by loading it.
+
+Pool and workers look with the same eyes: `pool check` says what a worker will make of a path, without TensorFlow.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from pool.wire.versions import newest, versions_in
+
+__all__ = ["Format", "ModelFiles", "NotServed", "checkpoint_prefix", "look", "misfit"]
+
+
+class Format(Enum):
+    SAVED_MODEL = "a SavedModel"
+    FROZEN_GRAPH = "a frozen graph"
+    META_GRAPH = "a meta graph with its checkpoint"
+    KERAS = "a Keras file"
+
+
+class NotServed(Exception):
+    """What the path is instead of a model, and what would be right; it goes on after the path."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """`path` is what is loaded: a SavedModel's folder, else a file. `version`, where there are numbered ones.
+
+    `incomplete`: newer versions that hold no model, or not yet.
+    """
+
+    format: Format
+    path: Path
+    version: int | None = None
+    incomplete: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.format.value if self.version is None else f"version {self.version}, {self.format.value}"
+
+
+_SAVED_MODEL = ("saved_model.pb", "saved_model.pbtxt")
+_FORMATS = {
+    ".pb": Format.FROZEN_GRAPH,
+    ".pbtxt": Format.FROZEN_GRAPH,
+    ".graphdef": Format.FROZEN_GRAPH,
+    ".meta": Format.META_GRAPH,
+    ".keras": Format.KERAS,
+    ".h5": Format.KERAS,
+    ".hdf5": Format.KERAS,
+}
+_SERVED = "a SavedModel's folder, a .pb, .pbtxt, .meta, .keras or .h5"
+_OTHERS = {
+    ".tflite": "a TensorFlow Lite model, which is not served here: give the SavedModel it was converted from",
+    ".onnx": "an ONNX model, which is not served here: give a SavedModel folder",
+    ".index": "a part of a checkpoint: give its .meta file, which has the graph",
+    ".ckpt": "a part of a checkpoint: give its .meta file, which has the graph",
+    ".pt": "a PyTorch model, which is not served here: give a SavedModel folder",
+    ".pth": "a PyTorch model, which is not served here: give a SavedModel folder",
+}
+
+
+def look(path: str) -> ModelFiles:
+    """Which format it is, and what to load. Raises `NotServed`, and `OSError` where it cannot be looked at."""
+    model = Path(path)
+    if model.is_file():
+        return ModelFiles(_format_of_file(model), model)
+    if not model.exists():
+        raise NotServed(f"does not exist: give {_SERVED}")
+    names = sorted(entry.name for entry in model.iterdir())
+    if _holds_saved_model(model):
+        return ModelFiles(Format.SAVED_MODEL, model)
+    versions = versions_in(model)
+    chosen = newest(versions, _holds_saved_model)
+    if chosen is not None:
+        newer = tuple(version.folder.name for version in versions if version > chosen)
+        return ModelFiles(Format.SAVED_MODEL, chosen.folder, chosen.number, newer)
+    raise NotServed(_other_folder(model, names))
+
+
+def checkpoint_prefix(meta_graph: Path) -> Path:
+    """What the files of its variables begin with."""
+    return meta_graph.with_suffix("")
+
+
+def misfit(found: Format, tags: Sequence[str], inputs: Sequence[str], outputs: Sequence[str]) -> str | None:
+    """What of these keys of `[[model]]` this format has no use for, as a sentence's end."""
+    if tags and found is not Format.SAVED_MODEL:
+        return f"is {found.value}: leave `tags` out, which choose among the graphs of a SavedModel"
+    if (inputs or outputs) and found in (Format.SAVED_MODEL, Format.KERAS):
+        return f"is {found.value}, which says itself what it takes and gives: leave `inputs` and `outputs` out"
+    return None
+
+
+def _holds_saved_model(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in _SAVED_MODEL)
+
+
+def _format_of_file(path: Path) -> Format:
+    if path.name in _SAVED_MODEL:
+        raise NotServed(f"is the file inside a SavedModel: give its folder, {path.parent}")
+    with path.open("rb") as file:
+        head = file.read(8)
+    suffix = ".tflite" if head[4:] == b"TFL3" else path.suffix.lower()
+    if ".data-" in path.name:
+        suffix = ".index"
+    if suffix not in _FORMATS:
+        raise NotServed(f"is {_OTHERS.get(suffix, f'a file of no kind that is served: give {_SERVED}')}")
+    return _FORMATS[suffix]
+
+
+def _other_folder(folder: Path, names: Sequence[str]) -> str:
+    inside = [name for name in names if _holds_saved_model(folder / name)]
+    if inside:
+        return f"holds SavedModels in folders of their own: give one of them, e.g. {folder / inside[-1]}"
+    files = [name for name in names if Path(name).suffix.lower() in _FORMATS]
+    if files:
+        return f"is a folder with {_FORMATS[Path(files[-1]).suffix.lower()].value} in it: give {folder / files[-1]}"
+    return f"is no SavedModel: there is no {_SAVED_MODEL[0]} in it"

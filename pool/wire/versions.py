@@ -1,0 +1,26 @@
+"""Which folder is the version: models laid out as TensorFlow Serving has them, `NAME/1`, `NAME/2`, …"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Version", "newest", "versions_in"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Version:
+    """`folder` is named by the number, leading zeros allowed."""
+
+    number: int
+    folder: Path
+
+
+def versions_in(folder: Path) -> list[Version]:
+    """All folders in it that are named by a number, the lowest first. Raises `OSError`."""
+    named = [entry for entry in folder.iterdir() if entry.name.isascii() and entry.name.isdecimal()]
+    return sorted(Version(int(entry.name), entry) for entry in named if entry.is_dir())
+
+
+def newest(versions: Sequence[Version], is_whole: Callable[[Path], bool]) -> Version | None:
+    """The one to serve: the highest number whose folder `is_whole`, since one may be on its way here still."""
+    return next((version for version in reversed(versions) if is_whole(version.folder)), None)
