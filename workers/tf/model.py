@@ -18,8 +18,10 @@ from workers.tf.errors import of_a_run
 from workers.tf.plan import Plan, plan_of
 from workers.tf.reachable import ReachableOps
 from workers.tf.route import Route
+from workers.tf.samples import Sample
 from workers.tf.signature_defs import BoundSignature
 from workers.tf.statefulness import writes_references
+from workers.tf.traces import OneRun, Traces, not_kept
 from workers.tf.trial import Verdict, try_out
 from workers.tf.warm_up import Rehearsal, recorded, rehearsals
 
@@ -43,10 +45,12 @@ class TensorFlowModel:
         session: Any,
         bound: Mapping[str, BoundSignature],
         reachable: ReachableOps,
-        samples: Path | None = None,
+        samples: Path | None,
+        traces: Traces,
     ) -> None:
         """`samples`: a file of recorded requests to warm up with, if it is there."""
         self._session = session
+        self._traces = traces
         self._batch_sizes = settings.batch_sizes
         self._samples = samples
         self._callables = Callables(session)
@@ -104,6 +108,24 @@ class TensorFlowModel:
                         self._choose_threads(name, plan, each.feeds, trials_end - time.monotonic())
                 except Refused as error:
                     self._say_failed(name, each, error)
+        if self._traces.has_rules:
+            for text in not_kept(self.placement()):
+                logger.warning("model %s: %s", self.info.name, text)
+
+    def placement(self) -> dict[str, Any]:
+        """What ran where in a traced run of each signature that keeps no state; see `workers.tf.traces`."""
+        samples = recorded(self.info.name, self._samples, self.info.signatures)
+        return self._traces.report({name: self._one_run(name, plan, samples) for name, plan in self._plans.items()})
+
+    def _one_run(self, name: str, plan: Plan, samples: Sequence[Sample]) -> OneRun | str:
+        if plan.stateful:
+            return "it may change the model's state"
+        mine = [sample for sample in samples if sample.signature == name]
+        rehearsal = next(rehearsals(plan.bound.signature, (1,), mine), None)
+        if rehearsal is None:
+            return "an input is of unknown rank, and no request is recorded"
+        feeds = {plan.bound.feeds[key]: array for key, array in rehearsal.feeds.items()}
+        return OneRun(feeds, plan.all_fetches)
 
     def _say_failed(self, name: str, rehearsal: Rehearsal, error: Refused) -> None:
         if error.fault is Fault.OUT_OF_MEMORY and rehearsal.rows is not None:
