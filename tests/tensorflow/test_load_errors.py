@@ -12,7 +12,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from pool.wire.worker_messages import ModelSettings
 from workers.backend import CannotLoad, LoadFailed, WrongDevices
-from workers.tf import saved_model
+from workers.tf import loading, saved_model
 from workers.tf.backend import TensorFlowBackend
 from workers.tf.session import config_proto, open_session
 
@@ -48,7 +48,7 @@ def edit(folder, change):
 
 
 def test_nothing_there(refusal, tmp_path):
-    assert refusal(tmp_path / "none").endswith("none does not exist: give the folder of a SavedModel")
+    assert "none does not exist: give a SavedModel's folder, a .pb, " in refusal(tmp_path / "none")
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,11 @@ def test_nothing_there(refusal, tmp_path):
     [
         ("model.tflite", b"", "TensorFlow Lite"),
         ("model.bin", b"\x1c\0\0\0TFL3", "TensorFlow Lite"),
-        ("frozen.pb", b"", "frozen graph"),
-        ("model.keras", b"PK", "model.export"),
-        ("model.h5", b"\x89HDF", "model.export"),
-        ("model.ckpt.meta", b"", "checkpoint"),
+        ("model.ckpt-5.index", b"", "part of a checkpoint: give its .meta"),
+        ("model.ckpt-5.data-00000-of-00001", b"", "part of a checkpoint: give its .meta"),
         ("model.onnx", b"", "ONNX"),
         ("saved_model.pb", b"", "give its folder"),
-        ("notes.txt", b"", "give the folder of a SavedModel"),
+        ("notes.txt", b"", "of no kind that is served: give a SavedModel's folder"),
     ],
 )
 def test_a_file_of_another_kind(refusal, tmp_path, name, content, expected):
@@ -74,16 +72,19 @@ def test_a_folder_of_something_else(refusal, tmp_path):
     assert "there is no saved_model.pb in it" in refusal(tmp_path)
 
 
-def test_a_folder_of_versions(refusal, copy, tmp_path):
-    shutil.copytree(copy, tmp_path / "9")
-    copy.rename(tmp_path / "10")
-    assert refusal(tmp_path).endswith(f"give one of them, e.g. {tmp_path / '10'}")
+def test_a_folder_of_saved_models_that_are_no_versions(refusal, copy, tmp_path):
+    assert refusal(tmp_path).endswith(f"give one of them, e.g. {copy}")
+
+
+def test_a_folder_with_a_file_that_is_served(refusal, tmp_path):
+    (tmp_path / "model.ckpt-5.meta").touch()
+    assert refusal(tmp_path).endswith(f"a meta graph with its checkpoint in it: give {tmp_path / 'model.ckpt-5.meta'}")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_no_permission(refusal, copy):
     (copy / "saved_model.pb").chmod(0)
-    assert "no permission" in refusal(copy)
+    assert "Permission denied" in refusal(copy)
 
 
 @pytest.mark.parametrize("content", [b"\xff" * 100, b"not a protobuf at all", b""])
@@ -133,7 +134,7 @@ def test_several_tag_sets_without_serve(refusal, copy):
             meta_graph.meta_info_def.tags.extend(tags)
 
     edit(copy, change)
-    assert refusal(copy).endswith("there are several: gpu, serve; train")
+    assert "there are several: gpu, serve; train; choose one with `tags`" in refusal(copy)
 
 
 def test_no_signature(refusal, tmp_path):
@@ -162,7 +163,7 @@ def test_a_session_whose_settings_leave_the_gpus_out_is_refused(session_settings
 
 def test_a_load_refuses_wrong_devices_as_such(session_settings, two_signatures):
     with pytest.raises(WrongDevices):
-        saved_model.load_saved_model(ModelSettings("m", str(two_signatures), True), config_proto(session_settings), 1)
+        loading.load(ModelSettings("m", str(two_signatures), True), config_proto(session_settings), 1)
 
 
 OUT_OF_MEMORY = "failed to allocate 6.00G (6442450944 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory"
@@ -188,13 +189,13 @@ LASTING = [
 ]
 
 
-@pytest.mark.parametrize("place", ["open_session", "parse_saved_model", "ReachableOps"])
+@pytest.mark.parametrize("place", ["open_session", "SavedModel", "ReachableOps"])
 @pytest.mark.parametrize("error", PASSING, ids=repr)
 def test_what_may_be_better_a_moment_later_is_no_fault_of_the_files(backend, two_signatures, monkeypatch, place, error):
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(saved_model, place, fail)
+    monkeypatch.setattr(loading, place, fail)
     with pytest.raises(LoadFailed) as caught:
         backend.load(ModelSettings("m", str(two_signatures), True))
     assert str(caught.value).startswith(f"model m: {two_signatures} cannot be loaded now: ")
@@ -206,7 +207,7 @@ def test_what_stays_as_it_is_is_not_tried_again(refusal, two_signatures, monkeyp
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(saved_model, "parse_saved_model", fail)
+    monkeypatch.setattr(saved_model, "SavedModelLoader", fail)
     refusal(two_signatures)
 
 
@@ -214,6 +215,6 @@ def test_a_folder_that_cannot_be_listed_just_now(backend, two_signatures, monkey
     def fail(_path):
         raise OSError(errno.ESTALE, "Stale file handle")
 
-    monkeypatch.setattr(saved_model.os, "listdir", fail)
+    monkeypatch.setattr(Path, "iterdir", fail)
     with pytest.raises(LoadFailed, match="cannot be read now: Stale file handle"):
         backend.load(ModelSettings("m", str(two_signatures), True))

@@ -98,13 +98,13 @@ def test_init_ops_are_not_offered(load, tf1_table, two_signatures):
 
 @pytest.fixture(scope="module")
 def odd(models):
-    """Two inputs that are one tensor, outputs that are one tensor, a scalar, a bfloat16, a sparse output."""
+    """Two inputs that are one tensor, outputs that are one tensor, a scalar, a bfloat16, an output that is a handle."""
     folder = models / "odd"
     build = tf.compat.v1.saved_model
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         value = tf.compat.v1.placeholder(tf.float32, None, name="value")
         double = value * 2
-        sparse = tf.sparse.from_dense([[1.0, 0.0]])
+        handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[])
         info = build.utils.build_tensor_info
 
         def signature(inputs, outputs):
@@ -120,7 +120,7 @@ def odd(models):
             signature_def_map={
                 "twins": signature({"x": value, "y": value}, {"one": double, "other": double}),
                 "brain": signature({"x": value}, {"half": tf.cast(value, tf.bfloat16)}),
-                "sparse": signature({"x": value}, {"sparse": sparse}),
+                "handle": signature({"x": value}, {"handle": handle}),
                 "nothing": signature({"x": value}, {}),
             },
         )
@@ -132,8 +132,8 @@ def test_what_cannot_travel_is_left_out_with_a_warning(backend, odd, caplog):
     model = backend.load(ModelSettings("odd", str(odd), True))
     assert set(model.info.signatures) == {"twins", "brain"}
     (record,) = [record for record in caplog.records if record.name == "workers.tf"]
-    assert "'sparse' is not offered" in record.getMessage()
-    assert "sparse tensor" in record.getMessage()
+    assert "'handle' is not offered" in record.getMessage()
+    assert "is of dtype resource, which cannot travel" in record.getMessage()
 
 
 def test_the_only_tag_set_is_taken_and_rank_may_be_unknown(load, odd):

@@ -169,23 +169,26 @@ def test_check_refuses_with_every_mistake(pool: Any, config: Any) -> None:
 
 
 def test_check_says_what_cannot_be_served(pool: Any, config: Any, tmp_path: Path) -> None:
-    for name in ("empty", "versions/1", "versions/12", "good"):
+    for name in ("empty", "versions/1", "versions/12", "named/old", "good"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "versions/1/saved_model.pb").touch()
     (tmp_path / "versions/12/saved_model.pb").touch()
+    (tmp_path / "named/old/saved_model.pb").touch()
     (tmp_path / "good/saved_model.pbtxt").touch()
-    (tmp_path / "model.h5").touch()
-    models = "".join(f'[[model]]\nname = "{n[:4]}"\npath = "{n}"\n' for n in ("empty", "versions", "good", "model.h5"))
+    (tmp_path / "frozen.pb").touch()
+    (tmp_path / "model.onnx").touch()
+    paths = ("empty", "versions", "named", "good", "frozen.pb", "model.onnx")
+    models = "".join(f'[[model]]\nname = "{path[:4]}"\npath = "{path}"\n' for path in paths)
     status, out, err = pool(
         "check", "--config", config(f'[pool]\nendpoint = "@endpoint@"\ndevices = ["cpu"]\n{models}')
     )
     assert status == 1
     assert err.startswith("pool: this pool would not serve: model empt: ")
     assert "there is no saved_model.pb in it" in err
-    assert f"give one of them: {tmp_path}/versions/12" in err
+    assert f"give one of them, e.g. {tmp_path}/named/old" in err
     assert "model mode: " in err
-    assert "model good: " not in err
-    assert "a SavedModel" in out
+    assert not [name for name in ("vers", "good", "froz") if f"model {name}: " in err]
+    assert all(kind in out for kind in ("version 12, a SavedModel", "a frozen graph", "not served"))
     assert "fine" not in out
 
 

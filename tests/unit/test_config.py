@@ -424,6 +424,21 @@ def test_the_state_folder_is_relative_to_the_file_too() -> None:
     ]
 
 
+def test_libraries_of_ops_are_relative_to_the_file_too() -> None:
+    session = parse_settings({"session": {"op_libraries": ["ops.so", "/b.so"]}}, "config", Path("/base")).session
+    assert session.op_libraries == ("/base/ops.so", "/b.so")
+    (line,) = mistakes({"session": {"op_libraries": [""]}})
+    assert line.startswith("config: [session] op_libraries")
+
+
+def test_the_tensors_and_tags_of_a_model() -> None:
+    keys = {"tags": ["serve", "gpu"], "inputs": ["x:0"], "outputs": ["y", "z:1"]}
+    (model,) = parse_settings({"model": [{"name": "m", "path": "m.pb", **keys}]}, "config", Path("/base")).model
+    assert {key: list(getattr(model, key)) for key in keys} == keys
+    lines = mistakes({"model": [{"name": "m", "path": "m.pb", "tags": "serve", "outputs": [1]}]})
+    assert [line.partition(": ")[2].split(":")[0] for line in lines] == ["model[0].tags", "model[0].outputs[0]"]
+
+
 def test_a_mapping_takes_paths_and_tuples() -> None:
     data = {"model": ({"name": "m", "path": Path("models/m")},), "pool": {"devices": (0, (1, 2))}}
     settings = parse_settings(data, "config", Path("/base"))

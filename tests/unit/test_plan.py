@@ -171,6 +171,20 @@ def test_a_plan_that_is_made_again_has_the_same_slots(place_anew: bool) -> None:
     assert again.cpu_share == made.cpu_share
 
 
+def test_a_worker_is_told_how_to_load_and_warm_each_model() -> None:
+    models = [
+        {"name": "a", "path": "stub:a", "tags": ["t"], "allowed_batch_sizes": [2, 8]},
+        {"name": "b", "path": "stub:b", "inputs": ["x"], "outputs": ["y"], "max_batch": 1, "warmup": False},
+        {"name": "c", "path": "stub:c"},
+    ]
+    cache = "/home/somebody/.local/state/pool/converted"
+    assert plan(model=models).models == (
+        ModelSettings("a", "stub:a", True, tags=("t",), batch_sizes=(2, 8), cache=cache),
+        ModelSettings("b", "stub:b", False, inputs=("x",), outputs=("y",), batch_sizes=(1,), cache=cache),
+        ModelSettings("c", "stub:c", True, batch_sizes=(1, 32), cache=cache),
+    )
+
+
 def test_the_state_folder_is_the_users_unless_it_is_said() -> None:
     assert plan().state == Path("/home/somebody/.local/state/pool")
     assert plan({"state": "kept"}).state == Path("/base/kept")

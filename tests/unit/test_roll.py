@@ -1,6 +1,7 @@
 """New settings come to one slot after the other, and the first that cannot serve with them ends that."""
 
 import random
+from dataclasses import replace
 from typing import Literal
 
 import pytest
@@ -107,6 +108,16 @@ def test_the_order_of_the_models_is_no_setting() -> None:
     swapped = Welcome(2, 0, 1.0, SESSION, tuple(reversed(welcome("stub:old", "n").models)))
     seats.roll = Roll(seats.machine.supervision, [welcome("stub:old", "n")] * 4)
     assert seats.roll.begin([swapped] * 4) == []
+
+
+def test_what_a_worker_is_warmed_up_with_is_no_reason_for_another_but_the_next_one_has_it(seats: Seats) -> None:
+    wider = replace(OLD, models=tuple(replace(model, batch_sizes=(1, 64)) for model in OLD.models))
+    assert seats.roll.begin([wider] * 4) == []
+    assert seats.turn() == []
+    seats.die(2)
+    seats.machine.handle(told.Tick(), 100.0)
+    seats.up(2)
+    assert seats.given[2] is wider
 
 
 def test_a_slot_whose_turn_has_not_come_dies_and_has_the_former_settings(seats: Seats) -> None:

@@ -25,7 +25,7 @@ from pool.wire.worker_messages import (
 
 WHOLE = (None, None, None)  # of a SUBMIT: signature, outputs, rows
 PLAIN = (0, None, 0, False, (), None, ())  # and priority, device, attempts, in_doubt, lent, room, members
-SESSION = [True, 0.5, True, False, 0, 0, {"GPU": 1}, False]
+SESSION = [True, 0.5, True, False, 0, 0, {"GPU": 1}, False, []]
 WELCOME = [1, 0, 1.0]
 
 
@@ -85,16 +85,20 @@ WELCOME = [1, 0, 1.0]
         (Done, [1, [0], [[]], 0.0, 0.0], "Done: failures: expected one of PartFailed, PartSpoiled, RowsDiffer"),
         (
             Welcome,
-            [*WELCOME, [*SESSION[:6], {b"GPU": 1}, False], [], False],
+            [*WELCOME, [*SESSION[:6], {b"GPU": 1}, False, []], [], False],
             "Welcome: session: device_count: expected a map",
         ),
-        (Welcome, [1, 0, 1.0, [*SESSION[:6], {"GPU": 1.0}, False], [], False], "device_count: expected int, got float"),
         (
             Welcome,
-            [1, 0, 1.0, [*SESSION[:6], [["GPU", 1]], False], [], False],
+            [1, 0, 1.0, [*SESSION[:6], {"GPU": 1.0}, False, []], [], False],
+            "device_count: expected int, got float",
+        ),
+        (
+            Welcome,
+            [1, 0, 1.0, [*SESSION[:6], [["GPU", 1]], False, []], [], False],
             "device_count: expected a map, got tuple",
         ),
-        (Welcome, [1, 0, 1.0, [*SESSION[:6], {1: 1}, False], [], False], "not msgpack: ValueError"),
+        (Welcome, [1, 0, 1.0, [*SESSION[:6], {1: 1}, False, []], [], False], "not msgpack: ValueError"),
     ],
 )
 def test_a_field_of_another_type_is_named(kind: type, fields: Any, complaint: str) -> None:

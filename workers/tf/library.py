@@ -5,6 +5,7 @@ import logging
 import tensorflow as tf
 
 # TensorFlow has no public name for these.
+from tensorflow.core.framework.tensor_pb2 import TensorProto
 from tensorflow.core.protobuf.config_pb2 import CallableOptions
 from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef, SignatureDef, TensorInfo
 from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
@@ -19,6 +20,7 @@ __all__ = [
     "SavedModelLoader",
     "SignatureDef",
     "TensorInfo",
+    "TensorProto",
     "TypeSpecProto",
     "op_def",
     "tf",

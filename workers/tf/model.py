@@ -113,7 +113,7 @@ class TensorFlowModel:
                 logger.warning("model %s: %s", self.info.name, text)
 
     def placement(self) -> dict[str, Any]:
-        """What ran where in a traced run of each signature that keeps no state; see `workers.tf.traces`."""
+        """What ran where in a traced run of each signature that keeps no state; see `workers.backend.Model`."""
         samples = recorded(self.info.name, self._samples, self.info.signatures)
         return self._traces.report({name: self._one_run(name, plan, samples) for name, plan in self._plans.items()})
 

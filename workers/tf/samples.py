@@ -16,7 +16,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from pool.wire.signatures import DEFAULT_SIGNATURE, Signature
 from pool.wire.tensors import DTYPES, Array
 from workers.signatures import shape_fits
-from workers.tf.library import tf
+from workers.tf.library import TensorProto, tf
 
 __all__ = ["BadSample", "Sample", "read_samples"]
 
@@ -77,7 +77,7 @@ def _sample(record: bytes, signatures: Mapping[str, Signature]) -> Sample:
     signature = signatures.get(name)
     if signature is None:
         raise BadSample(f"the model offers no signature {name!r:.80}")
-    feeds = {entry.key: tf.make_ndarray(tf.compat.v1.TensorProto.FromString(entry.tensor)) for entry in request.inputs}
+    feeds = {entry.key: tf.make_ndarray(TensorProto.FromString(entry.tensor)) for entry in request.inputs}
     if feeds.keys() != signature.inputs.keys():
         raise BadSample(f"signature {name!r} takes {_names(signature.inputs)}, the record has {_names(feeds)}")
     for key, array in feeds.items():

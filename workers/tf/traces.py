@@ -43,10 +43,8 @@ class Traces:
     def report(self, runs: Mapping[str, OneRun | str]) -> dict[str, Any]:
         """Runs each signature once and says what ran where. `runs`: by signature; a text says why one cannot be run.
 
-        {"devices": ["/cpu:0", …], "signatures": {name: {"nodes": [{"node", "function", "op", "device", "rule"}, …],
-        "why": None or why not}}, "rules": [{"layers", "device", "matched", "ran", "elsewhere": [{"node", "device"}, …],
-        "kept"}, …]}. The nodes are in the order in which they began to run; what TensorFlow has added is left out.
-        A rule is kept unless a node of it ran elsewhere, or none ran where one was to; None: nothing of it was to run.
+        See `workers.backend.Model.placement`. The nodes are in the order in which they began to run; what TensorFlow
+        has added is left out.
 
         Raises `ProcessUnusable`.
         """

@@ -41,7 +41,7 @@ def recorded(model: str, file: Path | None, signatures: Mapping[str, Signature])
 def rehearsals(signature: Signature, batch_sizes: Sequence[int], samples: Sequence[Sample]) -> Iterator[Rehearsal]:
     """The first has the fewest rows and all outputs. None where an input is of unknown rank and nothing was recorded.
 
-    Where axis 0 of all inputs is of unknown size, at each batch size, the first request repeated or cut; then each
+    Where axis 0 of all inputs is of unknown size, at each batch size, the first request repeated or cut; and each
     request as it was recorded.
     """
     specs = signature.inputs
@@ -54,7 +54,7 @@ def rehearsals(signature: Signature, batch_sizes: Sequence[int], samples: Sequen
             yield Rehearsal({name: _with_rows(array, rows) for name, array in found.items()}, outputs, rows)
         elif known:
             yield Rehearsal({name: blank(spec, rows or 1) for name, spec in specs.items()}, outputs, rows)
-    for sample in samples:
+    for sample in samples if sized else samples[1:]:
         yield Rehearsal(sample.feeds, sample.outputs, None)
 
 
