@@ -45,6 +45,13 @@ def test_each_is_a_process_of_its_own_with_a_number_and_the_name_of_the_device(p
         assert pid(client, "b", "cpu:0") in pids[2:]
 
 
+def test_a_worker_is_asked_what_it_runs_where(pool: PoolProcess) -> None:
+    with pool.client() as client:
+        found = client.placement("b", device="slot:3")
+        assert (found["model"], found["slot"], found["device"], found["rules"]) == ("b", 3, "cpu:0", [])
+        assert found["signatures"]["pid"]["nodes"][0]["device"] == "/cpu:0"
+
+
 def test_a_worker_that_dies_takes_none_of_the_others_along(pool: PoolProcess) -> None:
     with pool.client() as client:
         before = [slot["pid"] for slot in client.status()["slots"]]

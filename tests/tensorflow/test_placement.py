@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from pool.wire.signatures import Refused
 from pool.wire.worker_messages import Clear, ModelSettings, PlacementRule
 from workers.backend import CannotLoad
 from workers.tf import loading
@@ -233,6 +234,19 @@ def test_a_rule_that_tensorflow_does_not_follow_is_not_kept(backend, layers, cap
         model.warm_up()
     (line,) = [record.getMessage() for record in caplog.records if record.name == "workers.tf"]
     assert "is not kept: 'conv2/MatMul' ran on /cpu:1, 'conv2/Relu' ran on /cpu:1, of 2 nodes that ran" in line
+
+
+def test_a_graph_that_cannot_be_read_back_does_not_keep_its_model_from_serving(backend, layers, caplog, monkeypatch):
+    model = backend.load(settings(layers, ("conv2/.*", "/cpu:1")))
+
+    def fail():
+        raise ValueError("GraphDef cannot be larger than 2GB.")
+
+    monkeypatch.setattr(model._session.graph, "as_graph_def", fail)
+    with pytest.raises(Refused, match="cannot be read back: GraphDef cannot be larger than 2GB"):
+        model.placement()
+    model.warm_up()
+    assert "whether its placement rules are kept is not known: its graph cannot" in caplog.records[-1].getMessage()
 
 
 def test_what_may_change_state_is_not_run_for_it(backend, counter):

@@ -109,8 +109,15 @@ class TensorFlowModel:
                 except Refused as error:
                     self._say_failed(name, each, error)
         if self._traces.has_rules:
-            for text in not_kept(self.placement()):
-                logger.warning("model %s: %s", self.info.name, text)
+            self._say_not_kept()
+
+    def _say_not_kept(self) -> None:
+        try:
+            told = list(not_kept(self.placement()))
+        except Refused as error:
+            told = [f"whether its placement rules are kept is not known: {error}"]
+        for text in told:
+            logger.warning("model %s: %s", self.info.name, text)
 
     def placement(self) -> dict[str, Any]:
         """What ran where in a traced run of each signature that keeps no state; see `workers.backend.Model`."""

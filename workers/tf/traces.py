@@ -5,11 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pool.wire.faults import Fault
 from pool.wire.signatures import Refused
 from pool.wire.tensors import Array
 from workers.tf.colocation import Node
 from workers.tf.devices import short
-from workers.tf.errors import of_a_run
+from workers.tf.errors import of_a_run, one_line
 from workers.tf.graph_names import GraphNames
 from workers.tf.library import tf
 from workers.tf.placement import Placed
@@ -46,10 +47,10 @@ class Traces:
         See `workers.backend.Model.placement`. The nodes are in the order in which they began to run; what TensorFlow
         has added is left out.
 
-        Raises `ProcessUnusable`.
+        Raises `ProcessUnusable`, and `Refused` for a graph that TensorFlow does not give back, as of more than 2 GiB.
         """
         with _tracing:
-            names = GraphNames(self._session.graph.as_graph_def())
+            names = GraphNames(self._graph_def())
             signatures: dict[str, Any] = {}
             ran: dict[Node, set[str]] = {}
             expected: set[Node] = set()
@@ -71,6 +72,12 @@ class Traces:
             "signatures": signatures,
             "rules": [self._rule(number, ran, expected) for number in range(len(self._placed.rules))],
         }
+
+    def _graph_def(self) -> Any:
+        try:
+            return self._session.graph.as_graph_def()
+        except Exception as error:
+            raise Refused(f"its graph cannot be read back: {one_line(error)}", Fault.MODEL_FAILED) from error
 
     def _run(self, run: OneRun, names: GraphNames) -> list[tuple[Node, str]]:
         # The executors note each node already; HARDWARE and FULL traces attach CUPTI besides, of which there is one.
