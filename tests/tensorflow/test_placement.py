@@ -171,6 +171,59 @@ def test_a_table_goes_with_its_look_ups(backend, layers):
     assert model.run("words", {"word": words}, ["number"])["number"].tolist() == [2, -1]
 
 
+@pytest.fixture(scope="module")
+def handed_on(models):
+    """Variables that are read in a loop, in a branch, and behind a function that gives back a resource."""
+
+    class Handed(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.looped = tf.Variable([1.0], name="looped")
+            self.branched = tf.Variable([2.0], name="branched")
+            self.chosen = tf.Variable([3.0], name="chosen")
+
+        @tf.function
+        def handle(self):
+            return self.chosen.handle
+
+        @tf.function(input_signature=[tf.TensorSpec([None], name="x")])
+        def all(self, x):
+            for _ in tf.range(2):
+                x += tf.multiply(self.looped, 2.0, name="in_loop")
+            if tf.reduce_sum(x) > 0.0:
+                x += tf.multiply(self.branched, 2.0, name="in_branch")
+            read = tf.raw_ops.ReadVariableOp(resource=self.handle(), dtype=tf.float32, name="read_chosen")
+            return {"x": x + read}
+
+    module = Handed()
+    folder = models / "handed_on"
+    tf.saved_model.save(module, str(folder), signatures={"serving_default": module.all})
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("layers", "variable"),
+    [
+        ("while/in_loop/ReadVariableOp", "looped"),
+        ("cond/in_branch/ReadVariableOp", "branched"),
+        ("read_chosen", "chosen"),
+        ("looped", "looped"),
+    ],
+)
+def test_what_uses_a_variable_is_found_wherever_it_was_handed_on_to(backend, handed_on, layers, variable):
+    model = backend.load(settings(handed_on, (layers, "/cpu:1")))
+    report = model.placement()
+    nodes = where(report)
+    assert nodes[variable] == "/cpu:1"
+    reads = {"looped": "while/in_loop/.*Read.*", "branched": "cond/in_branch/.*Read.*", "chosen": "read_chosen"}
+    assert {name: found(nodes, pattern) for name, pattern in reads.items()} == {
+        name: {"/cpu:1" if name == variable else "/cpu:0"} for name in reads
+    }
+    assert report["rules"][0]["kept"]
+    x = np.ones(1, np.float32)
+    assert model.run("serving_default", {"x": x}, ["x"])["x"].tolist() == [12.0]
+
+
 def test_reference_variables_of_tensorflow_1_go_with_their_readers(backend, towers):
     model = backend.load(settings(towers, ("weight/read", "/cpu:1"), ("right/.*", "/cpu:1")))
     nodes = where(model.placement())

@@ -88,7 +88,7 @@ class Colocation:
             outputs = self._functions[function].signature.output_arg
             if attribute != "cond" and position < len(outputs):
                 returned = self._functions[function].ret.get(outputs[position].name, "")
-                yield function, returned.partition(":")[0]
+                yield from self._givers(function, returned)
 
     def _join(self, one: Node, other: Node) -> None:
         self._parent[self._root(one)] = self._root(other)
