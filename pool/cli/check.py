@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -41,7 +41,9 @@ def check(config: Path | None, as_json: bool) -> None:
     plan = make_plan(settings, os.environ)
     tensorflow = installed_tensorflow()
     servables = {model.name: look_at(model) for model in plan.models}
-    missing = _missing(servables, tensorflow)
+    missing = _missing(servables, tensorflow) + _missing_libraries(
+        path for share in plan.shares for path in share.session.op_libraries
+    )
     said = hints(settings, plan)
     if as_json:
         click.echo(json.dumps(_values(plan, servables, tensorflow, missing, said), indent=2))
@@ -96,6 +98,14 @@ def _missing(servables: dict[str, Servable], tensorflow: str | None) -> list[str
     if tensorflow is None and any(servable.needs_tensorflow for servable in servables.values()):
         found.append("TensorFlow is not installed: pip install 'tf-worker-pool[worker]'")
     return found
+
+
+def _missing_libraries(paths: Iterable[str]) -> list[str]:
+    return [
+        f"op_libraries of [session]: there is no file {path}"
+        for path in dict.fromkeys(paths)
+        if not os.path.isfile(path)
+    ]
 
 
 def _print(

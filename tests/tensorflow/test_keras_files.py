@@ -11,7 +11,7 @@ import tensorflow as tf
 from pool.wire.worker_messages import ModelSettings
 from workers.backend import CannotLoad, LoadFailed
 from workers.tf import keras_file
-from workers.tf.keras_conversion import Unconvertible, convert
+from workers.tf.keras_conversion import Unconvertible, cause, convert
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -101,6 +101,16 @@ def test_an_h5_file_without_a_cache(backend, sequential, tmp_path, monkeypatch):
     assert list(tmp_path.glob("pool-keras-*")) == []
 
 
+@pytest.mark.usefixtures("in_this_process")
+def test_where_nothing_can_be_kept_it_is_served_all_the_same(backend, sequential, tmp_path, caplog):
+    (tmp_path / "state").touch()
+    model = load(backend, sequential, tmp_path / "state" / "converted")
+    assert list(model.info.signatures)
+    assert (
+        f"model m: what it is converted into cannot be kept: [Errno 17] File exists: '{tmp_path}/state'" in caplog.text
+    )
+
+
 class Own(layers.Layer):
     def call(self, x):
         return x * 2
@@ -121,7 +131,21 @@ def save(path, *more):
 @pytest.mark.parametrize("name", ["m.keras", "m.h5"])
 def test_code_in_a_file_is_never_run(tmp_path, name):
     path = save(tmp_path / name, layers.Lambda(lambda x: x * 2))
-    assert "it has a Lambda layer, whose code is not run from a file" in refused(path, tmp_path)
+    assert "it has a Lambda layer or function, whose code is not run from a file" in refused(path, tmp_path)
+
+
+def test_nor_is_that_of_a_function(tmp_path):
+    dense = {"class_name": "Dense", "config": {"activation": {"class_name": "__lambda__", "config": {"value": "4wE"}}}}
+    with zipfile.ZipFile(tmp_path / "m.keras", "w") as archive:
+        archive.writestr("config.json", json.dumps({"class_name": "Sequential", "config": {"layers": [dense]}}))
+    assert "it has a Lambda layer or function, whose code is not run" in refused(tmp_path / "m.keras", tmp_path)
+
+
+def test_of_what_keras_says_the_cause_is_told():
+    nested = "<class 'Sequential'> could not be deserialized.\n\nException encountered: <class 'Dense'> could not\n\n"
+    assert cause(TypeError(f"{nested}config={{}}.\n\nException encountered: no such unit\nelsewhere")) == "no such unit"
+    assert cause(ValueError("\n  plain \nmore")) == "plain"
+    assert cause(KeyError()) == "KeyError"
 
 
 @pytest.mark.parametrize("name", ["m.keras", "m.h5"])

@@ -192,6 +192,17 @@ def test_check_says_what_cannot_be_served(pool: Any, config: Any, tmp_path: Path
     assert "fine" not in out
 
 
+def test_check_says_which_library_of_ops_is_missing(pool: Any, config: Any, tmp_path: Path) -> None:
+    (tmp_path / "good.so").touch()
+    text = '[pool]\nendpoint = "@endpoint@"\ndevices = ["cpu"]\n[session]\nop_libraries = ["good.so", "bad.so"]\n'
+    model = '[[model]]\nname = "m"\npath = "stub:echo"\n'
+    status, _, err = pool("check", "--config", config(text + model))
+    assert (status, err) == (
+        1,
+        f"pool: this pool would not serve: op_libraries of [session]: there is no file {tmp_path}/bad.so\n",
+    )
+
+
 def test_check_says_when_tensorflow_is_missing(pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pool.cli.check.installed_tensorflow", lambda: None)
     status, out, err = pool("check")

@@ -162,6 +162,16 @@ def test_overrides_of_a_model_that_are_refused(keys: dict[str, object], told: st
     assert line.startswith(f"config: model[0].{told}")
 
 
+def test_libraries_of_ops_are_found_beside_the_file_in_overrides_too() -> None:
+    override = {"op_libraries": ["ops.so"]}
+    data = {"device": [{"use": 0, "session": override}], "model": [{"name": "m", "path": "/m", "session": override}]}
+    settings = parse_settings(data, "config", Path("/base"))
+    assert settings.device[0].session.op_libraries == settings.model[0].session.op_libraries == ("/base/ops.so",)
+    assert settings.model[0].session.model_dump() == {"op_libraries": ("/base/ops.so",)}
+    plain = parse_settings({"model": [{"name": "m", "path": "/m"}]}, "config", Path("/base"))
+    assert plain.model[0].session.model_dump() == {}
+
+
 def test_the_line_of_an_override_is_told(tmp_path: Path) -> None:
     text = '[[model]]\nname = "m"\npath = "/m"\n\nsession = { jit = 1 }\n'
     (line,) = file_mistakes(tmp_path, text)

@@ -91,7 +91,7 @@ def aged(folder: Path, days: float) -> Path:
 
 def test_what_nobody_asks_for_goes(file: Path, cache: Path) -> None:
     old, recent = aged(cache / "old", 31), aged(cache / "recent", 29)
-    dead, running = aged(cache / "dead.part", 2), aged(cache / "running.part", 0.5)
+    dead, running = aged(cache / "dead.part", 0.1), aged(cache / "running.part", 0.04)
     Conversions(cache).of(file, copied)
     assert [folder.exists() for folder in (old, recent, dead, running)] == [False, True, False, True]
 

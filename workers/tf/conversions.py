@@ -24,7 +24,7 @@ Convert = Callable[[Path, Path], None]
 _UNFINISHED = ".part"
 _LOCK = ".lock"
 _STALE_S = 30 * 86400.0  # what no worker has asked for since; loading it again costs one conversion
-_DEAD_S = 86400.0
+_DEAD_S = 7200.0  # what nobody works at any more
 _WAIT_S = 3600.0
 _LOOK_S = 0.05
 

@@ -14,12 +14,13 @@ from typing import Any
 
 from workers import environment
 
-__all__ = ["Unconvertible", "convert"]
+__all__ = ["Unconvertible", "cause", "convert"]
 
 _EXPORT = "where its code is, save it as a SavedModel with model.export(folder)"
 _MISSING = re.compile(
     r"Could not locate (?:class|function) '([^']+)'|Unknown (?:layer|object|\w+ function): '?([\w.>]+)'?"
 )
+_CODE = frozenset({"Lambda", "__lambda__"})  # Keras' safe mode is on, too; not all its releases mean `.h5` by it
 _MAX_CHARS = 400
 
 
@@ -30,8 +31,8 @@ class Unconvertible(Exception):
 def convert(path: Path, folder: Path) -> None:
     """Writes the SavedModel. Raises `Unconvertible`, or whatever Keras meets."""
     config = _config(path)
-    if any(layer == "Lambda" for layer in _classes(config)):
-        raise Unconvertible(f"it has a Lambda layer, whose code is not run from a file: {_EXPORT}")
+    if not _CODE.isdisjoint(_classes(config)):
+        raise Unconvertible(f"it has a Lambda layer or function, whose code is not run from a file: {_EXPORT}")
     from workers.tf.library import tf
 
     try:
@@ -43,6 +44,12 @@ def convert(path: Path, folder: Path) -> None:
         what = f"it needs {missing[1] or missing[2]!r}, which is code of your own and not in the file"
         raise Unconvertible(f"{what}: {_EXPORT}") from error
     model.export(str(folder), format="tf_saved_model", verbose=False)
+
+
+def cause(error: Exception) -> str:
+    """One line: Keras tells of the model first, then of the layer in it, and last of what is wrong."""
+    innermost = str(error).rpartition("Exception encountered: ")[2]
+    return next((line.strip() for line in innermost.splitlines() if line.strip()), type(error).__name__)
 
 
 def _config(path: Path) -> Any:
@@ -88,8 +95,7 @@ def _main(parent: int, path: Path, folder: Path) -> None:
 
         if passes(error):
             raise
-        first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        failed = f"Keras cannot load it: {first}"[:_MAX_CHARS]
+        failed = f"Keras cannot load it: {cause(error)}"[:_MAX_CHARS]
     print(json.dumps({"failed": failed}), file=out, flush=True)
 
 

@@ -5,6 +5,7 @@ with options of its own and keep its memory.
 """
 
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -15,11 +16,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pool.wire.worker_messages import ModelSettings
 from workers.backend import CannotLoad, LoadFailed
 from workers.tf.conversions import Conversions
 from workers.tf.saved_model import SavedModel
 
 __all__ = ["KerasFile"]
+
+logger = logging.getLogger("workers.tf")
 
 _LONGEST_S = 3600.0  # the pool's `load_timeout` ends a worker much sooner, and its child with it
 
@@ -29,12 +33,10 @@ class KerasFile:
 
     samples: Path | None = None
 
-    def __init__(self, path: Path, cache: str) -> None:
-        """`cache`: the folder for what was converted, "" for none. Raises `CannotLoad`, `LoadFailed`, `OSError`."""
-        folder = Path(cache or tempfile.mkdtemp(prefix="pool-keras-"))
-        if not cache:  # of no use to anybody once it is loaded
-            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        self._saved_model = SavedModel(Conversions(folder).of(path, _convert), ())
+    def __init__(self, settings: ModelSettings, path: Path) -> None:
+        """Raises `CannotLoad`, `LoadFailed`, and `OSError`."""
+        self._settings = settings
+        self._saved_model = SavedModel(self._kept(path) or self._not_kept(path), ())
         self.meta_graph: Any = self._saved_model.meta_graph
 
     def restore(self, session: Any, saver: Any) -> None:
@@ -42,6 +44,28 @@ class KerasFile:
 
     def signature_defs(self, graph: Any) -> Mapping[str, Any]:
         return self._saved_model.signature_defs(graph)
+
+    def _kept(self, path: Path) -> Path | None:
+        if not self._settings.cache:
+            return None
+        try:
+            return self._converted(path, Path(self._settings.cache))
+        except OSError as error:  # a disk that is full or read-only: the model can be served all the same
+            text = "model %s: what it is converted into cannot be kept: %s"
+            logger.warning(text, self._settings.name, error)
+            return None
+
+    def _not_kept(self, path: Path) -> Path:
+        folder = Path(tempfile.mkdtemp(prefix="pool-keras-"))
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)  # of no use once it is loaded
+        return self._converted(path, folder)
+
+    def _converted(self, path: Path, folder: Path) -> Path:
+        def convert(file: Path, into: Path) -> None:
+            logger.info("model %s: is converted into a SavedModel in %s", self._settings.name, folder)
+            _convert(file, into)
+
+        return Conversions(folder).of(path, convert)
 
 
 def _convert(path: Path, folder: Path) -> None:

@@ -77,7 +77,7 @@ def _read(settings: ModelSettings, files: ModelFiles) -> Source:
         case Format.META_GRAPH:
             return Checkpoint(settings, files.path)
         case Format.KERAS:
-            return KerasFile(files.path, settings.cache)
+            return KerasFile(settings, files.path)
 
 
 def _load(settings: ModelSettings, files: ModelFiles, session: Any, rewrite: Rewrite, soft: bool) -> TensorFlowModel:

@@ -13,6 +13,7 @@ from pool.wire.faults import Fault
 from pool.wire.signatures import ModelInfo, Refused
 from pool.wire.tensors import Array
 from pool.wire.worker_messages import ModelSettings
+from workers.backend import ProcessUnusable
 from workers.tf.callables import Callables
 from workers.tf.errors import of_a_run
 from workers.tf.plan import Plan, plan_of
@@ -23,7 +24,7 @@ from workers.tf.signature_defs import BoundSignature
 from workers.tf.statefulness import writes_references
 from workers.tf.traces import OneRun, Traces, not_kept
 from workers.tf.trial import Verdict, try_out
-from workers.tf.warm_up import Rehearsal, recorded, rehearsals
+from workers.tf.warm_up import first_recorded, recorded, rehearsals
 
 __all__ = ["TensorFlowModel"]
 
@@ -94,20 +95,16 @@ class TensorFlowModel:
         model makes of zeros says nothing about what it makes of data, so nothing is raised but `ProcessUnusable`.
         """
         trials_end = time.monotonic() + _TRIALS_S
-        samples = recorded(self.info.name, self._samples, self.info.signatures)
-        for name, plan in list(self._plans.items()):
-            if plan.stateful:
-                continue
-            mine = [sample for sample in samples if sample.signature == name]
-            tried = plan.own_threads or not plan.all_fetches
-            for each in rehearsals(plan.bound.signature, self._batch_sizes, mine):
-                try:
-                    self.run(name, each.feeds, each.outputs)
-                    if not tried:
-                        tried = True
-                        self._choose_threads(name, plan, each.feeds, trials_end - time.monotonic())
-                except Refused as error:
-                    self._say_failed(name, each, error)
+        cold = {name for name, plan in self._plans.items() if not plan.stateful}
+        for sample in recorded(self.info.name, self._samples, self.info.signatures):
+            name = sample.signature
+            if name in cold:
+                cold.remove(name)
+                self._rehearse(name, sample, trials_end)
+            if not self._plans[name].stateful:
+                self._try(name, sample.feeds, sample.outputs, None)
+        for name in sorted(cold):
+            self._rehearse(name, None, trials_end)
         if self._traces.has_rules:
             self._say_not_kept()
 
@@ -121,25 +118,38 @@ class TensorFlowModel:
 
     def placement(self) -> dict[str, Any]:
         """What ran where in a traced run of each signature that keeps no state; see `workers.backend.Model`."""
-        samples = recorded(self.info.name, self._samples, self.info.signatures)
-        return self._traces.report({name: self._one_run(name, plan, samples) for name, plan in self._plans.items()})
+        samples = first_recorded(self._samples, self.info.signatures)
+        return self._traces.report({name: self._one_run(plan, samples.get(name)) for name, plan in self._plans.items()})
 
-    def _one_run(self, name: str, plan: Plan, samples: Sequence[Sample]) -> OneRun | str:
+    def _one_run(self, plan: Plan, sample: Sample | None) -> OneRun | str:
         if plan.stateful:
             return "it may change the model's state"
-        mine = [sample for sample in samples if sample.signature == name]
-        rehearsal = next(rehearsals(plan.bound.signature, (1,), mine), None)
+        rehearsal = next(rehearsals(plan.bound.signature, (1,), sample), None)
         if rehearsal is None:
             return "an input is of unknown rank, and no request is recorded"
         feeds = {plan.bound.feeds[key]: array for key, array in rehearsal.feeds.items()}
         return OneRun(feeds, plan.all_fetches)
 
-    def _say_failed(self, name: str, rehearsal: Rehearsal, error: Refused) -> None:
-        if error.fault is Fault.OUT_OF_MEMORY and rehearsal.rows is not None:
-            rows = f"a batch of {rehearsal.rows} rows, as its settings allow"
-            logger.warning("model %s: signature %r finds no memory for %s: %s", self.info.name, name, rows, error)
-        else:
-            logger.debug("model %s: warming up signature %r: %s", self.info.name, name, error)
+    def _rehearse(self, name: str, sample: Sample | None, trials_end: float) -> None:
+        plan = self._plans[name]
+        tried = plan.own_threads or not plan.all_fetches
+        for each in rehearsals(plan.bound.signature, self._batch_sizes, sample):
+            if self._try(name, each.feeds, tuple(plan.bound.fetches), each.rows) and not tried:
+                tried = True
+                self._choose_threads(name, plan, each.feeds, trials_end - time.monotonic())
+
+    def _try(self, name: str, feeds: Mapping[str, Array], outputs: Sequence[str], rows: int | None) -> bool:
+        """Whether the model took it."""
+        try:
+            self.run(name, feeds, outputs)
+        except Refused as error:
+            if error.fault is Fault.OUT_OF_MEMORY and rows is not None:
+                what = f"a batch of {rows} rows, as its settings allow"
+                logger.warning("model %s: signature %r finds no memory for %s: %s", self.info.name, name, what, error)
+            else:
+                logger.debug("model %s: warming up signature %r: %s", self.info.name, name, error)
+            return False
+        return True
 
     def _choose_threads(self, name: str, plan: Plan, feeds: Mapping[str, Array], budget_s: float) -> None:
         fetches = plan.all_fetches
@@ -156,7 +166,10 @@ class TensorFlowModel:
         try:
             verdict = try_out(lambda: lane(*values), make_pool, budget_s)
         except Exception as error:
-            raise of_a_run(error) from error
+            found = of_a_run(error)
+            if isinstance(found, ProcessUnusable):
+                raise found from error
+            logger.debug("model %s: trying out threads for signature %r: %s", self.info.name, name, found)
         finally:
             self._callables.forget(plan.tensors, fetches, not verdict.own_threads)
         if verdict.own_threads:

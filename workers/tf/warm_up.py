@@ -12,50 +12,61 @@ from pool.wire.tensors import Array
 from workers.tf.feeds import blank
 from workers.tf.samples import BadSample, Sample, read_samples
 
-__all__ = ["Rehearsal", "recorded", "rehearsals"]
+__all__ = ["Rehearsal", "first_recorded", "recorded", "rehearsals"]
 
 logger = logging.getLogger("workers.tf")
 
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """`rows`: of the batch that is tried; None for a signature without rows, and for a recorded request as it is."""
+    """`rows`: of the batch that is tried; None where the signature has no rows."""
 
     feeds: Mapping[str, Array]
-    outputs: tuple[str, ...]
     rows: int | None
 
 
-def recorded(model: str, file: Path | None, signatures: Mapping[str, Signature]) -> list[Sample]:
-    """The requests in the file that fit the signatures; says in one line how many do not, and why. Never raises."""
+def recorded(model: str, file: Path | None, signatures: Mapping[str, Signature]) -> Iterator[Sample]:
+    """The requests in the file that fit the signatures, one at a time, for they may be large. Never raises.
+
+    At the end it says in one line how many do not fit, and why.
+    """
     if file is None or not file.exists():
-        return []
-    read = list(read_samples(file, signatures))
-    bad = [each for each in read if isinstance(each, BadSample)]
+        return
+    good, bad = 0, []
+    for found in read_samples(file, signatures):
+        if isinstance(found, BadSample):
+            bad.append(found)
+        else:
+            good += 1
+            yield found
     if bad:
         text = "model %s: %d of %d recorded requests in %s are not used to warm it up, the first because %s"
-        logger.warning(text, model, len(bad), len(read), file, bad[0])
-    return [each for each in read if isinstance(each, Sample)]
+        logger.warning(text, model, len(bad), good + len(bad), file, bad[0])
 
 
-def rehearsals(signature: Signature, batch_sizes: Sequence[int], samples: Sequence[Sample]) -> Iterator[Rehearsal]:
-    """The first has the fewest rows and all outputs. None where an input is of unknown rank and nothing was recorded.
+def first_recorded(file: Path | None, signatures: Mapping[str, Signature]) -> dict[str, Sample]:
+    """The first request that fits, of each signature that has one. Never raises, and says nothing."""
+    found: dict[str, Sample] = {}
+    for each in read_samples(file, signatures) if file is not None and file.exists() else ():
+        if isinstance(each, Sample):
+            found.setdefault(each.signature, each)
+    return found
 
-    Where axis 0 of all inputs is of unknown size, at each batch size, the first request repeated or cut; and each
-    request as it was recorded.
+
+def rehearsals(signature: Signature, batch_sizes: Sequence[int], sample: Sample | None) -> Iterator[Rehearsal]:
+    """The smallest batch first; the rows of the sample repeated or cut, or zeros without one.
+
+    One alone where an axis 0 of the inputs is of fixed size; none where an input is of unknown rank and there is no
+    sample.
     """
     specs = signature.inputs
-    outputs = tuple(signature.outputs)
-    sized = bool(specs) and all(spec.shape is not None and spec.shape[:1] == (-1,) for spec in specs.values())
-    known = all(spec.shape is not None for spec in specs.values())
+    shapes = [spec.shape for spec in specs.values()]
+    sized = bool(shapes) and all(shape is not None and shape[:1] == (-1,) for shape in shapes)
     for rows in batch_sizes if sized else (None,):
-        if samples and (rows is None or all(len(array) for array in samples[0].feeds.values())):
-            found = samples[0].feeds
-            yield Rehearsal({name: _with_rows(array, rows) for name, array in found.items()}, outputs, rows)
-        elif known:
-            yield Rehearsal({name: blank(spec, rows or 1) for name, spec in specs.items()}, outputs, rows)
-    for sample in samples if sized else samples[1:]:
-        yield Rehearsal(sample.feeds, sample.outputs, None)
+        if sample is not None and (rows is None or all(len(array) for array in sample.feeds.values())):
+            yield Rehearsal({name: _with_rows(array, rows) for name, array in sample.feeds.items()}, rows)
+        elif None not in shapes:
+            yield Rehearsal({name: blank(spec, rows or 1) for name, spec in specs.items()}, rows)
 
 
 def _with_rows(array: Array, rows: int | None) -> Array:
