@@ -1,14 +1,17 @@
 """Several workers on one device, as slots of their own."""
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from harness import PoolProcess, eventually, pool_process, stub_config
+from pool import AsyncClient
 
 MODELS = """
 [[model]]
@@ -50,6 +53,12 @@ def test_a_worker_is_asked_what_it_runs_where(pool: PoolProcess) -> None:
         found = client.placement("b", device="slot:3")
         assert (found["model"], found["slot"], found["device"], found["rules"]) == ("b", 3, "cpu:0", [])
         assert found["signatures"]["pid"]["nodes"][0]["device"] == "/cpu:0"
+
+    async def asked() -> dict[str, Any]:
+        async with AsyncClient(pool.endpoint) as client:
+            return await client.placement("b", device="slot:3", timeout=20.0)
+
+    assert asyncio.run(asked()) == found
 
 
 def test_a_worker_that_dies_takes_none_of_the_others_along(pool: PoolProcess) -> None:
