@@ -60,9 +60,9 @@ class Model(Protocol):
 
         {"devices": ["/cpu:0", …], "signatures": {name: {"nodes": [{"node", "function", "op", "device", "rule"}, …],
         "why": None, or why it was not run}}, "rules": [{"layers", "device", "matched", "ran", "elsewhere": [{"node",
-        "device"}, …], "kept"}, …]}. `function` is "" for a node of the graph itself, `rule` the number of the rule that
-        moved it, or None. A rule is kept unless a node of it ran elsewhere, or none ran where one was to; None: nothing
-        of it was to run.
+        "device"}, …], "absent": [node, …], "kept"}, …]}. `function` is "" for a node of the graph itself, `rule` the
+        number of the rule that moved it, or None. A rule is kept unless a node of it ran elsewhere, or none ran where
+        one was to; None: nothing of it was to run. `absent` were to run and did not, as what is folded away.
 
         Waits while another one is made. Raises `ProcessUnusable`.
         """

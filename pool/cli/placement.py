@@ -16,6 +16,7 @@ from pool.client.client import Client
 
 __all__ = ["placement"]
 
+_MOST_NAMED = 5
 CONNECT_S = 2.0  # a question about what runs is not worth a longer wait for it
 
 
@@ -72,8 +73,15 @@ def _rules(rules: Sequence[Mapping[str, Any]]) -> Table:
 
 def _kept(rule: Mapping[str, Any]) -> Text:
     if rule["kept"]:
-        return Text("yes", "green")
+        return Text.assemble(("yes", "green"), _but_for(rule["absent"]))
     if rule["kept"] is None:
         return Text("nothing of it was to run")
     elsewhere = ", ".join(f"{printable(each['node'])} on {each['device']}" for each in rule["elsewhere"])
     return Text(f"no: {elsewhere or 'none of it ran'}", "red")
+
+
+def _but_for(absent: Sequence[str]) -> str:
+    if not absent:
+        return ""
+    more = f" and {len(absent) - _MOST_NAMED} more" if len(absent) > _MOST_NAMED else ""
+    return f", but for what TensorFlow left out: {', '.join(map(printable, absent[:_MOST_NAMED]))}{more}"

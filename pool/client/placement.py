@@ -15,8 +15,9 @@ def report_of(model: str, future: JobFuture) -> dict[str, Any]:
 
     {"model", "slot", "device", "devices": ["/cpu:0", …], "signatures": {name: {"nodes": [{"node", "function", "op",
     "device", "rule"}, …], "why": None, or why it was not run}}, "rules": [{"layers", "device", "matched", "ran",
-    "elsewhere": [{"node", "device"}, …], "kept"}, …]}. `function` is "" for a node of the graph itself; `rule` is
-    the number, from 0, of the rule that moved the node. `kept` is None where nothing of a rule was to run.
+    "elsewhere": [{"node", "device"}, …], "absent": [node, …], "kept"}, …]}. `function` is "" for a node of the graph
+    itself; `rule` is the number, from 0, of the rule that moved the node. `absent` nodes were to run and did not, as
+    what TensorFlow folds away; `kept` is None where nothing of a rule was to run.
     """
     answer = future.result()
     try:

@@ -53,7 +53,7 @@ def layers(models):
         @tf.function(experimental_attributes={"_noinline": True})
         def apart(self, x):
             with tf.name_scope("apart"):
-                bias = tf.range(8, dtype=tf.float32)
+                bias = tf.range(8.0, name="range")
                 return tf.nn.relu(tf.nn.bias_add(tf.matmul(x, self.second), bias))
 
         @tf.function(input_signature=[tf.TensorSpec([None, 4], name="x")])
@@ -143,6 +143,9 @@ def test_a_function_that_is_not_inlined_is_not_remapped_either(backend, layers):
     report = backend.load(settings(layers, ("apart/Relu", "/cpu:1"))).placement()
     assert where(report)["apart/Relu"] == "/cpu:1"
     assert report["rules"][0]["kept"]
+    (rule,) = backend.load(settings(layers, ("apart/.*", "/cpu:1"))).placement()["rules"]
+    assert rule["kept"]
+    assert rule["absent"] == ["apart/range/Cast", "apart/range/Cast_1"], "they are folded into a constant"
 
 
 @pytest.mark.parametrize("layer", ["conv1/MatMul/ReadVariableOp", "conv1/kernel", "conv1/.*"])

@@ -16,7 +16,9 @@ def node(name: str, device: str, rule: int | None = None, function: str = "") ->
 
 def rule(layers: str, kept: bool | None, *elsewhere: str) -> dict[str, Any]:
     wrong = [{"node": name, "device": "/cpu:0"} for name in elsewhere]
-    return {"layers": layers, "device": "/gpu:0", "matched": 3, "ran": 2, "elsewhere": wrong, "kept": kept}
+    absent = list("uvwxyz") if layers == "e" else []
+    found = {"layers": layers, "device": "/gpu:0", "matched": 3, "ran": 2}
+    return {**found, "elsewhere": wrong, "absent": absent, "kept": kept}
 
 
 REPORT = {
@@ -29,7 +31,7 @@ REPORT = {
         "train": {"nodes": [], "why": "it may change the model's state"},
         "empty": {"nodes": [], "why": None},
     },
-    "rules": [rule("a.*", True), rule("b", False, "b"), rule("c", False), rule("d", None)],
+    "rules": [rule("a.*", True), rule("b", False, "b"), rule("c", False), rule("d", None), rule("e", True)],
 }
 
 
@@ -77,6 +79,7 @@ def test_each_node_has_its_device_and_each_rule_its_verdict(shown: Any) -> None:
         "   2  b       /gpu:0        3    2  no: b on /cpu:0",
         "   3  c       /gpu:0        3    2  no: none of it ran",
         "   4  d       /gpu:0        3    2  nothing of it was to run",
+        "   5  e       /gpu:0        3    2  yes, but for what TensorFlow left out: u, v, w, x, y and 1 more",
     ]
 
 

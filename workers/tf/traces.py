@@ -116,14 +116,15 @@ class Traces:
             for on in sorted(ran[scope, name])
             if on != rule.device
         ]
-        wanted = any(node in expected for node in mine)
+        absent = sorted({name for scope, name in mine if (scope, name) in expected and (scope, name) not in ran})
         return {
             "layers": rule.layers,
             "device": rule.device,
             "matched": len(mine),
             "ran": len(there),
             "elsewhere": elsewhere,
-            "kept": None if not there and not wanted else bool(there) and not elsewhere,
+            "absent": absent,
+            "kept": None if not there and not absent else bool(there) and not elsewhere,
         }
 
 
