@@ -56,7 +56,8 @@ _REACH: Mapping[Reach, Mapping[str, frozenset[str]]] = {
             }
         ),
         "health": frozenset({"heartbeat"}),
-        "model": frozenset({"path", "tags", "inputs", "outputs", "warmup"}),
+        "device": frozenset({"session"}),
+        "model": frozenset({"path", "tags", "inputs", "outputs", "warmup", "session", "placement", "clear_devices"}),
     },
     Reach.PLACEMENT: {"model": frozenset({"devices", "replicas", "memory"})},
 }
@@ -82,7 +83,8 @@ _SECONDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """`key`: "[queue] max_jobs", "[[model]] digits batch_wait"; or "[[model]] digits", which is new or gone.
+    """`key`: "[queue] max_jobs", "[[model]] digits batch_wait", "[[device]] 0 session"; or "[[model]] digits", which is
+    new or gone.
 
     The values are those of `Settings`: seconds, bytes; None where there is none.
     """
@@ -105,12 +107,13 @@ class Change:
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
     """Each key whose value is another, in the order of the keys. Both are dumps of whole `Settings`.
 
-    Models are told apart by name; their order means nothing.
+    Models are told apart by name, devices by what they `use`; their order means nothing.
     """
     changes: list[Change] = []
     for section, values in before.items():
-        if section != "model":
+        if section not in ("model", "device"):
             changes += _of_table(f"[{section}]", section, values, after[section])
+    changes += _of_devices(before["device"], after["device"])
     changes += _of_models(before["model"], after["model"])
     return changes
 
@@ -118,6 +121,15 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Cha
 def needs_new_pool(where: str, change: Change) -> str:
     """The line by which a change is refused that cannot be had while the pool runs."""
     return f"{where}: {change.line}: only a new pool has it; run `systemctl restart`, or `pool stop` and `pool start`"
+
+
+def _of_devices(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> Iterator[Change]:
+    """One that is not written overrides nothing."""
+    former, latter = ({device["use"]: device for device in devices} for devices in (before, after))
+    for use in {**former, **latter}:
+        nothing = {"use": use, "session": {}}
+        key = f"[[device]] {json.dumps(use)}"
+        yield from _of_table(key, "device", former.get(use, nothing), latter.get(use, nothing))
 
 
 def _of_models(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> Iterator[Change]:

@@ -7,25 +7,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pool.core.policy import ModelPolicy, Policy, SlotPlan
-from pool.devices import Device, Discovery, discover_gpus, pinned_slots, resolve_devices, slot_names
+from pool.devices import Device, Discovery, discover_gpus, pinned_slots, resolve_devices, slot_names, used_devices
 from pool.endpoint import default_endpoint, ipc_path
 from pool.errors import InvalidConfig
 from pool.launch import cpu_share
 from pool.placement import ModelDemand, model_bytes, place
 from pool.quarantine import state_folder
-from pool.wire.worker_messages import ModelSettings, SessionSettings, Welcome
+from pool.shares import ModelShare, Share, refusals, share_out
+from pool.wire.worker_messages import Clear, ModelSettings, SessionSettings, Welcome
 
 if TYPE_CHECKING:
     # pydantic comes with the extra `worker`; reading a plan does not need it
     from pool.config import Settings
+    from pool.config.session import SessionOverrides
     from pool.config.settings import ModelSection
 
 __all__ = ["Plan", "make_plan", "replan"]
 
+_CLEAR = {True: Clear.ALL, False: Clear.NONE, "missing": Clear.MISSING}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """`placement` has the model names of each slot; `notes` are lines for the person who starts the pool.
+    """`shares` has each slot's device, models and session, `session` is what `[session]` says.
+
+    `notes` are lines for the person who starts the pool.
 
     `state` is the folder for what outlives the pool, None where there is none; `quarantine_keep` and
     `quarantine_max_bytes` bound the jobs that are kept there, `recorder_keep` and `recorder_max_bytes` the bundles,
@@ -34,8 +40,7 @@ class Plan:
 
     endpoint: str
     listen: tuple[str, ...]
-    devices: tuple[Device, ...]
-    placement: tuple[tuple[str, ...], ...]
+    shares: tuple[Share, ...]
     models: tuple[ModelSettings, ...]
     model_bytes: Mapping[str, int]
     session: SessionSettings
@@ -53,6 +58,16 @@ class Plan:
     arena_client_max_bytes: int
     notes: tuple[str, ...]
 
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """Of each slot; those that share a device have the same."""
+        return tuple(share.device for share in self.shares)
+
+    @property
+    def placement(self) -> tuple[tuple[str, ...], ...]:
+        """The model names of each slot."""
+        return tuple(share.models for share in self.shares)
+
     def slots(self) -> list[SlotPlan]:
         """What the core is to know of each slot."""
         return [
@@ -62,13 +77,19 @@ class Plan:
 
     def welcome(self, slot: int) -> Welcome:
         """What the worker of a slot is told."""
-        device = self.devices[slot]
-        session = self.session
-        if device.kind == "cpu" and session.intra_op_parallelism_threads == 0:
+        share = self.shares[slot]
+        sessions = {name: self._session(share, session) for name, session in share.sessions.items()}
+        models = tuple(
+            replace(model, session=sessions.get(model.name)) for model in self.models if model.name in share.models
+        )
+        session = self._session(share, share.session)
+        return Welcome(self.lanes, len(share.device.uuids), self.heartbeat_s, session, models, spin_s=self.spin_s)
+
+    def _session(self, share: Share, session: SessionSettings) -> SessionSettings:
+        if share.device.kind == "cpu" and session.intra_op_parallelism_threads == 0:
             # TensorFlow would start a thread a core in each of the CPU workers.
-            session = replace(session, intra_op_parallelism_threads=self.cpu_share)
-        models = tuple(model for model in self.models if model.name in self.placement[slot])
-        return Welcome(self.lanes, len(device.uuids), self.heartbeat_s, session, models, spin_s=self.spin_s)
+            return replace(session, intra_op_parallelism_threads=self.cpu_share)
+        return session
 
 
 def make_plan(settings: "Settings", environ: Mapping[str, str], discovery: Discovery | None = None) -> Plan:
@@ -76,20 +97,30 @@ def make_plan(settings: "Settings", environ: Mapping[str, str], discovery: Disco
     _check_models(settings)
     ipc_path(_endpoint(settings, environ))
     devices, notes = resolve_devices(settings.pool.devices, discovery or discover_gpus(), environ)
-    sizes, placement = _place(settings, devices)
-    cpu_slots = sum(device.kind == "cpu" for device in devices)
-    share = cpu_share(len(os.sched_getaffinity(0)), cpu_slots)
-    return _plan(settings, environ, devices, sizes, placement, share, notes)
+    sizes, placed = _place(settings, devices)
+    shares = _share_out(settings, devices, placed, sizes)
+    share = cpu_share(len(os.sched_getaffinity(0)), sum(share.device.kind == "cpu" for share in shares))
+    return _plan(settings, environ, shares, sizes, share, notes)
 
 
 def replan(settings: "Settings", environ: Mapping[str, str], running: Plan, *, place_anew: bool) -> Plan:
     """The same on the devices that a running pool has; where it listens and what it can see are as they were.
 
-    Unless `place_anew`, the models stay where they are. Raises `InvalidConfig` as `make_plan` does.
+    Unless `place_anew`, the models stay on their devices. Raises `InvalidConfig` as `make_plan` does.
     """
     _check_models(settings)
-    sizes, placement = _place(settings, running.devices) if place_anew else (running.model_bytes, running.placement)
-    return _plan(settings, environ, running.devices, sizes, placement, running.cpu_share, running.notes)
+    devices = tuple(dict.fromkeys(running.devices))
+    sizes: Mapping[str, int] = running.model_bytes
+    placed = tuple(_placed(running, device, settings) for device in devices)
+    if place_anew:
+        sizes, placed = _place(settings, devices)
+    shares = _share_out(settings, devices, placed, sizes)
+    return _plan(settings, environ, shares, sizes, running.cpu_share, running.notes)
+
+
+def _placed(running: Plan, device: Device, settings: "Settings") -> tuple[str, ...]:
+    names = {name for share in running.shares if share.device == device for name in share.models}
+    return tuple(model.name for model in settings.model if model.name in names)
 
 
 def _endpoint(settings: "Settings", environ: Mapping[str, str]) -> str:
@@ -105,26 +136,62 @@ def _check_models(settings: "Settings") -> None:
 
 
 def _place(settings: "Settings", devices: Sequence[Device]) -> tuple[Mapping[str, int], tuple[tuple[str, ...], ...]]:
-    """The bytes of each model, and the models of each slot."""
+    """The bytes of each model, and the models of each device."""
     sizes = {model.name: model_bytes(model.path) if model.memory is None else model.memory for model in settings.model}
     demands = [
         ModelDemand(
             model.name,
             model.devices if model.devices in ("auto", "all") else pinned_slots(model.devices, devices),
             model.replicas,
-            sizes[model.name],
+            sizes[model.name] * settings.pool.workers_per_device,
         )
         for model in settings.model
     ]
     return sizes, place(demands, devices)
 
 
+def _share_out(
+    settings: "Settings",
+    devices: Sequence[Device],
+    placed: Sequence[Sequence[str]],
+    sizes: Mapping[str, int],
+) -> tuple[Share, ...]:
+    """Raises `InvalidConfig` with a line for each thing that cannot be met."""
+    overrides = _overrides(settings, devices)
+    models = [
+        ModelShare(
+            model.name,
+            [settings.session.message(*of_device, model.session) for of_device in overrides],
+            tuple(rule.message() for rule in model.placement),
+            sizes[model.name],
+        )
+        for model in settings.model
+    ]
+    sessions = [settings.session.message(*of_device) for of_device in overrides]
+    shares = share_out(devices, placed, models, sessions, settings.pool.workers_per_device)
+    refused = list(refusals(shares, models))
+    if refused:
+        raise InvalidConfig("\n".join(refused))
+    return shares
+
+
+def _overrides(settings: "Settings", devices: Sequence[Device]) -> "list[list[SessionOverrides]]":
+    """Those of each device: none, or that of its [[device]]."""
+    found: list[list[SessionOverrides]] = [[] for _ in devices]
+    for section in settings.device:
+        for number in used_devices(section.use, devices):
+            if found[number]:
+                label = devices[number].label
+                raise InvalidConfig(f"[[device]] use: {label} is meant by two of them; write the keys of both into one")
+            found[number].append(section.session)
+    return found
+
+
 def _plan(
     settings: "Settings",
     environ: Mapping[str, str],
-    devices: Sequence[Device],
+    shares: tuple[Share, ...],
     sizes: Mapping[str, int],
-    placement: tuple[tuple[str, ...], ...],
     share: int,
     notes: Sequence[str],
 ) -> Plan:
@@ -132,8 +199,7 @@ def _plan(
     return Plan(
         endpoint=_endpoint(settings, environ),
         listen=settings.pool.listen,
-        devices=tuple(devices),
-        placement=placement,
+        shares=shares,
         models=tuple(_model(model, state) for model in settings.model),
         model_bytes=sizes,
         session=settings.session.message(),
@@ -163,6 +229,8 @@ def _model(model: "ModelSection", state: Path | None) -> ModelSettings:
         outputs=model.outputs,
         batch_sizes=model.allowed_batch_sizes or tuple(sorted({1, model.max_batch})),
         cache="" if state is None else str(state / "converted"),
+        placement=tuple(rule.message() for rule in model.placement),
+        clear_devices=_CLEAR[model.clear_devices],
     )
 
 

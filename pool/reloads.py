@@ -133,13 +133,16 @@ def compare(source: Source, former: "Settings", running: Plan, environ: Mapping[
     if refused:
         raise InvalidConfig("\n".join(refused))
     places = [change for change in changes if change.reach is Reach.PLACEMENT or change.key.endswith(" path")]
-    # Without such a change nothing moves, even if the models' files have grown since.
+    # Without such a change no model changes its device, even if the models' files have grown since.
     plan = replan(settings, environ, running, place_anew=bool(places))
     if _where(plan) != _where(running):
+        # Options of the process that differ take workers of their own, so another number of slots.
+        apart = [change for change in changes if "session" in change.key and change not in places]
         moved = [f"{needs_new_pool(source.where, change)} (a model would move to another device)" for change in places]
+        moved += [f"{needs_new_pool(source.where, change)} (a model would move to another slot)" for change in apart]
         raise InvalidConfig("\n".join(moved))
     return Reloaded(settings, plan, tuple(changes))
 
 
-def _where(plan: Plan) -> list[set[str]]:
-    return [set(models) for models in plan.placement]
+def _where(plan: Plan) -> list[tuple[str, set[str]]]:
+    return [(share.device.label, set(share.models)) for share in plan.shares]

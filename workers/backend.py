@@ -5,7 +5,7 @@ at the same time, so `run` must be safe from several threads.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from pool.wire.signatures import ModelInfo
 from pool.wire.tensors import Array
@@ -52,6 +52,19 @@ class Model(Protocol):
 
         Raises `pool.wire.signatures.Refused` with `Fault.MODEL_FAILED` or `Fault.OUT_OF_MEMORY`, and
         `ProcessUnusable`.
+        """
+        ...
+
+    def placement(self) -> dict[str, Any]:
+        """What of the model ran where, by a run of each signature that keeps no state; values of JSON's types.
+
+        {"devices": ["/cpu:0", …], "signatures": {name: {"nodes": [{"node", "function", "op", "device", "rule"}, …],
+        "why": None, or why it was not run}}, "rules": [{"layers", "device", "matched", "ran", "elsewhere": [{"node",
+        "device"}, …], "absent": [node, …], "kept"}, …]}. `function` is "" for a node of the graph itself, `rule` the
+        number of the rule that moved it, or None. A rule is kept unless a node of it ran elsewhere, or none ran where
+        one was to; None: nothing of it was to run. `absent` were to run and did not, as what is folded away.
+
+        Waits while another one is made. Raises `ProcessUnusable`.
         """
         ...
 

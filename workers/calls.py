@@ -6,7 +6,8 @@ from functools import lru_cache
 
 from pool.wire.calls import ROWS, TABLE_BYTES, Table, TensorHeader
 from pool.wire.codec import BadFrame, unpack
-from pool.wire.signatures import ModelInfo
+from pool.wire.signatures import PLACEMENT, ModelInfo
+from workers.placements import resolve_placement
 from workers.signatures import Invocation, resolve
 
 __all__ = ["Calls"]
@@ -39,6 +40,8 @@ class Calls:
         self, table: bytes, rows: int | None, signature: str | None, outputs: tuple[str, ...] | None
     ) -> Invocation:
         tensors = unpack(Table, table, TABLE_BYTES).tensors
+        if signature == PLACEMENT:
+            return resolve_placement(outputs, tensors)
         return resolve(self._model, signature, outputs, tensors if rows is None else _with_rows(tensors, rows))
 
 

@@ -14,7 +14,7 @@ from pool.wire.codec import BadFrame
 from pool.wire.faults import Fault
 from pool.wire.lent import Lent, Room
 from pool.wire.packing import RoomMemory, pack_answer, pack_answers
-from pool.wire.signatures import Refused
+from pool.wire.signatures import PLACEMENT, Refused
 from pool.wire.tensors import Array
 from pool.wire.worker_messages import PartDone, PartFailed, PartOutcome, PartSpoiled, RowsDiffer, Run
 from workers.arenas import Arenas
@@ -23,6 +23,7 @@ from workers.batch import join, own, rows_differ, whole
 from workers.calls import Calls
 from workers.inputs import Buffer, Piece
 from workers.memory import BatchMemory
+from workers.placements import placement_answer
 from workers.signatures import Invocation
 
 __all__ = ["Finished", "Runner"]
@@ -79,7 +80,7 @@ class Runner:
                 feeds = _feeds(run, joined, memory)
                 began = time.monotonic()
                 try:
-                    fetched = self._models[run.model].run(joined.invocation.signature, feeds, joined.invocation.outputs)
+                    fetched = self._fetched(run.model, joined.invocation, feeds)
                 finally:
                     ended = time.monotonic()
                 amiss = rows_differ(fetched, _fed(run, joined)) if run.by_rows else None
@@ -96,6 +97,11 @@ class Runner:
                 outcomes.update(dict.fromkeys(joined.positions, failure(*_said(run.model, error))))
         ordered = tuple(outcomes[position] for position in range(len(outcomes)))
         return Finished(ordered, [frame for answer in answers for frame in answer], began, ended)
+
+    def _fetched(self, model: str, invocation: Invocation, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        if invocation.signature == PLACEMENT:
+            return placement_answer(self._models[model])
+        return self._models[model].run(invocation.signature, feeds, invocation.outputs)
 
     def _answers(self, run: Run, joined: _Joined, fetched: Mapping[str, Array]) -> list[list[Buffer]]:
         rooms = [self._room(run.rooms[position]) for position in joined.positions] if run.rooms else []

@@ -23,6 +23,7 @@ _COMMANDS = {
     "reload": "reload",
     "status": "status",
     "models": "models",
+    "placement": "placement",
     "devices": "devices",
     "submit": "submit",
     "check": "check",

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -41,7 +41,9 @@ def check(config: Path | None, as_json: bool) -> None:
     plan = make_plan(settings, os.environ)
     tensorflow = installed_tensorflow()
     servables = {model.name: look_at(model) for model in plan.models}
-    missing = _missing(servables, tensorflow) + _missing_libraries(plan.session.op_libraries)
+    missing = _missing(servables, tensorflow) + _missing_libraries(
+        path for share in plan.shares for path in share.session.op_libraries
+    )
     said = hints(settings, plan)
     if as_json:
         click.echo(json.dumps(_values(plan, servables, tensorflow, missing, said), indent=2))
@@ -68,13 +70,13 @@ def installed_tensorflow() -> str | None:
 def hints(settings: "Settings", plan: Plan) -> list[str]:
     """What is allowed, and may not be what was meant."""
     found = []
-    slots = len(plan.devices)
+    slots = len(set(plan.devices))
     replicas = {model.replicas for model in settings.model if model.devices == "auto"}
     for number in sorted(replicas - {slots}):
         models = [model.name for model in settings.model if model.devices == "auto" and model.replicas == number]
         where = f'devices = "auto" puts {_each_of(models)} on {number} of {slots} devices'
         found.append(f'{where}; devices = "all" puts a model on every one')
-    idle = [device.label for device, models in zip(plan.devices, plan.placement, strict=True) if not models]
+    idle = dict.fromkeys(share.device.label for share in plan.shares if not share.models)
     if idle:
         found.append(f"no worker is started on {', '.join(idle)}: no model is placed there")
     if any(device.kind == "gpu" for device in plan.devices):
@@ -98,8 +100,12 @@ def _missing(servables: dict[str, Servable], tensorflow: str | None) -> list[str
     return found
 
 
-def _missing_libraries(paths: Sequence[str]) -> list[str]:
-    return [f"op_libraries of [session]: there is no file {path}" for path in paths if not os.path.isfile(path)]
+def _missing_libraries(paths: Iterable[str]) -> list[str]:
+    return [
+        f"op_libraries of [session]: there is no file {path}"
+        for path in dict.fromkeys(paths)
+        if not os.path.isfile(path)
+    ]
 
 
 def _print(
@@ -125,12 +131,30 @@ def _print(
 
 def _slots(plan: Plan) -> Table:
     named = any(device.kind == "gpu" for device in plan.devices)
-    table = new_table(["SLOT", "DEVICE", *(["UUID", "NAME", ">MEMORY"] if named else []), "MODELS"])
-    for slot, (device, models) in enumerate(zip(plan.devices, plan.placement, strict=True)):
+    differing = [options_of(plan, slot) for slot in range(len(plan.shares))]
+    columns = [*(["UUID", "NAME", ">MEMORY"] if named else []), "MODELS", *(["SESSION"] if any(differing) else [])]
+    table = new_table(["SLOT", "DEVICE", *columns])
+    for slot, (share, options) in enumerate(zip(plan.shares, differing, strict=True)):
+        device = share.device
         uuids = ", ".join(map(short_uuid, device.uuids)) or "–"
         about = [uuids, device.name, size(device.memory_bytes)] if named else []
-        table.add_row(str(slot), device.label, *about, ", ".join(models) or "–")
+        said = ["\n".join(options) or "–"] if any(differing) else []
+        table.add_row(str(slot), device.label, *about, ", ".join(share.models) or "–", *said)
     return table
+
+
+def options_of(plan: Plan, slot: int) -> list[str]:
+    """In what the Sessions of a slot's worker are unlike those of `[session]`, a line each."""
+    share, plain = plan.shares[slot], asdict(plan.session)
+    found = [_line(key, value) for key, value in asdict(share.session).items() if value != plain[key]]
+    for name, session in share.sessions.items():
+        worker = asdict(share.session)
+        found += [f"{name}: {_line(key, value)}" for key, value in asdict(session).items() if value != worker[key]]
+    return found
+
+
+def _line(key: str, value: object) -> str:
+    return f"{key} = {f'{value:g}' if isinstance(value, float) else json.dumps(value)}"
 
 
 def _models(plan: Plan, servables: dict[str, Servable]) -> Table:
@@ -159,14 +183,20 @@ def _is(servable: Servable) -> Text:
 def _values(
     plan: Plan, servables: dict[str, Servable], tensorflow: str | None, missing: Sequence[str], said: Sequence[str]
 ) -> dict[str, Any]:
-    slots = zip(plan.devices, plan.placement, strict=True)
     return {
         "endpoint": plan.endpoint,
         "listen": list(plan.listen),
         "lanes": plan.lanes,
         "tensorflow": tensorflow,
         "slots": [
-            {"slot": slot, **asdict(device), "models": list(models)} for slot, (device, models) in enumerate(slots)
+            {
+                "slot": slot,
+                **asdict(share.device),
+                "models": list(share.models),
+                "session": asdict(share.session),
+                "sessions": {name: asdict(session) for name, session in share.sessions.items()},
+            }
+            for slot, share in enumerate(plan.shares)
         ],
         "models": [
             {

@@ -91,6 +91,11 @@ class AsyncClient:
     async def models(self) -> list[dict[str, Any]]:
         return await asyncio.to_thread(self._client.models)
 
+    async def placement(
+        self, model: str, *, timeout: float | None = None, device: str | int | None = None
+    ) -> dict[str, Any]:
+        return await asyncio.to_thread(self._client.placement, model, timeout=timeout, device=device)
+
     async def explain(self, job: int | None = None, *, slot: int | None = None) -> dict[str, Any]:
         return await asyncio.to_thread(self._client.explain, job, slot=slot)
 

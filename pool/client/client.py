@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
 from pool.client.futures import JobFuture
 from pool.client.peer import CONNECT_S, RECONNECT_S, Peer
+from pool.client.placement import report_of
 from pool.client.request import request_for
 from pool.client.scatter import Replicas
 from pool.errors import PoolError
+from pool.wire.signatures import PLACEMENT
 
 __all__ = ["Client"]
 
@@ -141,6 +143,18 @@ class Client(Replicas):
             return future.result()
         finally:
             future.cancel()  # does nothing to one that is done
+
+    def placement(self, model: str, *, timeout: float | None = None, device: str | int | None = None) -> dict[str, Any]:
+        """What of a model runs where in a worker, which `device` may choose: what `pool placement --json` prints.
+
+        A job like others: the worker runs each signature that keeps no state once more, traced. See
+        `pool.client.placement`.
+        """
+        future = self.submit(model, {}, signature=PLACEMENT, timeout=timeout, device=device)
+        try:
+            return report_of(model, future)
+        finally:
+            future.cancel()
 
     def submit_many(
         self,

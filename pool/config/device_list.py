@@ -4,6 +4,7 @@ A list has one entry a worker: a number, a "GPU-…" or "MIG-…" uuid, "cpu", o
 which is a group that one worker sees together. A single uuid or "cpu" may stand without its list.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -12,10 +13,13 @@ from pydantic_core import PydanticCustomError
 
 from pool.devices import Entry, WantedDevices
 
-__all__ = ["ModelDevices", "PoolDevices", "parse_model_devices", "parse_pool_devices"]
+__all__ = ["DeviceUse", "ModelDevices", "PoolDevices", "parse_device_use", "parse_model_devices", "parse_pool_devices"]
 
 _RIGHT = '"auto", numbers such as [0, 1], uuids such as ["GPU-…"], ["cpu"], or a group within the list: [[0, 1]]'
 _MODEL_RIGHT = '"auto", "all", or some of the pool\'s devices: [0, 1], ["GPU-…"], ["cpu"] or a group: [[0, 1]]'
+
+_USE_RIGHT = 'one of the pool\'s devices: 0, "GPU-…", "cpu", "cpu:1" or a group: [0, 1]'
+_ONE_CPU = re.compile(r"cpu:\d{1,4}", re.ASCII)
 
 
 def _refuse(what: str, right: str) -> PydanticCustomError:
@@ -82,5 +86,13 @@ def parse_model_devices(value: object) -> Literal["all"] | WantedDevices:
     return entries
 
 
+def parse_device_use(value: object) -> Entry:
+    """One of the pool's devices; "cpu" names all CPU workers, "cpu:1" the second one."""
+    if isinstance(value, str) and _ONE_CPU.fullmatch(value):
+        return f"cpu:{int(value[4:])}"
+    return _group(value, _USE_RIGHT) if isinstance(value, list | tuple) else _one(value, _USE_RIGHT)
+
+
 PoolDevices = Annotated[WantedDevices, PlainValidator(parse_pool_devices)]
 ModelDevices = Annotated[Literal["all"] | WantedDevices, PlainValidator(parse_model_devices)]
+DeviceUse = Annotated[Entry, PlainValidator(parse_device_use)]

@@ -9,10 +9,12 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import ValidationError
 
 from pool.config.mistakes import Mistake, find_mistakes
+from pool.config.session import SessionSection
 from pool.config.settings import ModelSection, Settings
 from pool.config.source import TomlSource
 from pool.errors import InvalidConfig
@@ -20,6 +22,8 @@ from pool.errors import InvalidConfig
 __all__ = ["builtin_settings", "load_settings", "parse_settings"]
 
 STUB = "stub:"
+
+_Session = TypeVar("_Session", bound=SessionSection)
 
 
 def load_settings(path: Path) -> Settings:
@@ -59,11 +63,21 @@ def _settings(data: Mapping[str, object], where: str, base: Path, source: TomlSo
         lines = {mistake: source.line_of(mistake.path) if source else None for mistake in mistakes}
         ordered = sorted(mistakes, key=lambda mistake: lines[mistake] or 0)
         raise InvalidConfig("\n".join(_line(where, lines[mistake], mistake) for mistake in ordered)) from None
-    models = tuple(model.model_copy(update={"path": _absolute(model.path, base)}) for model in settings.model)
+    models = tuple(
+        model.model_copy(update={"path": _absolute(model.path, base), "session": _session(model.session, base)})
+        for model in settings.model
+    )
+    devices = tuple(device.model_copy(update={"session": _session(device.session, base)}) for device in settings.device)
     pool = settings.pool.model_copy(update={"state": settings.pool.state and _absolute(settings.pool.state, base)})
-    libraries = tuple(_absolute(library, base) for library in settings.session.op_libraries)
-    session = settings.session.model_copy(update={"op_libraries": libraries})
-    return settings.model_copy(update={"model": models, "pool": pool, "session": session})
+    session = _session(settings.session, base)
+    return settings.model_copy(update={"model": models, "device": devices, "pool": pool, "session": session})
+
+
+def _session(session: _Session, base: Path) -> _Session:
+    if not session.op_libraries:  # and where it overrides none, it is not to say so
+        return session
+    libraries = tuple(_absolute(library, base) for library in session.op_libraries)
+    return session.model_copy(update={"op_libraries": libraries})
 
 
 def _line(where: str, line: int | None, mistake: Mistake) -> str:

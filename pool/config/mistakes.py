@@ -8,14 +8,30 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from pool.config.settings import ModelSection, Settings, repeated_names
+from pool.config.settings import Settings, repeated_names
 from pool.config.source import KeyPath
 
 __all__ = ["Mistake", "find_mistakes"]
+
+_LISTS = ("model", "device")  # sections that may be there many times
+_EXAMPLES = {
+    "name": 'a name, such as name = "digits"',
+    "path": 'a path, such as path = "models/digits"',
+    "use": "a device, such as use = 0",
+    "layers": 'a pattern over names of nodes, such as layers = "conv1/.*"',
+    "device": 'a device of the worker, such as device = "/cpu:0"',
+}
+_INSTEAD = {
+    "visible_device_list": "a worker sees the GPUs of its slot and no other; write `[pool] devices` instead",
+    "gpu_options": (
+        "write its keys without it, such as allow_growth = true; for visible_device_list write `[pool] devices` instead"
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +44,7 @@ class Mistake:
     def key(self) -> str:
         """`[pool] lanes` in a section that is there once, `model[1].memory` in one of many."""
         head, *rest = self.path
-        if head in Settings.model_fields and head != "model":
+        if head in Settings.model_fields and head not in _LISTS:
             return f"[{head}] {_dotted(rest)}".rstrip()
         return _dotted(self.path)
 
@@ -75,11 +91,7 @@ def _text(details: ErrorDetails) -> str:
         case "extra_forbidden":
             return _unknown(path)
         case "missing":
-            example = {
-                "name": 'a name, such as name = "digits"',
-                "path": 'a path, such as path = "models/digits"',
-            }
-            return f"is missing; write {example.get(str(path[-1]), 'it')}"
+            return f"is missing; write {_EXAMPLES.get(str(path[-1]), 'it')}"
         case "int_type" | "int_from_float":
             return f"{value!r} is not a whole number; write digits only, such as 2"
         case "float_type" | "finite_number":
@@ -102,36 +114,46 @@ def _text(details: ErrorDetails) -> str:
             return f"{value!r} is not a table; write one such as {{ CPU = 1 }}"
         case "model_type" | "model_attributes_type":
             return _not_a_section(path)
-        case "tuple_type" if path == ("model",):
-            return "is not a list of models; write [[model]] with two brackets above each model"
+        case "tuple_type" if len(path) == 1 and path[0] in _LISTS:
+            return f"is not a list of {path[0]}s; write [[{path[0]}]] with two brackets above each {path[0]}"
         case "tuple_type":
             return f"{value!r} is not a list; write a list such as []"
     return details["msg"]
 
 
 def _not_a_section(path: KeyPath) -> str:
-    if path[0] == "model":
-        return "is not a model; write [[model]] above its keys"
+    if path[-1] == "session" and len(path) > 1:
+        return "is not a table; write one such as { allow_growth = false }"
+    if "placement" in path:
+        return 'is not a rule; write one such as { layers = "conv1/.*", device = "/cpu:0" }'
+    if path[0] in _LISTS:
+        return f"is not a {path[0]}; write [[{path[0]}]] above its keys"
     return f"is not a section; write [{path[0]}], with one bracket, above its keys"
 
 
-def _keys(section: str | int) -> Sequence[str]:
-    annotation = Settings.model_fields[str(section)].annotation
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return list(annotation.model_fields)
-    return list(ModelSection.model_fields)
+def _keys(path: KeyPath) -> Sequence[str]:
+    """The keys of the table at `path`; of none where no table is known there."""
+    table: type[BaseModel] = Settings
+    for part in path:
+        if isinstance(part, str):
+            annotation = table.model_fields[part].annotation if part in table.model_fields else None
+            inner = next(iter(get_args(annotation)), annotation)  # of a list, what is in it
+            if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+                return ()
+            table = inner
+    return list(table.model_fields)
 
 
 def _unknown(path: KeyPath) -> str:
     sections = list(Settings.model_fields)
     key = str(path[-1])
-    if key == "visible_device_list":
-        return "a worker sees the GPUs of its slot and no other; write `[pool] devices` instead"
-    known = sections if len(path) == 1 else _keys(path[0])
+    if key in _INSTEAD:
+        return _INSTEAD[key]
+    known = _keys(path[:-1])
     what = "unknown section" if len(path) == 1 else "unknown key"
     if near := difflib.get_close_matches(key, known, n=1):
         return f"{what}; did you mean {near[0]!r}?"
-    if homes := [section for section in sections if key in _keys(section)]:
-        home = f"[[{homes[0]}]]" if homes[0] == "model" else f"[{homes[0]}]"
+    if homes := [section for section in sections if key in _keys((section,))]:
+        home = f"[[{homes[0]}]]" if homes[0] in _LISTS else f"[{homes[0]}]"
         return f"{what}; {key!r} is a key of {home}"
     return f"{what}; write one of {', '.join(known)}"

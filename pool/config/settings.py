@@ -13,9 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     ValidationInfo,
     field_validator,
@@ -25,10 +23,12 @@ from pydantic_core import PydanticCustomError
 
 from pool.config.device_list import ModelDevices, PoolDevices
 from pool.config.quantities import Bytes, BytesOrAuto, CountOrAuto, PositiveSeconds, Seconds, SecondsOrAuto
-from pool.wire.worker_messages import SessionSettings
+from pool.config.section import Section, Text, Texts, as_text
+from pool.config.session import ClearDevices, DeviceSection, PlacementSection, SessionOverrides, SessionSection
 
 __all__ = [
     "ArenaSection",
+    "DeviceSection",
     "HealthSection",
     "ModelSection",
     "PoolSection",
@@ -50,19 +50,6 @@ FEWEST_BEATS = 3  # that must be missing before a worker counts as silent: one m
 _NAME = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-def _as_text(value: object) -> object:
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
-
-
-# `strict=False` lets a TOML array be a tuple; its items stay strict.
-_Text = Annotated[str, BeforeValidator(_as_text), Field(min_length=1)]
-_Texts = Annotated[tuple[_Text, ...], Field(strict=False)]
-
-
 def _tcp_endpoint(value: str) -> str:
     match = _TCP.fullmatch(value)
     if match is None or (match[1] != "*" and not 1 <= int(match[1]) <= 65535):
@@ -74,9 +61,10 @@ def _tcp_endpoint(value: str) -> str:
     return value
 
 
-class PoolSection(_Section):
+class PoolSection(Section):
     """What the pool listens on, what it has a worker for, and where it keeps what outlives it.
 
+    `workers_per_device`: so many slots a device, each with all that is placed there.
     `min_ready`: so many slots of a model, if it has them, are READY while another one is replaced.
     `spin_us`: microseconds for which the pool's loop and the lanes look again and again before they sleep.
     `standby`: each slot has a second process that has imported TensorFlow and follows the worker that dies.
@@ -86,13 +74,14 @@ class PoolSection(_Section):
     endpoint: str = ""
     listen: Annotated[tuple[Annotated[str, AfterValidator(_tcp_endpoint)], ...], Field(strict=False)] = ()
     devices: PoolDevices = "auto"
+    workers_per_device: Annotated[int, Field(ge=1, le=64)] = 1
     lanes: Annotated[int, Field(ge=1, le=16)] = 2
     spin_us: Annotated[int, Field(ge=0, le=10_000)] = 0
     ready: Literal["all", "any"] = "all"
     drain_timeout: Seconds = 30.0
     min_ready: Annotated[int, Field(ge=1)] = 1
     standby: bool = False
-    state: Annotated[str, BeforeValidator(_as_text)] = ""
+    state: Annotated[str, BeforeValidator(as_text)] = ""
 
     @field_validator("endpoint")
     @classmethod
@@ -116,28 +105,7 @@ class PoolSection(_Section):
         return value
 
 
-class SessionSection(_Section):
-    """The one `ConfigProto` of each worker; the names are TensorFlow's, and those of `SessionSettings`.
-
-    `op_libraries`: files of custom ops, loaded before any model; absolute once they are read.
-    """
-
-    allow_growth: bool = True
-    per_process_gpu_memory_fraction: Annotated[float, Field(ge=0, le=1)] = 0.0
-    allow_soft_placement: bool = True
-    log_device_placement: bool = False
-    intra_op_parallelism_threads: Annotated[int, Field(ge=0)] = 0
-    inter_op_parallelism_threads: Annotated[int, Field(ge=0)] = 0
-    device_count: dict[Literal["CPU", "GPU"], Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
-    jit: bool = False
-    op_libraries: _Texts = ()
-
-    def message(self) -> SessionSettings:
-        """The same, as it travels to a worker."""
-        return SessionSettings(**self.model_dump())
-
-
-class QueueSection(_Section):
+class QueueSection(Section):
     """The bounds of what may wait, and for how long; "auto": a client leaves a part of what is free to others."""
 
     max_jobs: Annotated[int, Field(ge=1)] = 10_000
@@ -148,7 +116,7 @@ class QueueSection(_Section):
     max_attempts: Annotated[int, Field(ge=1)] = 2
 
 
-class RestartSection(_Section):
+class RestartSection(Section):
     """A slot that needs more than `intensity` restarts in `period` is given up; 0 allows none.
 
     `successor`: whether the next worker gets ready beside the one that is to go; "auto": where its device has room.
@@ -160,7 +128,7 @@ class RestartSection(_Section):
     successor: Literal["auto", "always", "never"] = "auto"
 
 
-class RecycleSection(_Section):
+class RecycleSection(Section):
     """A worker that has served for `age`, done so many `jobs` or holds so much `memory` is replaced.
 
     "never", None once it is loaded: not for that. `memory` is the machine's (resident), not the GPU's.
@@ -171,7 +139,7 @@ class RecycleSection(_Section):
     memory: Annotated[Bytes | None, _NEVER] = None
 
 
-class HealthSection(_Section):
+class HealthSection(Section):
     """How long each phase of a worker may take before it is held to be hung.
 
     `silent_after`: an idle worker that gives no sign of life for so long; `hung_after`: one that runs a batch.
@@ -199,21 +167,21 @@ class HealthSection(_Section):
         return value
 
 
-class QuarantineSection(_Section):
+class QuarantineSection(Section):
     """What is kept of the inputs of jobs that killed their workers; `keep` 0: nothing."""
 
     keep: Annotated[int, Field(ge=0)] = 20
     max_bytes: Bytes = 256 * 2**20
 
 
-class RecorderSection(_Section):
+class RecorderSection(Section):
     """What is kept of workers that died: their bundles for `pool explain slot:N`; `keep` 0: in memory only."""
 
     keep: Annotated[int, Field(ge=0)] = 100
     max_bytes: Bytes = 16 * 2**20
 
 
-class ArenaSection(_Section):
+class ArenaSection(Section):
     """The memory that is lent to local clients for large tensors.
 
     `max_bytes` "never", None once loaded: they are sent.
@@ -223,7 +191,7 @@ class ArenaSection(_Section):
     client_max_bytes: Bytes = 2**30
 
 
-class ModelSection(_Section):
+class ModelSection(Section):
     """One model, where it is served and how it is scheduled. Once loaded, `path` is absolute or starts with `stub:`.
 
     `max_batch` is the last of `allowed_batch_sizes`, if there are any. `max_jobs`, `max_bytes` None: only the pool's
@@ -232,10 +200,10 @@ class ModelSection(_Section):
     """
 
     name: str
-    path: _Text
-    tags: _Texts = ()
-    inputs: _Texts = ()
-    outputs: _Texts = ()
+    path: Text
+    tags: Texts = ()
+    inputs: Texts = ()
+    outputs: Texts = ()
     devices: ModelDevices = "auto"
     replicas: Annotated[int, Field(ge=1)] = 1
     memory: Bytes | None = None
@@ -246,6 +214,9 @@ class ModelSection(_Section):
     weight: Annotated[float, Field(gt=0)] = 1.0
     max_jobs: Annotated[int, Field(ge=1)] | None = None
     max_bytes: Bytes | None = None
+    session: SessionOverrides = SessionOverrides()
+    placement: Annotated[tuple[PlacementSection, ...], Field(strict=False)] = ()
+    clear_devices: ClearDevices = "missing"
 
     @model_validator(mode="before")
     @classmethod
@@ -302,7 +273,7 @@ def repeated_names(names: Sequence[object]) -> dict[int, int]:
     return {index: names.index(name) for index, name in enumerate(names) if names.index(name) < index}
 
 
-class Settings(_Section):
+class Settings(Section):
     """A whole `config.toml`. `Settings()` is what an empty one means."""
 
     pool: PoolSection = PoolSection()
@@ -314,7 +285,19 @@ class Settings(_Section):
     quarantine: QuarantineSection = QuarantineSection()
     recorder: RecorderSection = RecorderSection()
     arena: ArenaSection = ArenaSection()
+    device: Annotated[tuple[DeviceSection, ...], Field(strict=False)] = ()
     model: Annotated[tuple[ModelSection, ...], Field(strict=False)] = ()
+
+    @field_validator("device")
+    @classmethod
+    def _devices_are_unique(cls, value: tuple[DeviceSection, ...]) -> tuple[DeviceSection, ...]:
+        for index in repeated_names([device.use for device in value]):
+            raise PydanticCustomError(
+                "repeated_device",
+                "two of them use {device}; write the keys of both into one",
+                {"device": repr(value[index].use)},
+            )
+        return value
 
     @field_validator("model")
     @classmethod

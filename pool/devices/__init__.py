@@ -1,7 +1,15 @@
 """The devices of this machine, and those that the pool has a slot for. Never imports TensorFlow or CUDA."""
 
 from pool.devices.discovery import Discovery, Gpu, discover_gpus
-from pool.devices.resolve import Device, Entry, WantedDevices, pinned_slots, resolve_devices, slot_names
+from pool.devices.resolve import (
+    Device,
+    Entry,
+    WantedDevices,
+    pinned_slots,
+    resolve_devices,
+    slot_names,
+    used_devices,
+)
 from pool.devices.visible import VisibleGpus, visible_gpus
 
 __all__ = [
@@ -15,5 +23,6 @@ __all__ = [
     "pinned_slots",
     "resolve_devices",
     "slot_names",
+    "used_devices",
     "visible_gpus",
 ]

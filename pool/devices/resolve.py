@@ -12,7 +12,7 @@ from pool.devices.discovery import Discovery, Gpu
 from pool.devices.visible import VisibleGpus, visible_gpus
 from pool.errors import InvalidConfig
 
-__all__ = ["Device", "Entry", "WantedDevices", "pinned_slots", "resolve_devices", "slot_names"]
+__all__ = ["Device", "Entry", "WantedDevices", "pinned_slots", "resolve_devices", "slot_names", "used_devices"]
 
 # One entry is one slot: a GPU's number or uuid, "cpu", or a group of numbers and uuids.
 Entry = int | str | tuple[int | str, ...]
@@ -65,21 +65,37 @@ def pinned_slots(wanted: Sequence[Entry], devices: Sequence[Device]) -> tuple[in
 
     Raises `InvalidConfig` for an entry that no slot is bound to (one GPU of a group is not a slot).
     """
-    uuids = {number: uuid for device in devices for number, uuid in zip(device.numbers, device.uuids, strict=True)}
     slots: set[int] = set()
     for entry in wanted:
-        members = entry if isinstance(entry, tuple) else (entry,)
-        named = {uuids.get(one) if isinstance(one, int) else one for one in members}
-        matches = {
-            slot
-            for slot, device in enumerate(devices)
-            if (device.kind == "cpu" if entry == "cpu" else set(device.uuids) == named)
-        }
+        matches = _named(entry, devices)
         if not matches:
             have = ", ".join(device.label for device in devices)
             raise InvalidConfig(f"devices: the pool has no slot for {_shown(entry)}; its slots are {have}")
-        slots |= matches
+        slots.update(matches)
     return tuple(sorted(slots))
+
+
+def _named(entry: Entry, devices: Sequence[Device]) -> tuple[int, ...]:
+    uuids = {number: uuid for device in devices for number, uuid in zip(device.numbers, device.uuids, strict=True)}
+    members = entry if isinstance(entry, tuple) else (entry,)
+    named = {uuids.get(one) if isinstance(one, int) else one for one in members}
+    return tuple(
+        number
+        for number, device in enumerate(devices)
+        if (device.kind == "cpu" if entry == "cpu" else set(device.uuids) == named)
+    )
+
+
+def used_devices(wanted: Entry, devices: Sequence[Device]) -> tuple[int, ...]:
+    """The positions that a [[device]] `use` names; "cpu:1" is the second CPU. Raises `InvalidConfig` for none."""
+    if isinstance(wanted, str) and wanted.startswith("cpu:"):
+        matches = tuple(number for number, device in enumerate(devices) if device.label == wanted)
+    else:
+        matches = _named(wanted, devices)
+    if not matches:
+        have = ", ".join(device.label for device in devices)
+        raise InvalidConfig(f"[[device]] use: {_shown(wanted)} is none of the pool's devices, which are {have}")
+    return matches
 
 
 def slot_names(number: int, device: Device) -> frozenset[str]:

@@ -5,9 +5,16 @@ from dataclasses import dataclass
 
 from pool.wire.faults import Fault
 
-__all__ = ["DEFAULT_SIGNATURE", "ModelInfo", "Refused", "Signature", "TensorSpec"]
+__all__ = ["DEFAULT_SIGNATURE", "PLACEMENT", "REPORT", "ModelInfo", "Refused", "Signature", "TensorSpec"]
 
 DEFAULT_SIGNATURE = "serving_default"
+
+PLACEMENT = "Model.placement"
+"""No model has it: a job of this signature, which takes nothing, asks the worker what of the model ran where.
+
+It gives `REPORT` alone, which is JSON.
+"""
+REPORT = "report"
 
 
 class Refused(Exception):

@@ -29,6 +29,7 @@ from pool.wire.signatures import ModelInfo
 __all__ = [
     "WORKER_MESSAGES",
     "Beat",
+    "Clear",
     "Done",
     "Hello",
     "LaneProgress",
@@ -38,6 +39,7 @@ __all__ = [
     "PartOutcome",
     "PartSpoiled",
     "Phase",
+    "PlacementRule",
     "Ready",
     "RowsDiffer",
     "Run",
@@ -181,7 +183,7 @@ def done(batch: int, outcomes: Sequence[PartOutcome], run_s: float, fetch_s: flo
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """The one `ConfigProto` of a worker; the names are TensorFlow's. `op_libraries`: files of custom ops."""
+    """The `ConfigProto` of a worker; the names are TensorFlow's. `op_libraries`: files of custom ops."""
 
     allow_growth: bool
     per_process_gpu_memory_fraction: float
@@ -194,6 +196,22 @@ class SessionSettings:
     op_libraries: tuple[str, ...] = ()
 
 
+class Clear(Enum):
+    """Which of the device strings in a model's graph are cleared, so that TensorFlow places those nodes."""
+
+    MISSING = "missing"
+    ALL = "all"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementRule:
+    """The nodes whose whole name matches `layers`, a regular expression, run on `device`: "/cpu:0", "/gpu:1"."""
+
+    layers: str
+    device: str
+
+
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
     """One model to load.
@@ -201,6 +219,10 @@ class ModelSettings:
     `tags` choose among the graphs of a SavedModel, `inputs` and `outputs` are tensors of a graph that declares none;
     empty: the loader looks for itself. `batch_sizes`: the numbers of rows that it is warmed up with. `cache`: the
     folder for what is made of a file once, such as a SavedModel of a Keras file; "" where there is none.
+
+    `session`: of its own Session, where that differs from its worker's; in nothing that belongs to the process.
+    `placement`: the first rule that matches a node wins. `clear_devices`: missing ones are those that the worker does
+    not have.
     """
 
     name: str
@@ -211,6 +233,9 @@ class ModelSettings:
     outputs: tuple[str, ...] = ()
     batch_sizes: tuple[int, ...] = (1,)
     cache: str = ""
+    session: SessionSettings | None = None
+    placement: tuple[PlacementRule, ...] = ()
+    clear_devices: Clear = Clear.MISSING
 
 
 @dataclass(frozen=True, slots=True)

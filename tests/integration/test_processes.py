@@ -86,6 +86,14 @@ def test_a_group_of_gpus_is_one_process_that_sees_them_all() -> None:
         assert visible == [f"{expected[0]},{expected[3]}", expected[2], ""]
 
 
+def test_workers_that_share_a_gpu_are_processes_that_see_it_alone() -> None:
+    config = stub_config("workers_per_device = 2", "[2]", '[[model]]\nname = "echo"\npath = "stub:echo"\n')
+    with pool_process(config, {"PYTHONPATH": FAKES}) as pool, pool.client() as client:
+        slots = client.status()["slots"]
+        assert len({slot["pid"] for slot in slots}) == 2
+        assert [environ(slot["pid"])["CUDA_VISIBLE_DEVICES"] for slot in slots] == [uuids_in_pci_order()[2]] * 2
+
+
 def test_a_cpu_worker_sees_no_gpu_and_has_its_share_of_the_cores(pool: PoolProcess) -> None:
     share = str(max(1, len(os.sched_getaffinity(0)) // 2))
     workers = pool.workers()

@@ -73,6 +73,26 @@ def test_what_a_worker_is_told_reaches_the_next_one() -> None:
     ]
 
 
+def test_overrides_come_and_go_with_new_workers() -> None:
+    before = dump(
+        {"name": "m", "session": {"jit": False}}, device=[{"use": 0, "session": {"jit": True}}, {"use": "cpu"}]
+    )
+    rule = {"layers": "a/.*", "device": "/cpu:1"}
+    after = dump(
+        {"name": "m", "placement": [rule], "clear_devices": False},
+        device=[{"use": [1, 2], "session": {"allow_growth": False}}],
+    )
+    changes = differences(before, after)
+    assert {change.reach for change in changes} == {Reach.WORKERS}
+    assert [change.line for change in changes] == [
+        '[[device]] 0 session: {"jit": true} → {}',
+        '[[device]] [1, 2] session: {} → {"allow_growth": false}',
+        '[[model]] m session: {"jit": false} → {}',
+        '[[model]] m placement: [] → [{"layers": "a/.*", "device": "/cpu:1"}]',
+        '[[model]] m clear_devices: "missing" → false',
+    ]
+
+
 @pytest.mark.parametrize(
     ("values", "line"),
     [
@@ -128,7 +148,14 @@ def test_every_key_of_today_is_known_but_those_of_the_pool_itself() -> None:
         for name in table
         if _reach_of(section, name) is Reach.POOL
     }
-    assert unknown == {"pool endpoint", "pool listen", "pool devices", "pool state", "model name"}
+    assert unknown == {
+        "pool endpoint",
+        "pool listen",
+        "pool devices",
+        "pool workers_per_device",
+        "pool state",
+        "model name",
+    }
 
 
 def _reach_of(section: str, name: str) -> Reach:

@@ -221,6 +221,45 @@ def test_check_with_gpus(pool: Any, config: Any) -> None:
     assert "GPU-1a000000" in out
 
 
+SHARED = """
+[pool]
+endpoint = "@endpoint@"
+devices = [0]
+workers_per_device = 2
+[[model]]
+name = "a"
+path = "stub:echo"
+session = { per_process_gpu_memory_fraction = 0.5, jit = true }
+[[model]]
+name = "b"
+path = "stub:echo"
+"""
+
+
+@pytest.mark.usefixtures("eight_gpus")
+def test_check_shows_the_workers_that_share_a_device_and_what_is_different_in_them(pool: Any, config: Any) -> None:
+    path = config(SHARED)
+    status, out, _ = pool("check", "--config", path, "--json")
+    found = json.loads(out)
+    assert status == 0
+    assert [(slot["label"], slot["models"]) for slot in found["slots"]] == [("gpu:0", ["a"])] * 2 + [
+        ("gpu:0", ["b"])
+    ] * 2
+    assert [slot["session"]["per_process_gpu_memory_fraction"] for slot in found["slots"]] == [0.25, 0.25, 0.0, 0.0]
+    _, out, _ = pool("check", "--config", path)
+    assert "per_process_gpu_memory_fraction = 0.25" in out
+    assert "jit = true" in out
+    assert "hint: no worker" not in out
+
+
+@pytest.mark.usefixtures("eight_gpus")
+def test_check_refuses_fractions_that_do_not_fit(pool: Any, config: Any) -> None:
+    text = SHARED + "session = { per_process_gpu_memory_fraction = 0.75 }\n"
+    status, out, err = pool("check", "--config", config(text))
+    assert (status, out) == (2, "")
+    assert err.startswith("pool: gpu:0: its 4 workers may take 1.25 times its memory (0.25 for a; ")
+
+
 # --- devices
 
 

@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from pool.config import Settings, builtin_settings, load_settings, parse_settings
-from pool.config.settings import ModelSection, SessionSection
+from pool.config.settings import DeviceSection, ModelSection, SessionSection
 from pool.errors import InvalidConfig
 from pool.wire.worker_messages import SessionSettings
 
@@ -53,7 +53,7 @@ def test_the_example_says_the_defaults() -> None:
 
 def _keys(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
     for section, field in model.model_fields.items():
-        annotation = ModelSection if section == "model" else field.annotation
+        annotation = {"model": ModelSection, "device": DeviceSection}.get(section, field.annotation)
         assert isinstance(annotation, type)
         assert issubclass(annotation, BaseModel)
         for key in annotation.model_fields:
@@ -62,11 +62,13 @@ def _keys(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
 
 def test_the_example_has_every_key_and_its_model_loads(tmp_path: Path) -> None:
     text = EXAMPLE.read_text(encoding="utf-8")
-    head, model = text.split("# [[model]]")
+    head, commented = text.split("# [[device]]")
     shown = tmp_path / "config.toml"
-    shown.write_text(head + "[[model]]" + re.sub(r"(?m)^# ", "", model), encoding="utf-8")
+    shown.write_text(head + "[[device]]" + re.sub(r"(?m)^# ", "", commented), encoding="utf-8")
     data = tomllib.loads(shown.read_text(encoding="utf-8"))
-    present = {(section, key) for section, keys in data.items() for key in (keys[0] if section == "model" else keys)}
+    present = {
+        (section, key) for section, keys in data.items() for key in (keys[0] if isinstance(keys, list) else keys)
+    }
     assert present == set(_keys(Settings))
     (loaded,) = load_settings(shown).model
     assert loaded == ModelSection(
@@ -108,6 +110,72 @@ def test_devices_of_the_pool(written: object, read: object) -> None:
 def test_devices_that_are_refused(devices: object, told: str) -> None:
     (line,) = mistakes({"pool": {"devices": devices}})
     assert line.startswith(f"config: [pool] devices: {told}")
+
+
+@pytest.mark.parametrize(
+    ("section", "told"),
+    [
+        ({"session": {"gpu_options": {}}}, "[session] gpu_options: write its keys without it, such as allow_growth"),
+        ({"device": [{"session": {}}]}, "device[0].use: is missing; write a device, such as use = 0"),
+        ({"device": [{"use": "gpu:0"}]}, "device[0].use: 'gpu:0' is not a device; write one of the pool's devices:"),
+        ({"device": [{"use": 0}, {"use": 0}]}, "device: two of them use 0; write the keys of both into one"),
+        ({"device": {"use": 0}}, "device: is not a list of devices; write [[device]] with two brackets above each"),
+        ({"device": [{"use": 0, "lanes": 2}]}, "device[0].lanes: unknown key; 'lanes' is a key of [pool]"),
+        ({"device": [{"use": 0, "session": 1}]}, "device[0].session: is not a table; write one such as {"),
+        (
+            {"device": [{"use": 0, "session": {"visible_device_list": "1"}}]},
+            "device[0].session.visible_device_list: a worker sees the GPUs of its slot and no other; write `[pool]",
+        ),
+    ],
+)
+def test_overrides_of_a_device_that_are_refused(section: dict[str, object], told: str) -> None:
+    (line,) = mistakes(section)
+    assert line.startswith(f"config: {told}")
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"session": {"alow_growth": True}}, "session.alow_growth: unknown key; did you mean 'allow_growth'?"),
+        ({"session": {"per_process_gpu_memory_fraction": 2.0}}, "session.per_process_gpu_memory_fraction: 2.0 is too"),
+        ({"session": True}, "session: is not a table; write one such as { allow_growth = false }"),
+        ({"placement": ["conv1"]}, "placement[0]: is not a rule; write one such as { layers = "),
+        ({"placement": [{"device": "/cpu:0"}]}, "placement[0].layers: is missing; write a pattern over names of nodes"),
+        ({"placement": [{"layers": "a"}]}, "placement[0].device: is missing; write a device of the worker, such as"),
+        (
+            {"placement": [{"layers": "(", "device": "/cpu:0"}]},
+            "placement[0].layers: '(' is not a pattern: missing ), unterminated subpattern at position 0; write a",
+        ),
+        (
+            {"placement": [{"layers": "a", "device": "GPU-1"}]},
+            'placement[0].device: \'GPU-1\' is not a device of a worker; write "/cpu:0" or "/gpu:0", counted from 0',
+        ),
+        (
+            {"placement": [{"layer": "a", "layers": "a", "device": "/cpu:0"}]},
+            "placement[0].layer: unknown key; did you",
+        ),
+        ({"clear_devices": "true"}, "clear_devices: 'true' is not a choice; write true, false or \"missing\""),
+    ],
+)
+def test_overrides_of_a_model_that_are_refused(keys: dict[str, object], told: str) -> None:
+    (line,) = mistakes({"model": [{"name": "m", "path": "/m", **keys}]})
+    assert line.startswith(f"config: model[0].{told}")
+
+
+def test_libraries_of_ops_are_found_beside_the_file_in_overrides_too() -> None:
+    override = {"op_libraries": ["ops.so"]}
+    data = {"device": [{"use": 0, "session": override}], "model": [{"name": "m", "path": "/m", "session": override}]}
+    settings = parse_settings(data, "config", Path("/base"))
+    assert settings.device[0].session.op_libraries == settings.model[0].session.op_libraries == ("/base/ops.so",)
+    assert settings.model[0].session.model_dump() == {"op_libraries": ("/base/ops.so",)}
+    plain = parse_settings({"model": [{"name": "m", "path": "/m"}]}, "config", Path("/base"))
+    assert plain.model[0].session.model_dump() == {}
+
+
+def test_the_line_of_an_override_is_told(tmp_path: Path) -> None:
+    text = '[[model]]\nname = "m"\npath = "/m"\n\nsession = { jit = 1 }\n'
+    (line,) = file_mistakes(tmp_path, text)
+    assert line.startswith(":5: model[0].session.jit: 1 is neither true nor false")
 
 
 def test_devices_of_a_model() -> None:

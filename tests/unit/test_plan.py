@@ -1,15 +1,18 @@
 """From settings to what the pool is started with."""
 
+import dataclasses
 from pathlib import Path
 from types import MappingProxyType
 
+import pytest
 from fakes import pynvml
 
 from pool.config import parse_settings
 from pool.core.policy import ModelPolicy
 from pool.devices import discover_gpus
-from pool.plan import Plan, make_plan
-from pool.wire.worker_messages import ModelSettings
+from pool.errors import InvalidConfig
+from pool.plan import Plan, make_plan, replan
+from pool.wire.worker_messages import Clear, ModelSettings, PlacementRule
 
 HOME = MappingProxyType({"HOME": "/home/somebody", "XDG_RUNTIME_DIR": "/run/user/1000"})
 
@@ -21,6 +24,12 @@ def plan(pool: dict[str, object] | None = None, **sections: object) -> Plan:
         **sections,
     }
     return make_plan(parse_settings(data, "config", Path("/base")), HOME, discover_gpus(pynvml))  # type: ignore[arg-type]
+
+
+def refusal(pool: dict[str, object] | None = None, **sections: object) -> str:
+    with pytest.raises(InvalidConfig) as caught:
+        plan(pool, **sections)
+    return str(caught.value)
 
 
 def test_each_model_has_the_policy_that_its_section_says() -> None:
@@ -60,6 +69,106 @@ def test_a_job_can_ask_for_a_slot_by_each_of_its_names() -> None:
         {"slot:3", "cpu:1", "cpu"},
     ]
     assert all(slot.models == ("m",) for slot in slots)
+
+
+def models(*sessions: dict[str, object], **others: object) -> list[dict[str, object]]:
+    return [
+        {"name": name, "path": "stub:echo", "devices": "all", "session": session, **others}
+        for name, session in zip("abc", sessions, strict=False)
+    ]
+
+
+def test_nothing_is_another_where_nothing_is_overridden() -> None:
+    made = plan({"devices": ["cpu", 6]})
+    assert [(share.device.label, share.models, share.session, share.sessions) for share in made.shares] == [
+        ("cpu:0", ("m",), made.session, {}),
+        ("gpu:6", ("m",), made.session, {}),
+    ]
+    assert made.welcome(1).session == made.session
+    assert made.welcome(1).models == made.models
+    plain = ModelSettings("m", "stub:echo", True)
+    assert [(m.session, m.placement, m.clear_devices) for m in (*made.models, plain)] == [(None, (), Clear.MISSING)] * 2
+
+
+def test_the_session_of_a_model_overrides_that_of_its_device_and_that_the_pools() -> None:
+    made = plan(
+        {"devices": [0, 1, "cpu", "cpu"]},
+        session={"allow_growth": False, "per_process_gpu_memory_fraction": 0.9, "inter_op_parallelism_threads": 1},
+        device=[
+            {"use": 1, "session": {"per_process_gpu_memory_fraction": 0.5, "jit": True}},
+            {"use": "cpu:1", "session": {"intra_op_parallelism_threads": 7}},
+        ],
+        model=models({"per_process_gpu_memory_fraction": 0.25}),
+    )
+    sessions = [made.welcome(slot).session for slot in range(4)]
+    assert [session.per_process_gpu_memory_fraction for session in sessions] == [0.25] * 4
+    assert [session.jit for session in sessions] == [False, True, False, False]
+    assert [session.intra_op_parallelism_threads for session in sessions] == [0, 0, made.cpu_share, 7]
+    assert {(session.allow_growth, session.inter_op_parallelism_threads) for session in sessions} == {(False, 1)}
+
+
+def test_slots_that_share_a_device_have_its_names_and_their_own() -> None:
+    assert "would take all of its memory" in str(refusal({"devices": [0]}, model=models({}, {"allow_growth": False})))
+    made = plan(
+        {"devices": [0], "workers_per_device": 2},
+        model=models({"per_process_gpu_memory_fraction": 0.5}, {"per_process_gpu_memory_fraction": 0.4}),
+    )
+    slots = made.slots()
+    assert [(slot.models, slot.device) for slot in slots] == [(("a",), "gpu:0")] * 2 + [(("b",), "gpu:0")] * 2
+    assert ["slot:3" in slot.names for slot in slots] == [False, False, False, True]
+    assert all("gpu:0" in slot.names for slot in slots)
+    fractions = [made.welcome(slot).session.per_process_gpu_memory_fraction for slot in range(4)]
+    assert fractions == [0.25, 0.25, 0.2, 0.2]
+
+
+def test_what_belongs_to_a_session_alone_travels_with_its_model() -> None:
+    made = plan({"devices": ["cpu"]}, model=models({}, {"allow_soft_placement": False}))
+    welcome = made.welcome(0)
+    first, second = welcome.models
+    assert (len(made.shares), welcome.session.allow_soft_placement, first.session) == (1, True, None)
+    assert second.session == dataclasses.replace(welcome.session, allow_soft_placement=False)
+
+
+def test_a_device_has_room_for_a_copy_in_each_of_its_workers() -> None:
+    told = refusal({"devices": [0], "workers_per_device": 9}, model=models({}, memory="10GiB"))
+    assert "90.0 GiB  does not fit on gpu:0" in told
+
+
+@pytest.mark.parametrize(
+    ("use", "told"),
+    [
+        (5, "[[device]] use: 5 is none of the pool's devices, which are cpu:0, gpu:6"),
+        ("cpu:3", '[[device]] use: "cpu:3" is none of the pool\'s devices, which are cpu:0, gpu:6'),
+    ],
+)
+def test_a_device_that_the_pool_does_not_have_cannot_be_overridden(use: object, told: str) -> None:
+    assert refusal({"devices": ["cpu", 6]}, device=[{"use": use}]) == told
+
+
+def test_a_device_is_overridden_once() -> None:
+    told = refusal({"devices": ["cpu", 6]}, device=[{"use": "cpu"}, {"use": "cpu:0"}])
+    assert told == "[[device]] use: cpu:0 is meant by two of them; write the keys of both into one"
+
+
+def test_the_rules_of_a_model_reach_its_workers() -> None:
+    rules = [{"layers": "conv1/.*", "device": "/CPU:01"}, {"layers": ".*", "device": "/device:cpu:0"}]
+    made = plan({"devices": ["cpu"]}, model=models({"device_count": {"CPU": 2}}, placement=rules, clear_devices=True))
+    (model,) = made.welcome(0).models
+    assert model.placement == (PlacementRule("conv1/.*", "/cpu:1"), PlacementRule(".*", "/cpu:0"))
+    assert model.clear_devices is Clear.ALL
+    told = refusal({"devices": ["cpu", 6]}, model=models({}, placement=[{"layers": "a", "device": "/gpu:0"}]))
+    assert told.startswith("model a: its placement names /gpu:0, and its worker on cpu:0 has /cpu:0;")
+
+
+@pytest.mark.parametrize("place_anew", [True, False])
+def test_a_plan_that_is_made_again_has_the_same_slots(place_anew: bool) -> None:
+    fractions = [{"per_process_gpu_memory_fraction": 0.1 * number} for number in (1, 2, 3)]
+    data = {"pool": {"devices": [3, 1, "cpu"], "workers_per_device": 2}, "model": models(*fractions)}
+    made = plan(data["pool"], model=data["model"])  # type: ignore[arg-type]
+    settings = parse_settings({**data, "model": data["model"][::-1]}, "config", Path("/base"))  # type: ignore[index]
+    again = replan(settings, HOME, made, place_anew=place_anew)
+    assert again.shares == made.shares
+    assert again.cpu_share == made.cpu_share
 
 
 def test_a_worker_is_told_how_to_load_and_warm_each_model() -> None:

@@ -1,5 +1,6 @@
 """Batch runs of a model in this process: who fails, who is done, and whose rows they get."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import pack
 from pool.wire.faults import Fault
 from pool.wire.packing import unpack_answer
-from pool.wire.signatures import ModelInfo, Refused, Signature, TensorSpec
+from pool.wire.signatures import PLACEMENT, REPORT, ModelInfo, Refused, Signature, TensorSpec
 from pool.wire.tensors import Array, encode_tensor, to_array
 from pool.wire.worker_messages import PartDone, PartFailed, PartOutcome, PartSpoiled, RowsDiffer, Run
 from workers.arenas import Arenas
@@ -304,3 +305,32 @@ def test_an_enormous_table_is_refused_and_not_kept() -> None:
     found = answers(doubling(), Run(1, "m", None, None, (1,), 1, True), [table])
     assert isinstance(found[0], PartFailed)
     assert "a header of" in found[0].text
+
+
+def placement(model: Model, *headers: TensorHeader, outputs: tuple[str, ...] | None = None) -> Answer:
+    """Of a job that asks what ran where."""
+    message = Run(1, "m", PLACEMENT, outputs, (), 0, False)
+    (answer,) = answers(model, message, [pack(Table(headers)), *(b"\0" * 4 for _ in headers)])
+    return answer
+
+
+def test_what_ran_where_is_an_answer_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Model(lambda _: {})
+    monkeypatch.setattr(model, "placement", lambda: {"devices": ["/cpu:0"]}, raising=False)
+    answer = placement(model)
+    assert isinstance(answer, dict)
+    assert json.loads(answer[REPORT].item()) == {"devices": ["/cpu:0"]}
+    assert isinstance(placement(model, outputs=(REPORT,)), dict)
+    for refused in (placement(model, TensorHeader("x", "float32", (), False)), placement(model, outputs=("y",))):
+        assert isinstance(refused, PartFailed)
+        assert refused.fault is Fault.INVALID_INPUT
+        assert "Model.placement takes nothing, and gives 'report' alone" in refused.text
+
+
+def test_a_model_that_cannot_say_what_ran_where_fails_the_job_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> dict[str, Any]:
+        raise Refused("no memory for a trace", Fault.OUT_OF_MEMORY)
+
+    model = Model(lambda _: {})
+    monkeypatch.setattr(model, "placement", fail, raising=False)
+    assert placement(model) == PartFailed(Fault.OUT_OF_MEMORY, "no memory for a trace")

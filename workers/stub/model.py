@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -32,8 +33,20 @@ class StubModel:
         fetched = self._functions[signature](feeds)
         return {name: fetched[name] for name in outputs}
 
+    def placement(self) -> dict[str, Any]:
+        """Each signature is one node, whatever the rules say."""
+        return {
+            "devices": ["/cpu:0"],
+            "signatures": {name: {"nodes": [_node(name)], "why": None} for name in self._info.signatures},
+            "rules": [],
+        }
+
     def warm_up(self) -> None:
         """A stub is warm."""
+
+
+def _node(name: str) -> dict[str, Any]:
+    return {"node": name, "function": "", "op": "Stub", "device": "/cpu:0", "rule": None}
 
 
 def pid(shape: tuple[int, ...] = ()) -> Fetched:

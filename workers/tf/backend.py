@@ -9,14 +9,15 @@ from workers.tf.library import tf
 from workers.tf.loading import load
 from workers.tf.model import TensorFlowModel
 from workers.tf.op_libraries import load_op_libraries
-from workers.tf.session import config_proto
+from workers.tf.session import config_of_model, config_proto
 
 __all__ = ["TensorFlowBackend"]
 
 
 class TensorFlowBackend:
-    """A `workers.backend.Backend`: a Graph and a Session a model, all with this process's one `ConfigProto`.
+    """A `workers.backend.Backend`: a Graph and a Session a model, all with the process's one `ConfigProto`.
 
+    A model may override what is its Session's own.
     Loads the libraries of custom ops; raises `CannotLoad` for one that is not there or does not fit.
     Raises `WrongDevices` unless TensorFlow sees exactly `gpus` GPUs, and each Session has them; a worker that was
     promised one never falls back to the CPU. Takes no memory of the GPU before the first `load`.
@@ -30,7 +31,7 @@ class TensorFlowBackend:
 
     def load(self, settings: ModelSettings) -> TensorFlowModel:
         """Loads a model, ready to run but for warming up. Raises `CannotLoad`, `LoadFailed`, `WrongDevices`."""
-        return load(settings, self._config, self._gpus)
+        return load(settings, config_of_model(settings, self._config), self._gpus)
 
 
 def _check_devices(gpus: int) -> None:

@@ -13,11 +13,13 @@ from workers.tf.frozen_graph import FrozenGraph
 from workers.tf.keras_file import KerasFile
 from workers.tf.library import tf
 from workers.tf.model import TensorFlowModel
+from workers.tf.placement import place
 from workers.tf.reachable import ReachableOps
 from workers.tf.saved_model import SavedModel
-from workers.tf.session import open_session
+from workers.tf.session import devices_of, open_session
 from workers.tf.signature_defs import bind
 from workers.tf.source import Source
+from workers.tf.traces import Traces
 
 __all__ = ["Rewrite", "load"]
 
@@ -42,7 +44,7 @@ def load(settings: ModelSettings, config: Any, gpus: int, rewrite: Rewrite = lam
     except Exception as error:
         raise _failure(where, error) from error
     try:
-        return _load(settings, files, session, rewrite)
+        return _load(settings, files, session, rewrite, config.allow_soft_placement)
     except Exception as error:  # of a foreign file TensorFlow and protobuf raise whatever they meet first
         session.close()
         raise _failure(where, error) from error
@@ -78,14 +80,16 @@ def _read(settings: ModelSettings, files: ModelFiles) -> Source:
             return KerasFile(settings, files.path)
 
 
-def _load(settings: ModelSettings, files: ModelFiles, session: Any, rewrite: Rewrite) -> TensorFlowModel:
+def _load(settings: ModelSettings, files: ModelFiles, session: Any, rewrite: Rewrite, soft: bool) -> TensorFlowModel:
     source = _read(settings, files)
     meta_graph = rewrite(source.meta_graph)
+    placed = place(meta_graph.graph_def, settings, devices_of(session), soft)
     with session.graph.as_default():
         saver = tf.compat.v1.train.import_meta_graph(meta_graph)
         source.restore(session, saver)
         bound = bind(settings.name, source.signature_defs(session.graph), session.graph)
-    model = TensorFlowModel(settings, session, bound, ReachableOps(meta_graph.graph_def), source.samples)
+    traces = Traces(session, placed)
+    model = TensorFlowModel(settings, session, bound, ReachableOps(meta_graph.graph_def), source.samples, traces)
     session.graph.finalize()
     return model
 

@@ -22,8 +22,9 @@ from workers.tf.route import Route
 from workers.tf.samples import Sample
 from workers.tf.signature_defs import BoundSignature
 from workers.tf.statefulness import writes_references
+from workers.tf.traces import OneRun, Traces, not_kept
 from workers.tf.trial import Verdict, try_out
-from workers.tf.warm_up import recorded, rehearsals
+from workers.tf.warm_up import first_recorded, recorded, rehearsals
 
 __all__ = ["TensorFlowModel"]
 
@@ -45,10 +46,12 @@ class TensorFlowModel:
         session: Any,
         bound: Mapping[str, BoundSignature],
         reachable: ReachableOps,
-        samples: Path | None = None,
+        samples: Path | None,
+        traces: Traces,
     ) -> None:
         """`samples`: a file of recorded requests to warm up with, if it is there."""
         self._session = session
+        self._traces = traces
         self._batch_sizes = settings.batch_sizes
         self._samples = samples
         self._callables = Callables(session)
@@ -102,6 +105,30 @@ class TensorFlowModel:
                 self._try(name, sample.feeds, sample.outputs, None)
         for name in sorted(cold):
             self._rehearse(name, None, trials_end)
+        if self._traces.has_rules:
+            self._say_not_kept()
+
+    def _say_not_kept(self) -> None:
+        try:
+            told = list(not_kept(self.placement()))
+        except Refused as error:
+            told = [f"whether its placement rules are kept is not known: {error}"]
+        for text in told:
+            logger.warning("model %s: %s", self.info.name, text)
+
+    def placement(self) -> dict[str, Any]:
+        """What ran where in a traced run of each signature that keeps no state; see `workers.backend.Model`."""
+        samples = first_recorded(self._samples, self.info.signatures)
+        return self._traces.report({name: self._one_run(plan, samples.get(name)) for name, plan in self._plans.items()})
+
+    def _one_run(self, plan: Plan, sample: Sample | None) -> OneRun | str:
+        if plan.stateful:
+            return "it may change the model's state"
+        rehearsal = next(rehearsals(plan.bound.signature, (1,), sample), None)
+        if rehearsal is None:
+            return "an input is of unknown rank, and no request is recorded"
+        feeds = {plan.bound.feeds[key]: array for key, array in rehearsal.feeds.items()}
+        return OneRun(feeds, plan.all_fetches)
 
     def _rehearse(self, name: str, sample: Sample | None, trials_end: float) -> None:
         plan = self._plans[name]

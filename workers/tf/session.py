@@ -1,16 +1,18 @@
 """The `ConfigProto` of a worker and the Sessions made with it.
 
 GPU options belong to the process, not to a Session (the first Session's win, and others fail or run on the
-wrong card), so one config is built for each worker and every model's Session gets that one.
+wrong card), so one config is built for each worker and every model's Session gets that one, or one that differs in
+what is a Session's own.
 """
 
 from typing import Any
 
-from pool.wire.worker_messages import SessionSettings
+from pool.wire.worker_messages import ModelSettings, SessionSettings
 from workers.backend import WrongDevices
-from workers.tf.library import tf
+from workers.tf.devices import Devices
+from workers.tf.library import RewriterConfig, tf
 
-__all__ = ["config_proto", "open_session"]
+__all__ = ["config_of_model", "config_proto", "devices_of", "open_session"]
 
 
 def config_proto(settings: SessionSettings) -> Any:
@@ -27,6 +29,24 @@ def config_proto(settings: SessionSettings) -> Any:
     if settings.jit:
         config.graph_options.optimizer_options.global_jit_level = tf.compat.v1.OptimizerOptions.ON_1
     return config
+
+
+def config_of_model(settings: ModelSettings, worker: Any) -> Any:
+    """The `ConfigProto` of a model's Session: that of its worker, unless the model asks for something else.
+
+    With placement rules grappler's remapper is off. It makes one node of several, on the device of one of them.
+    """
+    if settings.session is None and not settings.placement:
+        return worker
+    config = tf.compat.v1.ConfigProto()
+    config.CopyFrom(worker if settings.session is None else config_proto(settings.session))
+    if settings.placement:
+        config.graph_options.rewrite_options.remapping = RewriterConfig.OFF
+    return config
+
+
+def devices_of(session: Any) -> Devices:
+    return Devices(device.name for device in session.list_devices())
 
 
 def open_session(config: Any, gpus: int) -> Any:

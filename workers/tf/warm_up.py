@@ -12,7 +12,7 @@ from pool.wire.tensors import Array
 from workers.tf.feeds import blank
 from workers.tf.samples import BadSample, Sample, read_samples
 
-__all__ = ["Rehearsal", "recorded", "rehearsals"]
+__all__ = ["Rehearsal", "first_recorded", "recorded", "rehearsals"]
 
 logger = logging.getLogger("workers.tf")
 
@@ -42,6 +42,15 @@ def recorded(model: str, file: Path | None, signatures: Mapping[str, Signature])
     if bad:
         text = "model %s: %d of %d recorded requests in %s are not used to warm it up, the first because %s"
         logger.warning(text, model, len(bad), good + len(bad), file, bad[0])
+
+
+def first_recorded(file: Path | None, signatures: Mapping[str, Signature]) -> dict[str, Sample]:
+    """The first request that fits, of each signature that has one. Never raises, and says nothing."""
+    found: dict[str, Sample] = {}
+    for each in read_samples(file, signatures) if file is not None and file.exists() else ():
+        if isinstance(each, Sample):
+            found.setdefault(each.signature, each)
+    return found
 
 
 def rehearsals(signature: Signature, batch_sizes: Sequence[int], sample: Sample | None) -> Iterator[Rehearsal]:

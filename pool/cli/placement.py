@@ -1,0 +1,87 @@
+"""`pool placement`: what of a model runs where."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from pool.cli.options import as_json, endpoint_option
+from pool.cli.readable import count_of, printable
+from pool.cli.tables import new_table, show
+from pool.client.client import Client
+
+__all__ = ["placement"]
+
+_MOST_NAMED = 5
+CONNECT_S = 2.0  # a question about what runs is not worth a longer wait for it
+
+
+@click.command()
+@click.argument("model")
+@click.option("--device", metavar="NAME", help="Which worker: a device as `pool status` shows it, or slot:N.")
+@click.option("--timeout", type=float, metavar="SECONDS", help="How long it may take; the pool's default otherwise.")
+@endpoint_option
+@as_json
+def placement(model: str, device: str | None, timeout: float | None, endpoint: str | None, as_json: bool) -> None:
+    """What of MODEL runs where: a worker runs each signature once more and says on which device each node ran.
+
+    Signatures that may change the model's state are not run. The names are those that placement rules match.
+    """
+    with Client(endpoint, connect_timeout=CONNECT_S, reconnect_timeout=0.0) as client:
+        found = client.placement(model, timeout=timeout, device=device)
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    click.echo(f"{found['model']} in slot {found['slot']} ({found['device']}), which has {', '.join(found['devices'])}")
+    for name, signature in sorted(found["signatures"].items()):
+        click.echo()
+        _show_signature(name, signature)
+    if found["rules"]:
+        click.echo()
+        show(_rules(found["rules"]))
+
+
+def _show_signature(name: str, signature: Mapping[str, Any]) -> None:
+    counts = Counter(node["device"] for node in signature["nodes"])
+    where = ", ".join(f"{count_of(count, 'node')} on {device}" for device, count in sorted(counts.items()))
+    show(Text.assemble((name, "cyan"), f": {printable(signature['why'] or where or 'nothing runs')}"))
+    if signature["nodes"]:
+        show(_nodes(signature["nodes"]))
+
+
+def _nodes(nodes: Sequence[Mapping[str, Any]]) -> Table:
+    ruled = any(node["rule"] is not None for node in nodes)
+    table = new_table(["  DEVICE", "OP", "NODE", "FUNCTION", *([">RULE"] if ruled else [])])
+    for node in nodes:
+        rule = ["–" if node["rule"] is None else str(node["rule"] + 1)] if ruled else []
+        names = (printable(node[key]) or "–" for key in ("op", "node", "function"))
+        table.add_row(f"  {node['device']}", *names, *rule)
+    return table
+
+
+def _rules(rules: Sequence[Mapping[str, Any]]) -> Table:
+    table = new_table([">RULE", "LAYERS", "DEVICE", ">MATCHED", ">RAN", "KEPT"])
+    for number, rule in enumerate(rules, 1):
+        layers = printable(rule["layers"])
+        table.add_row(str(number), layers, rule["device"], str(rule["matched"]), str(rule["ran"]), _kept(rule))
+    return table
+
+
+def _kept(rule: Mapping[str, Any]) -> Text:
+    if rule["kept"]:
+        return Text.assemble(("yes", "green"), _but_for(rule["absent"]))
+    if rule["kept"] is None:
+        return Text("nothing of it was to run")
+    elsewhere = ", ".join(f"{printable(each['node'])} on {each['device']}" for each in rule["elsewhere"])
+    return Text(f"no: {elsewhere or 'none of it ran'}", "red")
+
+
+def _but_for(absent: Sequence[str]) -> str:
+    if not absent:
+        return ""
+    more = f" and {len(absent) - _MOST_NAMED} more" if len(absent) > _MOST_NAMED else ""
+    return f", but for what TensorFlow left out: {', '.join(map(printable, absent[:_MOST_NAMED]))}{more}"

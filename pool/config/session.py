@@ -1,0 +1,110 @@
+"""`[session]`, what overrides it for one device or one model, and the rules that place a model's layers."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    Field,
+    PlainValidator,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
+from pydantic_core import PydanticCustomError
+
+from pool.config.device_list import DeviceUse
+from pool.config.section import Section, Texts
+from pool.wire.worker_messages import PlacementRule, SessionSettings
+
+__all__ = ["ClearDevices", "DeviceSection", "PlacementSection", "SessionOverrides", "SessionSection"]
+
+_DEVICE = re.compile(r"/(?:device:)?(cpu|gpu):(\d{1,4})", re.IGNORECASE | re.ASCII)
+
+
+class SessionSection(Section):
+    """The `ConfigProto` of each worker; the names are TensorFlow's, and those of `SessionSettings`.
+
+    `op_libraries`: files of custom ops, loaded before any model; absolute once they are read.
+    """
+
+    allow_growth: bool = True
+    per_process_gpu_memory_fraction: Annotated[float, Field(ge=0, le=1)] = 0.0
+    allow_soft_placement: bool = True
+    log_device_placement: bool = False
+    intra_op_parallelism_threads: Annotated[int, Field(ge=0)] = 0
+    inter_op_parallelism_threads: Annotated[int, Field(ge=0)] = 0
+    device_count: dict[Literal["CPU", "GPU"], Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
+    jit: bool = False
+    op_libraries: Texts = ()
+
+    def message(self, *overrides: "SessionOverrides") -> SessionSettings:
+        """The same, as it travels to a worker, with the keys that the overrides set: the last of them wins."""
+        values: dict[str, Any] = self.model_dump()
+        for override in overrides:
+            values |= override.model_dump()
+        return SessionSettings(**values)
+
+
+class SessionOverrides(SessionSection):
+    """Some keys of `[session]`: those that the file sets, at whatever value. A dump has no others."""
+
+    @model_serializer(mode="wrap")
+    def _only_what_is_set(self, whole: SerializerFunctionWrapHandler) -> Mapping[str, Any]:
+        return {name: value for name, value in whole(self).items() if name in self.model_fields_set}
+
+
+class DeviceSection(Section):
+    """What is different for the workers of one of the pool's devices."""
+
+    use: DeviceUse
+    session: SessionOverrides = SessionOverrides()
+
+
+def _pattern(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise PydanticCustomError(
+            "pattern",
+            '{value} is not a pattern: {why}; write a regular expression over names of nodes, such as "conv1/.*"',
+            {"value": repr(value), "why": str(error)},
+        ) from None
+    return value
+
+
+def _device_of_a_worker(value: str) -> str:
+    match = _DEVICE.fullmatch(value)
+    if match is None:
+        raise PydanticCustomError(
+            "device",
+            '{value} is not a device of a worker; write "/cpu:0" or "/gpu:0", counted from 0 in each worker',
+            {"value": repr(value)},
+        )
+    return f"/{match[1].lower()}:{int(match[2])}"
+
+
+class PlacementSection(Section):
+    """The nodes whose whole name matches `layers` run on `device` of their worker: "/cpu:0", "/gpu:1"."""
+
+    layers: Annotated[str, Field(min_length=1), AfterValidator(_pattern)]
+    device: Annotated[str, AfterValidator(_device_of_a_worker)]
+
+    def message(self) -> PlacementRule:
+        """The same, as it travels to a worker."""
+        return PlacementRule(self.layers, self.device)
+
+
+def _clear_devices(value: object) -> bool | Literal["missing"]:
+    if isinstance(value, bool):
+        return value
+    if value == "missing":
+        return "missing"
+    raise PydanticCustomError(
+        "clear_devices",
+        '{value} is not a choice; write true, false or "missing": only those that the worker does not have',
+        {"value": repr(value)},
+    )
+
+
+ClearDevices = Annotated[bool | Literal["missing"], PlainValidator(_clear_devices)]

@@ -1,0 +1,172 @@
+"""The workers of each device: from the models that are placed there to the slots, and what each one's share is. Pure.
+
+    device ─► models whose process-wide options differ are apart ─► so many workers of each ─► a slot each
+
+GPU options, thread pools and the devices themselves belong to TensorFlow's process: the first Session's count, and
+another one's are ignored or fail. The rest of a `ConfigProto` is each Session's own, so models may share a worker
+that differ in nothing else.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from pool.devices import Device
+from pool.wire.worker_messages import PlacementRule, SessionSettings
+
+__all__ = ["ModelShare", "Share", "refusals", "share_out"]
+
+_ROUNDING = 1e-9  # of fractions that are written in decimals
+
+_ProcessWide: TypeAlias = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShare:
+    """What a model asks of the worker that serves it; `session` by device, in the order of the devices."""
+
+    name: str
+    sessions: Sequence[SessionSettings]
+    placement: tuple[PlacementRule, ...] = ()
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A slot: one worker on `device`. `sessions`: those models' whose own differ from the worker's `session`."""
+
+    device: Device
+    models: tuple[str, ...]
+    session: SessionSettings
+    sessions: Mapping[str, SessionSettings]
+
+
+def share_out(
+    devices: Sequence[Device],
+    placed: Sequence[Sequence[str]],
+    models: Sequence[ModelShare],
+    sessions: Sequence[SessionSettings],
+    workers_per_device: int,
+) -> tuple[Share, ...]:
+    """The slots, device by device. `placed`: the models of each device; `sessions`: of a worker that has none.
+
+    Guarantees: without options that differ, and one worker a device, slot N is device N. The order of `models` decides
+    nothing. A fraction of a device's memory is divided among the workers that have it in common.
+    """
+    shares: list[Share] = []
+    named = {model.name: model for model in models}
+    for number, (device, names) in enumerate(zip(devices, placed, strict=True)):
+        apart: dict[_ProcessWide, list[str]] = {}
+        for name in sorted(names):
+            apart.setdefault(_process_wide(named[name].sessions[number]), []).append(name)
+        for together in list(apart.values()) or [[]]:
+            wanted = {name: _divided(named[name].sessions[number], workers_per_device) for name in together}
+            own = _divided(sessions[number], workers_per_device)
+            session = _of_the_process(own, next(iter(wanted.values()), own))
+            differing = {name: each for name, each in wanted.items() if each != session}
+            ordered = tuple(name for name in names if name in together)
+            shares += [Share(device, ordered, session, differing)] * workers_per_device
+    return tuple(shares)
+
+
+def refusals(shares: Sequence[Share], models: Sequence[ModelShare]) -> Iterator[str]:
+    """A line for each thing that no start could meet: what, where, and what would be right."""
+    named = {model.name: model for model in models}
+    for device in dict.fromkeys(share.device for share in shares):
+        here = [share for share in shares if share.device == device and share.models]
+        if device.kind == "gpu":
+            yield from _refuse_memory(device, here, named)
+        for share in _distinct(here):
+            yield from _refuse_devices(share, named)
+
+
+def _process_wide(session: SessionSettings) -> _ProcessWide:
+    return (
+        session.allow_growth,
+        session.per_process_gpu_memory_fraction,
+        session.intra_op_parallelism_threads,
+        session.inter_op_parallelism_threads,
+        tuple(sorted(session.device_count.items())),
+        session.op_libraries,
+    )
+
+
+def _of_the_process(session: SessionSettings, wanted: SessionSettings) -> SessionSettings:
+    """`session` with the process-wide options of `wanted`."""
+    return replace(
+        session,
+        allow_growth=wanted.allow_growth,
+        per_process_gpu_memory_fraction=wanted.per_process_gpu_memory_fraction,
+        intra_op_parallelism_threads=wanted.intra_op_parallelism_threads,
+        inter_op_parallelism_threads=wanted.inter_op_parallelism_threads,
+        device_count=wanted.device_count,
+        op_libraries=wanted.op_libraries,
+    )
+
+
+def _divided(session: SessionSettings, workers: int) -> SessionSettings:
+    if workers == 1:
+        return session
+    return replace(session, per_process_gpu_memory_fraction=session.per_process_gpu_memory_fraction / workers)
+
+
+def _distinct(here: Sequence[Share]) -> Iterator[Share]:
+    """Workers that are alike are complained of once."""
+    return (share for number, share in enumerate(here) if number == 0 or share is not here[number - 1])
+
+
+def _refuse_memory(device: Device, here: Sequence[Share], named: Mapping[str, ModelShare]) -> Iterator[str]:
+    fractions = [share.session.per_process_gpu_memory_fraction for share in here]
+    shown = "; ".join(
+        f"{fraction:g} for {', '.join(share.models)}" for share, fraction in zip(here, fractions, strict=True)
+    )
+    if sum(fractions) > 1 + _ROUNDING:
+        yield (
+            f"{device.label}: its {len(here)} workers may take {sum(fractions):g} times its memory ({shown}); lower"
+            " per_process_gpu_memory_fraction, or give models that differ in [session] devices of their own"
+        )
+    for share in here:
+        greedy = not share.session.allow_growth and share.session.per_process_gpu_memory_fraction == 0
+        if greedy and len(here) > 1:
+            yield (
+                f"{device.label}: the worker of {', '.join(share.models)} would take all of its memory at its start,"
+                f" and {len(here)} workers share it; set per_process_gpu_memory_fraction, or allow_growth = true"
+            )
+            return
+    for share in _distinct(here):
+        yield from _refuse_sizes(device, share, named)
+
+
+def _refuse_sizes(device: Device, share: Share, named: Mapping[str, ModelShare]) -> Iterator[str]:
+    fraction = share.session.per_process_gpu_memory_fraction
+    needed = sum(named[name].size_bytes for name in share.models)
+    if device.memory_bytes is None or not fraction or needed <= fraction * device.memory_bytes:
+        return
+    yield (
+        f"{device.label}: {', '.join(share.models)} need {_gib(needed)}, and their worker may take"
+        f" {_gib(fraction * device.memory_bytes)} (per_process_gpu_memory_fraction = {fraction:g}); raise it, or give"
+        " them other devices"
+    )
+
+
+def _refuse_devices(share: Share, named: Mapping[str, ModelShare]) -> Iterator[str]:
+    """Devices that the worker will not have: a GPU that `device_count` leaves out, one that a rule names."""
+    gpus, counts = len(share.device.uuids), share.session.device_count
+    if counts.get("GPU", gpus) < gpus:
+        yield (
+            f"{share.device.label}: device_count leaves the worker of {', '.join(share.models)} {counts['GPU']} of"
+            f" its {gpus} GPUs; leave GPU out of device_count, and list in `[pool] devices` what is to be used"
+        )
+        return
+    has = [f"/cpu:{number}" for number in range(counts.get("CPU", 1))] + [f"/gpu:{number}" for number in range(gpus)]
+    for name in share.models:
+        missing = sorted({rule.device for rule in named[name].placement} - set(has))
+        if missing:
+            yield (
+                f"model {name}: its placement names {', '.join(missing)}, and its worker on {share.device.label} has"
+                f" {', '.join(has)}; name one of these, raise device_count, or write other `devices`"
+            )
+
+
+def _gib(size_bytes: float) -> str:
+    return f"{size_bytes / 2**30:.1f} GiB"

@@ -1,0 +1,85 @@
+"""Several workers on one device, as slots of their own."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from harness import PoolProcess, eventually, pool_process, stub_config
+from pool import AsyncClient
+
+MODELS = """
+[[model]]
+name = "a"
+path = "stub:faults"
+session = {{ inter_op_parallelism_threads = {threads} }}
+[[model]]
+name = "b"
+path = "stub:faults"
+"""
+
+
+def config(threads: int) -> str:
+    return stub_config("workers_per_device = 2", '["cpu"]', MODELS.format(threads=threads))
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[PoolProcess]:
+    with pool_process(config(1)) as running:
+        yield running
+
+
+def pid(client: object, model: str, device: str | None = None) -> int:
+    return int(client.run(model, {}, signature="pid", device=device)["pid"])  # type: ignore[attr-defined]
+
+
+def test_each_is_a_process_of_its_own_with_a_number_and_the_name_of_the_device(pool: PoolProcess) -> None:
+    with pool.client() as client:
+        slots = client.status()["slots"]
+        assert [(slot["device"], slot["models"]) for slot in slots] == [("cpu:0", ["a"])] * 2 + [("cpu:0", ["b"])] * 2
+        pids = [slot["pid"] for slot in slots]
+        assert sorted(pids) == pool.workers()
+        assert [pid(client, model, f"slot:{number}") for number, model in enumerate("aabb")] == pids
+        assert pid(client, "b", "cpu:0") in pids[2:]
+
+
+def test_a_worker_is_asked_what_it_runs_where(pool: PoolProcess) -> None:
+    with pool.client() as client:
+        found = client.placement("b", device="slot:3")
+        assert (found["model"], found["slot"], found["device"], found["rules"]) == ("b", 3, "cpu:0", [])
+        assert found["signatures"]["pid"]["nodes"][0]["device"] == "/cpu:0"
+
+    async def asked() -> dict[str, Any]:
+        async with AsyncClient(pool.endpoint) as client:
+            return await client.placement("b", device="slot:3", timeout=20.0)
+
+    assert asyncio.run(asked()) == found
+
+
+def test_a_worker_that_dies_takes_none_of_the_others_along(pool: PoolProcess) -> None:
+    with pool.client() as client:
+        before = [slot["pid"] for slot in client.status()["slots"]]
+        os.kill(before[0], signal.SIGKILL)
+        assert pid(client, "a") == before[1]
+        eventually(lambda: all(slot["state"] == "READY" for slot in client.status()["slots"]))
+        after = [slot["pid"] for slot in client.status()["slots"]]
+        assert (after[1:], after[0] != before[0]) == (before[1:], True)
+
+
+def test_an_override_that_changes_replaces_its_workers_alone(pool: PoolProcess) -> None:
+    with pool.client() as client:
+        before = [slot["incarnation"] for slot in client.status()["slots"]]
+        pool.config.write_text(config(2).replace("@endpoint@", pool.endpoint))
+        command = [sys.executable, "-P", "-m", "pool", "reload", "--wait", "--endpoint", pool.endpoint]
+        found = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+        assert found.stdout.splitlines() == [
+            '[[model]] a session: {"inter_op_parallelism_threads": 1} → {"inter_op_parallelism_threads": 2}',
+            "slots 0, 1 get new workers, one after the other",
+        ], found.stderr
+        after = [slot["incarnation"] for slot in client.status()["slots"]]
+        assert [more > fewer for fewer, more in zip(before, after, strict=True)] == [True, True, False, False]

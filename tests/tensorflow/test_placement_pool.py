@@ -1,0 +1,85 @@
+"""Models with devices of their own, each in its process, and `pool placement` of them through a pool."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness import PoolProcess, pool_process, stub_config
+from pool import Client, errors
+
+pytestmark = pytest.mark.tensorflow
+
+MODELS = """
+[[model]]
+name = "placed"
+path = "{keras}"
+session = {{ device_count = {{ CPU = 2 }} }}
+placement = [{{ layers = ".*/dense(_\\\\d+)?/.*", device = "/cpu:1" }}]
+
+[[model]]
+name = "plain"
+path = "{keras}"
+
+[[model]]
+name = "counter"
+path = "{counter}"
+"""
+
+
+@pytest.fixture(scope="module")
+def pool(keras_export: Path, counter: Path) -> Iterator[PoolProcess]:
+    models = MODELS.format(keras=keras_export, counter=counter)
+    with pool_process(stub_config(devices='["cpu"]', models=models)) as running:
+        yield running
+
+
+@pytest.fixture
+def client(pool: PoolProcess) -> Iterator[Client]:
+    with pool.client() as client:
+        yield client
+
+
+def test_each_worker_has_the_devices_that_its_models_ask_for(client: Client) -> None:
+    assert [slot["models"] for slot in client.status()["slots"]] == [["plain", "counter"], ["placed"]]
+    placed, plain = client.placement("placed"), client.placement("plain")
+    assert (placed["slot"], placed["devices"]) == (1, ["/cpu:0", "/cpu:1"])
+    assert (plain["slot"], plain["device"], plain["devices"]) == (0, "cpu:0", ["/cpu:0"])
+    x = np.ones((3, 4), np.float32)
+    for name, value in client.run("placed", x).items():
+        np.testing.assert_allclose(value, client.run("plain", x)[name], rtol=1e-6)
+
+
+def test_what_ran_where_is_printed(pool: PoolProcess, client: Client) -> None:
+    found = client.placement("placed")
+    (rule,) = found["rules"]
+    assert (rule["kept"], rule["device"], rule["elsewhere"]) == (True, "/cpu:1", [])
+    nodes = found["signatures"]["serving_default"]["nodes"]
+    assert {node["device"] for node in nodes if node["rule"] == 0} == {"/cpu:1"}
+    assert {node["op"] for node in nodes if node["rule"] == 0} >= {"MatMul", "Relu", "ReadVariableOp", "VarHandleOp"}
+    command = [sys.executable, "-P", "-m", "pool", "placement", "placed", "--device", "slot:1"]
+    printed = subprocess.run([*command, "--endpoint", pool.endpoint], capture_output=True, text=True, timeout=90)
+    lines = printed.stdout.splitlines()
+    assert lines[0] == "placed in slot 1 (cpu:0), which has /cpu:0, /cpu:1", printed.stderr
+    assert ["/cpu:1", "MatMul"] in [line.split()[:2] for line in lines]
+    assert lines[-1].endswith("yes")
+
+
+def test_what_keeps_state_is_left_alone(client: Client) -> None:
+    before = client.run("counter", 0, signature="peek")["count"]
+    told = client.placement("counter")["signatures"]
+    assert told["serving_default"]["why"] == "it may change the model's state"
+    assert told["peek"]["nodes"]
+    assert client.run("counter", 0, signature="peek")["count"] == before
+
+
+def test_of_no_such_model_or_place_nothing_is_told(client: Client) -> None:
+    with pytest.raises(errors.ModelNotFound, match="place"):
+        client.placement("place")
+    with pytest.raises(errors.InvalidInput, match="slot:0"):
+        client.placement("placed", device="slot:0")
+    with pytest.raises(errors.InvalidInput, match=r"Model\.placement takes nothing"):
+        client.run("placed", {"x": 1.0}, signature="Model.placement")
