@@ -6,7 +6,9 @@ from functools import lru_cache
 
 from pool.wire.calls import ROWS, TABLE_BYTES, Table, TensorHeader
 from pool.wire.codec import BadFrame, unpack
+from pool.wire.session_runs import SESSION_SIGNATURES
 from pool.wire.signatures import ModelInfo
+from workers.session_calls import resolve_session_run
 from workers.signatures import Invocation, resolve
 
 __all__ = ["Calls"]
@@ -39,6 +41,8 @@ class Calls:
         self, table: bytes, rows: int | None, signature: str | None, outputs: tuple[str, ...] | None
     ) -> Invocation:
         tensors = unpack(Table, table, TABLE_BYTES).tensors
+        if signature in SESSION_SIGNATURES:
+            return resolve_session_run(signature, outputs, tensors)
         return resolve(self._model, signature, outputs, tensors if rows is None else _with_rows(tensors, rows))
 
 

@@ -17,11 +17,15 @@ class ReachableOps:
         self._nodes = {node.name: node for node in graph_def.node}
         self._functions = {function.signature.name: function for function in graph_def.library.function}
 
-    def from_tensors(self, names: Iterable[str]) -> frozenset[str]:
-        """The types of all ops that fetching the tensors `names` ("node:0") may run."""
+    def from_tensors(self, names: Iterable[str], fed: Iterable[str] = ()) -> frozenset[str]:
+        """The types of all ops that fetching the tensors `names` ("node:0"), or running operations, may run.
+
+        What only leads to tensors that are `fed` does not run.
+        """
+        given = {name.removesuffix(":0") for name in fed}  # as inputs name them
         ops: set[str] = set()
         called: set[str] = set()
-        pending = [_node_name(name) for name in names]
+        pending = [_node_name(name) for name in names if ":" not in name or name.removesuffix(":0") not in given]
         seen = set(pending)
         while pending:
             node = self._nodes.get(pending.pop())
@@ -29,7 +33,7 @@ class ReachableOps:
                 continue
             ops.add(node.op)
             called.update(_functions_named_by(node))
-            inputs = {_node_name(name) for name in node.input} - seen
+            inputs = {_node_name(name) for name in node.input if name not in given} - seen
             seen |= inputs
             pending.extend(inputs)
         return frozenset(ops | self._inside(called))
