@@ -15,6 +15,7 @@ from pool.core import actions as do
 from pool.core.answers import Answers
 from pool.core.banks import Bank
 from pool.core.batching import UNKNOWN_ROW_S, end_if_late, form, must_part, start_by
+from pool.core.homes import Homes
 from pool.core.isolation import Group, may_be_cut, singly, whole_again
 from pool.core.jobs import Batch, Job, JobState, Part
 from pool.core.keys import Key
@@ -25,6 +26,7 @@ from pool.core.policy import Policy
 from pool.core.slots import Slot, SlotState
 from pool.core.suspects import Suspects
 from pool.core.timers import Timers
+from pool.wire.session_runs import WRITING_RUN
 
 __all__ = ["Dispatch"]
 
@@ -71,6 +73,7 @@ class Dispatch:
         self._pinned: dict[int, dict[Line, None]] = {slot.number: {} for slot in slots}  # lines with work
         self._joined: dict[int, int] = {}  # READY slots, with their lanes
         self.suspects = Suspects(self.holders, self.serve, self._lease)
+        self.homes = Homes(self.holders, actions)
 
     def adopt(self, policy: Policy) -> None:
         """What runs keeps the time that it was given."""
@@ -148,6 +151,20 @@ class Dispatch:
             self._wait(job, now)
         if suspects:
             self.suspects.add(line, suspects, now)
+
+    def leave_home(self, slot: Slot, now: float) -> None:
+        """The slot's worker is gone, and with it what sessions wrote there: its jobs go where they may go now."""
+        for name in slot.models:
+            model = self._models[name]
+            if model.home is None or model.home[0] is not slot:
+                continue
+            self.homes.device(model, None)  # forgets it, unless it stands
+            line = model.line(f"slot:{slot.number}")
+            for job in list(line.by_age.values()):
+                home = self.homes.device(model, job.key.signature)
+                if job.confined and not job.out and home != line.device:
+                    job.confined = home is not None
+                    self.move(job, model.line(home), now)
 
     def _gather(self, job: Job, release_at: float, now: float) -> None:
         key = job.key
@@ -374,6 +391,8 @@ class Dispatch:
         bank.began(batch)
         bank.clock_s = max(bank.clock_s, model.used_s)
         model.charge(cost_s)
+        if key.signature == WRITING_RUN:
+            self.homes.written(model, slot)
         longest_s = 0.0
         for part in parts:
             job = part.job
