@@ -26,7 +26,7 @@ from pool.core.policy import Policy
 from pool.core.slots import Slot, SlotState
 from pool.core.suspects import Suspects
 from pool.core.timers import Timers
-from pool.wire.session_runs import WRITING_RUN
+from pool.wire.session_runs import OPEN, WRITING_RUN
 
 __all__ = ["Dispatch"]
 
@@ -411,6 +411,8 @@ class Dispatch:
             else:
                 job.note(now, PIECE, slot.number, slot.incarnation, batch.number, rows, part.start, part.stop - 1)
         budget_s = self._policy.batch_budget_s(longest_s, key.cost.slowest())
+        if key.signature == OPEN:  # it loads a model
+            budget_s = max(budget_s, self._policy.load_timeout_s)
         self._timers.set(("batch", slot.number, batch.number), now + budget_s)
         cut = padded != rows or len(parts) > 1 or not parts[0].whole or len(parts[0].job.members) > 1
         self._actions.append(

@@ -167,7 +167,7 @@ def test_a_private_session_is_lost_with_its_worker(client: Client) -> None:
     assert client.session("counter", private=True, device="slot:1").run(TOTAL, {N: 5}) == 5
 
 
-def test_a_fork_does_not_use_its_parents_private_session(client: Client, pool: PoolProcess) -> None:
+def test_a_fork_does_not_use_its_parents_private_session(pool: PoolProcess) -> None:
     script = f"""
 import os, pool
 client = pool.Client({pool.endpoint!r})

@@ -1,4 +1,4 @@
-"""A `RemoteSession` against a `tf.Session` on the same graph: the same values in the same structures, the same words."""
+"""A `RemoteSession` against a `tf.Session` on the same graph: the same values and structures, and the same words."""
 
 import collections
 import threading
@@ -67,7 +67,7 @@ def folder(models: Path) -> Path:
 @pytest.fixture(scope="module")
 def in_pool(folder, backend) -> InProcess:
     settings = ModelSettings("m", str(folder), True)
-    return InProcess({"m": backend.load(settings)}, lambda name: backend.load(settings), PrivateSessions(2, 5.0))
+    return InProcess({"m": backend.load(settings)}, lambda _: backend.load(settings), PrivateSessions(2, 5.0))
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def alike(one: Any, other: Any) -> None:
 
 X = {"x:0": [[1, 2], [3, 4]]}
 SPARSE = {"sparse/indices:0": [[0, 1], [1, 2]], "sparse/values:0": [5, 6], "sparse/shape:0": [2, 3]}
-KINDS = collections.namedtuple("KINDS", "a b")  # noqa: PYI024  # as an old script has it
+KINDS = collections.namedtuple("KINDS", "a b")  # as an old script has it
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_what_may_not_be_fetched_or_fed_is_refused(folder, backend) -> None:
     with v1.Session(graph=graph) as local:
         graph.prevent_fetching(graph.get_operation_by_name("double"))
         graph.prevent_feeding(graph.get_tensor_by_name("small:0"))
-        remote = InProcess({"m": model}, lambda name: model).session("m")
+        remote = InProcess({"m": model}, lambda _: model).session("m")
         for fetches, feeds in (("double:0", X), ("double", X), ("same_small:0", {"small:0": 1})):
             theirs, ours = said_by(local, fetches, feeds), said_by(remote, fetches, feeds)
             assert isinstance(theirs, ValueError)
@@ -240,7 +240,10 @@ def test_a_bad_list_of_fetches_spoils_no_good_one(remote, local) -> None:
 
 
 def test_a_handle_of_this_process_neither_leaves_it_nor_is_believed(remote) -> None:
-    for fetches, feeds in (("counter:0", None), ("counter/Read/ReadVariableOp:0", {"counter:0": np.zeros(8, np.uint8)})):
+    for fetches, feeds in (
+        ("counter:0", None),
+        ("counter/Read/ReadVariableOp:0", {"counter:0": np.zeros(8, np.uint8)}),
+    ):
         assert "is of dtype resource, which cannot travel" in str(said_by(remote, fetches, feeds))
 
 
@@ -333,7 +336,7 @@ def test_several_threads_share_a_session(remote) -> None:
     assert remote.run("counter/Read/ReadVariableOp:0") == before + 80
 
 
-def test_a_closed_session_says_so(in_pool, local) -> None:
+def test_a_closed_session_says_so(in_pool) -> None:
     with in_pool.session("m") as session:
         session.run("sum:0", X)
     with pytest.raises(RuntimeError, match=r"^Attempted to use a closed Session\.$"):

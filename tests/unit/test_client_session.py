@@ -60,7 +60,7 @@ def test_values_take_the_places_of_their_names() -> None:
 
 @pytest.mark.parametrize("fetches", [None, 5, [None], {"a": object()}, 1.5])
 def test_anything_else_is_no_fetch(fetches: object) -> None:
-    with pytest.raises(TypeError, match="^Argument `fetch` = .* has invalid type"):
+    with pytest.raises(TypeError, match=r"^Argument `fetch` = .* has invalid type"):
         Fetches(fetches)
 
 

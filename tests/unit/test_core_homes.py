@@ -7,7 +7,7 @@ from pool.core import actions as do
 from pool.core import events as told
 from pool.core.policy import ModelPolicy
 from pool.wire.faults import Fault
-from pool.wire.session_runs import PRIVATE_RUN, RUN, WRITING_RUN
+from pool.wire.session_runs import OPEN, PRIVATE_RUN, RUN, WRITING_RUN
 
 
 def slots_of(driver: Driver) -> list[int]:
@@ -141,6 +141,13 @@ def test_writes_wait_for_no_slot_that_will_never_serve() -> None:
     assert slots_of(driver) == [1]
     driver.done(driver.run_of(2))
     assert payloads(driver.run_of(2)) == ("payload 2",)
+
+
+def test_opening_a_private_session_may_take_as_long_as_a_load() -> None:
+    driver = Driver(["m"], hung_after_s=5.0, load_timeout_s=300.0).serve()
+    driver.submit(signature=OPEN, timeout_s=1000.0)
+    assert every(driver.pass_time(200.0), do.KillWorker) == []
+    assert every(driver.pass_time(200.0), do.KillWorker) != []
 
 
 def test_a_write_that_nobody_wants_any_more_leaves_the_model_as_it_was() -> None:
