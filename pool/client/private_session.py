@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pool.client.session_calls import SessionCalls
-from pool.errors import PoolError, WorkerLost
+from pool.errors import InvalidInput, PoolError, WorkerLost
 from pool.wire import session_runs as wire
 
 __all__ = ["PrivateSession"]
@@ -73,12 +73,17 @@ class _Keeper(threading.Thread):
         self._device = device
 
     def run(self) -> None:
-        try:
-            while not self.over.wait(TOUCH_S) and time.monotonic() < self.used + IDLE_S:
-                self._say(wire.TOUCH, TOUCH_S)
-            self._say(wire.CLOSE, CLOSE_S)
-        except PoolError:
-            pass  # the worker is gone, or the pool, or finds out by itself: the next run says which
+        while not self.over.wait(TOUCH_S) and time.monotonic() < self.used + IDLE_S:
+            if not self._say(wire.TOUCH, TOUCH_S):
+                return
+        self._say(wire.CLOSE, CLOSE_S)
 
-    def _say(self, what: str, timeout: float) -> None:
-        self._calls.ask(what, (), {wire.SESSION: self._session}, timeout, self._device)
+    def _say(self, what: str, timeout: float) -> bool:
+        """False if there is no more to be said: the session is lost, or this client closed. The next run says so."""
+        try:
+            self._calls.ask(what, (), {wire.SESSION: self._session}, timeout, self._device)
+        except (WorkerLost, InvalidInput):
+            return False
+        except PoolError as error:
+            return type(error) is not PoolError  # the pool is busy, or away for a while
+        return True

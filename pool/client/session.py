@@ -79,8 +79,10 @@ class RemoteSession:
         answer = self._answer(wanted.names, feeds, timeout)
         if run_metadata is not None and wire.RUN_METADATA in answer:
             run_metadata.ParseFromString(answer[wire.RUN_METADATA].item())
-        # TensorFlow gives scalars, not arrays without axes.
-        return wanted.built({name: array[()] if array.ndim == 0 else array for name, array in answer.items()})
+        # TensorFlow gives scalars, not arrays without axes; but what is fed, as the array that it has become.
+        return wanted.built(
+            {name: array if array.ndim or name in feeds else array[()] for name, array in answer.items()}
+        )
 
     def _answer(self, names: tuple[str, ...], inputs: Mapping[str, object], timeout: float | None) -> dict[str, Any]:
         if self._private is not None:

@@ -1,6 +1,7 @@
 """A `RemoteSession` against a `tf.Session` on the same graph: the same values and structures, and the same words."""
 
 import collections
+import random
 import threading
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -123,6 +124,8 @@ KINDS = collections.namedtuple("KINDS", "a b")  # as an old script has it
         ("sum:0", {"double:0": [[5, 6]]}),
         ("double:0", {"double:0": [[5, 6]]}),
         (["x:0", "sum:0"], X),
+        (["small:0", "same_small:0"], {"small:0": 7}),
+        (["text:0", "shout:0"], {"text:0": b"a"}),
         ("first:0", {"split:0": [[7]]}),
         (["first:0", "split:1"], {"split:0": [[7]], **X}),
         ("sum:00", X),
@@ -149,6 +152,8 @@ KINDS = collections.namedtuple("KINDS", "a b")  # as an old script has it
         (["ragged/values:0", "ragged/splits:0"], X),
         ("counter/Read/ReadVariableOp:0", None),
         ("old:0", None),
+        ("old/read:0", {"old/read:0": [5, 5]}),
+        (["old/read:0", "check"], X),
         ("checked:0", X),
     ],
 )
@@ -237,6 +242,45 @@ def test_a_bad_list_of_fetches_spoils_no_good_one(remote, local) -> None:
         said_by(remote, ["sum:0", "nope:0"], X)
         said_by(remote, "sum:0", None)
         alike(remote.run(["sum:0", "double"], X), local.run(["sum:0", "double"], X))
+
+
+WRITTEN = ("counter", "count", "old", "age", "Assign", "init", "save", "queue", "put", "take", "ReadVariable")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_tensors_and_operations_with_any_feeds(remote, local, seed) -> None:
+    """But for those that read or write what the other tests write."""
+    rng = random.Random(seed)
+    operations = [each for each in local.graph.get_operations() if not any(name in each.name for name in WRITTEN)]
+    tensors = [tensor for operation in operations for tensor in operation.outputs]
+
+    def value(tensor: Any) -> Any:
+        axes = [
+            rng.choice((2, axis or 2)) for axis in (tensor.shape.as_list() if tensor.shape.rank is not None else [2])
+        ]
+        if tensor.dtype == tf.string:
+            return np.full(axes, b"text", object)
+        dtype = rng.choice((np.float64, np.int32, tensor.dtype.as_numpy_dtype))
+        array = np.full(axes, rng.randint(0, 2)).astype(dtype)
+        return rng.choice((array, array.tolist() if array.dtype.kind in "fiu" else array))
+
+    for _ in range(30):
+        fetches = [rng.choice((rng.choice(operations), rng.choice(tensors))).name for _ in range(rng.randint(1, 3))]
+        feeds = {"x:0": np.ones((rng.randint(0, 2), 2))} if rng.random() < 0.8 else {}
+        feeds |= {tensor.name: value(tensor) for tensor in rng.sample(tensors, rng.randint(0, 2))}
+        answers: list[Any] = []
+        for session in (local, remote):
+            try:
+                answers.append(session.run(fetches, feeds))
+            except Exception as error:  # both must
+                answers.append(error)
+        said = f"fetches {fetches}, feeds {feeds}: {answers}"
+        if isinstance(answers[0], Exception):
+            assert isinstance(answers[1], Exception), said
+            assert isinstance(answers[0], TypeError) == isinstance(answers[1], TypeError), said
+            assert isinstance(answers[0], ValueError) == isinstance(answers[1], ValueError), said
+        else:
+            alike(*answers)
 
 
 def test_a_handle_of_this_process_neither_leaves_it_nor_is_believed(remote) -> None:
