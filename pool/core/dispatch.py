@@ -153,18 +153,16 @@ class Dispatch:
             self.suspects.add(line, suspects, now)
 
     def leave_home(self, slot: Slot, now: float) -> None:
-        """The slot's worker is gone, and with it what sessions wrote there: its jobs go where they may go now."""
+        """What sessions wrote there may be gone with the slot's worker: jobs that wait for it go where they may now."""
         for name in slot.models:
-            model = self._models[name]
-            if model.home is None or model.home[0] is not slot:
+            line = self._models[name].lines.get(f"slot:{slot.number}")
+            if line is None:
                 continue
-            self.homes.device(model, None)  # forgets it, unless it stands
-            line = model.line(f"slot:{slot.number}")
-            for job in list(line.by_age.values()):
-                home = self.homes.device(model, job.key.signature)
-                if job.confined and not job.out and home != line.device:
-                    job.confined = home is not None
-                    self.move(job, model.line(home), now)
+            for job in dict.fromkeys((*line.by_age.values(), *(part.job for part in line.suspects if part.wanted))):
+                home = self.homes.device(line.model, job.key.signature)
+                if job.homed and not job.out and home != line.device:
+                    job.homed = home is not None
+                    self.move(job, line.model.line(home), now)
 
     def _gather(self, job: Job, release_at: float, now: float) -> None:
         key = job.key

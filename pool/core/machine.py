@@ -153,10 +153,12 @@ class Machine:
         self.backlog.admit(job)
         if event.attempts or event.in_doubt:
             self._doubts.taken_in(job, event, now)
-        if device != event.device:
+        if home is not None:
+            job.homed = True
+            job.note(now, "kept to {}, where a session writes the model's variables", home)
+        elif device != event.device:
             job.confined = True
-            why = "which has the model's state" if home else "where a job of this client was quarantined or hung"
-            job.note(now, "kept to {}, {}", device, why)
+            job.note(now, "kept to {}, where a job of this client was quarantined or hung", device)
         end = self._dispatch.earliest_end(job, now)
         if end > job.deadline:
             self._answers.too_late(job, end, now)
@@ -239,6 +241,7 @@ class Machine:
         death = self.supervision.exited(slot, event.death, bool(batches), now)
         self._slots_changed(now)
         self._settlement.lost(slot, batches, death, now, gone=True)
+        self._dispatch.leave_home(slot, now)
         self.supervision.seating.succeed(slot, now)
         self._slots_changed(now)
         self._refuse_hopeless(now)
@@ -270,8 +273,8 @@ class Machine:
                 continue
             anywhere = line.model.line(self._dispatch.homes.device(line.model, job.key.signature))
             shares_a_retry = any(part.job is job for group in line.retries for part in group)
-            if job.confined and not job.gathering and not shares_a_retry and self._hope.has(anywhere):
-                job.confined = anywhere.device is not None
+            if (job.confined or job.homed) and not job.gathering and not shares_a_retry and self._hope.has(anywhere):
+                job.confined, job.homed = False, anywhere.device is not None
                 self._dispatch.move(job, anywhere, now)
             else:
                 self._give_up(job, failed, now)

@@ -104,6 +104,39 @@ def test_with_the_worker_goes_what_was_written_and_all_workers_are_alike_again()
     assert driver.machine.models_snapshot()[0]["home"] == driver.run_of(5).slot, "the last one wrote"
 
 
+def test_a_job_that_is_lost_with_it_runs_again_elsewhere() -> None:
+    driver = written(["m"], ["m"])
+    driver.submit(rows=2)
+    assert slots_of(driver) == [0]
+    driver.die(0)
+    assert driver.run_of(2).slot == 1
+    assert len(every(driver.done(driver.run_of(2)), do.AnswerJob)) == 1
+
+
+def test_a_slot_that_is_drained_is_no_home_any_more() -> None:
+    driver = written(["m"], ["m"])
+    driver.submit(signature=WRITING_RUN)
+    driver.submit()
+    driver.feed(told.DrainAsked(0))
+    assert sorted(slots_of(driver)) == [0, 1]
+    driver.submit(signature=WRITING_RUN)
+    driver.done(driver.run_of(3))
+    assert driver.run_of(4).slot == 1
+    assert len(every(driver.log, do.Notice)) == 2
+
+
+def test_a_pack_goes_there_and_its_members_too() -> None:
+    driver = written(["m"], ["m"], models={"m": ModelPolicy(max_batch=8)})
+    driver.submit(members=(1,) * 4)
+    pack = driver.run_of(2)
+    assert pack.slot == 0
+    driver.die(0)
+    while driver.running():
+        assert slots_of(driver) == [1]
+        driver.done(driver.running()[0])
+    assert len(driver.answers()) == 5
+
+
 def test_without_a_further_write_it_has_no_home_then() -> None:
     driver = written(["m"], ["m"])
     driver.die(0)
