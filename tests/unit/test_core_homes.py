@@ -1,11 +1,14 @@
 """Models whose variables a session has written: where their jobs run from then on."""
 
+import random
+
 import pytest
 from simulation.driver import Driver, every, one, payloads
 
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.policy import ModelPolicy
+from pool.core.slots import SlotState
 from pool.wire.faults import Fault
 from pool.wire.session_runs import OPEN, PRIVATE_RUN, RUN, WRITING_RUN
 
@@ -135,6 +138,51 @@ def test_a_pack_goes_there_and_its_members_too() -> None:
         assert slots_of(driver) == [1]
         driver.done(driver.running()[0])
     assert len(driver.answers()) == 5
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_in_any_weather_writes_run_in_one_slot_and_each_job_has_one_answer(seed: int) -> None:
+    rng = random.Random(seed)
+    driver = Driver(["m", "n"], ["m"], ["m"], models={"m": ModelPolicy(max_batch=4)}, restart_intensity=1000, seed=seed)
+    driver.start()
+    submitted = 0
+
+    def submit() -> None:
+        nonlocal submitted
+        submitted += 1
+        signature = rng.choice((None, RUN, WRITING_RUN))
+        driver.submit(signature=signature, rows=rng.choice((None, 2, 6)), client=rng.choice((b"a", b"b")))
+
+    def come_up() -> None:
+        slot = rng.randrange(3)
+        if driver.state(slot) is SlotState.STARTING:
+            driver.up(slot, lanes=2)
+
+    def die() -> None:
+        slot = rng.randrange(3)
+        if driver.state(slot) in (SlotState.READY, SlotState.STARTING, SlotState.DRAINING):
+            driver.die(slot)
+
+    def finish() -> None:
+        if running := driver.running():
+            driver.done(rng.choice(running))
+
+    def drain() -> None:
+        driver.feed(rng.choice((told.DrainAsked, told.RestartAsked))(rng.randrange(3)))
+
+    steps = [submit] * 8 + [finish] * 8 + [come_up] * 4 + [die] + [lambda: driver.pass_time(0.5)] * 2 + [drain]
+    for _ in range(300):
+        rng.choice(steps)()
+        # In one that is drained, what it writes goes with it.
+        stays = [run for run in driver.running() if driver.state(run.slot) is SlotState.READY]
+        assert len({run.slot for run in stays if run.signature == WRITING_RUN}) <= 1, f"seed {seed}"
+    for slot in range(3):
+        driver.feed(told.RestartAsked(slot))
+    for _ in range(200):
+        driver.pass_time(1.0)
+        come_up()
+        finish()
+    assert len(driver.answers()) == submitted, f"seed {seed}"
 
 
 def test_without_a_further_write_it_has_no_home_then() -> None:
