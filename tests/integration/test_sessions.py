@@ -67,8 +67,8 @@ def test_a_run_takes_and_gives_what_it_names(client: Client) -> None:
     answer = session.run({"same": "float32/x:0", "op": ["float32"]}, {"float32/x:0": big})
     assert answer["op"] == [None]
     np.testing.assert_array_equal(answer["same"], big)
-    assert type(session.run("string/x:0", {"string/x:0": "a"})) is bytes
-    assert type(session.run("int64/x:0", {"int64/x:0": 3})) is np.int64
+    assert session.run("string/x:0", {"string/x:0": "a"}).tolist() == b"a", "what is fed, as an array"
+    assert type(client.session("counter").run(TOTAL, {N: 0})) is np.int64, "what is computed, as a scalar"
 
 
 def test_what_a_session_writes_all_sessions_see(client: Client, pool: PoolProcess) -> None:
