@@ -48,7 +48,12 @@ class Fetches:
 
 
 def name_of(element: object) -> str | None:
-    """Of a name itself, or of what has one; a variable is named by what reads it."""
+    """Of a name itself, or of what has one; a variable is named by what reads it.
+
+    None of what is several tensors, such as `tf.IndexedSlices`, whatever its name: they are fetched one by one.
+    """
+    if hasattr(element, "indices") and hasattr(element, "values"):
+        return None
     convert = getattr(element, "_as_graph_element", None)
     if callable(convert):
         element = convert()

@@ -27,6 +27,10 @@ class Variable:
         return Named("v/Read:0")
 
 
+class Slices(Named):
+    indices, values = Named("i:0"), Named("v:0")
+
+
 class Pair(NamedTuple):
     one: Any
     two: Any
@@ -58,7 +62,7 @@ def test_values_take_the_places_of_their_names() -> None:
     assert defaults["another"] == []
 
 
-@pytest.mark.parametrize("fetches", [None, 5, [None], {"a": object()}, 1.5])
+@pytest.mark.parametrize("fetches", [None, 5, [None], {"a": object()}, 1.5, Slices("v:0")])
 def test_anything_else_is_no_fetch(fetches: object) -> None:
     with pytest.raises(TypeError, match=r"^Argument `fetch` = .* has invalid type"):
         Fetches(fetches)
