@@ -18,15 +18,17 @@ if TYPE_CHECKING:
     from pool.client.client import Client
     from pool.client.default import submit
     from pool.client.embedded import EmbeddedPool, start
+    from pool.client.session import RemoteSession
     from pool.client.timeline import JobTimeline
 
-__all__ = ["AsyncClient", "Client", "EmbeddedPool", "JobTimeline", "errors", "start", "submit"]
+__all__ = ["AsyncClient", "Client", "EmbeddedPool", "JobTimeline", "RemoteSession", "errors", "start", "submit"]
 
 _HOMES = {
     "AsyncClient": "pool.client.async_client",
     "Client": "pool.client.client",
     "EmbeddedPool": "pool.client.embedded",
     "JobTimeline": "pool.client.timeline",
+    "RemoteSession": "pool.client.session",
     "start": "pool.client.embedded",
     "submit": "pool.client.default",
 }

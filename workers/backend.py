@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from pool.wire.signatures import ModelInfo
 from pool.wire.tensors import Array
 from pool.wire.worker_messages import ModelSettings
+from workers.session_calls import SessionCall
 
 __all__ = ["Backend", "CannotLoad", "LoadFailed", "Model", "ProcessUnusable", "WrongDevices"]
 
@@ -66,6 +67,20 @@ class Model(Protocol):
 
         Waits while another one is made. Raises `ProcessUnusable`.
         """
+        ...
+
+    def session_run(self, call: SessionCall) -> dict[str, Array]:
+        """Runs what leads to the fetches of a call, and nothing else, as `tf.Session.run` would.
+
+        As `run`, but the feeds may be of any dtype and shape: they become what `tf.Session.run` makes of them, or it
+        raises `Refused` with `Fault.INVALID_INPUT` and TensorFlow's own words. Each tensor that is fetched is in the
+        answer, no operation is; `RUN_METADATA` is if something was traced. Where the call may not write and what it
+        asks for would, nothing is run and the answer has only `WRITES`.
+        """
+        ...
+
+    def close(self) -> None:
+        """Gives up what the model holds on the device. It is not run any more."""
         ...
 
     def warm_up(self) -> None:

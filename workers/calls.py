@@ -6,8 +6,10 @@ from functools import lru_cache
 
 from pool.wire.calls import ROWS, TABLE_BYTES, Table, TensorHeader
 from pool.wire.codec import BadFrame, unpack
+from pool.wire.session_runs import SESSION_SIGNATURES
 from pool.wire.signatures import PLACEMENT, ModelInfo
 from workers.placements import resolve_placement
+from workers.session_calls import resolve_session_run
 from workers.signatures import Invocation, resolve
 
 __all__ = ["Calls"]
@@ -42,6 +44,8 @@ class Calls:
         tensors = unpack(Table, table, TABLE_BYTES).tensors
         if signature == PLACEMENT:
             return resolve_placement(outputs, tensors)
+        if signature in SESSION_SIGNATURES:
+            return resolve_session_run(signature, outputs, tensors)
         return resolve(self._model, signature, outputs, tensors if rows is None else _with_rows(tensors, rows))
 
 

@@ -71,6 +71,8 @@ class Lane:
                 while not self._stopping.is_set():
                     if connection.wait(IDLE_POLL_S):
                         self._serve(connection)
+                    else:
+                        self._runner.tend(time.monotonic())
                     self._memory.trim(time.monotonic())
             finally:
                 connection.close()

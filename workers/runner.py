@@ -14,6 +14,7 @@ from pool.wire.codec import BadFrame
 from pool.wire.faults import Fault
 from pool.wire.lent import Lent, Room
 from pool.wire.packing import RoomMemory, pack_answer, pack_answers
+from pool.wire.session_runs import SESSION_SIGNATURES
 from pool.wire.signatures import PLACEMENT, Refused
 from pool.wire.tensors import Array
 from pool.wire.worker_messages import PartDone, PartFailed, PartOutcome, PartSpoiled, RowsDiffer, Run
@@ -24,6 +25,7 @@ from workers.calls import Calls
 from workers.inputs import Buffer, Piece
 from workers.memory import BatchMemory
 from workers.placements import placement_answer
+from workers.sessions import Sessions
 from workers.signatures import Invocation
 
 __all__ = ["Finished", "Runner"]
@@ -60,8 +62,10 @@ class _Joined:
 class Runner:
     """Runs batches of these models. Safe from several threads."""
 
-    def __init__(self, models: Mapping[str, Model], arenas: Arenas) -> None:
+    def __init__(self, models: Mapping[str, Model], arenas: Arenas, sessions: Sessions | None = None) -> None:
+        """`sessions`: what runs the graphs by the names of their tensors, if anything does."""
         self._models = models
+        self._sessions = sessions
         self._arenas = arenas
         self._calls = {name: Calls(model.info) for name, model in models.items()}
 
@@ -98,7 +102,14 @@ class Runner:
         ordered = tuple(outcomes[position] for position in range(len(outcomes)))
         return Finished(ordered, [frame for answer in answers for frame in answer], began, ended)
 
+    def tend(self, now: float) -> None:
+        """Called by lanes that have nothing to do."""
+        if self._sessions is not None:
+            self._sessions.tend(now)
+
     def _fetched(self, model: str, invocation: Invocation, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        if self._sessions is not None and invocation.signature in SESSION_SIGNATURES:
+            return self._sessions.run(model, invocation, feeds)
         if invocation.signature == PLACEMENT:
             return placement_answer(self._models[model])
         return self._models[model].run(invocation.signature, feeds, invocation.outputs)

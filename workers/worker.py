@@ -23,6 +23,7 @@ from workers.environment import Seat, WrongEnvironment
 from workers.lane import Lane
 from workers.progress import Progress
 from workers.runner import Runner
+from workers.sessions import Sessions
 
 if TYPE_CHECKING:
     from workers.stub.backend import StubBackend
@@ -89,7 +90,9 @@ def run(seat: Seat) -> Exit:
     except BackendMissing as error:
         log.error("%s", error)
         return Exit.BACKEND_MISSING
-    runner = Runner(models, arenas)
+    settings = {each.name: each for each in welcome.models}
+    sessions = Sessions(models, lambda name: backends.serving(settings[name].path, welcome).load(settings[name]))
+    runner = Runner(models, arenas, sessions)
     lanes = [Lane(number, context, seat, secret, runner, progress, welcome.spin_s) for number in range(welcome.lanes)]
     return _serve(lanes, models, control)
 

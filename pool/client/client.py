@@ -21,6 +21,7 @@ from pool.client.peer import CONNECT_S, RECONNECT_S, Peer
 from pool.client.placement import report_of
 from pool.client.request import request_for
 from pool.client.scatter import Replicas
+from pool.client.session import RemoteSession
 from pool.errors import PoolError
 from pool.wire.signatures import PLACEMENT
 
@@ -211,6 +212,22 @@ class Client(Replicas):
             raise PoolError(CLOSED)
         request = request_for(model, signature, outputs, timeout, priority, device)
         yield from mapped(self._connected, request, inputs, in_flight)
+
+    def session(
+        self,
+        model: str,
+        *,
+        private: bool = False,
+        timeout: float | None = None,
+        priority: int = 0,
+        device: str | int | None = None,
+    ) -> RemoteSession:
+        """In the place of a `tf.Session` that has the model loaded: `session(model).run(fetches, feed_dict)`.
+
+        `private`: with variables of its own, as they are in the model's files, in a worker that keeps them for it;
+        otherwise with those of the model, which jobs and sessions share. The rest as in `submit`, for each run.
+        """
+        return RemoteSession(self, model, private=private, timeout=timeout, priority=priority, device=device)
 
     def empty(self, shape: int | Sequence[int], dtype: "npt.DTypeLike" = "float32") -> "np.ndarray[Any, Any]":
         """An array for the inputs of a job, in the memory that this client shares with a pool on the same machine.

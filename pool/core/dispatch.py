@@ -15,6 +15,7 @@ from pool.core import actions as do
 from pool.core.answers import Answers
 from pool.core.banks import Bank
 from pool.core.batching import UNKNOWN_ROW_S, end_if_late, form, must_part, start_by
+from pool.core.homes import Homes
 from pool.core.isolation import Group, may_be_cut, singly, whole_again
 from pool.core.jobs import Batch, Job, JobState, Part
 from pool.core.keys import Key
@@ -25,6 +26,7 @@ from pool.core.policy import Policy
 from pool.core.slots import Slot, SlotState
 from pool.core.suspects import Suspects
 from pool.core.timers import Timers
+from pool.wire.session_runs import OPEN, WRITING_RUN
 
 __all__ = ["Dispatch"]
 
@@ -71,6 +73,7 @@ class Dispatch:
         self._pinned: dict[int, dict[Line, None]] = {slot.number: {} for slot in slots}  # lines with work
         self._joined: dict[int, int] = {}  # READY slots, with their lanes
         self.suspects = Suspects(self.holders, self.serve, self._lease)
+        self.homes = Homes(self.holders, actions)
 
     def adopt(self, policy: Policy) -> None:
         """What runs keeps the time that it was given."""
@@ -148,6 +151,18 @@ class Dispatch:
             self._wait(job, now)
         if suspects:
             self.suspects.add(line, suspects, now)
+
+    def leave_home(self, slot: Slot, now: float) -> None:
+        """What sessions wrote there may be gone with the slot's worker: jobs that wait for it go where they may now."""
+        for name in slot.models:
+            line = self._models[name].lines.get(f"slot:{slot.number}")
+            if line is None:
+                continue
+            for job in dict.fromkeys((*line.by_age.values(), *(part.job for part in line.suspects if part.wanted))):
+                home = self.homes.device(line.model, job.key.signature)
+                if job.homed and not job.out and home != line.device:
+                    job.homed = home is not None
+                    self.move(job, line.model.line(home), now)
 
     def _gather(self, job: Job, release_at: float, now: float) -> None:
         key = job.key
@@ -374,6 +389,8 @@ class Dispatch:
         bank.began(batch)
         bank.clock_s = max(bank.clock_s, model.used_s)
         model.charge(cost_s)
+        if key.signature == WRITING_RUN:
+            self.homes.written(model, slot)
         longest_s = 0.0
         for part in parts:
             job = part.job
@@ -392,6 +409,8 @@ class Dispatch:
             else:
                 job.note(now, PIECE, slot.number, slot.incarnation, batch.number, rows, part.start, part.stop - 1)
         budget_s = self._policy.batch_budget_s(longest_s, key.cost.slowest())
+        if key.signature == OPEN:  # it loads a model
+            budget_s = max(budget_s, self._policy.load_timeout_s)
         self._timers.set(("batch", slot.number, batch.number), now + budget_s)
         cut = padded != rows or len(parts) > 1 or not parts[0].whole or len(parts[0].job.members) > 1
         self._actions.append(

@@ -36,7 +36,7 @@ class Doubts:
         if event.attempts >= most:
             text = f"the pool ended unexpectedly while it held the job, {event.attempts} times of {most} at most"
             return JobFailed(Fault.WORKER_LOST, f"{text} ([queue] max_attempts)")
-        if event.in_doubt and self._backlog.models[event.model].stateful:
+        if event.in_doubt and self._backlog.models[event.model].keeps_state(event.signature):
             return JobFailed(Fault.STATEFUL_WORKER_LOST, f"{_whose(event.attempts)}; {KEEPS_STATE}")
         return None
 
@@ -58,7 +58,7 @@ class Doubts:
 
     def abandon(self, job: Job, failed: JobFailed, now: float) -> None:
         """The pool stops before the job is done. Another may do it, unless that would be a second time."""
-        if job.out and job.line.model.stateful:
+        if job.out and job.line.model.keeps_state(job.key.signature):
             text = with_story(f"{failed.text}; {KEEPS_STATE}", job)
             self._answers.fail(job, Fault.STATEFUL_WORKER_LOST, text, now)
         else:

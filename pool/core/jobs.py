@@ -91,6 +91,7 @@ class Job:
     gathered_s: float = 0.0
     waiting: bool = False  # in its line, for the next lane
     confined: bool = False  # its line is that of one slot by the pool's choice, see `cells`
+    homed: bool = False  # the same, see `homes`
     gathering: bool = False  # for company, as `batch_wait` asks
     work_s: float = 0.0
     members: tuple[int, ...] = ()

@@ -131,8 +131,10 @@ class Machine:
             self._answers.refuse(event.client, event.job, len(event.members) or 1, failed)
             return
         timeout_s = self.policy.default_timeout_s if event.timeout_s is None else event.timeout_s
-        device = event.device or self._cells.device(event.client, event.model, now)
-        line = self.backlog.models[event.model].line(device)
+        model = self.backlog.models[event.model]
+        home = None if event.device else self._dispatch.homes.device(model, event.signature)
+        device = event.device or home or self._cells.device(event.client, event.model, now)
+        line = model.line(device)
         job = Job(
             self.backlog.client(event.client),
             event.job,
@@ -151,7 +153,10 @@ class Machine:
         self.backlog.admit(job)
         if event.attempts or event.in_doubt:
             self._doubts.taken_in(job, event, now)
-        if device != event.device:
+        if home is not None:
+            job.homed = True
+            job.note(now, "kept to {}, where a session writes the model's variables", home)
+        elif device != event.device:
             job.confined = True
             job.note(now, "kept to {}, where a job of this client was quarantined or hung", device)
         end = self._dispatch.earliest_end(job, now)
@@ -236,6 +241,7 @@ class Machine:
         death = self.supervision.exited(slot, event.death, bool(batches), now)
         self._slots_changed(now)
         self._settlement.lost(slot, batches, death, now, gone=True)
+        self._dispatch.leave_home(slot, now)
         self.supervision.seating.succeed(slot, now)
         self._slots_changed(now)
         self._refuse_hopeless(now)
@@ -252,6 +258,7 @@ class Machine:
                 if slot.state is SlotState.READY:
                     self._doubts.loaded(slot, now)
                 self._dispatch.changed(slot, now)
+                self._dispatch.leave_home(slot, now)
         self._refuse_hopeless(now)
 
     def _refuse_hopeless(self, now: float) -> None:
@@ -264,10 +271,10 @@ class Machine:
         for job in dict.fromkeys(line.unleased()):
             if job.out:
                 continue
-            anywhere = line.model.line(None)
+            anywhere = line.model.line(self._dispatch.homes.device(line.model, job.key.signature))
             shares_a_retry = any(part.job is job for group in line.retries for part in group)
-            if job.confined and not job.gathering and not shares_a_retry and self._hope.has(anywhere):
-                job.confined = False
+            if (job.confined or job.homed) and not job.gathering and not shares_a_retry and self._hope.has(anywhere):
+                job.confined, job.homed = False, anywhere.device is not None
                 self._dispatch.move(job, anywhere, now)
             else:
                 self._give_up(job, failed, now)

@@ -11,6 +11,8 @@ from pool.core.costs import Cost
 from pool.core.keys import Key
 from pool.core.line import Line
 from pool.core.policy import ModelPolicy
+from pool.core.slots import Slot
+from pool.wire.session_runs import KEEPS_STATE
 from pool.wire.signatures import ModelInfo
 
 __all__ = ["Model"]
@@ -53,11 +55,17 @@ class Model:
         self._costs: OrderedDict[KeyName, Cost] = OrderedDict()
         self._sizes: OrderedDict[KeyName, WorkingSize] = OrderedDict()
         self._alone: set[str | None] = set()  # signatures that turned out not to keep their rows
+        self.home: tuple[Slot, int | None] | None = None  # and its incarnation, once it has one; see `homes`
+        self.written: tuple[Slot, int] | None = None  # where a session wrote last
 
     @property
     def stateful(self) -> bool:
         """Whether a run may change what later ones give; False too as long as no worker has told."""
         return self._info is not None and self._info.stateful
+
+    def keeps_state(self, signature: str | None) -> bool:
+        """Whether a job of this signature that may have started must not run again."""
+        return self.stateful or signature in KEEPS_STATE
 
     @property
     def queued(self) -> int:
@@ -184,6 +192,7 @@ class Model:
             "queued_jobs": self.queued,
             "queued_rows": sum(line.queued_rows() for line in self.lines.values()),
             "unanswered_jobs": self.jobs,
+            "home": None if self.home is None else self.home[0].number,
             "bytes": self.size_bytes,
             "device_s": self.device_s,
             "max_batch": self.policy.max_batch,

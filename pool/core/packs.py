@@ -155,6 +155,7 @@ class Packs:
             runs=pack.runs,
             gathered_s=pack.gathered_s,
             confined=pack.confined,
+            homed=pack.homed,
             story=pack.story[:],
             untold=pack.untold,
         )

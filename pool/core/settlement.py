@@ -247,7 +247,7 @@ class Settlement:
     def _may_run_again(self, slot: Slot, part: Part, death: str, alone: bool, gone: bool, now: float) -> bool:
         """If not, the job gets its answer here. A large job is judged by its pieces: each may be lost as often."""
         most, job = self._policy.max_attempts, part.job
-        if job.line.model.stateful:
+        if job.line.model.keeps_state(job.key.signature):
             text = f"{death}; the model keeps state and the job may have started, so it is not run again"
             fault = Fault.STATEFUL_WORKER_LOST
         elif part.losses >= most and alone:

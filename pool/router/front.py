@@ -35,6 +35,7 @@ from pool.wire import client_messages as wire
 from pool.wire.faults import Fault
 from pool.wire.frames import BadFrame, Envelope, decode, encode
 from pool.wire.multipart import send_frames
+from pool.wire.session_runs import LOCAL_ONLY
 
 __all__ = ["Front", "Question"]
 
@@ -263,6 +264,11 @@ class Front:
         if self._debts.owes(client, submit.job):  # nothing of the first one is another's, or released
             text = f"job {submit.job} is already in the pool"
             self._send(client, encode(wire.Failure(submit.job, Fault.INVALID_INPUT, text, None), self._instance))
+            return None
+        if submit.signature in LOCAL_ONLY and not self._local[client[0]]:
+            text = "over TCP a session cannot write: its graph may write files wherever it is told to"
+            self._send(client, encode(wire.Failure(submit.job, Fault.INVALID_INPUT, text, None), self._instance))
+            self._released(client, submit.job)
             return None
         try:
             arrived = self._intake.job(client, submit, payload, self._released)

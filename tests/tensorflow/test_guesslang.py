@@ -5,6 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from session_in_process import InProcess
+
+from workers.tf.library import parse_saved_model
 
 pytestmark = pytest.mark.tensorflow
 
@@ -42,3 +45,15 @@ def test_it_recognises_python_and_c(load, guesslang):
     python = Path(subprocess.__file__).read_bytes()[:20_000]
     answer = load(guesslang).run("predict", {"content": np.array([python, SOURCES[1]], object)}, ["classes"])
     assert answer["classes"].tolist() == [[b"py"], [b"c"]]
+
+
+def test_a_session_runs_it_by_name(load, guesslang, in_process):
+    definition = parse_saved_model(str(guesslang)).meta_graphs[0].signature_def["predict"]
+    fetches = {name: info.name for name, info in definition.outputs.items()}
+    model = load(guesslang)
+    pool = InProcess({"m": model}, lambda _: model)
+    answer = pool.session("m").run(fetches, {definition.inputs["content"].name: SOURCES})
+    assert pool.signatures == ["Session.run"], "it writes nothing, so any worker may run it"
+    for name, value in in_process(guesslang, "predict", {"content": SOURCES}).items():
+        assert answer[name].dtype == value.dtype
+        np.testing.assert_array_equal(answer[name], value)

@@ -12,6 +12,7 @@ import pytest
 
 from harness import PoolProcess, alive, eventually, pool_process, stub_config
 from pool import Client, errors
+from workers.tf.library import parse_saved_model
 
 pytestmark = pytest.mark.tensorflow
 
@@ -94,6 +95,30 @@ def test_an_error_of_the_model_is_tensorflows_and_harms_nobody(client: Client, p
         client.run("failing", [7])
     assert client.run("failing", [1])["picked"].tolist() == [2.0]
     assert pool.workers() == workers
+
+
+def test_a_session_runs_the_graph_by_name(client: Client) -> None:
+    with client.session("failing") as session:
+        assert session.run("picky:0", {"index:0": [1, 0]}).tolist() == [2.0, 1.0]
+        assert session.run({"twice": ["picky:0"]}, {"picky:0": [5]}) == {"twice": [[5.0]]}
+        with pytest.raises(ValueError, match=r"Argument `fetch` = nope:0 cannot be interpreted as a Tensor\."):
+            session.run("nope:0")
+        with pytest.raises(errors.InvalidInput, match="You must feed a value for placeholder tensor 'index'"):
+            session.run("picky:0")
+        with pytest.raises(errors.ModelFailed, match=r"indices\[0\] = 7 is not in \[0, 2\)"):
+            session.run("picky:0", {"index:0": [7]})
+
+
+def test_a_private_session_counts_for_itself(client: Client, counter: Path) -> None:
+    meta_graph = parse_saved_model(str(counter)).meta_graphs[0]
+    signature = meta_graph.signature_def["serving_default"]
+    step, count = signature.inputs["step"].name, signature.outputs["count"].name
+    before = client.run("counter", 0, signature="peek")["count"]
+    with client.session("counter", private=True) as one, client.session("counter", private=True) as other:
+        assert [one.run(count, {step: 2}) for _ in range(3)] == [2, 4, 6]
+        assert other.run(count, {step: 1}) == 1
+    assert client.run("counter", 0, signature="peek")["count"] == before
+    assert client.session("counter").run(count, {step: 0}) == before
 
 
 def test_a_stateful_model_is_known_and_counts_once(client: Client) -> None:

@@ -62,6 +62,7 @@ MODELS = [
         "ready_slots": [0],
         "path": "/models/digits",
         "stateful": True,
+        "scheduling": {"home": None},
         "signatures": {
             "other": {"inputs": {}, "outputs": {"y": {"dtype": "int64", "shape": None}}, "batchable": False},
             "serving_default": {
@@ -207,6 +208,13 @@ def test_models(shown: Any) -> None:
         "slow  slot 1, not ready",
         "  no worker has loaded it; `pool status` says why",
     ]
+
+
+def test_a_model_that_a_session_has_written_says_where(shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MODELS[0], "scheduling", {"home": 1})
+    monkeypatch.setitem(MODELS[0], "stateful", False)
+    title = "digits  slots 0, 1 (ready: 0)  a session wrote its variables: all its jobs run in slot 1"
+    assert shown(models).splitlines()[0] == title
 
 
 @pytest.mark.parametrize(

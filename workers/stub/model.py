@@ -1,4 +1,7 @@
-"""A model of Python functions: one a signature."""
+"""A model of Python functions: one a signature.
+
+By name, "SIGNATURE/NAME:0" is the tensor of an input or an output, and "SIGNATURE" the operation that computes them.
+"""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -6,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from pool.wire.signatures import ModelInfo, Signature
-from pool.wire.tensors import Array
+from pool.wire.session_runs import RUN_METADATA, WRITES
+from pool.wire.signatures import ModelInfo, Refused, Signature
+from pool.wire.tensors import DTYPES, Array
 from pool.wire.worker_messages import ModelSettings
+from workers.session_calls import SessionCall
 
 __all__ = ["Feeds", "Fetched", "Functions", "StubModel", "pid"]
 
@@ -40,6 +45,31 @@ class StubModel:
             "signatures": {name: {"nodes": [_node(name)], "why": None} for name in self._info.signatures},
             "rules": [],
         }
+
+    def session_run(self, call: SessionCall) -> Fetched:
+        """Runs each signature that something is fetched of. All of a stateful model write its state."""
+        if self._info.stateful and not call.may_write:
+            return {WRITES: np.array(True)}
+        fetched: Fetched = {}
+        for name in dict.fromkeys(fetch.partition("/")[0] for fetch in call.fetches):
+            if name not in self._functions:
+                raise Refused(f"ValueError: Argument `fetch` = {name} cannot be interpreted as a Tensor.")
+            inputs = self._info.signatures[name].inputs
+            missing = [key for key in inputs if f"{name}/{key}:0" not in call.feeds]
+            if missing:
+                raise Refused(
+                    f"InvalidArgumentError: You must feed a value for placeholder tensor '{name}/{missing[0]}'"
+                )
+            feeds = {key: call.feeds[f"{name}/{key}:0"].astype(DTYPES[spec.dtype]) for key, spec in inputs.items()}
+            answer = self._functions[name](feeds)
+            fetched |= {f"{name}/{key}:0": array for key, array in answer.items()}
+        answers = {name: fetched[name] for name in call.fetches if name in fetched}
+        if call.trace_level:
+            answers[RUN_METADATA] = np.array(b"traced", object)
+        return answers
+
+    def close(self) -> None:
+        """A stub holds nothing."""
 
     def warm_up(self) -> None:
         """A stub is warm."""

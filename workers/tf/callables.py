@@ -16,7 +16,7 @@ __all__ = ["Callables", "Prepared"]
 Prepared: TypeAlias = Callable[..., list[Any]]
 """Takes an array a feed, gives an array a fetch, both in the order they were prepared with."""
 
-_Key: TypeAlias = tuple[tuple[str, ...], tuple[str, ...], bool]
+_Key: TypeAlias = tuple[tuple[str, ...], tuple[str, ...], bool, tuple[str, ...]]
 
 # A caller chooses the outputs it wants; each choice costs tens of milliseconds once, and memory while kept.
 _MAX_KEPT = 32
@@ -41,20 +41,25 @@ class Callables:
 
         `own_threads`: run it in TensorFlow's threads, as ops that block need; else in the caller's thread.
         """
-        key = (tuple(feeds), tuple(fetches), own_threads)
+        key = (tuple(feeds), tuple(fetches), own_threads, ())
         self._prepared[key] = self._make(key)
 
     def forget(self, feeds: Sequence[str], fetches: Sequence[str], own_threads: bool) -> None:
         """Keeps a prepared callable no longer, if there is one."""
-        self._prepared.pop((tuple(feeds), tuple(fetches), own_threads), None)
+        self._prepared.pop((tuple(feeds), tuple(fetches), own_threads, ()), None)
 
     def prepared(self, feeds: Sequence[str], fetches: Sequence[str], own_threads: bool) -> Prepared | None:
         """The callable for these tensors, if it was prepared."""
-        return self._prepared.get((tuple(feeds), tuple(fetches), own_threads))
+        return self._prepared.get((tuple(feeds), tuple(fetches), own_threads, ()))
 
-    def get(self, feeds: Sequence[str], fetches: Sequence[str], own_threads: bool) -> Prepared:
-        """The callable for these tensors. Blocks while it is made. Raises what TensorFlow raises."""
-        key = (tuple(feeds), tuple(fetches), own_threads)
+    def get(
+        self, feeds: Sequence[str], fetches: Sequence[str], own_threads: bool, targets: Sequence[str] = ()
+    ) -> Prepared:
+        """The callable for these tensors. Blocks while it is made. Raises what TensorFlow raises.
+
+        `targets`: operations that it runs for their effect.
+        """
+        key = (tuple(feeds), tuple(fetches), own_threads, tuple(targets))
         found = self._find(key)
         if found is not None:
             return found
@@ -80,8 +85,8 @@ class Callables:
             return recent
 
     def _make(self, key: _Key) -> Prepared:
-        feeds, fetches, own_threads = key
+        feeds, fetches, own_threads, targets = key
         run = tf.compat.v1.RunOptions(inter_op_thread_pool=0 if own_threads else -1)
-        options = CallableOptions(feed=feeds, fetch=fetches, run_options=run)
+        options = CallableOptions(feed=feeds, fetch=fetches, target=targets, run_options=run)
         made: Prepared = self._session._make_callable_from_options(options)
         return made

@@ -14,12 +14,14 @@ from pool.wire.signatures import ModelInfo, Refused
 from pool.wire.tensors import Array
 from pool.wire.worker_messages import ModelSettings
 from workers.backend import ProcessUnusable
+from workers.session_calls import SessionCall
 from workers.tf.callables import Callables
 from workers.tf.errors import of_a_run
 from workers.tf.plan import Plan, plan_of
 from workers.tf.reachable import ReachableOps
 from workers.tf.route import Route
 from workers.tf.samples import Sample
+from workers.tf.session_runs import SessionRuns
 from workers.tf.signature_defs import BoundSignature
 from workers.tf.statefulness import writes_references
 from workers.tf.traces import OneRun, Traces, not_kept
@@ -59,6 +61,9 @@ class TensorFlowModel:
         self._plans = {name: plan_of(signature, ops[name]) for name, signature in bound.items()}
         self._writes_references = any(map(writes_references, ops.values()))
         self._writing = threading.Lock()
+        self._session_runs = SessionRuns(
+            session, self._callables, reachable, self._writing, self._will_write_references
+        )
         self._route: Callable[[str, tuple[str, ...]], Route] = self._routes()
         for plan in self._plans.values():
             if plan.all_fetches:
@@ -77,6 +82,14 @@ class TensorFlowModel:
         model only where both use reference variables, which a signature of the model writes.
         """
         return self._route(signature, tuple(outputs)).run(feeds)
+
+    def session_run(self, call: SessionCall) -> dict[str, Array]:
+        """See `workers.backend.Model.session_run`."""
+        return self._session_runs.run(call, self._writes_references)
+
+    def close(self) -> None:
+        """Gives up the variables."""
+        self._session.close()
 
     def run_plainly(self, signature: str, feeds: Mapping[str, Array], outputs: Sequence[str]) -> dict[str, Any]:
         """What a program without a pool would do, to compare with: `Session.run`. Raises `Refused`, as `run` does."""
@@ -180,6 +193,12 @@ class TensorFlowModel:
 
     def _routes(self) -> Callable[[str, tuple[str, ...]], Route]:
         return lru_cache(_ROUTES_KEPT)(self._make_route)
+
+    def _will_write_references(self) -> None:
+        """A run by name is about to, though no signature does: what is fetched is copied from now on."""
+        if not self._writes_references:
+            self._writes_references = True
+            self._route = self._routes()
 
     def _make_route(self, signature: str, outputs: tuple[str, ...]) -> Route:
         plan = self._plans[signature]

@@ -17,21 +17,25 @@ class ReachableOps:
         self._nodes = {node.name: node for node in graph_def.node}
         self._functions = {function.signature.name: function for function in graph_def.library.function}
 
-    def from_tensors(self, names: Iterable[str]) -> frozenset[str]:
-        """The types of all ops that fetching the tensors `names` ("node:0") may run."""
-        nodes = [self._nodes[name] for name in self.nodes_of(names) if name in self._nodes]
+    def from_tensors(self, names: Iterable[str], fed: Iterable[str] = ()) -> frozenset[str]:
+        """The types of all ops that fetching the tensors `names` ("node:0"), or running operations, may run.
+
+        What only leads to tensors that are `fed` does not run.
+        """
+        nodes = [self._nodes[name] for name in self.nodes_of(names, fed) if name in self._nodes]
         called = {function for node in nodes for function in _functions_named_by(node)}
         return frozenset({node.op for node in nodes} | self._inside(called))
 
-    def nodes_of(self, names: Iterable[str]) -> set[str]:
-        """The names of all nodes that fetching the tensors may run, those in functions apart."""
-        pending = [_node_name(name) for name in names]
+    def nodes_of(self, names: Iterable[str], fed: Iterable[str] = ()) -> set[str]:
+        """The names of all nodes that they may run, those in functions apart."""
+        given = {name.removesuffix(":0") for name in fed}  # as inputs name them
+        pending = [_node_name(name) for name in names if ":" not in name or name.removesuffix(":0") not in given]
         seen = set(pending)
         while pending:
             node = self._nodes.get(pending.pop())
             if node is None:
                 continue
-            inputs = {_node_name(name) for name in node.input} - seen
+            inputs = {_node_name(name) for name in node.input if name not in given} - seen
             seen |= inputs
             pending.extend(inputs)
         return seen

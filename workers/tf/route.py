@@ -14,7 +14,7 @@ from workers.tf.errors import of_a_run
 from workers.tf.feeds import private, same
 from workers.tf.plan import Plan
 
-__all__ = ["Route"]
+__all__ = ["Route", "as_array"]
 
 
 class Route:
@@ -51,10 +51,10 @@ class Route:
         fetched = self._fetch(values) if self._fetches else []  # TensorFlow refuses a call for nothing
         if self._fed:
             return {
-                name: feeds[self._fed[name]] if index < 0 else _as_array(fetched[index], dtype)
+                name: feeds[self._fed[name]] if index < 0 else as_array(fetched[index], dtype)
                 for name, index, dtype in self._outputs
             }
-        return {name: _as_array(fetched[index], dtype) for name, index, dtype in self._outputs}
+        return {name: as_array(fetched[index], dtype) for name, index, dtype in self._outputs}
 
     def _fetch(self, values: Sequence[Array]) -> list[Any]:
         plan = self._plan
@@ -74,6 +74,6 @@ class Route:
                 raise Refused(f"inputs {named} are the same tensor of the model: give them the same value")
 
 
-def _as_array(value: Any, dtype: "np.dtype[Any]") -> Array:
+def as_array(value: Any, dtype: "np.dtype[Any]") -> Array:
     """TensorFlow gives a scalar as a number or `bytes`; numpy's own string type would drop trailing NULs."""
     return value if type(value) is np.ndarray else np.asarray(value, dtype)

@@ -1,0 +1,89 @@
+"""A session with variables of its own: it lives in one worker, as long as this process touches it there."""
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+from pool.client.session_calls import SessionCalls
+from pool.errors import InvalidInput, PoolError, WorkerLost
+from pool.wire import session_runs as wire
+
+__all__ = ["PrivateSession"]
+
+TOUCH_S = 20.0
+IDLE_S = 3600.0  # one that is not used for so long is not touched any more
+CLOSE_S = 5.0
+
+
+class PrivateSession:
+    """Safe for many threads. Opened at its first use. Ends by itself when nobody holds it any more."""
+
+    def __init__(self, calls: SessionCalls, device: str | int | None) -> None:
+        self._calls = calls
+        self._asked_device = device
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._place: tuple[bytes, str] | None = None  # what its worker calls it, and that worker's slot
+        self._keeper: _Keeper | None = None
+
+    def open(self, timeout: float | None) -> tuple[bytes, str]:
+        """Raises what opening it raises; a `PoolError` in a forked child."""
+        if self._pid != os.getpid():
+            raise PoolError("this private session belongs to the parent process: open one after the fork")
+        with self._lock:
+            if self._place is None:
+                answer, timeline = self._calls.ask(wire.OPEN, (), {}, timeout, self._asked_device)
+                self._place = answer[wire.SESSION].item(), f"slot:{timeline.slot}"
+                self._keeper = _Keeper(self._calls, *self._place)
+                weakref.finalize(self, self._keeper.over.set)
+                self._keeper.start()
+            return self._place
+
+    def run(self, names: tuple[str, ...], inputs: Mapping[str, object], timeout: float | None) -> dict[str, Any]:
+        """As `SessionCalls.ask`. `WorkerLost` means that the session is lost, and what its variables were."""
+        session, device = self.open(timeout)
+        assert self._keeper is not None
+        self._keeper.used = time.monotonic()
+        try:
+            answer, _ = self._calls.ask(wire.PRIVATE_RUN, names, {**inputs, wire.SESSION: session}, timeout, device)
+        except WorkerLost as error:
+            error.retryable = False
+            raise
+        return answer
+
+    def close(self) -> None:
+        """Waits a moment for the worker to hear of it; otherwise it finds out."""
+        if self._keeper is not None and self._pid == os.getpid():
+            self._keeper.over.set()
+            self._keeper.join(CLOSE_S)
+
+
+class _Keeper(threading.Thread):
+    """Knows no `PrivateSession`, so that one can be dropped."""
+
+    def __init__(self, calls: SessionCalls, session: bytes, device: str) -> None:
+        super().__init__(name="pool-session", daemon=True)
+        self.over = threading.Event()
+        self.used = time.monotonic()
+        self._calls = calls
+        self._session = session
+        self._device = device
+
+    def run(self) -> None:
+        while not self.over.wait(TOUCH_S) and time.monotonic() < self.used + IDLE_S:
+            if not self._say(wire.TOUCH, TOUCH_S):
+                return
+        self._say(wire.CLOSE, CLOSE_S)
+
+    def _say(self, what: str, timeout: float) -> bool:
+        """False if there is no more to be said: the session is lost, or this client closed. The next run says so."""
+        try:
+            self._calls.ask(what, (), {wire.SESSION: self._session}, timeout, self._device)
+        except (WorkerLost, InvalidInput):
+            return False
+        except PoolError as error:
+            return type(error) is not PoolError  # the pool is busy, or away for a while
+        return True

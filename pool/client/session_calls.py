@@ -1,0 +1,67 @@
+"""The jobs of a session: each is waited for at once, and waits itself where the pool has no room."""
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pool.client.client import Client
+    from pool.client.timeline import JobTimeline
+
+from pool.client.request import request_for
+from pool.errors import InvalidInput
+from pool.wire import session_runs as wire
+
+__all__ = ["InvalidType", "InvalidValue", "SessionCalls"]
+
+
+class InvalidType(InvalidInput, TypeError):
+    """What `tf.Session.run` raises as a `TypeError`."""
+
+
+class InvalidValue(InvalidInput, ValueError):
+    """What `tf.Session.run` raises as a `ValueError`."""
+
+
+class SessionCalls:
+    """Safe for many threads."""
+
+    def __init__(self, client: "Client", model: str, priority: int) -> None:
+        """Raises `InvalidInput` for a name or a priority that no job can have."""
+        request_for(model, wire.RUN, (), None, priority, None)
+        self._client = client
+        self._model = model
+        self._priority = priority
+
+    def ask(
+        self,
+        signature: str,
+        names: tuple[str, ...],
+        inputs: Mapping[str, object],
+        timeout: float | None,
+        device: str | int | None,
+    ) -> "tuple[dict[str, Any], JobTimeline]":
+        """The answer's arrays, and where it was. Raises a `PoolError`, in TensorFlow's words where it has some."""
+        from pool.client.payload import Inputs, encode_call, to_inputs  # numpy comes with the first tensor
+
+        began = time.monotonic()
+        request = request_for(self._model, signature, names, timeout, self._priority, device)
+        connection = self._client._connected()
+        rows, payload = encode_call(
+            self._model, Inputs(to_inputs(self._model, inputs).tensors, None), connection.arenas
+        )
+        future = connection.submit(request, rows, payload, began, patient=True, wait=True)
+        try:
+            answer = future.result()
+        except InvalidInput as error:
+            raise _as_tensorflow_raises(error) from None
+        finally:
+            future.cancel()  # does nothing to one that is done
+        assert future.timeline is not None
+        return answer, future.timeline
+
+
+def _as_tensorflow_raises(error: InvalidInput) -> InvalidInput:
+    kind, _, text = str(error).partition(": ")
+    raised = {"TypeError": InvalidType, "ValueError": InvalidValue}.get(kind)
+    return error if raised is None else raised(text)

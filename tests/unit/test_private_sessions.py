@@ -1,0 +1,131 @@
+"""Private sessions of a worker: how many, how long, and that none is closed while it runs."""
+
+import threading
+
+import pytest
+
+from pool.wire.faults import Fault
+from pool.wire.signatures import Refused
+from workers.backend import CannotLoad, Model
+from workers.private_sessions import PrivateSessions
+from workers.stub.backend import StubBackend
+from workers.stub.model import ModelSettings, StubModel
+
+
+class Loaded:
+    """Loads stub models, and knows which were closed."""
+
+    def __init__(self) -> None:
+        self.closed: list[Model] = []
+
+    def __call__(self) -> StubModel:
+        model = StubBackend().load(ModelSettings("m", "stub:counter", True))
+        model.close = lambda: self.closed.append(model)  # type: ignore[method-assign]  # to be told
+        return model
+
+
+def idle(sessions: PrivateSessions, start: float, seconds: float) -> float:
+    """A lane has nothing to do for so long."""
+    for tenth in range(int(seconds * 10) + 1):
+        sessions.tend(start + tenth / 10)
+    return start + seconds
+
+
+def lost(sessions: PrivateSessions, name: bytes, model: str = "m") -> str:
+    with pytest.raises(Refused) as caught:
+        sessions.touch(model, name)
+    assert caught.value.fault is Fault.STATEFUL_WORKER_LOST
+    return str(caught.value)
+
+
+def test_there_are_so_many_and_no_more() -> None:
+    load = Loaded()
+    sessions = PrivateSessions(2, 10.0)
+    one, _ = sessions.open("m", load), sessions.open("m", load)
+    with pytest.raises(Refused, match="2 private sessions") as caught:
+        sessions.open("m", load)
+    assert caught.value.fault is Fault.OVERLOADED
+    sessions.close(one)
+    assert len(load.closed) == 1
+    sessions.open("m", load)
+
+
+def test_one_that_cannot_be_loaded_takes_no_place() -> None:
+    def broken() -> Model:
+        raise CannotLoad("no such file")
+
+    sessions = PrivateSessions(1, 10.0)
+    with pytest.raises(Refused, match="cannot be opened: no such file") as caught:
+        sessions.open("m", broken)
+    assert caught.value.fault is Fault.MODEL_FAILED
+    sessions.open("m", Loaded())
+
+
+def test_each_runs_its_own_model() -> None:
+    sessions = PrivateSessions(2, 10.0)
+    one, other = sessions.open("m", Loaded()), sessions.open("m", Loaded())
+    with sessions.running("m", one) as first, sessions.running("m", other) as second:
+        assert first is not second
+
+
+def test_one_that_nobody_touches_is_closed_and_says_so() -> None:
+    load = Loaded()
+    sessions = PrivateSessions(2, 10.0)
+    left, kept = sessions.open("m", load), sessions.open("m", load)
+    now = idle(sessions, 0.0, 8.0)
+    sessions.touch("m", kept)
+    idle(sessions, now, 4.0)
+    assert len(load.closed) == 1
+    sessions.touch("m", kept)
+    assert "not heard of for 10 s" in lost(sessions, left)
+
+
+def test_time_in_which_no_lane_was_idle_does_not_count() -> None:
+    """A touch waits for one then."""
+    sessions = PrivateSessions(2, 10.0)
+    name = sessions.open("m", Loaded())
+    sessions.tend(0.0)
+    sessions.tend(1000.0)
+    sessions.touch("m", name)
+
+
+def test_one_that_runs_is_closed_when_it_has_ended() -> None:
+    load = Loaded()
+    sessions = PrivateSessions(1, 10.0)
+    name = sessions.open("m", load)
+    with sessions.running("m", name):
+        idle(sessions, 0.0, 20.0)
+        assert not load.closed, "it is in use"
+        sessions.close(name)
+        assert not load.closed
+        sessions.open("m", load)
+    assert len(load.closed) == 1
+
+
+def test_a_name_that_is_unknown_or_of_another_model_is_lost() -> None:
+    sessions = PrivateSessions(2, 10.0)
+    name = sessions.open("m", Loaded())
+    assert "its worker is gone" in lost(sessions, b"unknown")
+    lost(sessions, name, "another")
+    sessions.close(b"unknown")
+    sessions.close(name)
+    assert "it was closed" in lost(sessions, name)
+
+
+def test_many_threads_open_no_more_than_there_may_be() -> None:
+    sessions = PrivateSessions(3, 10.0)
+    refused: list[Refused] = []
+
+    def open_one() -> None:
+        try:
+            sessions.open("m", Loaded())
+        except Refused as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=open_one) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert len(sessions) == 3
+    assert len(refused) == 9

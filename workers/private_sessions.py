@@ -1,0 +1,139 @@
+"""Sessions with variables of their own: each is the model loaded once more, for whoever opened it.
+
+A session ends when its client closes it; when its client has died or forgotten it, so that nobody touches it for
+`LEASE_S`; and with the worker. What it holds is not given up while a run of it is under way.
+"""
+
+import logging
+import secrets
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pool.wire.faults import Fault
+from pool.wire.signatures import Refused
+from workers.backend import CannotLoad, LoadFailed, Model, WrongDevices
+
+__all__ = ["LEASE_S", "MOST_OPEN", "PrivateSessions"]
+
+log = logging.getLogger("workers.private")
+
+MOST_OPEN = 8  # a worker: each has all of the model's variables in the device's memory
+LEASE_S = 120.0  # its client touches it every 20 s
+TICK_S = 1.0  # time counts only while a lane is idle: until then a touch may be waiting for one
+MOST_ENDED = 256
+
+Load = Callable[[], Model]
+
+
+@dataclass(slots=True, eq=False)
+class _Session:
+    about: str
+    model: Model
+    idle_s: float = 0.0
+    running: int = 0
+    closing: bool = False
+
+
+class PrivateSessions:
+    """Those of one worker. Safe from several threads."""
+
+    def __init__(self, most_open: int = MOST_OPEN, lease_s: float = LEASE_S) -> None:
+        self._most_open = most_open
+        self._lease_s = lease_s
+        self._lock = threading.Lock()
+        self._loading = 0
+        self._open: dict[bytes, _Session] = {}
+        self._ended: deque[bytes] = deque(maxlen=MOST_ENDED)
+        self._looked: float | None = None
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self, about: str, load: Load) -> bytes:
+        """The name of a new session of the model `about`. Loads it, which may take long. Raises `Refused`."""
+        with self._lock:
+            if len(self._open) + self._loading >= self._most_open:
+                raise Refused(
+                    f"this worker has {self._most_open} private sessions, which is as many as one may have:"
+                    " close those that are not needed",
+                    Fault.OVERLOADED,
+                )
+            self._loading += 1
+        try:
+            model = load()
+        except (CannotLoad, LoadFailed, WrongDevices) as error:
+            raise Refused(f"a private session cannot be opened: {error}", Fault.MODEL_FAILED) from error
+        finally:
+            with self._lock:
+                self._loading -= 1
+        name = secrets.token_bytes(16)
+        with self._lock:
+            self._open[name] = _Session(about, model)
+        return name
+
+    @contextmanager
+    def running(self, about: str, name: bytes) -> Iterator[Model]:
+        """The session's model, which stays open meanwhile. Raises `Refused` for one that is not there any more."""
+        with self._lock:
+            session = self._find(about, name)
+            session.running += 1
+        try:
+            yield session.model
+        finally:
+            with self._lock:
+                session.running -= 1
+                session.idle_s = 0.0
+                over = session.closing and not session.running
+            if over:
+                session.model.close()
+
+    def touch(self, about: str, name: bytes) -> None:
+        """Raises `Refused` for one that is not there any more."""
+        with self._lock:
+            self._find(about, name).idle_s = 0.0
+
+    def close(self, name: bytes) -> None:
+        """Does nothing to one that is not there."""
+        with self._lock:
+            session = self._open.pop(name, None)
+            over = session is not None and self._end(session)
+        if session is not None and over:
+            session.model.close()
+
+    def tend(self, now: float) -> None:
+        """Called by lanes that have nothing to do: ends what nobody has touched for too long."""
+        if not self._open:
+            self._looked = None
+            return
+        late: list[_Session] = []
+        with self._lock:
+            passed = 0.0 if self._looked is None else min(TICK_S, now - self._looked)
+            self._looked = now
+            for name, session in list(self._open.items()):
+                session.idle_s = 0.0 if session.running else session.idle_s + passed
+                if session.idle_s >= self._lease_s:
+                    del self._open[name]
+                    self._ended.append(name)
+                    self._end(session)
+                    late.append(session)
+        for session in late:
+            log.info("closed a private session of model %s, which its client has left", session.about)
+            session.model.close()
+
+    def _find(self, about: str, name: bytes) -> _Session:
+        session = self._open.get(name)
+        if session is not None and session.about == about:
+            return session
+        if name in self._ended:
+            why = f"its client was not heard of for {self._lease_s:g} s, so it was closed"
+        else:
+            why = "it was closed, or its worker is gone and another has its place"
+        raise Refused(f"this private session is lost, and what its variables were: {why}", Fault.STATEFUL_WORKER_LOST)
+
+    def _end(self, session: _Session) -> bool:
+        """Whether its model can be closed at once; otherwise the last of its runs does it."""
+        session.closing = True
+        return not session.running
