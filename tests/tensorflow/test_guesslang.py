@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from session_in_process import InProcess
 
-from workers.tf.library import parse_saved_model
+from workers.tf.library import SavedModelLoader
 
 pytestmark = pytest.mark.tensorflow
 
@@ -48,7 +48,7 @@ def test_it_recognises_python_and_c(load, guesslang):
 
 
 def test_a_session_runs_it_by_name(load, guesslang, in_process):
-    definition = parse_saved_model(str(guesslang)).meta_graphs[0].signature_def["predict"]
+    definition = SavedModelLoader(str(guesslang)).get_meta_graph_def_from_tags(["serve"]).signature_def["predict"]
     fetches = {name: info.name for name, info in definition.outputs.items()}
     model = load(guesslang)
     pool = InProcess({"m": model}, lambda _: model)

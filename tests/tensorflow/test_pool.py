@@ -12,7 +12,7 @@ import pytest
 
 from harness import PoolProcess, alive, eventually, pool_process, stub_config
 from pool import Client, errors
-from workers.tf.library import parse_saved_model
+from workers.tf.library import SavedModelLoader
 
 pytestmark = pytest.mark.tensorflow
 
@@ -110,7 +110,7 @@ def test_a_session_runs_the_graph_by_name(client: Client) -> None:
 
 
 def test_a_private_session_counts_for_itself(client: Client, counter: Path) -> None:
-    meta_graph = parse_saved_model(str(counter)).meta_graphs[0]
+    meta_graph = SavedModelLoader(str(counter)).get_meta_graph_def_from_tags(["serve"])
     signature = meta_graph.signature_def["serving_default"]
     step, count = signature.inputs["step"].name, signature.outputs["count"].name
     before = client.run("counter", 0, signature="peek")["count"]
