@@ -118,6 +118,13 @@ class Region:
         if self._shown is None:
             self._shown = _forks
 
+    def keep(self, size_bytes: int) -> None:
+        """Of no more than so many bytes from its beginning; what is behind them is free again. Nobody looks there."""
+        kept = rounded_up(size_bytes, mmap.PAGESIZE)
+        if kept < self.size_bytes:
+            behind, self.size_bytes = self.size_bytes - kept, kept
+            self.arena.give_back(self.offset + kept, behind)
+
     @property
     def memory(self) -> memoryview:
         return self.arena.memory[self.offset : self.offset + self.size_bytes]

@@ -1,6 +1,6 @@
 """`Client.map`: inputs of one shape leave together, as many as queue up while the pool is busy with those before.
 
-inputs ─► pack ─┬─ fewer than two packs are out, or it is full, or inputs come slowly ─► sent ─► results
+inputs ─► pack ─┬─ no other pack is out, or it is full, or inputs come slowly ─► sent ─► results
                 └─ else the next one joins it
 """
 
@@ -23,7 +23,7 @@ __all__ = ["mapped"]
 
 SLOW_S = 0.001  # inputs that take longer to come wait for no company
 PACKS = 4  # of what may be in flight, so that some run while others are gathered
-BUSY = 2  # packs that are out: another one would only wait
+BUSY = 1  # packs that are out: another one would mostly wait, and is larger for it
 
 
 class _Turn(Protocol):

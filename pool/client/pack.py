@@ -6,6 +6,7 @@ import numpy as np
 
 from pool.client.arenas import Arenas
 from pool.client.payload import Inputs, empty
+from pool.client.spans import piece_of
 from pool.wire.tensors import Array
 
 __all__ = ["Pack"]
@@ -90,7 +91,10 @@ class Pack:
         self.rows.append(rows)
 
     def inputs(self) -> Inputs:
-        """All of them, as one job's."""
+        """All of them, as one job's; none is added after this."""
+        for column in self._columns.values():
+            if (piece := piece_of(column)) is not None:  # it holds room for more of them
+                piece.region.keep(piece.offset - piece.region.offset + column[: self.filled].nbytes)
         tensors: Mapping[str, tuple[Array, bool]] = {
             name: (column[: self.filled], self._first.tensors[name][1]) for name, column in self._columns.items()
         }

@@ -110,13 +110,13 @@ def overlap(one: Region, other: Region) -> bool:
     return one.offset < other.offset + other.size_bytes and other.offset < one.offset + one.size_bytes
 
 
-@given(st.lists(st.tuples(st.booleans(), st.integers(1, 20 * PAGE)), max_size=200))
+@given(st.lists(st.tuples(st.sampled_from(["take", "keep", "drop"]), st.integers(1, 20 * PAGE)), max_size=200))
 @settings(max_examples=150, deadline=None)
-def test_no_two_regions_overlap_and_everything_comes_back(steps: list[tuple[bool, int]]) -> None:
+def test_no_two_regions_overlap_and_everything_comes_back(steps: list[tuple[str, int]]) -> None:
     arena, fd = lone_arena()
     held: list[Region] = []
-    for takes, number in steps:
-        if takes:
+    for step, number in steps:
+        if step == "take":
             region = arena.take(number)
             if region is not None:
                 assert region.offset % PAGE == 0
@@ -125,6 +125,13 @@ def test_no_two_regions_overlap_and_everything_comes_back(steps: list[tuple[bool
                 assert not any(overlap(region, other) for other in held)
                 held.append(region)
             del region
+        elif held and step == "keep":
+            kept = held[number % len(held)]
+            before = kept.size_bytes
+            kept.keep(number)
+            assert min(before, number) <= kept.size_bytes <= before
+            assert not any(overlap(kept, other) for other in held if other is not kept)
+            del kept
         elif held:
             del held[number % len(held)]
     held.clear()

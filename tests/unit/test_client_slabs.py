@@ -136,7 +136,7 @@ def test_closed_early_it_takes_back_what_is_out(tmp_path: Path, client: Client) 
     held = Serving(tmp_path, lambda submit, inputs: doubled(submit, inputs) if inputs[""][0, 0] < 100 else None)
     try:
         results = client.map("m", np.arange(1000, dtype=np.float32)[:, None, None], in_flight=64)
-        for _ in range(50):
+        for _ in range(90):  # those after the hundredth are on their way, and stay there
             next(results)
         results.close()  # type: ignore[attr-defined]  # a generator
         client.run("m", np.zeros((1, 1)))  # after what was taken back
