@@ -200,7 +200,8 @@ class Client(Replicas):
         """The results in the order of the inputs, of which at most `in_flight` are read ahead.
 
         Small inputs of one shape are copied as they are read, and travel together while the pool is busy; each fails or
-        succeeds by itself. A pool that is overloaded slows it down: it submits with `block`. Raises the first failed
+        succeeds by itself. Quickest is one array whose items are the inputs (`rows[:, None]`), of which whole stretches
+        are sent as they lie. A pool that is overloaded slows it down: it submits with `block`. Raises the first failed
         job's error in its turn, and reads no further input once that is known. What is in flight when the iterator is
         closed is cancelled.
         """
