@@ -27,9 +27,12 @@ def segments_of(timeline: Mapping[str, Any]) -> list[tuple[str, float]]:
 
 def where_it_ran(timeline: Mapping[str, Any]) -> str:
     """Rows, batch, worker and attempt of the run that was answered."""
-    together = f"{timeline['rows']} of {count_of(timeline['batch_rows'], 'row')} run together, "
+    rows, batch_rows = timeline["rows"], timeline["batch_rows"]
+    together = f"{rows} of {count_of(batch_rows, 'row')} run together, "
+    if rows > batch_rows > 0:
+        together = f"{rows} rows run in pieces, the last of {batch_rows}, "
     again = f", attempt {timeline['attempts']}" if timeline["attempts"] > 1 else ""
-    return f"{together if timeline['rows'] else ''}slot {timeline['slot']} ({timeline['device']}){again}"
+    return f"{together if rows else ''}slot {timeline['slot']} ({timeline['device']}){again}"
 
 
 def timeline_bar(segments: Sequence[tuple[str, float]]) -> Table:

@@ -46,10 +46,12 @@ class Members:
         self, result: "Mapping[str, np.ndarray[Any, Any]] | PoolError", timeline: "JobTimeline | None" = None
     ) -> None:
         """The answer of all that have none yet."""
+        timelines = {rows: None if timeline is None else timeline.of_rows(rows) for rows in set(self.rows)}
         start = 0
         for index, rows in enumerate(self.rows):
             if index in self._left:
-                self.finish_one(index, result if isinstance(result, PoolError) else _cut(result, start, rows), timeline)
+                own = result if isinstance(result, PoolError) else _cut(result, start, rows)
+                self.finish_one(index, own, timelines[rows])
             start += rows
 
     def finish_one(

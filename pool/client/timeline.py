@@ -1,6 +1,6 @@
 """Where a job's time went, as its caller sees it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pool.wire.timeline import Timeline
 
@@ -21,7 +21,7 @@ class JobTimeline:
 
     They add up to `wall_s` because `reply_s` is what the others leave. The others are measured by three processes, each
     by its own clock, within the time that this one waits: on one machine that leaves no less than 0.0.
-    Of a job that was split, the pool's and the worker's segments are those of the piece that was answered last.
+    Jobs that travelled in one pack share all but their `rows`. Of a job that was split, the pool's and the worker's segments are those of the piece that was answered last.
 
     `job` is the pool's number of the job, as `pool explain` takes it. Its `rows` were run as some of `batch_rows` in
     `slot`, on `device`; `attempts` counts the runs that began.
@@ -63,6 +63,10 @@ class JobTimeline:
             attempts=pool.attempts,
         )
 
+    def of_rows(self, rows: int) -> "JobTimeline":
+        """That of a job of so many rows which travelled in this one's pack."""
+        return self if rows == self.rows else replace(self, rows=rows)
+
     def segments(self) -> tuple[tuple[str, float], ...]:
         """Name and seconds of each, in the order of time."""
         return (
@@ -78,7 +82,9 @@ class JobTimeline:
     def __str__(self) -> str:
         parts = " + ".join(f"{name} {seconds * 1000:.2f}" for name, seconds in self.segments())
         again = f", attempt {self.attempts}" if self.attempts > 1 else ""
+        rows = f"{self.rows} of {self.batch_rows} rows"
+        if self.rows > self.batch_rows > 0:
+            rows = f"{self.rows} rows in pieces, the last of {self.batch_rows},"
         return (
-            f"job {self.job}: {self.wall_s * 1000:.2f} ms = {parts};"
-            f" {self.rows} of {self.batch_rows} rows in slot {self.slot} ({self.device}){again}"
+            f"job {self.job}: {self.wall_s * 1000:.2f} ms = {parts}; {rows} in slot {self.slot} ({self.device}){again}"
         )

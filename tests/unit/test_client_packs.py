@@ -241,6 +241,16 @@ def test_a_mistake_in_one_of_many_is_its_own(serving: Serving) -> None:
         assert [future.result(5)["y"].tolist() for future in (good, other)] == [[0.0], [2.0]]
 
 
+def test_each_of_a_pack_is_told_of_its_own_rows(fake: FakePool, client: Client) -> None:
+    taught(fake, client)
+    futures = client.submit_many("m", [{"x": np.zeros(n, np.float32)} for n in (1, 2, 1)])
+    pack = fake.expect(wire.Submit)
+    fake.answer(pack.job, {"y": np.zeros(4)}, timeline=replace(TIMELINE, rows=4, batch_rows=4))
+    for future in futures:
+        future.result(5)
+    assert [future.timeline.rows for future in futures if future.timeline] == [1, 2, 1]
+
+
 def test_map_gives_each_its_answer_in_order(serving: Serving) -> None:
     with Client(serving.endpoint) as client:
         found = [answer["y"].tolist() for answer in client.map("m", rows(*range(500)), in_flight=64)]

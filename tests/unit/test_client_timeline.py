@@ -1,8 +1,11 @@
 """Where a job's time went: segments that add up."""
 
+from dataclasses import replace
+
 import pytest
 
 from pool import JobTimeline
+from pool.cli.timeline_bar import where_it_ran
 from pool.wire.timeline import Timeline
 
 POOL = Timeline(7, 0.001, 0.002, 0.003, 0.004, 0.005, rows=3, batch_rows=8, slot=2, device="gpu:1", attempts=1)
@@ -21,3 +24,11 @@ def test_one_line_for_a_person() -> None:
         "job 7: 20.00 ms = encode 0.10 + queue 1.00 + batch wait 2.00 + feed 3.00 + run 4.00 + fetch 5.00 + reply 4.90;"
         " 3 of 8 rows in slot 2 (gpu:1)"
     )
+
+
+def test_one_that_was_run_in_pieces_says_so() -> None:
+    timeline = JobTimeline.measured(replace(POOL, rows=80), encode_s=0.0001, held_s=0.0, wall_s=0.02)
+    assert str(timeline).endswith("; 80 rows in pieces, the last of 8, in slot 2 (gpu:1)")
+    assert "1 of 8 rows" in str(timeline.of_rows(1))
+    ran = where_it_ran({"rows": 80, "batch_rows": 8, "slot": 2, "device": "gpu:1", "attempts": 1})
+    assert ran == "80 rows run in pieces, the last of 8, slot 2 (gpu:1)"
