@@ -18,7 +18,7 @@ MODELS = """
 name = "placed"
 path = "{keras}"
 session = {{ device_count = {{ CPU = 2 }} }}
-placement = [{{ layers = ".*/dense(_\\\\d+)?/.*", device = "/cpu:1" }}]
+placement = [{{ layers = ".*/dense(_\\\\d+)*/.*", device = "/cpu:1" }}]
 
 [[model]]
 name = "plain"

@@ -87,7 +87,7 @@ def test_every_way_of_a_turn_gives_a_figure() -> None:
     assert ours.batches(doubling, batches, SHORT_S) > 0
     assert ours.window(submit, 3, SHORT_S) > 0
     assert ours.groups(lambda rows: [submit(row) for row in rows], 2, SHORT_S) > 0
-    assert ours.stream(lambda rows: (submit(row).result() for row in rows), SHORT_S) > 0
+    assert ours.stream(lambda end: (submit(row).result() for row in ours.until(end)), SHORT_S) > 0
 
 
 def test_no_way_of_a_turn_counts_wrong_answers() -> None:
