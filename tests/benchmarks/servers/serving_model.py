@@ -62,7 +62,7 @@ class ServingModel:
         case = self._case
         if case.dtype == "string":
             texts = np.empty(len(bodies), object)
-            texts[:] = bodies
+            texts[:] = [bytes(body) for body in bodies]  # mosec gives bytearrays, which TensorFlow does not take
             return texts
         size = len(bodies[0])
         if size < JOINED_BYTES:
