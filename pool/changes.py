@@ -57,7 +57,21 @@ _REACH: Mapping[Reach, Mapping[str, frozenset[str]]] = {
         ),
         "health": frozenset({"heartbeat"}),
         "device": frozenset({"session"}),
-        "model": frozenset({"path", "tags", "inputs", "outputs", "warmup", "session", "placement", "clear_devices"}),
+        "model": frozenset(
+            {
+                "path",
+                "tags",
+                "inputs",
+                "outputs",
+                "warmup",
+                "session",
+                "placement",
+                "clear_devices",
+                "handler",
+                "handler_path",
+                "handler_options",
+            }
+        ),
     },
     Reach.PLACEMENT: {"model": frozenset({"devices", "replicas", "memory"})},
 }

@@ -126,6 +126,7 @@ def _model(name: str, slots: Sequence[Slot]) -> dict[str, Any]:
         "ready_slots": [slot.number for slot in holders if slot.state is SlotState.READY],
         "path": None if loaded is None else loaded.path,
         "stateful": None if loaded is None else loaded.stateful,
+        "handler": None if loaded is None else loaded.handler,
         "signatures": {} if loaded is None else {key: _signature(loaded, key) for key in loaded.signatures},
     }
 

@@ -58,12 +58,16 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """`stateful`: a run of it may change what later runs return, so a run that may have started is never repeated."""
+    """`stateful`: a run of it may change what later runs return, so a run that may have started is never repeated.
+
+    `handler`: the class around its graph, "" where there is none; the signatures are then what that takes and gives.
+    """
 
     name: str
     path: str
     signatures: Mapping[str, Signature]
     stateful: bool
+    handler: str = ""
 
     def signature_name(self, asked: str | None) -> str | None:
         """The signature that a call means: the one it asks for, else the default one, else the only one, else None."""

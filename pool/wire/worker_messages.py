@@ -31,6 +31,7 @@ __all__ = [
     "Beat",
     "Clear",
     "Done",
+    "HandlerSettings",
     "Hello",
     "LaneProgress",
     "ModelSettings",
@@ -213,6 +214,20 @@ class PlacementRule:
 
 
 @dataclass(frozen=True, slots=True)
+class HandlerSettings:
+    """The class around a model's graph: `name` is "package.module:Class".
+
+    `folder`: where its module is looked for, after the installed packages; "" where only there. `options`: what the
+    configuration tells it, as JSON. `sizes`: the numbers of rows that its batches are padded to.
+    """
+
+    name: str
+    folder: str = ""
+    options: str = "{}"
+    sizes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSettings:
     """One model to load.
 
@@ -236,6 +251,7 @@ class ModelSettings:
     session: SessionSettings | None = None
     placement: tuple[PlacementRule, ...] = ()
     clear_devices: Clear = Clear.MISSING
+    handler: HandlerSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)
