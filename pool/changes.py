@@ -70,6 +70,11 @@ _REACH: Mapping[Reach, Mapping[str, frozenset[str]]] = {
                 "handler",
                 "handler_path",
                 "handler_options",
+                "freeze",
+                "jit",
+                "mixed_precision",
+                "grappler",
+                "tolerance",
             }
         ),
     },

@@ -237,6 +237,7 @@ def _model(model: "ModelSection", state: Path | None) -> ModelSettings:
         placement=tuple(rule.message() for rule in model.placement),
         clear_devices=_CLEAR[model.clear_devices],
         handler=model.handler_message(model.allowed_batch_sizes),
+        speed_ups=model.speed_ups_message(),
     )
 
 

@@ -8,7 +8,7 @@ are run in another group, and none fails for it.
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pool.wire.signatures import ModelInfo
@@ -49,7 +49,7 @@ class HandledModel:
 
     @property
     def info(self) -> ModelInfo:
-        return self._handler.info
+        return replace(self._handler.info, speed_ups=self._model.info.speed_ups)
 
     def run(self, signature: str, feeds: Mapping[str, Array], outputs: Sequence[str]) -> Arrays:
         """See `workers.backend.Model.run`."""

@@ -8,6 +8,7 @@ import logging
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import zmq
@@ -91,6 +92,8 @@ def run(seat: Seat) -> Exit:
         log.error("%s", error)
         return Exit.BACKEND_MISSING
     settings = {each.name: each for each in welcome.models}
+    # A private session is the model itself, with its variables.
+    settings = {name: replace(each, speed_ups=None) for name, each in settings.items()}
     sessions = Sessions(models, lambda name: backends.serving(settings[name].path, welcome).load(settings[name]))
     runner = Runner(models, arenas, sessions)
     lanes = [Lane(number, context, seat, secret, runner, progress, welcome.spin_s) for number in range(welcome.lanes)]

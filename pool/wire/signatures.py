@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from pool.wire.faults import Fault
+from pool.wire.speed_ups import SpeedUp
 
 __all__ = ["DEFAULT_SIGNATURE", "PLACEMENT", "REPORT", "ModelInfo", "Refused", "Signature", "TensorSpec"]
 
@@ -60,6 +61,7 @@ class Signature:
 class ModelInfo:
     """`stateful`: a run of it may change what later runs return, so a run that may have started is never repeated.
 
+    `speed_ups`: what the worker decided about those that are asked for.
     `handler`: the class around its graph, "" where there is none; the signatures are then what that takes and gives.
     """
 
@@ -68,6 +70,7 @@ class ModelInfo:
     signatures: Mapping[str, Signature]
     stateful: bool
     handler: str = ""
+    speed_ups: tuple[SpeedUp, ...] = ()
 
     def signature_name(self, asked: str | None) -> str | None:
         """The signature that a call means: the one it asks for, else the default one, else the only one, else None."""

@@ -25,6 +25,7 @@ from pool.wire.faults import Fault
 from pool.wire.lent import Lent, Room
 from pool.wire.message import Message
 from pool.wire.signatures import ModelInfo
+from pool.wire.speed_ups import SpeedUpSettings
 
 __all__ = [
     "WORKER_MESSAGES",
@@ -252,6 +253,7 @@ class ModelSettings:
     placement: tuple[PlacementRule, ...] = ()
     clear_devices: Clear = Clear.MISSING
     handler: HandlerSettings | None = None
+    speed_ups: SpeedUpSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)

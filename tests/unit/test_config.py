@@ -161,6 +161,10 @@ def test_overrides_of_a_device_that_are_refused(section: dict[str, object], told
             {"handler": "a:B", "handler_options": {"at": date(1999, 1, 1)}},
             "handler_options: holds what JSON has no",
         ),
+        ({"grappler": True}, "grappler: is not a table; write one such as { remapping = false }"),
+        ({"grappler": {"remaping": True}}, "grappler: 'remaping' is none of its passes: arithmetic_optimization, "),
+        ({"grappler": {"remapping": "ON"}}, "grappler: 'ON' is not a choice for remapping; write true, false or"),
+        ({"tolerance": 0}, 'tolerance: 0 is not a tolerance; write "auto", or a number between 0 and 1 such as'),
         ({"clear_devices": "true"}, "clear_devices: 'true' is not a choice; write true, false or \"missing\""),
     ],
 )
