@@ -107,6 +107,27 @@ def test_a_table_of_tensorflow_1_is_filled_again(backend, tf1_table, quicker):
     model.close()
 
 
+def test_a_checkpoint_whose_tensors_are_configured_is_frozen(backend, models, quicker):
+    folder = models / "checkpoint"
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        x = tf.compat.v1.placeholder(tf.float32, [None, 16], name="x")
+        weights = tf.compat.v1.get_variable("weights", [16, 4], use_resource=False)
+        tf.nn.relu(tf.matmul(x, weights), name="y")
+        session.run(tf.compat.v1.global_variables_initializer())
+        tf.compat.v1.train.Saver().save(session, str(folder / "model"))
+    keys = {"inputs": ("x",), "outputs": ("y",)}
+    wanted = SpeedUpSettings(freeze=True)
+    model = backend.load(ModelSettings("m", str(folder / "model.meta"), True, speed_ups=wanted, **keys))
+    before = model.info
+    right = model.run("serving_default", feeds(), ("y",))
+    model.warm_up()
+    assert "VariableV2" not in ops(model)
+    assert model.info.signatures == before.signatures
+    assert [each.kept for each in model.info.speed_ups] == [True]
+    assert disagreement(model.run("serving_default", feeds(), ("y",)), right, 1e-5) is None
+    model.close()
+
+
 def test_xla_compiles_on_the_cpu(backend, with_file, quicker):
     model, decided = tuned(backend, with_file, jit=True)
     assert decided["jit"][0]
@@ -257,7 +278,7 @@ def test_one_that_cannot_be_built_is_dropped(plain):
 def test_one_signature_must_not_pay_for_another(plain):
     made = Made(plain)
     other = replace(TRIAL, rows=8)
-    turns = iter([1e-2, 1e-2, *[1e-2, 0.5e-2] * 9, 1e-3, 1e-3, *[1e-3, 2e-3] * 9])
+    turns = iter([1e-2, 1e-2, *[1e-2, 0.5e-2] * 15, 1e-3, 1e-3, *[1e-3, 2e-3] * 15])
     settings = SpeedUpSettings(jit=True)
     model, (decided,) = choose(plain, settings, lambda _: made, [TRIAL, other], lambda *_: next(turns))
     assert model is plain

@@ -1,6 +1,6 @@
 """Variables made constants: TensorFlow folds those, and its kernels lay them out once."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from workers.backend import CannotLoad
@@ -14,8 +14,10 @@ _INIT_OPS = ("saved_model_main_op", "legacy_init_op")
 _ASSETS = ("asset_filepaths", "saved_model_assets")
 
 
-def frozen(session: Any, read: Any) -> Any:
+def frozen(session: Any, read: Any, tensors: Iterable[str]) -> Any:
     """The `MetaGraphDef` `read`, of which `session` has the values, without its variables.
+
+    `tensors`: what the model's signatures feed and fetch; `read` may not declare them.
 
     What fills its tables is kept, and so are variables of strings, which are the paths of files: the model's own
     initializer assigns them. All that no signature needs is gone. Raises `CannotLoad` where there is nothing to freeze,
@@ -27,7 +29,8 @@ def frozen(session: Any, read: Any) -> Any:
     paths = [node.name for node in variables if node.attr["dtype"].type == tf.string.as_datatype_enum]
     if len(paths) == len(variables):
         raise CannotLoad("it has no variables to freeze")
-    kept = {name for name in _kept(read) if name in nodes}
+    asked = (name.partition(":")[0] for name in tensors)
+    kept = {name for name in (*asked, *_kept(read)) if name in nodes}
     kept |= {node.name for node in graph_def.node if fills_a_table(node.op)}
     with session.graph.as_default():
         constant = freeze_variables(session, graph_def, sorted(kept), variable_names_denylist=paths)

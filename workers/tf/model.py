@@ -95,7 +95,10 @@ class TensorFlowModel:
 
     def frozen(self, read: Any) -> Any:
         """See `workers.tf.freezing.frozen`; `read` is the `MetaGraphDef` that this model was made of."""
-        return frozen(self._session, read)
+        bound = [plan.bound for plan in self._plans.values()]
+        return frozen(
+            self._session, read, [name for each in bound for name in (*each.feeds.values(), *each.fetches.values())]
+        )
 
     def close(self) -> None:
         """Gives up the variables."""

@@ -33,11 +33,12 @@ class TunedModel:
         self._config = config
         self._gpus = gpus
         self._model = load(settings, config, gpus)
+        self._info = self._model.info
         self._decided = tuple(SpeedUp(kind, False, _NOT_TRIED) for kind in wanted.kinds)
 
     @property
     def info(self) -> ModelInfo:
-        return replace(self._model.info, speed_ups=self._decided)
+        return replace(self._info, speed_ups=self._decided)
 
     def warm_up(self) -> None:
         """See `workers.backend.Model.warm_up`. Then tries what is asked for; nothing of that stops the model."""
