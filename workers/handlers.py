@@ -130,8 +130,9 @@ def load_handler(settings: HandlerSettings, graph: ModelInfo) -> Handler:
     found = getattr(module, class_name, None)
     if not isinstance(found, type):
         raise CannotLoad(f"{where}: {file} has no class {class_name}")
+    context = Context(graph.name, graph.signatures, json.loads(settings.options))
     try:
-        made = found(Context(graph.name, graph.signatures, json.loads(settings.options)))
+        made = found(context) if any("__init__" in vars(each) for each in found.__mro__[:-1]) else found()
     except _RAISED as error:
         raise CannotLoad(f"{where}: it cannot be made: {_said(error)}") from error
     return Handler(settings.name, made, graph)

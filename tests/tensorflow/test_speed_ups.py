@@ -3,12 +3,15 @@
 # ruff: noqa: ARG001, ARG002, ARG005  # what stands in for others takes what they take; `quicker` is asked for its effect
 
 import logging
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from harness import eventually, pool_process, stub_config
 from pool.wire.signatures import Refused
 from pool.wire.speed_ups import GRAPPLER, SpeedUpSettings
 from pool.wire.worker_messages import ModelSettings
@@ -306,3 +309,46 @@ def test_every_pass_that_can_be_chosen_is_a_switch_of_this_tensorflow(session_se
     assert rewrites.constant_folding == RewriterConfig.OFF
     on_gpu = with_speed_ups(config, SpeedUpSettings(mixed_precision=True), ("mixed_precision",), 1)
     assert on_gpu.graph_options.rewrite_options.auto_mixed_precision == RewriterConfig.ON
+
+
+# --- behind a pool
+
+HANDLER = """
+class Halves:
+    inputs = {"serving_default": {"bytes": ("uint8", [None, 16])}}
+
+    def preprocess(self, inputs, signature):
+        if signature != "serving_default":
+            return inputs
+        return {"x": (inputs["bytes"] / 2).astype("float32")}
+"""
+
+
+def test_what_was_decided_is_shown_and_a_handler_sits_around_it(with_file, tmp_path, backend):
+    (tmp_path / "halves.py").write_text(HANDLER)
+    keys = f'freeze = true\nhandler = "halves:Halves"\nhandler_path = "{tmp_path}"\nallowed_batch_sizes = [1, 8]\n'
+    models = f'[[model]]\nname = "m"\npath = "{with_file}"\n{keys}'
+    plain = backend.load(ModelSettings("m", str(with_file), True))
+    given = np.random.default_rng(0).integers(0, 256, (20, 16)).astype(np.uint8)
+    right = plain.run("serving_default", {"x": given.astype(np.float32) / 2}, ("y",))["y"]
+    with pool_process(stub_config(devices='["cpu"]', models=models)) as pool, pool.client() as client:
+        (model,) = client.models()
+        (decided,) = model["speed_ups"]
+        assert (decided["slot"], decided["kind"], decided["kept"] in (True, False)) == (0, "freeze", True)
+        assert "of the time" in decided["why"]
+        eventually(lambda: "model m: freeze " in pool.text(), 5.0)
+        assert model["signatures"]["serving_default"]["inputs"] == {"bytes": {"dtype": "uint8", "shape": [-1, 16]}}
+        futures = client.submit_many("m", [given[row : row + 1] for row in range(20)], signature="serving_default")
+        found = np.concatenate([future.result(30)["y"] for future in futures])
+        np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-4)
+        assert client.run("m", ["dog"], signature="number")["number"].tolist() == [1]
+        shown = subprocess.run(
+            [sys.executable, "-P", "-m", "pool", "models", "--endpoint", pool.endpoint],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        ).stdout
+    assert "handled by halves:Halves" in shown
+    assert "slot 0: freeze " in shown
+    plain.close()

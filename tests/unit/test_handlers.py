@@ -282,29 +282,26 @@ class Handler:
         ("x = 1\n1 / 0", "it cannot be imported: ZeroDivisionError: division by zero (handler_under_test"),
         ("raise SystemExit", "it cannot be imported: SystemExit: (handler_under_test"),
         ("def Handler(): pass", ".py has no class Handler"),
-        ("class Handler: pass", "it cannot be made: TypeError: Handler() takes no arguments"),
+        ("class Handler:\n    def __init__(self): pass", "it cannot be made: TypeError: Handler.__init__() takes 1"),
+        ("class Handler: pass", "it has neither a method preprocess nor a method postprocess"),
         (
             "class Handler:\n    def __init__(self, context): raise OSError('no labels.txt')",
             "it cannot be made: OSError: no labels.txt",
         ),
         (
-            "class Handler:\n    def __init__(self, context): pass",
-            "it has neither a method preprocess nor a method postprocess",
-        ),
-        (
-            PASSES + "    outputs = {'s': {'y': ('string', None)}}\n    def __init__(self, context): pass",
+            PASSES + "    outputs = {'s': {'y': ('string', None)}}",
             "it declares outputs and has no method postprocess to make the graph's of them",
         ),
         (
-            PASSES + "    inputs = {'t': {}}\n    def __init__(self, context): pass",
+            PASSES + "    inputs = {'t': {}}",
             "its inputs name the signature 't', which is not there: s",
         ),
         (
-            PASSES + "    inputs = {'s': {'x': 'float32'}}\n    def __init__(self, context): pass",
+            PASSES + "    inputs = {'s': {'x': 'float32'}}",
             "its inputs cannot be understood: TypeError",
         ),
         (
-            PASSES + "    inputs = {'s': {'x': ('float', [1])}}\n    def __init__(self, context): pass",
+            PASSES + "    inputs = {'s': {'x': ('float', [1])}}",
             "its inputs cannot be understood: ValueError: no dtype 'float'",
         ),
     ],
