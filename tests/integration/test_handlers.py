@@ -1,10 +1,13 @@
 """Models with Python around their graph, behind a pool."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from harness import PoolProcess, pool_process
@@ -22,6 +25,8 @@ class Words:
         self.factor = context.options["factor"]
 
     def preprocess(self, inputs, signature):
+        if signature == "view":
+            assert not inputs["x"].flags.writeable
         if signature != "double":
             return inputs
         if b"exit" in inputs["text"]:
@@ -47,6 +52,14 @@ handler = "words:Words"
 handler_path = "FOLDER"
 handler_options = { factor = 10 }
 batch_wait = "20ms"
+
+[[model]]
+name = "large"
+path = "stub:rows"
+handler = "words:Words"
+handler_path = "FOLDER"
+handler_options = { factor = 1 }
+max_batch = 65536
 """
 
 
@@ -72,7 +85,7 @@ def outcome(future: "Future[dict[str, Any]]") -> Any:
 
 
 def test_its_callers_see_what_the_handler_takes_and_gives(client: Client) -> None:
-    (model,) = client.models()
+    model, _ = client.models()
     assert model["handler"] == "words:Words"
     double = model["signatures"]["double"]
     assert double["inputs"] == {"text": {"dtype": "string", "shape": [-1]}}
@@ -110,6 +123,36 @@ def test_large_jobs_are_cut_and_scattered(client: Client) -> None:
     assert client.run("words", many, signature="double")["size"].tolist() == right
     scattered = client.scatter("words", {"text": many}, signature="double", reduce="concat")
     assert scattered["size"].tolist() == right
+
+
+def test_large_tensors_stay_each_job_s_own(client: Client) -> None:
+    """`same` is a view of what was fed, which lies in memory that the client shares with the worker."""
+    arrays = [client.empty((20_000,), "float32") for _ in range(4)]
+    for number, array in enumerate(arrays):
+        array[:] = number
+    futures = [client.submit("large", array, signature="view", outputs=["same"]) for array in arrays]
+    found = [future.result(20)["same"] for future in futures]
+    for array in arrays:
+        array[:] = -1
+    assert [set(np.unique(each)) for each in found] == [{0}, {1}, {2}, {3}]
+
+
+def test_a_session_passes_the_handler_by(client: Client) -> None:
+    with client.session("words") as session:
+        assert session.run("double/y:0", {"double/x:0": [1.5]}).tolist() == [3.0]
+
+
+def test_another_handler_comes_with_new_workers(pool: PoolProcess, client: Client) -> None:
+    pool.config.write_text(pool.config.read_text().replace("factor = 10", "factor = 100"))
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "pool", "reload", "--wait", "--endpoint", pool.endpoint],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert '[[model]] words handler_options: {"factor": 10} → {"factor": 100}' in done.stdout
+    assert client.run("words", ["1"], signature="double")["size"].tolist() == [200]
 
 
 def test_a_handler_that_cannot_be_imported_makes_the_slot_fatal(tmp_path: Path) -> None:

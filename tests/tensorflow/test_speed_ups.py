@@ -144,6 +144,13 @@ def test_xla_compiles_on_the_cpu(backend, with_file, quicker):
     model.close()
 
 
+def test_the_switch_of_the_session_compiles_on_the_cpu_too(backend, with_file, session_settings):
+    session = replace(session_settings, jit=True)
+    model = backend.load(ModelSettings("m", str(with_file), True, session=session))
+    assert "_XlaRun" in ops(model)
+    model.close()
+
+
 def test_all_together_and_the_losers_are_closed(backend, with_file, quicker, monkeypatch):
     from workers.tf.model import TensorFlowModel
 
