@@ -3,9 +3,13 @@
 # ruff: noqa: ARG001, ARG002, ARG005  # what stands in for others takes what they take; `quicker` is asked for its effect
 
 import logging
+import os
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,16 +19,20 @@ from harness import eventually, pool_process, stub_config
 from pool.wire.signatures import Refused
 from pool.wire.speed_ups import GRAPPLER, SpeedUpSettings
 from pool.wire.worker_messages import ModelSettings
+from workers.backend import ProcessUnusable
 from workers.session_calls import SessionCall
 from workers.tf import speed_ups
 from workers.tf.agreement import disagreement, largest_difference
 from workers.tf.library import RewriterConfig
 from workers.tf.session import config_proto
 from workers.tf.speed_ups import choose, with_speed_ups
+from workers.tf.trial_marks import ENOUGH, EndedBefore, TrialMarks
 from workers.tf.trial_runs import TrialRun
 from workers.tf.tuned import TunedModel
 
 pytestmark = pytest.mark.tensorflow
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -244,7 +252,7 @@ def chosen(plain, made, seconds, trials=(TRIAL,), **wanted):
         model = way.__closure__[0].cell_contents
         return seconds[model]
 
-    return choose(plain, SpeedUpSettings(**wanted), lambda kinds: made[kinds], trials, measure)
+    return choose(plain, SpeedUpSettings(**wanted), lambda kinds: made[kinds], trials, TrialMarks(None, ""), measure)
 
 
 def test_only_what_is_quicker_is_kept_and_the_next_is_built_upon_it(plain, caplog):
@@ -290,9 +298,61 @@ def test_one_signature_must_not_pay_for_another(plain):
     other = replace(TRIAL, rows=8)
     turns = iter([1e-2, 1e-2, *[1e-2, 0.5e-2] * 15, 1e-3, 1e-3, *[1e-3, 2e-3] * 15])
     settings = SpeedUpSettings(jit=True)
-    model, (decided,) = choose(plain, settings, lambda _: made, [TRIAL, other], lambda *_: next(turns))
+    model, (decided,) = choose(
+        plain, settings, lambda _: made, [TRIAL, other], TrialMarks(None, ""), lambda *_: next(turns)
+    )
     assert model is plain
     assert decided.why.startswith("takes 0.64 of the time, but signature 'serving_default' with 8 rows takes 2.00")
+
+
+def test_what_ended_its_process_twice_is_not_tried_a_third_time(plain, tmp_path):
+    def tried(fails=None):
+        made = Made(plain, fails=fails)
+        seconds = {plain: 1e-3, made: 1e-4}
+        turns = lambda way, runs, threads: seconds[way.__closure__[0].cell_contents]  # noqa: E731
+        marks = TrialMarks(tmp_path / "trials", "m")
+        return choose(plain, SpeedUpSettings(jit=True), lambda kinds: made, [TRIAL], marks, turns)[1][0]
+
+    assert tried().kept
+    assert not tried(ValueError("of its own")).kept
+    for _ in range(2):
+        with pytest.raises(ProcessUnusable):
+            tried(ProcessUnusable("broken"))
+    decided = tried()
+    assert (decided.kept, decided.why) == (False, "2 workers died while they tried it; it is tried again in a day")
+    (mark,) = (tmp_path / "trials").iterdir()
+    os.utime(mark, (time.time() - 90_000,) * 2)
+    assert tried().kept
+    assert mark.stat().st_size == 0
+
+
+def test_a_killed_worker_leaves_its_mark(tmp_path):
+    program = """
+import os, signal, sys
+from pathlib import Path
+from workers.tf.trial_marks import TrialMarks
+with TrialMarks(Path(sys.argv[1]), "m").trying("jit"):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    marks = TrialMarks(tmp_path, "m")
+    for _ in range(ENOUGH):
+        done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], timeout=30, cwd=ROOT)
+        assert done.returncode == -signal.SIGKILL
+    with pytest.raises(EndedBefore, match="2 workers died"), marks.trying("jit"):
+        pass
+    with marks.trying("freeze"):
+        pass
+
+
+def test_marks_are_of_the_dead_only(tmp_path):
+    marks = TrialMarks(tmp_path, "m")
+    with marks.trying("jit"):
+        for _ in range(5):
+            with TrialMarks(tmp_path, "m").trying("jit"):
+                pass
+    (tmp_path / "file").write_text("")
+    with TrialMarks(tmp_path / "file" / "none", "m").trying("jit"):
+        pass
 
 
 def test_agreement():

@@ -20,6 +20,7 @@ from workers.tf.agreement import disagreement
 from workers.tf.errors import one_line
 from workers.tf.library import RewriterConfig, tf
 from workers.tf.trial import Measure, ratio, timed
+from workers.tf.trial_marks import TrialMarks
 from workers.tf.trial_runs import TrialRun
 
 __all__ = ["TOLERANCES", "Build", "Candidate", "choose", "with_speed_ups"]
@@ -77,7 +78,12 @@ def with_speed_ups(config: Any, settings: SpeedUpSettings, kinds: Sequence[str],
 
 
 def choose(
-    plain: Any, settings: SpeedUpSettings, build: Build, trials: Sequence[TrialRun], measure: Measure = timed
+    plain: Any,
+    settings: SpeedUpSettings,
+    build: Build,
+    trials: Sequence[TrialRun],
+    marks: TrialMarks,
+    measure: Measure = timed,
 ) -> tuple[Any, tuple[SpeedUp, ...]]:
     """The model to serve and what was decided about each kind; all others are closed. Raises `ProcessUnusable`."""
     current = plain
@@ -88,10 +94,11 @@ def choose(
         candidate = None
         tolerance = settings.tolerance or max(TOLERANCES[each] for each in kinds)
         try:
-            candidate = build(kinds)
-            candidate.warm_up()
-            why = _wrong(candidate, plain.info, trials, tolerance)
-            ratios = None if why else _ratios(current, candidate, trials, measure)
+            with marks.trying("+".join(kinds)):
+                candidate = build(kinds)
+                candidate.warm_up()
+                why = _wrong(candidate, plain.info, trials, tolerance)
+                ratios = None if why else _ratios(current, candidate, trials, measure)
         except ProcessUnusable:
             raise
         except Exception as error:  # whatever TensorFlow's own rewriting raises

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from pool.wire.signatures import ModelInfo, Refused
@@ -14,6 +15,7 @@ from workers.tf.agreement import disagreement
 from workers.tf.loading import load
 from workers.tf.model import TensorFlowModel
 from workers.tf.speed_ups import TOLERANCES, choose, with_speed_ups
+from workers.tf.trial_marks import TrialMarks
 from workers.tf.trial_runs import NoTrial, TrialRun, trial_runs
 
 __all__ = ["TunedModel"]
@@ -64,7 +66,7 @@ class TunedModel:
 
             return load(self._settings, config, self._gpus, freeze)
 
-        self._model, self._decided = choose(plain, self._wanted, build, trials)
+        self._model, self._decided = choose(plain, self._wanted, build, trials, self._marks())
         told = "; ".join(f"{each.kind} {'kept' if each.kept else 'dropped'}: {each.why}" for each in self._decided)
         logger.info("model %s: %s", self._settings.name, told)
 
@@ -78,6 +80,11 @@ class TunedModel:
             if amiss is not None:
                 raise NoTrial(f"two plain runs of signature {trial.signature!r} do not give the same: {amiss}")
         return trials
+
+    def _marks(self) -> TrialMarks:
+        state = self._settings.cache
+        about = f"{self._settings.name}\0{self._settings.path}\0{self._wanted}"
+        return TrialMarks(Path(state).parent / "trials" if state else None, about)
 
     @property
     def _is_frozen(self) -> bool:
