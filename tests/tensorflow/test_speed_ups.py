@@ -18,10 +18,11 @@ import tensorflow as tf
 from harness import eventually, pool_process, stub_config
 from pool.wire.signatures import Refused
 from pool.wire.speed_ups import GRAPPLER, SpeedUpSettings
-from pool.wire.worker_messages import ModelSettings
+from pool.wire.worker_messages import ModelSettings, PlacementRule
 from workers.backend import ProcessUnusable
 from workers.session_calls import SessionCall
 from workers.tf import speed_ups
+from workers.tf import tuned as tuned_module
 from workers.tf.agreement import disagreement, largest_difference
 from workers.tf.library import RewriterConfig
 from workers.tf.session import config_proto
@@ -203,6 +204,27 @@ def test_what_keeps_state_or_cannot_be_repeated_is_not_tried(backend, counter, m
 def test_made_up_indices_that_are_refused_become_smaller_ones(backend, failing, quicker):
     model, decided = tuned(backend, failing, grappler={"remapping": "off"})
     assert decided["grappler"][0]
+    model.close()
+
+
+def test_placement_rules_keep_the_remapper_off(backend, with_file):
+    rules = (PlacementRule("StatefulPartitionedCall.*", "/cpu:0"),)
+    for grappler, kinds in (({"remapping": "on"}, []), ({"remapping": "on", "loop_optimization": "off"}, ["grappler"])):
+        wanted = SpeedUpSettings(grappler=grappler)
+        model = backend.load(ModelSettings("m", str(with_file), True, placement=rules, speed_ups=wanted))
+        assert [each.kind for each in model.info.speed_ups] == kinds
+        model.close()
+
+
+def test_a_model_that_refuses_what_it_took_is_served_plainly(backend, with_file, monkeypatch, caplog):
+    def refuses(*_):
+        raise Refused("not\nagain")
+
+    monkeypatch.setattr(tuned_module, "trial_runs", refuses)
+    model, decided = tuned(backend, with_file, jit=True)
+    assert decided == {"jit": (False, "not again")}
+    assert model.run("serving_default", feeds(), ("y",))["y"].shape == (3, 16)
+    assert "model m: no speed-up is tried: not again" in caplog.text
     model.close()
 
 

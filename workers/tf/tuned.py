@@ -1,5 +1,6 @@
 """A model whose configuration asks for speed-ups: plain until it warms up, then with those that proved themselves."""
 
+import gc
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -30,17 +31,17 @@ class TunedModel:
 
     def __init__(self, settings: ModelSettings, wanted: SpeedUpSettings, config: Any, gpus: int) -> None:
         """Loads it plainly; raises as `workers.tf.loading.load` does."""
+        if (
+            settings.placement and wanted.grappler
+        ):  # the remapper makes one node of several, on the device of one of them
+            wanted = replace(wanted, grappler={k: v for k, v in wanted.grappler.items() if k != "remapping"})
         self._settings = settings
         self._wanted = wanted
         self._config = config
         self._gpus = gpus
         self._model = load(settings, config, gpus)
-        self._info = self._model.info
-        self._decided = tuple(SpeedUp(kind, False, _NOT_TRIED) for kind in wanted.kinds)
-
-    @property
-    def info(self) -> ModelInfo:
-        return replace(self._info, speed_ups=self._decided)
+        not_tried = tuple(SpeedUp(kind, False, _NOT_TRIED) for kind in wanted.kinds)
+        self.info: ModelInfo = replace(self._model.info, speed_ups=not_tried)
 
     def warm_up(self) -> None:
         """See `workers.backend.Model.warm_up`. Then tries what is asked for; nothing of that stops the model."""
@@ -48,9 +49,10 @@ class TunedModel:
         plain.warm_up()
         try:
             trials = self._trials(plain)
-        except NoTrial as reason:
-            self._decided = tuple(SpeedUp(kind, False, str(reason)) for kind in self._wanted.kinds)
-            logger.warning("model %s: no speed-up is tried: %s", self._settings.name, reason)
+        except (NoTrial, Refused) as reason:
+            why = " ".join(str(reason).split())
+            self.info = replace(self.info, speed_ups=tuple(replace(each, why=why) for each in self.info.speed_ups))
+            logger.warning("model %s: no speed-up is tried: %s", self._settings.name, why)
             return
         constant: dict[str, Any] = {}  # the graph without variables, made once
 
@@ -66,8 +68,10 @@ class TunedModel:
 
             return load(self._settings, config, self._gpus, freeze)
 
-        self._model, self._decided = choose(plain, self._wanted, build, trials, self._marks())
-        told = "; ".join(f"{each.kind} {'kept' if each.kept else 'dropped'}: {each.why}" for each in self._decided)
+        self._model, decided = choose(plain, self._wanted, build, trials, self._marks())
+        gc.collect()  # a Session gives up what it holds when it is deleted, and its callables look at it
+        self.info = replace(self.info, speed_ups=decided)
+        told = "; ".join(f"{each.kind} {'kept' if each.kept else 'dropped'}: {each.why}" for each in decided)
         logger.info("model %s: %s", self._settings.name, told)
 
     def _trials(self, plain: TensorFlowModel) -> list[TrialRun]:
@@ -88,7 +92,7 @@ class TunedModel:
 
     @property
     def _is_frozen(self) -> bool:
-        return any(each.kept and each.kind == "freeze" for each in self._decided)
+        return any(each.kept and each.kind == "freeze" for each in self.info.speed_ups)
 
     def run(self, signature: str, feeds: Mapping[str, Array], outputs: Sequence[str]) -> dict[str, Array]:
         """See `workers.backend.Model.run`."""
