@@ -57,7 +57,26 @@ _REACH: Mapping[Reach, Mapping[str, frozenset[str]]] = {
         ),
         "health": frozenset({"heartbeat"}),
         "device": frozenset({"session"}),
-        "model": frozenset({"path", "tags", "inputs", "outputs", "warmup", "session", "placement", "clear_devices"}),
+        "model": frozenset(
+            {
+                "path",
+                "tags",
+                "inputs",
+                "outputs",
+                "warmup",
+                "session",
+                "placement",
+                "clear_devices",
+                "handler",
+                "handler_path",
+                "handler_options",
+                "freeze",
+                "jit",
+                "mixed_precision",
+                "grappler",
+                "tolerance",
+            }
+        ),
     },
     Reach.PLACEMENT: {"model": frozenset({"devices", "replicas", "memory"})},
 }

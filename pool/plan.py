@@ -133,6 +133,11 @@ def _check_models(settings: "Settings") -> None:
     for model in settings.model:
         if not model.path.startswith("stub:") and not Path(model.path).exists():
             raise InvalidConfig(f"model {model.name}: there is nothing at {model.path}; give the path of a model")
+        if model.handler_path and not Path(model.handler_path).is_dir():
+            raise InvalidConfig(
+                f"model {model.name}: handler_path: {model.handler_path} is no folder;"
+                f" write the one that {model.handler}'s module lies in"
+            )
 
 
 def _place(settings: "Settings", devices: Sequence[Device]) -> tuple[Mapping[str, int], tuple[tuple[str, ...], ...]]:
@@ -231,6 +236,8 @@ def _model(model: "ModelSection", state: Path | None) -> ModelSettings:
         cache="" if state is None else str(state / "converted"),
         placement=tuple(rule.message() for rule in model.placement),
         clear_devices=_CLEAR[model.clear_devices],
+        handler=model.handler_message(model.allowed_batch_sizes),
+        speed_ups=model.speed_ups_message(),
     )
 
 

@@ -126,6 +126,13 @@ def _model(name: str, slots: Sequence[Slot]) -> dict[str, Any]:
         "ready_slots": [slot.number for slot in holders if slot.state is SlotState.READY],
         "path": None if loaded is None else loaded.path,
         "stateful": None if loaded is None else loaded.stateful,
+        "handler": None if loaded is None else loaded.handler,
+        "speed_ups": [
+            {"slot": slot.number, "kind": each.kind, "kept": each.kept, "why": each.why}
+            for slot in holders
+            if name in slot.loaded
+            for each in slot.loaded[name].speed_ups
+        ],
         "signatures": {} if loaded is None else {key: _signature(loaded, key) for key in loaded.signatures},
     }
 

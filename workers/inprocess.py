@@ -109,6 +109,9 @@ def _feeds(job: Mapping[str, Any], signature: Signature) -> Feeds:
     feeds = {}
     for given, array in unpack_answer(job["frames"]).items():
         name = given or next(iter(signature.inputs))
+        if name not in signature.inputs:
+            there = ", ".join(signature.inputs)
+            raise Refused(f"the graph has no input {name!r:.80}, it takes {there}; a handler is not run in-process")
         made = cast(array, DTYPES[signature.inputs[name].dtype], given in job["weak"])
         if made is None:
             raise Refused(f"input {name!r} cannot be cast to {signature.inputs[name]} without loss")

@@ -22,6 +22,7 @@ from workers.arenas import Arenas
 from workers.backend import Model, ProcessUnusable
 from workers.batch import join, own, rows_differ, whole
 from workers.calls import Calls
+from workers.handled import HandledModel, PartError
 from workers.inputs import Buffer, Piece
 from workers.memory import BatchMemory
 from workers.placements import placement_answer
@@ -79,7 +80,13 @@ class Runner:
         answers: list[list[Buffer]] = []
         began = ended = time.monotonic()
         joined = self._read(run, frames, outcomes, memory)
-        if joined is not None:
+        handled = self._models.get(run.model)
+        if joined is not None and isinstance(handled, HandledModel) and _of_its_own(joined):
+            began, ended, of_parts = self._handled(run, joined, handled, memory)
+            for position, (outcome, answer) in zip(joined.positions, of_parts, strict=True):
+                outcomes[position] = outcome
+                answers += [answer] if answer else []
+        elif joined is not None:
             try:
                 feeds = _feeds(run, joined, memory)
                 began = time.monotonic()
@@ -113,6 +120,27 @@ class Runner:
         if invocation.signature == PLACEMENT:
             return placement_answer(self._models[model])
         return self._models[model].run(invocation.signature, feeds, invocation.outputs)
+
+    def _handled(
+        self, run: Run, joined: _Joined, model: HandledModel, memory: BatchMemory
+    ) -> tuple[float, float, list[tuple[PartOutcome, list[Buffer]]]]:
+        """When it began and ended, and of each part that could be read what came of it, with its answer's frames."""
+        began = time.monotonic()
+        signature, outputs = joined.invocation.signature, joined.invocation.outputs
+        parts = [_part(joined, number, run.by_rows) for number in range(len(joined.positions))]
+        found = model.run_parts(signature, parts, outputs, memory)
+        ended = time.monotonic()
+        of_parts: list[tuple[PartOutcome, list[Buffer]]] = []
+        for position, rows, each in zip(joined.positions, joined.rows, found, strict=True):
+            if isinstance(each, PartError):
+                failure = PartSpoiled if each.shared else PartFailed
+                of_parts.append((failure(*_said(run.model, each.error)), []))
+            elif run.by_rows and (amiss := rows_differ(each, rows)) is not None:
+                of_parts.append((RowsDiffer(f"model {run.model}, signature {signature}: {amiss}"), []))
+            else:
+                frames = pack_answer(each, self._room(run.rooms[position]) if run.rooms else None)
+                of_parts.append((PartDone(len(frames)), frames))
+        return began, ended, of_parts
 
     def _answers(self, run: Run, joined: _Joined, fetched: Mapping[str, Array]) -> list[list[Buffer]]:
         rooms = [self._room(run.rooms[position]) for position in joined.positions] if run.rooms else []
@@ -180,6 +208,21 @@ class Runner:
             return self._calls[run.model].invocation(table, rows, run.signature, run.outputs)
         except Exception as error:
             return PartFailed(*_said(run.model, error))
+
+
+def _of_its_own(joined: _Joined) -> bool:
+    """Whether it is a signature of the model's, and none that asks something about it."""
+    return joined.invocation.signature not in SESSION_SIGNATURES and joined.invocation.signature != PLACEMENT
+
+
+def _part(joined: _Joined, number: int, by_rows: bool) -> dict[str, Array]:
+    """What one of them gives, by the names of the inputs."""
+    return {
+        each.name: whole(
+            piece, each.dtype, (joined.rows[number], *each.header.shape[1:]) if by_rows else each.header.shape
+        )
+        for each, piece in zip(joined.invocation.inputs, joined.pieces[number], strict=True)
+    }
 
 
 def _fed(run: Run, joined: _Joined) -> int:

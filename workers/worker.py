@@ -8,13 +8,14 @@ import logging
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import zmq
 
 from pool.wire.exits import Exit
 from pool.wire.frames import BadFrame
-from pool.wire.worker_messages import Phase, Ready, Welcome
+from pool.wire.worker_messages import ModelSettings, Phase, Ready, Welcome
 from workers.arenas import Arenas
 from workers.backend import Backend, CannotLoad, LoadFailed, Model, ProcessUnusable, WrongDevices
 from workers.connection import Connection, PoolGone
@@ -91,6 +92,8 @@ def run(seat: Seat) -> Exit:
         log.error("%s", error)
         return Exit.BACKEND_MISSING
     settings = {each.name: each for each in welcome.models}
+    # A private session is the model itself, with its variables.
+    settings = {name: replace(each, speed_ups=None) for name, each in settings.items()}
     sessions = Sessions(models, lambda name: backends.serving(settings[name].path, welcome).load(settings[name]))
     runner = Runner(models, arenas, sessions)
     lanes = [Lane(number, context, seat, secret, runner, progress, welcome.spin_s) for number in range(welcome.lanes)]
@@ -107,12 +110,23 @@ def _load(welcome: Welcome, backends: "_Backends", control: Control) -> Mapping[
         control.enter(Phase.IMPORTING, f"what runs {settings.name}")
         backend = backends.serving(settings.path, welcome)
         control.enter(Phase.LOADING, settings.name)
-        models[settings.name] = backend.load(settings)
+        models[settings.name] = _handled(settings, backend.load(settings), control)
     for settings in welcome.models:
         if settings.warmup:
             control.enter(Phase.WARMING_UP, settings.name)
             models[settings.name].warm_up()
     return models
+
+
+def _handled(settings: ModelSettings, model: Model, control: Control) -> Model:
+    """After the load: what the handler imports may be TensorFlow, and the first Session's GPU options count."""
+    if settings.handler is None:
+        return model
+    control.enter(Phase.IMPORTING, f"the handler of {settings.name}")
+    from workers.handled import HandledModel
+    from workers.handlers import load_handler
+
+    return HandledModel(model, load_handler(settings.handler, model.info), settings.handler.sizes)
 
 
 class _Backends:

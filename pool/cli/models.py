@@ -40,8 +40,12 @@ def _shown(model: Mapping[str, Any]) -> RenderableType:
     if model["path"] is None:
         return Group(title, Text("  no worker has loaded it; `pool status` says why"))
     title.append("  stateful: a job that may have started is not run again" if model["stateful"] else "")
+    title.append(f"  handled by {model['handler']}" if model["handler"] else "")
     if (home := model["scheduling"]["home"]) is not None:
         title.append(f"  a session wrote its variables: all its jobs run in slot {home}")
+    for each in model["speed_ups"]:
+        decided = "kept" if each["kept"] else "dropped"
+        title.append(f"\n  slot {each['slot']}: {each['kind']} {decided}: {each['why']}", "dim")
     table = new_table(["", "", ""])
     table.show_header = False
     for name, signature in sorted(model["signatures"].items(), key=lambda item: item[0] != DEFAULT_SIGNATURE):

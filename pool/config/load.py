@@ -64,7 +64,13 @@ def _settings(data: Mapping[str, object], where: str, base: Path, source: TomlSo
         ordered = sorted(mistakes, key=lambda mistake: lines[mistake] or 0)
         raise InvalidConfig("\n".join(_line(where, lines[mistake], mistake) for mistake in ordered)) from None
     models = tuple(
-        model.model_copy(update={"path": _absolute(model.path, base), "session": _session(model.session, base)})
+        model.model_copy(
+            update={
+                "path": _absolute(model.path, base),
+                "session": _session(model.session, base),
+                "handler_path": model.handler_path and _absolute(model.handler_path, base),
+            }
+        )
         for model in settings.model
     )
     devices = tuple(device.model_copy(update={"session": _session(device.session, base)}) for device in settings.device)

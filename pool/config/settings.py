@@ -22,9 +22,11 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from pool.config.device_list import ModelDevices, PoolDevices
+from pool.config.handler import HandlerKeys
 from pool.config.quantities import Bytes, BytesOrAuto, CountOrAuto, PositiveSeconds, Seconds, SecondsOrAuto
 from pool.config.section import Section, Text, Texts, as_text
 from pool.config.session import ClearDevices, DeviceSection, PlacementSection, SessionOverrides, SessionSection
+from pool.config.speed_ups import SpeedUpKeys
 
 __all__ = [
     "ArenaSection",
@@ -191,7 +193,7 @@ class ArenaSection(Section):
     client_max_bytes: Bytes = 2**30
 
 
-class ModelSection(Section):
+class ModelSection(SpeedUpKeys, HandlerKeys):
     """One model, where it is served and how it is scheduled. Once loaded, `path` is absolute or starts with `stub:`.
 
     `max_batch` is the last of `allowed_batch_sizes`, if there are any. `max_jobs`, `max_bytes` None: only the pool's

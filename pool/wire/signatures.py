@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from pool.wire.faults import Fault
+from pool.wire.speed_ups import SpeedUp
 
 __all__ = ["DEFAULT_SIGNATURE", "PLACEMENT", "REPORT", "ModelInfo", "Refused", "Signature", "TensorSpec"]
 
@@ -58,12 +59,18 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """`stateful`: a run of it may change what later runs return, so a run that may have started is never repeated."""
+    """`stateful`: a run of it may change what later runs return, so a run that may have started is never repeated.
+
+    `speed_ups`: what the worker decided about those that are asked for.
+    `handler`: the class around its graph, "" where there is none; the signatures are then what that takes and gives.
+    """
 
     name: str
     path: str
     signatures: Mapping[str, Signature]
     stateful: bool
+    handler: str = ""
+    speed_ups: tuple[SpeedUp, ...] = ()
 
     def signature_name(self, asked: str | None) -> str | None:
         """The signature that a call means: the one it asks for, else the default one, else the only one, else None."""

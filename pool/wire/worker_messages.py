@@ -25,12 +25,14 @@ from pool.wire.faults import Fault
 from pool.wire.lent import Lent, Room
 from pool.wire.message import Message
 from pool.wire.signatures import ModelInfo
+from pool.wire.speed_ups import SpeedUpSettings
 
 __all__ = [
     "WORKER_MESSAGES",
     "Beat",
     "Clear",
     "Done",
+    "HandlerSettings",
     "Hello",
     "LaneProgress",
     "ModelSettings",
@@ -213,6 +215,20 @@ class PlacementRule:
 
 
 @dataclass(frozen=True, slots=True)
+class HandlerSettings:
+    """The class around a model's graph: `name` is "package.module:Class".
+
+    `folder`: where its module is looked for, after the installed packages; "" where only there. `options`: what the
+    configuration tells it, as JSON. `sizes`: the numbers of rows that its batches are padded to.
+    """
+
+    name: str
+    folder: str = ""
+    options: str = "{}"
+    sizes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSettings:
     """One model to load.
 
@@ -236,6 +252,8 @@ class ModelSettings:
     session: SessionSettings | None = None
     placement: tuple[PlacementRule, ...] = ()
     clear_devices: Clear = Clear.MISSING
+    handler: HandlerSettings | None = None
+    speed_ups: SpeedUpSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)

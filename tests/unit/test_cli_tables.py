@@ -62,6 +62,8 @@ MODELS = [
         "ready_slots": [0],
         "path": "/models/digits",
         "stateful": True,
+        "handler": "",
+        "speed_ups": [],
         "scheduling": {"home": None},
         "signatures": {
             "other": {"inputs": {}, "outputs": {"y": {"dtype": "int64", "shape": None}}, "batchable": False},
@@ -207,6 +209,18 @@ def test_models(shown: Any) -> None:
         "",
         "slow  slot 1, not ready",
         "  no worker has loaded it; `pool status` says why",
+    ]
+
+
+def test_a_model_with_a_handler_and_speed_ups(shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MODELS[0], "stateful", False)
+    monkeypatch.setitem(MODELS[0], "handler", "digits:Digits")
+    decided = {"slot": 1, "kind": "freeze", "kept": True, "why": "takes 0.50 of the time"}
+    monkeypatch.setitem(MODELS[0], "speed_ups", [decided, {**decided, "kind": "jit", "kept": False}])
+    assert shown(models).splitlines()[:3] == [
+        "digits  slots 0, 1 (ready: 0)  handled by digits:Digits",
+        "  slot 1: freeze kept: takes 0.50 of the time",
+        "  slot 1: jit dropped: takes 0.50 of the time",
     ]
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -154,6 +155,16 @@ def test_overrides_of_a_device_that_are_refused(section: dict[str, object], told
             {"placement": [{"layer": "a", "layers": "a", "device": "/cpu:0"}]},
             "placement[0].layer: unknown key; did you",
         ),
+        ({"handler": "a.b"}, "handler: 'a.b' names no class; write its module and its name"),
+        ({"handler_path": "x"}, "handler_path: there is no `handler`; write one, or leave this out"),
+        (
+            {"handler": "a:B", "handler_options": {"at": date(1999, 1, 1)}},
+            "handler_options: holds what JSON has no",
+        ),
+        ({"grappler": True}, "grappler: is not a table; write one such as { remapping = false }"),
+        ({"grappler": {"remaping": True}}, "grappler: 'remaping' is none of its passes: arithmetic_optimization, "),
+        ({"grappler": {"remapping": "ON"}}, "grappler: 'ON' is not a choice for remapping; write true, false or"),
+        ({"tolerance": 0}, 'tolerance: 0 is not a tolerance; write "auto", or a number between 0 and 1 such as'),
         ({"clear_devices": "true"}, "clear_devices: 'true' is not a choice; write true, false or \"missing\""),
     ],
 )

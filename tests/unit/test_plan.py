@@ -12,7 +12,8 @@ from pool.core.policy import ModelPolicy
 from pool.devices import discover_gpus
 from pool.errors import InvalidConfig
 from pool.plan import Plan, make_plan, replan
-from pool.wire.worker_messages import Clear, ModelSettings, PlacementRule
+from pool.wire.speed_ups import SpeedUpSettings
+from pool.wire.worker_messages import Clear, HandlerSettings, ModelSettings, PlacementRule
 
 HOME = MappingProxyType({"HOME": "/home/somebody", "XDG_RUNTIME_DIR": "/run/user/1000"})
 
@@ -199,3 +200,21 @@ def test_a_plan_can_be_printed() -> None:
     made = plan(quarantine={"keep": 3, "max_bytes": "1MiB"})
     assert (made.quarantine_keep, made.quarantine_max_bytes) == (3, 1 << 20)
     assert "quarantine_keep=3" in repr(made)
+
+
+def test_a_handler_travels_with_its_model(tmp_path: Path) -> None:
+    model = {"name": "m", "path": "stub:rows", "allowed_batch_sizes": [1, 8]}
+    handler = {"handler": "a.b:C", "handler_path": str(tmp_path), "handler_options": {"names": ["x"]}}
+    (made,) = plan(model=[{**model, **handler}]).models
+    assert made.handler == HandlerSettings("a.b:C", str(tmp_path), '{"names": ["x"]}', (1, 8))
+    told = refusal(model=[{**model, "handler": "a:B", "handler_path": "nowhere"}])
+    assert told == "model m: handler_path: /base/nowhere is no folder; write the one that a:B's module lies in"
+
+
+def test_speed_ups_travel_where_any_is_asked_for() -> None:
+    keys = {"freeze": True, "grappler": {"remapping": False, "layout_optimizer": "aggressive"}, "tolerance": 0.01}
+    models = [{"name": "a", "path": "stub:echo", **keys}, {"name": "b", "path": "stub:echo", "tolerance": 0.1}]
+    asked, plain = plan(model=models).models
+    passes = {"remapping": "off", "layout_optimizer": "aggressive"}
+    assert asked.speed_ups == SpeedUpSettings(freeze=True, grappler=passes, tolerance=0.01)
+    assert plain.speed_ups is None

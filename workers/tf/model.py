@@ -17,6 +17,7 @@ from workers.backend import ProcessUnusable
 from workers.session_calls import SessionCall
 from workers.tf.callables import Callables
 from workers.tf.errors import of_a_run
+from workers.tf.freezing import frozen
 from workers.tf.plan import Plan, plan_of
 from workers.tf.reachable import ReachableOps
 from workers.tf.route import Route
@@ -86,6 +87,18 @@ class TensorFlowModel:
     def session_run(self, call: SessionCall) -> dict[str, Array]:
         """See `workers.backend.Model.session_run`."""
         return self._session_runs.run(call, self._writes_references)
+
+    @property
+    def samples(self) -> Path | None:
+        """The file of recorded requests, which may not be there."""
+        return self._samples
+
+    def frozen(self, read: Any) -> Any:
+        """See `workers.tf.freezing.frozen`; `read` is the `MetaGraphDef` that this model was made of."""
+        bound = [plan.bound for plan in self._plans.values()]
+        return frozen(
+            self._session, read, [name for each in bound for name in (*each.feeds.values(), *each.fetches.values())]
+        )
 
     def close(self) -> None:
         """Gives up the variables."""

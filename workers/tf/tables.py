@@ -4,7 +4,7 @@ import logging
 import re
 from typing import Any
 
-__all__ = ["fill_tables"]
+__all__ = ["fill_tables", "fills_a_table"]
 
 logger = logging.getLogger("workers.tf")
 
@@ -13,13 +13,18 @@ _FILLS = re.compile(r"InitializeTable(FromTextFile|FromDataset)?(V2)?|LookupTabl
 _NEEDS_FILLING = frozenset({"HashTable", "HashTableV2"})
 
 
+def fills_a_table(op: str) -> bool:
+    """Whether an op of this type does."""
+    return _FILLS.fullmatch(op) is not None
+
+
 def fill_tables(model: str, session: Any) -> None:
     """Runs every op that fills a table, as `tables_initializer` would; says which tables nothing fills.
 
     Raises what TensorFlow raises.
     """
     ops = session.graph.get_operations()
-    filling = [op for op in ops if _FILLS.fullmatch(op.type)]
+    filling = [op for op in ops if fills_a_table(op.type)]
     if filling:
         session.run(filling)
     filled = {op.inputs[0].op.name for op in filling}

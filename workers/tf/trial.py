@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-__all__ = ["Measure", "Verdict", "Way", "timed", "try_out"]
+__all__ = ["Measure", "Verdict", "Way", "ratio", "timed", "try_out"]
 
 Way = Callable[[], object]
 """One run."""
@@ -68,16 +68,19 @@ def try_out(lane: Way, make_pool: Callable[[], Way], budget_s: float, measure: M
     pool()  # the first run prepares
     runs = max(1, int(_BLOCK_S / lane_s))
     rounds = max(_LEAST_ROUNDS, min(_ROUNDS, int(budget_s / (runs * lane_s * _RUNS_A_ROUND))))
-    alone = _ratio(lane, pool, runs, 1, rounds, budget_s / 2, measure)
+    alone = ratio(lane, pool, runs, 1, rounds, budget_s / 2, measure)
     if alone > _MUCH_QUICKER:
         how_long = "far too long" if math.isinf(alone) else f"{alone:.2f} times as long"
         return Verdict(False, f"TensorFlow's own take {how_long}")
-    pairs = _ratio(lane, pool, runs, 2, rounds, budget_s / 2, measure)
+    pairs = ratio(lane, pool, runs, 2, rounds, budget_s / 2, measure)
     return Verdict(pairs <= _NO_SLOWER, f"TensorFlow's own take {alone:.2f} times as long alone, {pairs:.2f} in pairs")
 
 
-def _ratio(lane: Way, pool: Way, runs: int, threads: int, rounds: int, budget_s: float, measure: Measure) -> float:
-    """The median of rounds in which both take their turn; of fewer, if they take far longer than was to be expected."""
+def ratio(lane: Way, pool: Way, runs: int, threads: int, rounds: int, budget_s: float, measure: Measure) -> float:
+    """How many times as long `pool` takes: the median of rounds in which both take their turn.
+
+    Of fewer, if they take far longer than was to be expected; infinity where those are too few.
+    """
     each = []
     spent_s = 0.0
     for _ in range(rounds):

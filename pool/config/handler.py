@@ -1,0 +1,59 @@
+"""The keys of `[[model]]` that name the Python around its graph."""
+
+import json
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+
+from pool.config.section import Section, as_text
+from pool.wire.worker_messages import HandlerSettings
+
+__all__ = ["HandlerKeys"]
+
+_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+
+
+def _of_json(value: dict[str, Any]) -> dict[str, Any]:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise PydanticCustomError(
+            "options",
+            "holds what JSON has no word for ({why}); write texts, numbers, true, false, lists and tables of them",
+            {"why": str(error)},
+        ) from None
+    return value
+
+
+class HandlerKeys(Section):
+    """`handler`: "package.module:Class", or "": none. `handler_path`: a folder, absolute once it is loaded, or ""."""
+
+    handler: str = ""
+    handler_path: Annotated[str, BeforeValidator(as_text)] = ""
+    handler_options: Annotated[dict[str, Any], AfterValidator(_of_json)] = Field(default_factory=dict)
+
+    @field_validator("handler")
+    @classmethod
+    def _names_a_class(cls, value: str) -> str:
+        if value and _NAME.fullmatch(value) is None:
+            raise PydanticCustomError(
+                "handler",
+                '{value} names no class; write its module and its name, such as "package.module:Class"',
+                {"value": repr(value)},
+            )
+        return value
+
+    @field_validator("handler_path", "handler_options")
+    @classmethod
+    def _belongs_to_a_handler(cls, value: object, info: ValidationInfo) -> object:
+        if value and not info.data.get("handler", "wrong, and told of"):
+            raise PydanticCustomError("handler", "there is no `handler`; write one, or leave this out")
+        return value
+
+    def handler_message(self, sizes: tuple[int, ...]) -> HandlerSettings | None:
+        """The same, as it travels to a worker; `sizes`: those that batches are padded to."""
+        if not self.handler:
+            return None
+        return HandlerSettings(self.handler, self.handler_path, json.dumps(self.handler_options), sizes)

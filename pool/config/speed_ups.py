@@ -1,0 +1,62 @@
+"""The keys of `[[model]]` that may make it quicker. Each is tried when the model warms up, and off by default."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field, PlainValidator
+from pydantic_core import PydanticCustomError
+
+from pool.config.section import Section
+from pool.wire.speed_ups import GRAPPLER, SpeedUpSettings
+
+__all__ = ["SpeedUpKeys"]
+
+_WORDS = {True: "on", False: "off", "aggressive": "aggressive"}
+
+
+def _passes(value: object) -> dict[str, bool | str]:
+    if not isinstance(value, Mapping):
+        raise PydanticCustomError("grappler", "is not a table; write one such as { remapping = false }")
+    for name, choice in value.items():
+        if name not in GRAPPLER:
+            raise PydanticCustomError(
+                "grappler", "{name} is none of its passes: {there}", {"name": repr(name), "there": ", ".join(GRAPPLER)}
+            )
+        if type(choice) is not bool and choice != "aggressive":
+            raise PydanticCustomError(
+                "grappler",
+                '{value} is not a choice for {name}; write true, false or "aggressive"',
+                {"value": repr(choice), "name": name},
+            )
+    return dict(value)
+
+
+def _tolerance(value: object) -> float | Literal["auto"]:
+    if value == "auto":
+        return "auto"
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1:
+        return float(value)
+    raise PydanticCustomError(
+        "tolerance",
+        '{value} is not a tolerance; write "auto", or a number between 0 and 1 such as 1e-3',
+        {"value": repr(value)},
+    )
+
+
+class SpeedUpKeys(Section):
+    freeze: bool = False
+    jit: bool = False
+    mixed_precision: bool = False
+    grappler: Annotated[dict[str, bool | str], PlainValidator(_passes)] = Field(default_factory=dict)
+    tolerance: Annotated[float | Literal["auto"], PlainValidator(_tolerance)] = "auto"
+
+    def speed_ups_message(self) -> SpeedUpSettings | None:
+        """The same, as it travels to a worker; None where nothing is asked for."""
+        found = SpeedUpSettings(
+            self.freeze,
+            {name: _WORDS[choice] for name, choice in self.grappler.items()} or None,
+            self.jit,
+            self.mixed_precision,
+            self.tolerance if isinstance(self.tolerance, float) else None,
+        )
+        return found if found.kinds else None
