@@ -29,6 +29,7 @@ class Device:
     `uuids`: for CUDA_VISIBLE_DEVICES, in order; empty for the CPU. `label`: "gpu:0", "gpu:0+1", "cpu:1".
     `memory_bytes`: of all its GPUs together; None if unknown, and for the CPU.
     `numbers`: of its GPUs, as the configuration counts them; None for one that has only a uuid (MIG).
+    `used_bytes`: of that memory, what others held when the pool looked.
     """
 
     kind: Literal["gpu", "cpu"]
@@ -37,6 +38,12 @@ class Device:
     name: str
     memory_bytes: int | None
     numbers: tuple[int | None, ...] = ()
+    used_bytes: int = 0
+
+    @property
+    def free_bytes(self) -> int | None:
+        """What is left of its memory for this pool; None if that is unknown."""
+        return None if self.memory_bytes is None else max(0, self.memory_bytes - self.used_bytes)
 
 
 def resolve_devices(
@@ -182,6 +189,7 @@ def _gpu_device(gpus: tuple[Gpu, ...], numbers: tuple[int | None, ...]) -> Devic
         name=" + ".join(gpu.name for gpu in gpus),
         memory_bytes=sum(known) if len(known) == len(sizes) else None,
         numbers=numbers,
+        used_bytes=sum(gpu.held_bytes for gpu in gpus),
     )
 
 

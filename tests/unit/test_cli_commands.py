@@ -260,6 +260,22 @@ def test_check_refuses_fractions_that_do_not_fit(pool: Any, config: Any) -> None
     assert err.startswith("pool: gpu:0: its 4 workers may take 1.25 times its memory (0.25 for a; ")
 
 
+@pytest.mark.usefixtures("eight_gpus")
+def test_check_tells_what_never_fits_from_what_does_not_fit_now(
+    pool: Any, config: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    text = '[pool]\nendpoint = "@endpoint@"\ndevices = [0, 1]\n'
+    models = "".join(f'[[model]]\nname = "m{i}"\npath = "stub:echo"\nmemory = "9GiB"\n' for i in range(2))
+    held = {"GPU-1b000000-0000-4000-8000-000000000000": {"used": 8 * 2**30}}
+    (tmp_path / "nvml.json").write_text(json.dumps(held))
+    assert pool("check", "--config", config(text + models))[0] == 0
+    monkeypatch.setenv("FAKE_NVML_STATE", str(tmp_path / "nvml.json"))
+    status, out, err = pool("check", "--config", config(text + models))
+    assert (status, out) == (1, ""), "a service manager may try again"
+    assert err.splitlines()[-1].split() == ["gpu:1", "16.0", "GiB", "8.0", "GiB", "8.0", "GiB"]
+    assert pool("check", "--config", config(text + models.replace("9GiB", "17GiB")))[0] == 2
+
+
 # --- devices
 
 
