@@ -31,13 +31,14 @@ class DevicesOccupied(InvalidConfig):
 class ModelDemand:
     """`devices`: slot numbers (see `pool.devices.pinned_slots`), "all", or "auto": any `replicas` of them.
 
-    `memory_bytes` is None where nobody knows: such a model fits everywhere.
+    `memory_bytes` is None where nobody knows: such a model fits everywhere. `source`: who says so, for people.
     """
 
     name: str
     devices: Literal["auto", "all"] | tuple[int, ...]
     replicas: int
     memory_bytes: int | None
+    source: str = ""
 
 
 def place(models: Sequence[ModelDemand], devices: Sequence[Device]) -> tuple[tuple[str, ...], ...]:
@@ -116,12 +117,15 @@ class _Plan:
 
     def explanation(self) -> str:
         width = max(len(name) for name in ["model", *(model.name for model in self._models)])
-        lines = ["the models do not fit the devices:", f"  {'model':<{width}}  {'needs':>10}  device"]
+        sources = max((len(model.source) for model in self._models), default=0)
+        source = f"  {'as in':<{max(sources, 5)}}" if sources else ""
+        lines = ["the models do not fit the devices:", f"  {'model':<{width}}  {'needs':>10}{source}  device"]
         for model in self._models:
             where = self._refused.get(model.name) or ", ".join(
                 self._devices[slot].label for slot in self._slots[model.name]
             )
-            lines.append(f"  {model.name:<{width}}  {_readable(model.memory_bytes):>10}  {where}")
+            source = f"  {model.source:<{max(sources, 5)}}" if sources else ""
+            lines.append(f"  {model.name:<{width}}  {_readable(model.memory_bytes):>10}{source}  {where}")
         width = max(len(name) for name in ["device", *(device.label for device in self._devices)])
         lines.append(f"  {'device':<{width}}  {'has':>10}  {'others use':>10}  {'free':>10}")
         for slot, device in enumerate(self._devices):

@@ -11,9 +11,10 @@ from pool.devices import Device, Discovery, discover_gpus, pinned_slots, resolve
 from pool.endpoint import default_endpoint, ipc_path
 from pool.errors import InvalidConfig
 from pool.launch import cpu_share
-from pool.placement import ModelDemand, model_bytes, place
+from pool.placement import ModelDemand, place
 from pool.quarantine import state_folder
 from pool.shares import ModelShare, Share, refusals, share_out
+from pool.sizes import Sizes, find_sizes
 from pool.wire.worker_messages import Clear, ModelSettings, SessionSettings, Welcome
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Plan:
     listen: tuple[str, ...]
     shares: tuple[Share, ...]
     models: tuple[ModelSettings, ...]
-    model_bytes: Mapping[str, int]
+    sizes: Sizes
     session: SessionSettings
     lanes: int
     spin_s: float
@@ -59,6 +60,10 @@ class Plan:
     notes: tuple[str, ...]
 
     @property
+    def model_bytes(self) -> Mapping[str, int]:
+        return {name: size.size_bytes for name, size in self.sizes.items()}
+
+    @property
     def devices(self) -> tuple[Device, ...]:
         """Of each slot; those that share a device have the same."""
         return tuple(share.device for share in self.shares)
@@ -67,6 +72,18 @@ class Plan:
     def placement(self) -> tuple[tuple[str, ...], ...]:
         """The model names of each slot."""
         return tuple(share.models for share in self.shares)
+
+    def weighs(self, slot: int) -> ModelSettings | None:
+        """The model whose footprint is what the slot's worker takes of its GPUs; None where that says nothing.
+
+        A worker with several models does not tell which took what, and one that takes a part of the memory at its
+        start, or no more than a part, does not tell what it needs.
+        """
+        share = self.shares[slot]
+        free = share.session.allow_growth and not share.session.per_process_gpu_memory_fraction
+        if share.device.kind != "gpu" or len(share.models) != 1 or not free:
+            return None
+        return next(model for model in self.models if model.name in share.models)
 
     def slots(self) -> list[SlotPlan]:
         """What the core is to know of each slot."""
@@ -97,7 +114,8 @@ def make_plan(settings: "Settings", environ: Mapping[str, str], discovery: Disco
     _check_models(settings)
     ipc_path(_endpoint(settings, environ))
     devices, notes = resolve_devices(settings.pool.devices, discovery or discover_gpus(), environ)
-    sizes, placed = _place(settings, devices)
+    sizes = _sizes(settings, environ)
+    placed = _place(settings, devices, sizes)
     shares = _share_out(settings, devices, placed, sizes)
     share = cpu_share(len(os.sched_getaffinity(0)), sum(share.device.kind == "cpu" for share in shares))
     return _plan(settings, environ, shares, sizes, share, notes)
@@ -110,10 +128,11 @@ def replan(settings: "Settings", environ: Mapping[str, str], running: Plan, *, p
     """
     _check_models(settings)
     devices = tuple(dict.fromkeys(running.devices))
-    sizes: Mapping[str, int] = running.model_bytes
+    sizes = running.sizes
     placed = tuple(_placed(running, device, settings) for device in devices)
     if place_anew:
-        sizes, placed = _place(settings, devices)
+        sizes = _sizes(settings, environ, running)
+        placed = _place(settings, devices, sizes)
     shares = _share_out(settings, devices, placed, sizes)
     return _plan(settings, environ, shares, sizes, running.cpu_share, running.notes)
 
@@ -135,26 +154,37 @@ def _check_models(settings: "Settings") -> None:
             raise InvalidConfig(f"model {model.name}: there is nothing at {model.path}; give the path of a model")
 
 
-def _place(settings: "Settings", devices: Sequence[Device]) -> tuple[Mapping[str, int], tuple[tuple[str, ...], ...]]:
-    """The bytes of each model, and the models of each device."""
-    sizes = {model.name: model_bytes(model.path) if model.memory is None else model.memory for model in settings.model}
+def _sizes(settings: "Settings", environ: Mapping[str, str], running: Plan | None = None) -> Sizes:
+    state = _state(settings, environ)
+    models = {model.name: (_model(model, state), model.memory) for model in settings.model}
+    if running is None:
+        return find_sizes(models.values(), settings.pool.lanes, state)
+    # What this pool has learned since its start is not heeded: it would move models.
+    same = [model for model in running.models if models.get(model.name, (None, None))[0] == model]
+    former = {model.name: running.sizes[model.name] for model in same}
+    return find_sizes(models.values(), settings.pool.lanes, None, former)
+
+
+def _place(settings: "Settings", devices: Sequence[Device], sizes: Sizes) -> tuple[tuple[str, ...], ...]:
+    """The models of each device."""
     demands = [
         ModelDemand(
             model.name,
             model.devices if model.devices in ("auto", "all") else pinned_slots(model.devices, devices),
             model.replicas,
-            sizes[model.name] * settings.pool.workers_per_device,
+            sizes[model.name].size_bytes * settings.pool.workers_per_device,
+            sizes[model.name].source,
         )
         for model in settings.model
     ]
-    return sizes, place(demands, devices)
+    return place(demands, devices)
 
 
 def _share_out(
     settings: "Settings",
     devices: Sequence[Device],
     placed: Sequence[Sequence[str]],
-    sizes: Mapping[str, int],
+    sizes: Sizes,
 ) -> tuple[Share, ...]:
     """Raises `InvalidConfig` with a line for each thing that cannot be met."""
     overrides = _overrides(settings, devices)
@@ -163,7 +193,7 @@ def _share_out(
             model.name,
             [settings.session.message(*of_device, model.session) for of_device in overrides],
             tuple(rule.message() for rule in model.placement),
-            sizes[model.name],
+            sizes[model.name].size_bytes,
         )
         for model in settings.model
     ]
@@ -191,17 +221,17 @@ def _plan(
     settings: "Settings",
     environ: Mapping[str, str],
     shares: tuple[Share, ...],
-    sizes: Mapping[str, int],
+    sizes: Sizes,
     share: int,
     notes: Sequence[str],
 ) -> Plan:
-    state = Path(settings.pool.state) if settings.pool.state else state_folder(environ)
+    state = _state(settings, environ)
     return Plan(
         endpoint=_endpoint(settings, environ),
         listen=settings.pool.listen,
         shares=shares,
         models=tuple(_model(model, state) for model in settings.model),
-        model_bytes=sizes,
+        sizes=sizes,
         session=settings.session.message(),
         lanes=settings.pool.lanes,
         spin_s=settings.pool.spin_us * 1e-6,
@@ -217,6 +247,10 @@ def _plan(
         arena_client_max_bytes=settings.arena.client_max_bytes,
         notes=tuple(notes),
     )
+
+
+def _state(settings: "Settings", environ: Mapping[str, str]) -> Path | None:
+    return Path(settings.pool.state) if settings.pool.state else state_folder(environ)
 
 
 def _model(model: "ModelSection", state: Path | None) -> ModelSettings:

@@ -231,6 +231,14 @@ class Supervisor:
             return process.trace()
         return self._traces.pop((slot, incarnation), None)
 
+    def weigh(self, slot: int) -> None:
+        """Asks what the slot's worker holds of its GPUs, for `weighed`."""
+        self._vacancies.weigh(slot, time.monotonic())
+
+    def weighed(self) -> list[tuple[int, int]]:
+        """Slots and the bytes that their workers hold of their GPUs, once each; nothing where that is not known."""
+        return self._vacancies.weighed()
+
     def close(self) -> None:
         """Ends what is no worker: the process that asks NVML."""
         self._vacancies.close()

@@ -60,11 +60,14 @@ class _Seat:
     look_at: float = 0.0
     found: Found | None = None
     told: bool = False
+    weigh_from: int | None = None
+    """Its worker is to be weighed by the answer to a question of this number or a later one."""
 
     @property
     def looks(self) -> bool:
         """Whether what NVML tells of it is of use now."""
-        return self.held is not None or (bool(self.alive) and self.told and not self.tenancy.by_pid)
+        watched = self.told and not self.tenancy.by_pid
+        return self.held is not None or (bool(self.alive) and (watched or self.weigh_from is not None))
 
 
 class Vacancies:
@@ -82,6 +85,7 @@ class Vacancies:
         self._lookout = lookout
         self._patience_s = patience_s
         self._number = 0
+        self._weighed: list[tuple[int, int]] = []
 
     def adopt(self, patience_s: float) -> None:
         """For those who begin to wait from now on. REQUIRES that neither this nor the former patience is 0."""
@@ -129,7 +133,19 @@ class Vacancies:
         seat = self._seats.get(slot)
         if seat is not None and pid in seat.alive:
             seat.alive.remove(pid)
+            seat.weigh_from = None
             seat.found, seat.valid_from = None, self._number + 1
+
+    def weigh(self, slot: int, now: float) -> None:
+        """Asks what the slot's worker, which is warm by now, holds of its devices; `weighed` may have it later."""
+        seat = self._seats.get(slot)
+        if seat is not None and len(seat.alive) == 1:
+            seat.weigh_from, seat.look_at = self._number + 1, now
+
+    def weighed(self) -> list[tuple[int, int]]:
+        """Slots and bytes that were not told yet."""
+        told, self._weighed = self._weighed, []
+        return told
 
     def cancel(self, slot: int, incarnation: int) -> bool:
         """Whether this worker was held back; it will not be spawned any more."""
@@ -161,6 +177,8 @@ class Vacancies:
             for seat in self._seats.values():
                 if seat.question == answer.number:
                     seat.question = None
+                    if seat.weigh_from is not None and answer.number >= seat.weigh_from:
+                        self._weigh(seat, answer.found)
                     if answer.number >= seat.valid_from:
                         yield from self._heard(seat, answer.found, now)
         for seat in self._seats.values():
@@ -206,6 +224,12 @@ class Vacancies:
                 held.why, seat.look_at = why, now + UNTOLD_LOOK_S
                 if lasting or not seat.told:
                     yield self._unverified(seat, held, why, found)
+
+    def _weigh(self, seat: _Seat, found: Found) -> None:
+        seat.weigh_from = None
+        size_bytes = seat.tenancy.footprint(found) if len(seat.alive) == 1 else None
+        if size_bytes is not None:
+            self._weighed.append((seat.slot, size_bytes))
 
     def _second(self, seat: _Seat, successor: SpawnSuccessor, found: Found) -> Step:
         seat.held = None

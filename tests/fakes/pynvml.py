@@ -7,7 +7,9 @@ answers only between `nvmlInit` and `nvmlShutdown`. The environment bends it:
     FAKE_NVML_BYTES    set: texts are bytes, as in old releases
     FAKE_NVML_STATE    a file of JSON that is read at every call, so that a test can change what the devices hold:
                        {uuid: {"used": bytes, "processes": [[pid, bytes or null], ...], "error": text,
-                       "hang_s": seconds, "no_processes": text, "no_memory": text, "exit": status}}; each is optional.
+                       "hang_s": seconds, "no_processes": text, "no_memory": text, "exit": status,
+                       "each_worker": bytes}}; each is optional. "each_worker" is held by each process that runs
+                       `-m workers` and has the uuid in its CUDA_VISIBLE_DEVICES.
                        A uuid that is no card's is a MIG instance; "exit" ends the process that asks; a call that
                        hangs makes a file of the same name that ends with ".hangs"
 """
@@ -179,7 +181,7 @@ def nvmlDeviceGetMemoryInfo(handle: _Card | _Mig) -> _MemoryInfo:  # noqa: N802
     state = _state(handle.uuid)
     if _fails("memory") or "no_memory" in state:
         raise NVMLError(state.get("no_memory", "Not Supported"))
-    used = state.get("used", GIB)
+    used = state.get("used", GIB) + state.get("each_worker", 0) * len(_workers(handle.uuid, state))
     return _MemoryInfo(handle.memory, handle.memory - used, used)
 
 
@@ -188,4 +190,25 @@ def nvmlDeviceGetComputeRunningProcesses(handle: _Card | _Mig) -> list[_Process]
     state = _state(handle.uuid)
     if "no_processes" in state:
         raise NVMLError(state["no_processes"])
-    return [_Process(pid, used) for pid, used in state.get("processes", [])]
+    workers = [_Process(pid, state["each_worker"]) for pid in _workers(handle.uuid, state)]
+    return workers + [_Process(pid, used) for pid, used in state.get("processes", [])]
+
+
+def _workers(uuid: str, state: dict[str, Any]) -> list[int]:
+    return [pid for pid in _pids() if _sees(pid, uuid)] if "each_worker" in state else []
+
+
+def _pids() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def _sees(pid: int, uuid: str) -> bool:
+    try:
+        argv = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    # The file of states makes it a worker of this test's pool, and not of another's that runs beside it.
+    ours = f"FAKE_NVML_STATE={os.environ.get('FAKE_NVML_STATE')}".encode() in environ
+    seen = [line.partition(b"=")[2] for line in environ if line.startswith(b"CUDA_VISIBLE_DEVICES=")]
+    return ours and b"workers" in argv and any(uuid.encode() in value.split(b",") for value in seen)

@@ -278,3 +278,24 @@ def test_a_successor_comes_beside_the_worker_only_where_the_card_has_room(
             nvml.say(CARD)
         eventually(lambda: is_ready(client, 2 if free else 3))
         eventually(lambda: not alive(former))
+
+
+def test_what_a_model_takes_is_learned_and_planned_with(nvml: FakeNvml) -> None:
+    """Two models that nobody said the size of; the second start knows that they do not fit on one GPU."""
+    models = '[[model]]\nname = "a"\npath = "stub:echo"\ndevices = [0]\n'
+    models += '[[model]]\nname = "b"\npath = "stub:counter"\ndevices = [1]\n'
+    for card in (CARD, OTHER):
+        nvml.say(card, each_worker=9 * GIB)
+    pool = PoolProcess(stub_config(devices="[0, 1]", models=models), nvml.environ)
+    try:
+        pool.start().await_ready()
+        pool.await_log("slot 0: a takes 9216 MiB of gpu:0; the next start plans with that")
+        pool.await_log("slot 1: b takes 9216 MiB of gpu:1; the next start plans with that")
+        assert pool.stop() == 0
+        pool.config.write_text(pool.config.read_text().replace("devices = [0]\n", "devices = [1]\n"))
+        pool.start()
+        assert pool.wait() == 2
+        table = [line.split() for line in pool.text().splitlines()]
+        assert ["b", "9.0", "GiB", "a", "former", "run", "does", "not", "fit", "on", "gpu:1"] in table
+    finally:
+        pool.kill()

@@ -139,7 +139,7 @@ def test_check_prints_the_plan(pool: Any, config: Any) -> None:
     lines = [line.split() for line in out.splitlines()]
     assert ["0", "cpu:0", "a,", "b"] in lines
     assert ["1", "cpu:1", "b"] in lines
-    assert ["a", "–", "0", "a", "stub", "for", "tests", "stub:echo"] in lines
+    assert ["a", "–", "–", "0", "a", "stub", "for", "tests", "stub:echo"] in lines
     assert 'hint: devices = "auto" puts a on 1 of 2 devices; devices = "all" puts a model on every one' in out
     assert out.endswith(f"fine: `pool start --config {path}` would serve this\n")
 
@@ -302,6 +302,21 @@ def test_devices_numbers_what_the_pool_may_use(pool: Any, monkeypatch: pytest.Mo
     assert [line.split()[0] for line in lines[2:18:2]] == ["0", "1", *["–"] * 6]
     assert "CUDA_VISIBLE_DEVICES=5,4 lets a pool use 2 of 8 GPUs" in out
     assert 'devices = "auto" makes 2 slots: gpu:0, gpu:1' in out
+
+
+@pytest.mark.usefixtures("eight_gpus")
+def test_devices_shows_the_plan_of_a_configuration(pool: Any, config: Any) -> None:
+    text = '[pool]\nendpoint = "@endpoint@"\ndevices = [4, "cpu"]\n'
+    path = config(text + '[[model]]\nname = "a"\npath = "stub:echo"\nmemory = "20GiB"\n')
+    status, out, _ = pool("devices", "--config", path)
+    assert status == 0
+    row = ["0", "gpu:4", "GPU-88000000", "NVIDIA", "A100-SXM4-40GB", "40.0", "GiB", "39.0", "GiB", "a"]
+    assert row in [line.split() for line in out.splitlines()]
+    plan = json.loads(pool("devices", "--json", "--config", path)[1])["plan"]
+    assert [(slot["label"], slot["used_bytes"], slot["models"]) for slot in plan] == [
+        ("gpu:4", 2**30, ["a"]),
+        ("cpu:0", 0, []),
+    ]
 
 
 @pytest.mark.usefixtures("eight_gpus")

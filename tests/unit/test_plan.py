@@ -131,7 +131,7 @@ def test_what_belongs_to_a_session_alone_travels_with_its_model() -> None:
 
 def test_a_device_has_room_for_a_copy_in_each_of_its_workers() -> None:
     told = refusal({"devices": [0], "workers_per_device": 9}, model=models({}, memory="10GiB"))
-    assert "90.0 GiB  does not fit on gpu:0" in told
+    assert "90.0 GiB  memory  does not fit on gpu:0" in told
 
 
 @pytest.mark.parametrize(

@@ -432,3 +432,45 @@ def test_after_both_are_gone_the_memory_of_both_is_waited_for(bench: Bench) -> N
     assert bench.until(1.0)[-1] != SpawnWorker(0, 3), "the first one may be stuck in the kernel"
     bench.say(1)
     assert bench.until(1.0) == [SpawnWorker(0, 3)]
+
+
+# --- what a worker takes
+
+
+def test_a_worker_is_weighed_once_by_what_is_told_from_then_on(bench: Bench) -> None:
+    bench.live()
+    bench.say(3, Occupant(PID, 2 * GIB, "S", PID))
+    bench.until(10)
+    assert bench.vacancies.weighed() == []
+    questions = bench.script.questions
+    bench.say(7, Occupant(PID, 6 * GIB, "S", PID))
+    bench.vacancies.weigh(0, bench.now)
+    assert bench.until(10) == []
+    assert bench.script.questions == questions + 1
+    assert bench.vacancies.weighed() == [(0, 6 * GIB)]
+    assert bench.vacancies.weighed() == []
+
+
+def test_an_answer_to_an_older_question_weighs_nobody(bench: Bench) -> None:
+    bench.live()
+    bench.script.said["GPU-0"] = None
+    bench.until(ALIVE_LOOK_S + 0.1)
+    (question,) = bench.script.asked
+    bench.vacancies.weigh(0, bench.now)
+    bench.script.late[question[0]] = held(3, Occupant(PID, 2 * GIB, "S", PID))
+    bench.say(7, Occupant(PID, 6 * GIB, "S", PID))
+    bench.until(ALIVE_LOOK_S + 0.1)
+    assert bench.vacancies.weighed() == [(0, 6 * GIB)]
+
+
+def test_who_died_or_has_another_beside_it_is_not_weighed(bench: Bench) -> None:
+    bench.live()
+    bench.vacancies.weigh(0, bench.now)
+    bench.vacancies.exited(0, PID)
+    bench.until(10)
+    bench.live(1)
+    bench.vacancies.spawned(1, PID + 1, bench.now)
+    bench.vacancies.weigh(1, bench.now)
+    bench.until(10)
+    bench.vacancies.weigh(7, bench.now)
+    assert bench.vacancies.weighed() == []
