@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pool.core.policy import ModelPolicy, Policy, SlotPlan
+from pool.cores import share_cores
 from pool.devices import Device, Discovery, discover_gpus, pinned_slots, resolve_devices, slot_names, used_devices
 from pool.endpoint import default_endpoint, ipc_path
 from pool.errors import InvalidConfig
@@ -32,6 +33,8 @@ _CLEAR = {True: Clear.ALL, False: Clear.NONE, "missing": Clear.MISSING}
 class Plan:
     """`shares` has each slot's device, models and session, `session` is what `[session]` says.
 
+    `cores`: of each slot, those that its worker is bound to; () where it is not.
+
     `notes` are lines for the person who starts the pool.
 
     `state` is the folder for what outlives the pool, None where there is none; `quarantine_keep` and
@@ -49,6 +52,7 @@ class Plan:
     spin_s: float
     heartbeat_s: float
     cpu_share: int
+    cores: tuple[tuple[int, ...], ...]
     policy: Policy
     state: Path | None
     quarantine_keep: int
@@ -95,17 +99,17 @@ class Plan:
     def welcome(self, slot: int) -> Welcome:
         """What the worker of a slot is told."""
         share = self.shares[slot]
-        sessions = {name: self._session(share, session) for name, session in share.sessions.items()}
+        sessions = {name: self._session(slot, session) for name, session in share.sessions.items()}
         models = tuple(
             replace(model, session=sessions.get(model.name)) for model in self.models if model.name in share.models
         )
-        session = self._session(share, share.session)
+        session = self._session(slot, share.session)
         return Welcome(self.lanes, len(share.device.uuids), self.heartbeat_s, session, models, spin_s=self.spin_s)
 
-    def _session(self, share: Share, session: SessionSettings) -> SessionSettings:
-        if share.device.kind == "cpu" and session.intra_op_parallelism_threads == 0:
+    def _session(self, slot: int, session: SessionSettings) -> SessionSettings:
+        if self.shares[slot].device.kind == "cpu" and session.intra_op_parallelism_threads == 0:
             # TensorFlow would start a thread a core in each of the CPU workers.
-            return replace(session, intra_op_parallelism_threads=self.cpu_share)
+            return replace(session, intra_op_parallelism_threads=len(self.cores[slot]) or self.cpu_share)
         return session
 
 
@@ -117,8 +121,10 @@ def make_plan(settings: "Settings", environ: Mapping[str, str], discovery: Disco
     sizes = _sizes(settings, environ)
     placed = _place(settings, devices, sizes)
     shares = _share_out(settings, devices, placed, sizes)
-    share = cpu_share(len(os.sched_getaffinity(0)), sum(share.device.kind == "cpu" for share in shares))
-    return _plan(settings, environ, shares, sizes, share, notes)
+    allowed = os.sched_getaffinity(0)
+    share = cpu_share(len(allowed), sum(share.device.kind == "cpu" for share in shares))
+    cores = _cores(shares, settings.pool.cpu_affinity, allowed)
+    return _plan(settings, environ, shares, sizes, share, cores, notes)
 
 
 def replan(settings: "Settings", environ: Mapping[str, str], running: Plan, *, place_anew: bool) -> Plan:
@@ -134,7 +140,15 @@ def replan(settings: "Settings", environ: Mapping[str, str], running: Plan, *, p
         sizes = _sizes(settings, environ, running)
         placed = _place(settings, devices, sizes)
     shares = _share_out(settings, devices, placed, sizes)
-    return _plan(settings, environ, shares, sizes, running.cpu_share, running.notes)
+    return _plan(settings, environ, shares, sizes, running.cpu_share, running.cores, running.notes)
+
+
+def _cores(
+    shares: Sequence[Share], wanted: bool | Sequence[Sequence[int]], allowed: set[int]
+) -> tuple[tuple[int, ...], ...]:
+    cpu = [share.device.kind == "cpu" for share in shares]
+    found = iter(share_cores(sum(cpu), wanted, allowed))
+    return tuple(next(found) if one else () for one in cpu)
 
 
 def _placed(running: Plan, device: Device, settings: "Settings") -> tuple[str, ...]:
@@ -223,6 +237,7 @@ def _plan(
     shares: tuple[Share, ...],
     sizes: Sizes,
     share: int,
+    cores: tuple[tuple[int, ...], ...],
     notes: Sequence[str],
 ) -> Plan:
     state = _state(settings, environ)
@@ -237,6 +252,7 @@ def _plan(
         spin_s=settings.pool.spin_us * 1e-6,
         heartbeat_s=settings.health.heartbeat,
         cpu_share=share,
+        cores=cores,
         policy=_policy(settings),
         state=state,
         quarantine_keep=settings.quarantine.keep,

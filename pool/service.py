@@ -160,6 +160,7 @@ class Service:
                 self._environ,
                 self._back.expect,
                 policy.device_free_timeout_s,
+                self._plan.cores,
             )
             self._desk = Desk(
                 self._machine,

@@ -68,11 +68,16 @@ class Supervisor:
         environ: Mapping[str, str],
         expect: Callable[[int, int, bytes], None],
         device_free_timeout_s: float,
+        cores: Sequence[Sequence[int]] = (),
     ) -> None:
-        """`expect` is told the secret of each new incarnation; `device_free_timeout_s` is `Vacancies`' patience."""
+        """`expect` is told the secret of each new incarnation; `device_free_timeout_s` is `Vacancies`' patience.
+
+        `cores`: of each slot, those that its workers bind themselves to; none where there are none.
+        """
         self._devices = devices
         self._endpoint = endpoint
         self._cpu_share = cpu_share
+        self._cores = cores or [()] * len(devices)
         self._environ = environ
         self._expect = expect
         self._processes: dict[tuple[int, int], Process] = {}
@@ -148,6 +153,7 @@ class Supervisor:
             stacks_fd=stacks_fd,
             parent_pid=os.getpid(),
             cpu_share=self._cpu_share,
+            cores=self._cores[action.slot],
             environ=self._environ,
             python=sys.executable,
         )

@@ -18,6 +18,7 @@ from pool.cli.readable import short_uuid, size
 from pool.cli.servable import Servable, look_at
 from pool.cli.start import settings_of
 from pool.cli.tables import fitting, new_table, show
+from pool.cores import written
 from pool.endpoint import holder, ipc_path
 from pool.errors import PoolError
 from pool.plan import Plan, make_plan
@@ -137,11 +138,14 @@ def slots_table(plan: Plan) -> Table:
     named = any(device.kind == "gpu" for device in plan.devices)
     differing = [options_of(plan, slot) for slot in range(len(plan.shares))]
     about_gpus = ["UUID", "NAME", ">MEMORY", ">FREE"] if named else []
-    table = new_table(["SLOT", "DEVICE", *about_gpus, "MODELS", *(["SESSION"] if any(differing) else [])])
-    for slot, (share, options) in enumerate(zip(plan.shares, differing, strict=True)):
+    bound = any(plan.cores)
+    asked = [*(["CORES"] if bound else []), "MODELS", *(["SESSION"] if any(differing) else [])]
+    table = new_table(["SLOT", "DEVICE", *about_gpus, *asked])
+    for slot, (share, options, cores) in enumerate(zip(plan.shares, differing, plan.cores, strict=True)):
         device = share.device
         uuids = ", ".join(map(short_uuid, device.uuids)) or "–"
         about = [uuids, device.name, size(device.memory_bytes), size(device.free_bytes)] if named else []
+        about += [written(cores) or "–"] if bound else []
         said = ["\n".join(options) or "–"] if any(differing) else []
         table.add_row(str(slot), device.label, *about, ", ".join(share.models) or "–", *said)
     return table
@@ -197,6 +201,7 @@ def _values(
             {
                 "slot": slot,
                 **asdict(share.device),
+                "cores": list(plan.cores[slot]),
                 "models": list(share.models),
                 "session": asdict(share.session),
                 "sessions": {name: asdict(session) for name, session in share.sessions.items()},

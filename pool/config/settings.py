@@ -21,6 +21,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from pool.config.core_lists import CpuAffinity
 from pool.config.device_list import ModelDevices, PoolDevices
 from pool.config.quantities import Bytes, BytesOrAuto, CountOrAuto, PositiveSeconds, Seconds, SecondsOrAuto
 from pool.config.section import Section, Text, Texts, as_text
@@ -68,6 +69,7 @@ class PoolSection(Section):
     `min_ready`: so many slots of a model, if it has them, are READY while another one is replaced.
     `spin_us`: microseconds for which the pool's loop and the lanes look again and again before they sleep.
     `standby`: each slot has a second process that has imported TensorFlow and follows the worker that dies.
+    `cpu_affinity`: each CPU worker runs on cores of its own, or on those of its list.
     `state` is absolute once it is loaded, or "" for the user's own state folder.
     """
 
@@ -81,6 +83,7 @@ class PoolSection(Section):
     drain_timeout: Seconds = 30.0
     min_ready: Annotated[int, Field(ge=1)] = 1
     standby: bool = False
+    cpu_affinity: CpuAffinity = False
     state: Annotated[str, BeforeValidator(as_text)] = ""
 
     @field_validator("endpoint")

@@ -351,6 +351,11 @@ batch_wait = "soon"
             "[session]\ndevice_count = 1",
             ":2: [session] device_count: 1 is not a table; write one such as { CPU = 1 }",
         ),
+        (
+            '[pool]\ncpu_affinity = ["0-"]',
+            ":2: [pool] cpu_affinity: '0-' is no list of cores;"
+            ' write false, true, or a list of cores for each CPU worker: ["0-3", "4-7"]',
+        ),
         ("[pool]\nlanes = 17", ":2: [pool] lanes: 17 is too large; write 16 or less"),
         ("[pool]\nspin_us = 20000", ":2: [pool] spin_us: 20000 is too large; write 10000 or less"),
         ("[pool]\nlanes = 2.0", ":2: [pool] lanes: 2.0 is not a whole number; write digits only, such as 2"),

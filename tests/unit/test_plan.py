@@ -199,3 +199,17 @@ def test_a_plan_can_be_printed() -> None:
     made = plan(quarantine={"keep": 3, "max_bytes": "1MiB"})
     assert (made.quarantine_keep, made.quarantine_max_bytes) == (3, 1 << 20)
     assert "quarantine_keep=3" in repr(made)
+
+
+def test_cpu_workers_are_bound_and_gpu_workers_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(6)))
+    made = plan({"devices": ["cpu", 6, "cpu"], "cpu_affinity": ["0-3", "5"]})
+    assert made.cores == ((0, 1, 2, 3), (), (5,))
+    threads = [made.welcome(slot).session.intra_op_parallelism_threads for slot in range(3)]
+    assert threads == [4, 0, 1]
+    assert plan({"devices": ["cpu", 6, "cpu"]}).cores == ((), (), ())
+    assert [len(cores) for cores in plan({"devices": ["cpu", 6, "cpu"], "cpu_affinity": True}).cores] == [3, 0, 3]
+    shared = plan({"devices": ["cpu"], "workers_per_device": 3, "cpu_affinity": True})
+    assert sorted(core for cores in shared.cores for core in cores) == list(range(6))
+    told = refusal({"devices": ["cpu", 6, "cpu"], "cpu_affinity": ["0-3"]})
+    assert told.startswith("[pool] cpu_affinity: 1 lists of cores, and there are 2 CPU slots;")
