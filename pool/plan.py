@@ -1,7 +1,7 @@
 """All that a pool is started with: decided, checked and printable before anything runs."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pool.core.policy import ModelPolicy, Policy, SlotPlan
 from pool.cores import share_cores
 from pool.devices import Device, Discovery, discover_gpus, pinned_slots, resolve_devices, slot_names, used_devices
+from pool.displacement import displaced
 from pool.endpoint import default_endpoint, ipc_path
 from pool.errors import InvalidConfig
 from pool.launch import cpu_share
@@ -33,7 +34,7 @@ _CLEAR = {True: Clear.ALL, False: Clear.NONE, "missing": Clear.MISSING}
 class Plan:
     """`shares` has each slot's device, models and session, `session` is what `[session]` says.
 
-    `cores`: of each slot, those that its worker is bound to; () where it is not.
+    `demands`: what the models were placed by. `cores`: of each slot, those that its worker is bound to, if it is.
 
     `notes` are lines for the person who starts the pool.
 
@@ -45,6 +46,7 @@ class Plan:
     endpoint: str
     listen: tuple[str, ...]
     shares: tuple[Share, ...]
+    demands: tuple[ModelDemand, ...]
     models: tuple[ModelSettings, ...]
     sizes: Sizes
     session: SessionSettings
@@ -89,6 +91,10 @@ class Plan:
             return None
         return next(model for model in self.models if model.name in share.models)
 
+    def displaced(self, lost: Collection[int]) -> tuple[str, ...]:
+        """Of each copy of a model that was on the devices of these slots, where a new placement would have it."""
+        return displaced(self.demands, self.devices, self.placement, lost)
+
     def slots(self) -> list[SlotPlan]:
         """What the core is to know of each slot."""
         return [
@@ -119,12 +125,12 @@ def make_plan(settings: "Settings", environ: Mapping[str, str], discovery: Disco
     ipc_path(_endpoint(settings, environ))
     devices, notes = resolve_devices(settings.pool.devices, discovery or discover_gpus(), environ)
     sizes = _sizes(settings, environ)
-    placed = _place(settings, devices, sizes)
-    shares = _share_out(settings, devices, placed, sizes)
+    demands = _demands(settings, devices, sizes)
+    shares = _share_out(settings, devices, place(demands, devices), sizes)
     allowed = os.sched_getaffinity(0)
     share = cpu_share(len(allowed), sum(share.device.kind == "cpu" for share in shares))
     cores = _cores(shares, settings.pool.cpu_affinity, allowed)
-    return _plan(settings, environ, shares, sizes, share, cores, notes)
+    return _plan(settings, environ, shares, demands, sizes, share, cores, notes)
 
 
 def replan(settings: "Settings", environ: Mapping[str, str], running: Plan, *, place_anew: bool) -> Plan:
@@ -138,9 +144,10 @@ def replan(settings: "Settings", environ: Mapping[str, str], running: Plan, *, p
     placed = tuple(_placed(running, device, settings) for device in devices)
     if place_anew:
         sizes = _sizes(settings, environ, running)
-        placed = _place(settings, devices, sizes)
+        placed = place(_demands(settings, devices, sizes), devices)
+    demands = _demands(settings, devices, sizes)
     shares = _share_out(settings, devices, placed, sizes)
-    return _plan(settings, environ, shares, sizes, running.cpu_share, running.cores, running.notes)
+    return _plan(settings, environ, shares, demands, sizes, running.cpu_share, running.cores, running.notes)
 
 
 def _cores(
@@ -179,9 +186,8 @@ def _sizes(settings: "Settings", environ: Mapping[str, str], running: Plan | Non
     return find_sizes(models.values(), settings.pool.lanes, None, former)
 
 
-def _place(settings: "Settings", devices: Sequence[Device], sizes: Sizes) -> tuple[tuple[str, ...], ...]:
-    """The models of each device."""
-    demands = [
+def _demands(settings: "Settings", devices: Sequence[Device], sizes: Sizes) -> tuple[ModelDemand, ...]:
+    return tuple(
         ModelDemand(
             model.name,
             model.devices if model.devices in ("auto", "all") else pinned_slots(model.devices, devices),
@@ -190,8 +196,7 @@ def _place(settings: "Settings", devices: Sequence[Device], sizes: Sizes) -> tup
             sizes[model.name].source,
         )
         for model in settings.model
-    ]
-    return place(demands, devices)
+    )
 
 
 def _share_out(
@@ -235,6 +240,7 @@ def _plan(
     settings: "Settings",
     environ: Mapping[str, str],
     shares: tuple[Share, ...],
+    demands: tuple[ModelDemand, ...],
     sizes: Sizes,
     share: int,
     cores: tuple[tuple[int, ...], ...],
@@ -245,6 +251,7 @@ def _plan(
         endpoint=_endpoint(settings, environ),
         listen=settings.pool.listen,
         shares=shares,
+        demands=demands,
         models=tuple(_model(model, state) for model in settings.model),
         sizes=sizes,
         session=settings.session.message(),

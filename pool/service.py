@@ -368,10 +368,17 @@ class Service:
         if change.state is SlotState.READY and self._plan.weighs(change.slot) is not None:
             self._supervisor.weigh(change.slot)
         if change.state is SlotState.FATAL:
+            self._tell_displaced(change.slot)
             self._record_stuck(change)
         recorded = change.state in DOWN and self._recorder.has(change.slot, change.incarnation)
         self._notify(self._slot_log.changed(change, self._machine.supervision.slots[change.slot], recorded))
         self._roll.changed(change)
+
+    def _tell_displaced(self, slot: int) -> None:
+        """What a start without the device that is gone would make of its models."""
+        if self._supervisor.lost(slot) is not None:
+            lost = [number for number in range(len(self._plan.devices)) if self._supervisor.lost(number) is not None]
+            self._slot_log.displaced(slot, self._plan.displaced(lost))
 
     def _record_stuck(self, change: do.SlotChanged) -> None:
         """One that SIGKILL does not end is as good as dead, and what it is stuck in may be gone by the time it is."""

@@ -237,6 +237,10 @@ class Supervisor:
             return process.trace()
         return self._traces.pop((slot, incarnation), None)
 
+    def lost(self, slot: int) -> str | None:
+        """NVML's word for the loss of the slot's device, for which it has no worker; None: it is not lost."""
+        return self._vacancies.lost(slot)
+
     def weigh(self, slot: int) -> None:
         """Asks what the slot's worker holds of its GPUs, for `weighed`."""
         self._vacancies.weigh(slot, time.monotonic())

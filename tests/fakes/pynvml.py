@@ -40,7 +40,11 @@ A100, T4 = "NVIDIA A100-SXM4-40GB", "NVIDIA T4"
 
 
 class NVMLError(Exception):
-    pass
+    """As nvidia-ml-py's, known by its number."""
+
+    @property
+    def value(self) -> int:
+        return {"Uninitialized": 1, "Not Supported": 3, "Not Found": 6, "GPU is lost": 15}.get(str(self), 999)
 
 
 @dataclass(frozen=True)

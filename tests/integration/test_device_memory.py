@@ -299,3 +299,21 @@ def test_what_a_model_takes_is_learned_and_planned_with(nvml: FakeNvml) -> None:
         assert ["b", "9.0", "GiB", "a", "former", "run", "does", "not", "fit", "on", "gpu:1"] in table
     finally:
         pool.kill()
+
+
+def test_a_gpu_that_vanishes_ends_its_slot_alone_and_says_where_its_models_fit(nvml: FakeNvml) -> None:
+    models = MODELS + '[[model]]\nname = "a"\npath = "stub:echo"\nmemory = "10GiB"\n'
+    models += '[[model]]\nname = "b"\npath = "stub:echo"\nmemory = "4GiB"\n'
+    config = stub_config(devices="[0, 1]", models=models)
+    with pool_process(config, nvml.environ) as pool, pool.client() as client:
+        nvml.say(CARD, error="GPU is lost")
+        os.kill(slot(client)["pid"], signal.SIGKILL)
+        eventually(lambda: slot(client)["doing"].startswith("waiting for gpu:0, which is gone: GPU is lost"))
+        eventually(lambda: slot(client)["state"] == "FATAL")
+        assert slot(client)["reason"] == "gpu:0 is gone: GPU is lost"
+        pool.await_log("slot 0: a start without gpu:0 would move its models; a: gpu:1 has room; faults: no other")
+        assert client.run("faults", {}, signature="pid", timeout=5)["pid"] == slot(client, 1)["pid"]
+        # It is back after a reset.
+        nvml.say(CARD)
+        client.restart(0)
+        eventually(lambda: slot(client)["state"] == "READY")
