@@ -74,7 +74,13 @@ def _listed(gpus: Sequence[Gpu], usable: Sequence[Gpu]) -> list[tuple[str, Gpu]]
     """
     numbers = {gpu.uuid: str(number) for number, gpu in enumerate(usable)}
     hidden = [("–", gpu) for gpu in gpus if gpu.uuid not in numbers]
-    return [(numbers[gpu.uuid], gpu) for gpu in usable] + hidden
+    listed = [(numbers[gpu.uuid], gpu) for gpu in usable] + hidden
+    return [(label, each) for number, gpu in listed for label, each in _with_instances(number, gpu)]
+
+
+def _with_instances(number: str, gpu: Gpu) -> list[tuple[str, Gpu]]:
+    """Beneath a GPU in MIG mode, which has no number then, its instances, which have none either."""
+    return [(number, gpu)] if gpu.instances is None else [("MIG", gpu), *(("–", each) for each in gpu.instances)]
 
 
 def _wide(gpus: Sequence[tuple[str, Gpu]]) -> Table:

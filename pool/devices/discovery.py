@@ -24,6 +24,7 @@ class Gpu:
 
     `memory_bytes` and `memory_used_bytes` are None where the driver does not tell (MIG, unified memory).
     `leaving_bytes`: of what is used, the part of a former pool's workers, who are about to end.
+    `instances`: of a GPU in MIG mode, which CUDA does not use as a whole; None for one that is not.
     """
 
     index: int
@@ -33,6 +34,7 @@ class Gpu:
     memory_bytes: int | None
     memory_used_bytes: int | None
     leaving_bytes: int = 0
+    instances: "tuple[Gpu, ...] | None" = None
 
     @property
     def held_bytes(self) -> int:
@@ -94,13 +96,35 @@ def _gpu(nvml: ModuleType, handle: Any) -> Gpu:
     uuid = _text(nvml.nvmlDeviceGetUUID(handle))
     name = _text(nvml.nvmlDeviceGetName(handle))
     bus = _text(nvml.nvmlDeviceGetPciInfo(handle).busId)
+    return replace(_with_memory(nvml, handle, Gpu(-1, uuid, name, bus, None, None)), instances=_instances(nvml, handle))
+
+
+def _instances(nvml: ModuleType, handle: Any) -> tuple[Gpu, ...] | None:
+    """In NVML's order. None where MIG is off or unknown to this NVML, so that its GPU is used as a whole."""
+    try:
+        if not nvml.nvmlDeviceGetMigMode(handle)[0]:
+            return None
+        count = nvml.nvmlDeviceGetMaxMigDeviceCount(handle)
+    except (nvml.NVMLError, AttributeError):
+        return None
+    found = []
+    for number in range(count):
+        with suppress(nvml.NVMLError):  # the numbers have holes
+            instance = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
+            name = _text(nvml.nvmlDeviceGetName(instance))
+            gpu = Gpu(-1, _text(nvml.nvmlDeviceGetUUID(instance)), name, "", None, None)
+            found.append(_with_memory(nvml, instance, gpu))
+    return tuple(found)
+
+
+def _with_memory(nvml: ModuleType, handle: Any, gpu: Gpu) -> Gpu:
     try:
         memory = nvml.nvmlDeviceGetMemoryInfo(handle)
     except nvml.NVMLError:
-        return Gpu(-1, uuid, name, bus, None, None)
-    orphans = [occupant for occupant in occupancy_of(nvml, uuid).occupants or () if occupant.orphan]
+        return gpu
+    orphans = [occupant for occupant in occupancy_of(nvml, gpu.uuid).occupants or () if occupant.orphan]
     leaving = sum(orphan.used_bytes or 0 for orphan in orphans)
-    return Gpu(-1, uuid, name, bus, int(memory.total), int(memory.used), leaving)
+    return replace(gpu, memory_bytes=int(memory.total), memory_used_bytes=int(memory.used), leaving_bytes=leaving)
 
 
 def _text(value: str | bytes) -> str:

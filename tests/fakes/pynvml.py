@@ -8,7 +8,8 @@ answers only between `nvmlInit` and `nvmlShutdown`. The environment bends it:
     FAKE_NVML_STATE    a file of JSON that is read at every call, so that a test can change what the devices hold:
                        {uuid: {"used": bytes, "processes": [[pid, bytes or null], ...], "error": text,
                        "hang_s": seconds, "no_processes": text, "no_memory": text, "exit": status,
-                       "each_worker": bytes}}; each is optional. "each_worker" is held by each process that runs
+                       "each_worker": bytes, "instances": [uuid, ...]}}; each is optional. A card with "instances" is
+                       in MIG mode. "each_worker" is held by each process that runs
                        `-m workers` and has the uuid in its CUDA_VISIBLE_DEVICES.
                        A uuid that is no card's is a MIG instance; "exit" ends the process that asks; a call that
                        hangs makes a file of the same name that ends with ".hangs"
@@ -27,7 +28,10 @@ __all__ = [
     "nvmlDeviceGetCount",
     "nvmlDeviceGetHandleByIndex",
     "nvmlDeviceGetHandleByUUID",
+    "nvmlDeviceGetMaxMigDeviceCount",
     "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetMigDeviceHandleByIndex",
+    "nvmlDeviceGetMigMode",
     "nvmlDeviceGetName",
     "nvmlDeviceGetPciInfo",
     "nvmlDeviceGetUUID",
@@ -62,6 +66,7 @@ class _Card:
 class _Mig:
     uuid: str
     memory: int = 10 * GIB
+    name: str = "NVIDIA A100-SXM4-40GB MIG 2g.10gb"
 
 
 @dataclass(frozen=True)
@@ -144,12 +149,34 @@ def nvmlDeviceGetHandleByIndex(index: int) -> _Card:  # noqa: N802
     return _CARDS[index]
 
 
-def nvmlDeviceGetUUID(handle: _Card) -> str | bytes:  # noqa: N802
+def nvmlDeviceGetMigMode(handle: _Card) -> list[int]:  # noqa: N802
+    """Current and pending."""
+    _require_init()
+    if handle.name == T4:
+        raise NVMLError("Not Supported")
+    return [int("instances" in _state(handle.uuid))] * 2
+
+
+def nvmlDeviceGetMaxMigDeviceCount(handle: _Card) -> int:  # noqa: ARG001, N802
+    _require_init()
+    return 7
+
+
+def nvmlDeviceGetMigDeviceHandleByIndex(handle: _Card, index: int) -> _Mig:  # noqa: N802
+    """Every other number is a hole."""
+    _require_init()
+    instances = _state(handle.uuid)["instances"]
+    if index % 2 or index // 2 >= len(instances):
+        raise NVMLError("Not Found")
+    return _Mig(instances[index // 2])
+
+
+def nvmlDeviceGetUUID(handle: _Card | _Mig) -> str | bytes:  # noqa: N802
     _require_init()
     return _text(handle.uuid)
 
 
-def nvmlDeviceGetName(handle: _Card) -> str | bytes:  # noqa: N802
+def nvmlDeviceGetName(handle: _Card | _Mig) -> str | bytes:  # noqa: N802
     _require_init()
     return _text(handle.name)
 

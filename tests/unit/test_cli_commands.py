@@ -320,6 +320,17 @@ def test_devices_shows_the_plan_of_a_configuration(pool: Any, config: Any) -> No
 
 
 @pytest.mark.usefixtures("eight_gpus")
+def test_devices_lists_the_instances_of_a_gpu(pool: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    card, instance = "GPU-88000000-0000-4000-8000-000000000000", "MIG-aaaaaaaa-42e4-5de3-91c7-45d71c87eb3f"
+    (tmp_path / "nvml.json").write_text(json.dumps({card: {"instances": [instance]}}))
+    monkeypatch.setenv("FAKE_NVML_STATE", str(tmp_path / "nvml.json"))
+    monkeypatch.setenv("COLUMNS", "200")
+    lines = [line.split() for line in pool("devices")[1].splitlines()]
+    assert ["MIG", "NVIDIA", "A100-SXM4-40GB", card] == lines[5][:4]
+    assert lines[6] == ["–", "NVIDIA", "A100-SXM4-40GB", "MIG", "2g.10gb", instance, "–", "1.0", "of", "10.0", "GiB"]
+
+
+@pytest.mark.usefixtures("eight_gpus")
 def test_devices_as_json(pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     found = json.loads(pool("devices", "--json")[1])
