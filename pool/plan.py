@@ -211,7 +211,7 @@ def _share_out(
         ModelShare(
             model.name,
             [settings.session.message(*of_device, model.session) for of_device in overrides],
-            tuple(rule.message() for rule in model.placement),
+            model.rules,
             sizes[model.name].size_bytes,
         )
         for model in settings.model
@@ -286,7 +286,8 @@ def _model(model: "ModelSection", state: Path | None) -> ModelSettings:
         outputs=model.outputs,
         batch_sizes=model.allowed_batch_sizes or tuple(sorted({1, model.max_batch})),
         cache="" if state is None else str(state / "converted"),
-        placement=tuple(rule.message() for rule in model.placement),
+        placement=model.rules,
+        least_loaded=model.least_loaded,
         clear_devices=_CLEAR[model.clear_devices],
     )
 

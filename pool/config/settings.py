@@ -25,7 +25,16 @@ from pool.config.core_lists import CpuAffinity
 from pool.config.device_list import ModelDevices, PoolDevices
 from pool.config.quantities import Bytes, BytesOrAuto, CountOrAuto, PositiveSeconds, Seconds, SecondsOrAuto
 from pool.config.section import Section, Text, Texts, as_text
-from pool.config.session import ClearDevices, DeviceSection, PlacementSection, SessionOverrides, SessionSection
+from pool.config.session import (
+    ClearDevices,
+    DeviceSection,
+    Placement,
+    SessionOverrides,
+    SessionSection,
+    is_least_loaded,
+    rules_of,
+)
+from pool.wire.worker_messages import PlacementRule
 
 __all__ = [
     "ArenaSection",
@@ -218,8 +227,18 @@ class ModelSection(Section):
     max_jobs: Annotated[int, Field(ge=1)] | None = None
     max_bytes: Bytes | None = None
     session: SessionOverrides = SessionOverrides()
-    placement: Annotated[tuple[PlacementSection, ...], Field(strict=False)] = ()
+    placement: Placement = ()
     clear_devices: ClearDevices = "missing"
+
+    @property
+    def rules(self) -> tuple[PlacementRule, ...]:
+        """Of `placement`, as they travel to a worker."""
+        return rules_of(self.placement)
+
+    @property
+    def least_loaded(self) -> bool:
+        """Whether `placement` is that instead of rules."""
+        return is_least_loaded(self.placement)
 
     @model_validator(mode="before")
     @classmethod

@@ -139,6 +139,11 @@ def test_overrides_of_a_device_that_are_refused(section: dict[str, object], told
         ({"session": {"alow_growth": True}}, "session.alow_growth: unknown key; did you mean 'allow_growth'?"),
         ({"session": {"per_process_gpu_memory_fraction": 2.0}}, "session.per_process_gpu_memory_fraction: 2.0 is too"),
         ({"session": True}, "session: is not a table; write one such as { allow_growth = false }"),
+        (
+            {"placement": "balanced"},
+            'placement: \'balanced\' is not a placement; write "least-loaded", or rules such as [{ layers = "conv1/.*"',
+        ),
+        ({"placement": [{"layers": "a", "device": "least-loaded"}]}, "placement[0].device: 'least-loaded' is not a"),
         ({"placement": ["conv1"]}, "placement[0]: is not a rule; write one such as { layers = "),
         ({"placement": [{"device": "/cpu:0"}]}, "placement[0].layers: is missing; write a pattern over names of nodes"),
         ({"placement": [{"layers": "a"}]}, "placement[0].device: is missing; write a device of the worker, such as"),

@@ -160,6 +160,13 @@ def test_the_rules_of_a_model_reach_its_workers() -> None:
     assert told.startswith("model a: its placement names /gpu:0, and its worker on cpu:0 has /cpu:0;")
 
 
+def test_a_model_may_be_spread_over_its_workers_devices() -> None:
+    made = plan({"devices": [[0, 1]]}, model=models({}, placement="least-loaded"))
+    (model,) = made.welcome(0).models
+    assert (model.placement, model.least_loaded) == ((), True)
+    assert not plan().models[0].least_loaded
+
+
 @pytest.mark.parametrize("place_anew", [True, False])
 def test_a_plan_that_is_made_again_has_the_same_slots(place_anew: bool) -> None:
     fractions = [{"per_process_gpu_memory_fraction": 0.1 * number} for number in (1, 2, 3)]
