@@ -57,7 +57,9 @@ _REACH: Mapping[Reach, Mapping[str, frozenset[str]]] = {
         ),
         "health": frozenset({"heartbeat"}),
         "device": frozenset({"session"}),
-        "model": frozenset({"path", "tags", "inputs", "outputs", "warmup", "session", "placement", "clear_devices"}),
+        "model": frozenset(
+            {"path", "tags", "inputs", "outputs", "warmup", "session", "placement", "clear_devices", "towers"}
+        ),
     },
     Reach.PLACEMENT: {"model": frozenset({"devices", "replicas", "memory"})},
 }

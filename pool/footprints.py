@@ -38,7 +38,7 @@ def fingerprint(model: ModelSettings, lanes: int) -> str | None:
     except (NotServed, OSError):
         return None
     rules = [(rule.layers, rule.device) for rule in model.placement]
-    chosen = [model.tags, model.batch_sizes, model.warmup, rules, model.least_loaded, lanes]
+    chosen = [model.tags, model.batch_sizes, model.warmup, rules, model.least_loaded, model.towers, lanes]
     decides = [FORMAT, model.path, files, chosen]
     return hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:32]
 

@@ -192,11 +192,18 @@ def _demands(settings: "Settings", devices: Sequence[Device], sizes: Sizes) -> t
             model.name,
             model.devices if model.devices in ("auto", "all") else pinned_slots(model.devices, devices),
             model.replicas,
-            sizes[model.name].size_bytes * settings.pool.workers_per_device,
+            _copies(model, sizes, devices) * sizes[model.name].size_bytes * settings.pool.workers_per_device,
             sizes[model.name].source,
         )
         for model in settings.model
     )
+
+
+def _copies(model: "ModelSection", sizes: Sizes, devices: Sequence[Device]) -> int:
+    """How often the model is in one worker. In the largest, for nobody knows yet which it will be."""
+    if not model.towers or sizes[model.name].source == "a former run":
+        return 1
+    return max((len(device.uuids) for device in devices), default=1) or 1
 
 
 def _share_out(
@@ -288,6 +295,7 @@ def _model(model: "ModelSection", state: Path | None) -> ModelSettings:
         cache="" if state is None else str(state / "converted"),
         placement=model.rules,
         least_loaded=model.least_loaded,
+        towers=model.towers,
         clear_devices=_CLEAR[model.clear_devices],
     )
 

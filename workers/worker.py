@@ -8,6 +8,7 @@ import logging
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import zmq
@@ -90,7 +91,8 @@ def run(seat: Seat) -> Exit:
     except BackendMissing as error:
         log.error("%s", error)
         return Exit.BACKEND_MISSING
-    settings = {each.name: each for each in welcome.models}
+    # What belongs to one client alone needs no second tower.
+    settings = {each.name: replace(each, towers=False) for each in welcome.models}
     sessions = Sessions(models, lambda name: backends.serving(settings[name].path, welcome).load(settings[name]))
     runner = Runner(models, arenas, sessions)
     lanes = [Lane(number, context, seat, secret, runner, progress, welcome.spin_s) for number in range(welcome.lanes)]

@@ -229,6 +229,7 @@ class ModelSection(Section):
     session: SessionOverrides = SessionOverrides()
     placement: Placement = ()
     clear_devices: ClearDevices = "missing"
+    towers: bool = False
 
     @property
     def rules(self) -> tuple[PlacementRule, ...]:
@@ -276,6 +277,17 @@ class ModelSection(Section):
                 "name",
                 "{value} is not a name; write letters, digits, '_', '.' and '-', at least one",
                 {"value": repr(value)},
+            )
+        return value
+
+    @field_validator("towers")
+    @classmethod
+    def _not_spread_too(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and is_least_loaded(info.data.get("placement", ())):
+            raise PydanticCustomError(
+                "towers",
+                'placement = "least-loaded" spreads one copy over the devices, and towers are a copy on each;'
+                " leave one of them out",
             )
         return value
 

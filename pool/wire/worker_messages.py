@@ -223,6 +223,7 @@ class ModelSettings:
     `session`: of its own Session, where that differs from its worker's; in nothing that belongs to the process.
     `placement`: the first rule that matches a node wins. `clear_devices`: missing ones are those that the worker does
     not have. `least_loaded`: instead of rules, its variables are spread over the worker's devices.
+    `towers`: it is loaded once for each of them.
     """
 
     name: str
@@ -237,6 +238,7 @@ class ModelSettings:
     placement: tuple[PlacementRule, ...] = ()
     clear_devices: Clear = Clear.MISSING
     least_loaded: bool = False
+    towers: bool = False
 
 
 @dataclass(frozen=True, slots=True)

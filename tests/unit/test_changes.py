@@ -154,6 +154,8 @@ def test_every_key_of_today_is_known_but_those_of_the_pool_itself() -> None:
         "pool devices",
         "pool workers_per_device",
         "pool state",
+        "pool spin_us",
+        "pool cpu_affinity",
         "model name",
     }
 

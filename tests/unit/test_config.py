@@ -140,6 +140,10 @@ def test_overrides_of_a_device_that_are_refused(section: dict[str, object], told
         ({"session": {"per_process_gpu_memory_fraction": 2.0}}, "session.per_process_gpu_memory_fraction: 2.0 is too"),
         ({"session": True}, "session: is not a table; write one such as { allow_growth = false }"),
         (
+            {"placement": "least-loaded", "towers": True},
+            'towers: placement = "least-loaded" spreads one copy over the devices, and towers are a copy on each;',
+        ),
+        (
             {"placement": "balanced"},
             'placement: \'balanced\' is not a placement; write "least-loaded", or rules such as [{ layers = "conv1/.*"',
         ),

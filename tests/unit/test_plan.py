@@ -167,6 +167,14 @@ def test_a_model_may_be_spread_over_its_workers_devices() -> None:
     assert not plan().models[0].least_loaded
 
 
+def test_towers_need_the_memory_of_a_copy_on_each_gpu() -> None:
+    made = plan({"devices": [[0, 1]]}, model=models({}, towers=True, memory="14GiB"))
+    assert made.welcome(0).models[0].towers
+    told = refusal({"devices": [[0, 1]]}, model=models({}, towers=True, memory="17GiB"))
+    assert "34.0 GiB  memory  does not fit on gpu:0+1" in told
+    assert plan({"devices": [[0, 1]]}, model=models({}, memory="17GiB")).placement == (("a",),)
+
+
 @pytest.mark.parametrize("place_anew", [True, False])
 def test_a_plan_that_is_made_again_has_the_same_slots(place_anew: bool) -> None:
     fractions = [{"per_process_gpu_memory_fraction": 0.1 * number} for number in (1, 2, 3)]

@@ -10,6 +10,7 @@ from workers.tf.loading import load
 from workers.tf.model import TensorFlowModel
 from workers.tf.op_libraries import load_op_libraries
 from workers.tf.session import config_of_model, config_proto
+from workers.tf.towers import Towers, load_towers
 
 __all__ = ["TensorFlowBackend"]
 
@@ -29,9 +30,10 @@ class TensorFlowBackend:
         self._gpus = gpus
         self._config: Any = config_proto(session)
 
-    def load(self, settings: ModelSettings) -> TensorFlowModel:
+    def load(self, settings: ModelSettings) -> TensorFlowModel | Towers:
         """Loads a model, ready to run but for warming up. Raises `CannotLoad`, `LoadFailed`, `WrongDevices`."""
-        return load(settings, config_of_model(settings, self._config), self._gpus)
+        config = config_of_model(settings, self._config)
+        return (load_towers if settings.towers else load)(settings, config, self._gpus)
 
 
 def _check_devices(gpus: int) -> None:
