@@ -1,5 +1,6 @@
 """One process a device, provably: what the kernel says of each worker's environment and command line."""
 
+import contextlib
 import importlib.util
 import os
 import signal
@@ -139,7 +140,10 @@ def _worker(environ: dict[str, str], parent: int) -> "subprocess.CompletedProces
 
 def allowed(pid: int) -> set[str]:
     """The cores that the kernel lets each thread of a process run on, as it writes them."""
-    statuses = [(task / "status").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    statuses = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):  # a thread may end meanwhile
+            statuses.append((task / "status").read_text())
     lines = [line.split() for status in statuses for line in status.splitlines()]
     return {words[1] for words in lines if words[0] == "Cpus_allowed_list:"}
 
