@@ -50,10 +50,16 @@ def displaced(
         {name for slot, names in enumerate(placed) if devices[slot] == device for name in names} for device in each
     ]
     moves = displace(models, each, on_each, {each.index(devices[slot]) for slot in lost})
-    return tuple(
-        f"{move.model}: " + ("no other has room for it" if move.to is None else f"{each[move.to].label} has room")
-        for move in moves
-    )
+    named = {model.name: model for model in models}
+    return tuple(f"{move.model}: {_told(named[move.model], move, each)}" for move in moves)
+
+
+def _told(model: ModelDemand, move: Move, devices: Sequence[Device]) -> str:
+    if move.to is not None:
+        return f"{devices[move.to].label} has room"
+    if model.devices == "all":
+        return "as it is on all others"
+    return "no other has room for it" if model.devices == "auto" else "its `devices` name no other that it is not on"
 
 
 def _moves(

@@ -53,7 +53,7 @@ class SlotLog:
         if moves:
             device = self._devices[slot].label
             extra = about("models_displaced", slot=slot, device=device, moves=moves)
-            text = "slot %d: a start without %s would move its models; %s"
+            text = "slot %d: where its models could be without %s: %s"
             log.warning(text, slot, device, "; ".join(moves), extra=extra)
 
     def weighed(self, slot: int, model: str, size_bytes: int) -> None:

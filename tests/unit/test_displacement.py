@@ -56,6 +56,11 @@ def test_in_words_and_by_slots() -> None:
         "b: no other has room for it",
         "a: gpu:1 has room",
     )
+    pinned = [ModelDemand("p", (0,), 1, GIB), ModelDemand("e", "all", 1, GIB)]
+    assert displaced(pinned, devices, [("p", "e"), ("e",)], [0]) == (
+        "p: its `devices` name no other that it is not on",
+        "e: as it is on all others",
+    )
 
 
 @given(
