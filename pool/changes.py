@@ -67,6 +67,7 @@ _REACH: Mapping[Reach, Mapping[str, frozenset[str]]] = {
                 "session",
                 "placement",
                 "clear_devices",
+                "towers",
                 "handler",
                 "handler_path",
                 "handler_options",

@@ -1,6 +1,6 @@
 """From a slot to what `Popen` needs. Pure: it starts nothing, and neither reads nor changes `os.environ`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pool.devices import Device
@@ -40,16 +40,17 @@ def worker_launch(
     stacks_fd: int | None = None,
     parent_pid: int,
     cpu_share: int,
+    cores: Sequence[int] = (),
     environ: Mapping[str, str],
     python: str,
 ) -> Launch:
     """How to start the worker of `slot`.
 
     The environment is a copy of `environ` in which CUDA shows exactly the GPUs of `device`, by uuid, and none
-    for the CPU. A CPU worker has a budget of `cpu_share` threads, unless the user's own environment sets one;
-    a GPU worker, which mostly waits for its device, has none. `link_fd` is its end of the socketpair,
-    `stacks_fd` the file for its stacks, if there is one: the caller passes both on with `pass_fds`. The worker
-    compares `--visible-devices` with what it finds.
+    for the CPU. A CPU worker has a budget of `cpu_share` threads, or of one for each of the `cores` that it binds
+    itself to, unless the user's own environment sets one; a GPU worker, which mostly waits for its device, has
+    none. `link_fd` is its end of the socketpair, `stacks_fd` the file for its stacks, if there is one: the caller
+    passes both on with `pass_fds`. The worker compares `--visible-devices` with what it finds.
     """
     visible = ",".join(device.uuids)
     env = inherited(environ)
@@ -59,7 +60,7 @@ def worker_launch(
     env.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if device.kind == "cpu":
         for key in _THREAD_BUDGETS:
-            env.setdefault(key, str(cpu_share))
+            env.setdefault(key, str(len(cores) or cpu_share))
     argv = (
         python,
         # `-P`: the working directory must not be able to stand in for `workers` or `tensorflow`.
@@ -71,6 +72,7 @@ def worker_launch(
         *("--parent", str(parent_pid)),
         *("--visible-devices", visible),
         *(() if stacks_fd is None else ("--stacks-fd", str(stacks_fd))),
+        *(("--cores", ",".join(map(str, cores))) if cores else ()),
     )
     return Launch(argv, env)
 

@@ -1,51 +1,66 @@
 """Which models each slot serves: a pure function of demands and devices, the same answer every time.
 
 Models that say where come first; the others follow by decreasing size, each onto the devices with the least
-bytes placed so far. Where spreading leaves a model without room, packing as tightly as possible is tried
-before the configuration is refused. It is greedy: a set that fits only just may be refused, and pins are the
-way out.
+bytes placed so far. Where spreading leaves a model without room, packing as tightly as possible is tried, and
+then every way there is (`pool.packing`, within a bound) before the configuration is refused. What others hold of a
+device when the pool looks is not free; it has no say in which devices come first, or a few bytes would move models.
 """
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from glob import escape
 from pathlib import Path
 from typing import Literal
 
 from pool.devices import Device
 from pool.errors import InvalidConfig
+from pool.packing import pack
 from pool.wire.model_files import Format, NotServed, checkpoint_prefix, look
 
-__all__ = ["ModelDemand", "model_bytes", "place"]
+__all__ = ["DevicesOccupied", "ModelDemand", "model_bytes", "place"]
+
+_Way = Literal["spread", "tight", "search"]
+
+
+class DevicesOccupied(InvalidConfig):
+    """The models would fit, were it not for what others hold of the devices now: a later start may succeed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelDemand:
     """`devices`: slot numbers (see `pool.devices.pinned_slots`), "all", or "auto": any `replicas` of them.
 
-    `memory_bytes` is None where nobody knows: such a model fits everywhere.
+    `memory_bytes` is None where nobody knows: such a model fits everywhere. `source`: who says so, for people.
     """
 
     name: str
     devices: Literal["auto", "all"] | tuple[int, ...]
     replicas: int
     memory_bytes: int | None
+    source: str = ""
 
 
 def place(models: Sequence[ModelDemand], devices: Sequence[Device]) -> tuple[tuple[str, ...], ...]:
     """The names of the models of each slot, in the order of `models`.
 
     Guarantees: a pinned model is on its slots and no others, "all" is on every slot, "auto" on `replicas`
-    different ones; no device is given more bytes than it has, as far as both are known.
+    different ones; no device is given more bytes than it has free, as far as both are known.
     REQUIRES unique names and slot numbers that exist.
-    Raises `InvalidConfig` with a line for each model and device if something does not fit.
+    Raises `InvalidConfig` with a line for each model and device if something does not fit, `DevicesOccupied` if it
+    would on devices that nobody else uses.
     """
-    attempts = [_Plan(models, devices, tight=tight) for tight in (False, True)]
-    plan = next((attempt for attempt in attempts if attempt.fits()), None)
-    if plan is None:
-        raise InvalidConfig(attempts[0].explanation())
-    return plan.names()
+    plan = _found(models, devices)
+    if plan is not None:
+        return plan.names()
+    empty = [replace(device, used_bytes=0) for device in devices]
+    kind = InvalidConfig if _found(models, empty) is None else DevicesOccupied
+    raise kind(_Plan(models, devices, "spread").explanation())
+
+
+def _found(models: Sequence[ModelDemand], devices: Sequence[Device]) -> "_Plan | None":
+    ways: tuple[_Way, ...] = ("spread", "tight", "search")
+    return next((plan for way in ways if (plan := _Plan(models, devices, way)).fits()), None)
 
 
 def model_bytes(path: str) -> int:
@@ -71,12 +86,12 @@ def model_bytes(path: str) -> int:
 
 
 class _Plan:
-    """One attempt at placing; `tight` prefers the device that has the least room left."""
+    """One attempt at placing: "spread" prefers the device with the least bytes of ours, "tight" the fullest."""
 
-    def __init__(self, models: Sequence[ModelDemand], devices: Sequence[Device], *, tight: bool) -> None:
+    def __init__(self, models: Sequence[ModelDemand], devices: Sequence[Device], way: _Way) -> None:
         self._models = models
         self._devices = devices
-        self._tight = tight
+        self._way = way
         self._placed = [0] * len(devices)
         self._slots: dict[str, tuple[int, ...]] = {}
         self._refused: dict[str, str] = {}
@@ -84,8 +99,12 @@ class _Plan:
             if model.devices != "auto":
                 self._pin(model)
         auto = [model for model in models if model.devices == "auto"]
-        for model in sorted(auto, key=lambda model: -(model.memory_bytes or 0)):
-            self._choose(model)
+        auto.sort(key=lambda model: -(model.memory_bytes or 0))
+        if way == "search":
+            self._search(auto)
+        for model in auto:
+            if model.name not in self._slots:
+                self._choose(model)
 
     def fits(self) -> bool:
         return not self._refused
@@ -98,21 +117,25 @@ class _Plan:
 
     def explanation(self) -> str:
         width = max(len(name) for name in ["model", *(model.name for model in self._models)])
-        lines = ["the models do not fit the devices:", f"  {'model':<{width}}  {'needs':>10}  where"]
+        sources = max((len(model.source) for model in self._models), default=0)
+        source = f"  {'as in':<{max(sources, 5)}}" if sources else ""
+        lines = ["the models do not fit the devices:", f"  {'model':<{width}}  {'needs':>10}{source}  device"]
         for model in self._models:
             where = self._refused.get(model.name) or ", ".join(
                 self._devices[slot].label for slot in self._slots[model.name]
             )
-            lines.append(f"  {model.name:<{width}}  {_readable(model.memory_bytes):>10}  {where}")
-        lines.append(f"  {'device':<{width}}  {'has':>10}  left")
+            source = f"  {model.source:<{max(sources, 5)}}" if sources else ""
+            lines.append(f"  {model.name:<{width}}  {_readable(model.memory_bytes):>10}{source}  {where}")
+        width = max(len(name) for name in ["device", *(device.label for device in self._devices)])
+        lines.append(f"  {'device':<{width}}  {'has':>10}  {'others use':>10}  {'free':>10}")
         for slot, device in enumerate(self._devices):
-            left = _readable(self._left(slot))
-            lines.append(f"  {device.label:<{width}}  {_readable(device.memory_bytes):>10}  {left}")
+            has, used, left = map(_readable, (device.memory_bytes, device.used_bytes, self._left(slot)))
+            lines.append(f"  {device.label:<{width}}  {has:>10}  {used:>10}  {left:>10}")
         return "\n".join(lines)
 
     def _left(self, slot: int) -> int | None:
-        memory = self._devices[slot].memory_bytes
-        return None if memory is None else memory - self._placed[slot]
+        free = self._devices[slot].free_bytes
+        return None if free is None else free - self._placed[slot]
 
     def _has_room(self, slot: int, model: ModelDemand) -> bool:
         left = self._left(slot)
@@ -124,6 +147,12 @@ class _Plan:
         if full:
             self._refused[model.name] = f"does not fit on {', '.join(full)}"
         else:
+            self._put(model, slots)
+
+    def _search(self, auto: Sequence[ModelDemand]) -> None:
+        room = [self._left(slot) for slot in range(len(self._devices))]
+        found = pack(room, [(model.memory_bytes or 0, model.replicas) for model in auto])
+        for model, slots in zip(auto, found or (), strict=False):
             self._put(model, slots)
 
     def _choose(self, model: ModelDemand) -> None:
@@ -139,7 +168,7 @@ class _Plan:
     def _preference(self, slot: int) -> tuple[float, int, int]:
         # Models of unknown size weigh nothing: their number breaks the tie, or all would meet on slot 0.
         number = sum(slot in slots for slots in self._slots.values())
-        if self._tight:
+        if self._way != "spread":
             left = self._left(slot)
             return (float("inf") if left is None else left, number, slot)
         return (self._placed[slot], number, slot)

@@ -1,19 +1,22 @@
 """All that a pool is started with: decided, checked and printable before anything runs."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pool.core.policy import ModelPolicy, Policy, SlotPlan
+from pool.cores import share_cores
 from pool.devices import Device, Discovery, discover_gpus, pinned_slots, resolve_devices, slot_names, used_devices
+from pool.displacement import displaced
 from pool.endpoint import default_endpoint, ipc_path
 from pool.errors import InvalidConfig
 from pool.launch import cpu_share
-from pool.placement import ModelDemand, model_bytes, place
+from pool.placement import ModelDemand, place
 from pool.quarantine import state_folder
 from pool.shares import ModelShare, Share, refusals, share_out
+from pool.sizes import Sizes, find_sizes
 from pool.wire.worker_messages import Clear, ModelSettings, SessionSettings, Welcome
 
 if TYPE_CHECKING:
@@ -31,6 +34,8 @@ _CLEAR = {True: Clear.ALL, False: Clear.NONE, "missing": Clear.MISSING}
 class Plan:
     """`shares` has each slot's device, models and session, `session` is what `[session]` says.
 
+    `demands`: what the models were placed by. `cores`: of each slot, those that its worker is bound to, if it is.
+
     `notes` are lines for the person who starts the pool.
 
     `state` is the folder for what outlives the pool, None where there is none; `quarantine_keep` and
@@ -41,13 +46,15 @@ class Plan:
     endpoint: str
     listen: tuple[str, ...]
     shares: tuple[Share, ...]
+    demands: tuple[ModelDemand, ...]
     models: tuple[ModelSettings, ...]
-    model_bytes: Mapping[str, int]
+    sizes: Sizes
     session: SessionSettings
     lanes: int
     spin_s: float
     heartbeat_s: float
     cpu_share: int
+    cores: tuple[tuple[int, ...], ...]
     policy: Policy
     state: Path | None
     quarantine_keep: int
@@ -59,6 +66,10 @@ class Plan:
     notes: tuple[str, ...]
 
     @property
+    def model_bytes(self) -> Mapping[str, int]:
+        return {name: size.size_bytes for name, size in self.sizes.items()}
+
+    @property
     def devices(self) -> tuple[Device, ...]:
         """Of each slot; those that share a device have the same."""
         return tuple(share.device for share in self.shares)
@@ -67,6 +78,22 @@ class Plan:
     def placement(self) -> tuple[tuple[str, ...], ...]:
         """The model names of each slot."""
         return tuple(share.models for share in self.shares)
+
+    def weighs(self, slot: int) -> ModelSettings | None:
+        """The model whose footprint is what the slot's worker takes of its GPUs; None where that says nothing.
+
+        A worker with several models does not tell which took what, and one that takes a part of the memory at its
+        start, or no more than a part, does not tell what it needs.
+        """
+        share = self.shares[slot]
+        free = share.session.allow_growth and not share.session.per_process_gpu_memory_fraction
+        if share.device.kind != "gpu" or len(share.models) != 1 or not free:
+            return None
+        return next(model for model in self.models if model.name in share.models)
+
+    def displaced(self, lost: Collection[int]) -> tuple[str, ...]:
+        """Of each copy of a model that was on the devices of these slots, where a new placement would have it."""
+        return displaced(self.demands, self.devices, self.placement, lost)
 
     def slots(self) -> list[SlotPlan]:
         """What the core is to know of each slot."""
@@ -78,17 +105,17 @@ class Plan:
     def welcome(self, slot: int) -> Welcome:
         """What the worker of a slot is told."""
         share = self.shares[slot]
-        sessions = {name: self._session(share, session) for name, session in share.sessions.items()}
+        sessions = {name: self._session(slot, session) for name, session in share.sessions.items()}
         models = tuple(
             replace(model, session=sessions.get(model.name)) for model in self.models if model.name in share.models
         )
-        session = self._session(share, share.session)
+        session = self._session(slot, share.session)
         return Welcome(self.lanes, len(share.device.uuids), self.heartbeat_s, session, models, spin_s=self.spin_s)
 
-    def _session(self, share: Share, session: SessionSettings) -> SessionSettings:
-        if share.device.kind == "cpu" and session.intra_op_parallelism_threads == 0:
+    def _session(self, slot: int, session: SessionSettings) -> SessionSettings:
+        if self.shares[slot].device.kind == "cpu" and session.intra_op_parallelism_threads == 0:
             # TensorFlow would start a thread a core in each of the CPU workers.
-            return replace(session, intra_op_parallelism_threads=self.cpu_share)
+            return replace(session, intra_op_parallelism_threads=len(self.cores[slot]) or self.cpu_share)
         return session
 
 
@@ -97,10 +124,13 @@ def make_plan(settings: "Settings", environ: Mapping[str, str], discovery: Disco
     _check_models(settings)
     ipc_path(_endpoint(settings, environ))
     devices, notes = resolve_devices(settings.pool.devices, discovery or discover_gpus(), environ)
-    sizes, placed = _place(settings, devices)
-    shares = _share_out(settings, devices, placed, sizes)
-    share = cpu_share(len(os.sched_getaffinity(0)), sum(share.device.kind == "cpu" for share in shares))
-    return _plan(settings, environ, shares, sizes, share, notes)
+    sizes = _sizes(settings, environ)
+    demands = _demands(settings, devices, sizes)
+    shares = _share_out(settings, devices, place(demands, devices), sizes)
+    allowed = os.sched_getaffinity(0)
+    share = cpu_share(len(allowed), sum(share.device.kind == "cpu" for share in shares))
+    cores = _cores(shares, settings.pool.cpu_affinity, allowed)
+    return _plan(settings, environ, shares, demands, sizes, share, cores, notes)
 
 
 def replan(settings: "Settings", environ: Mapping[str, str], running: Plan, *, place_anew: bool) -> Plan:
@@ -110,12 +140,22 @@ def replan(settings: "Settings", environ: Mapping[str, str], running: Plan, *, p
     """
     _check_models(settings)
     devices = tuple(dict.fromkeys(running.devices))
-    sizes: Mapping[str, int] = running.model_bytes
+    sizes = running.sizes
     placed = tuple(_placed(running, device, settings) for device in devices)
     if place_anew:
-        sizes, placed = _place(settings, devices)
+        sizes = _sizes(settings, environ, running)
+        placed = place(_demands(settings, devices, sizes), devices)
+    demands = _demands(settings, devices, sizes)
     shares = _share_out(settings, devices, placed, sizes)
-    return _plan(settings, environ, shares, sizes, running.cpu_share, running.notes)
+    return _plan(settings, environ, shares, demands, sizes, running.cpu_share, running.cores, running.notes)
+
+
+def _cores(
+    shares: Sequence[Share], wanted: bool | Sequence[Sequence[int]], allowed: set[int]
+) -> tuple[tuple[int, ...], ...]:
+    cpu = [share.device.kind == "cpu" for share in shares]
+    found = iter(share_cores(sum(cpu), wanted, allowed))
+    return tuple(next(found) if one else () for one in cpu)
 
 
 def _placed(running: Plan, device: Device, settings: "Settings") -> tuple[str, ...]:
@@ -138,28 +178,49 @@ def _check_models(settings: "Settings") -> None:
                 f"model {model.name}: handler_path: {model.handler_path} is no folder;"
                 f" write the one that {model.handler}'s module lies in"
             )
+        if model.towers and model.speed_ups_message() is not None:
+            raise InvalidConfig(
+                f"model {model.name}: towers and speed-ups (freeze, jit, mixed_precision, grappler) are not tried"
+                " together; leave out one of them"
+            )
 
 
-def _place(settings: "Settings", devices: Sequence[Device]) -> tuple[Mapping[str, int], tuple[tuple[str, ...], ...]]:
-    """The bytes of each model, and the models of each device."""
-    sizes = {model.name: model_bytes(model.path) if model.memory is None else model.memory for model in settings.model}
-    demands = [
+def _sizes(settings: "Settings", environ: Mapping[str, str], running: Plan | None = None) -> Sizes:
+    state = _state(settings, environ)
+    models = {model.name: (_model(model, state), model.memory) for model in settings.model}
+    if running is None:
+        return find_sizes(models.values(), settings.pool.lanes, state)
+    # What this pool has learned since its start is not heeded: it would move models.
+    same = [model for model in running.models if models.get(model.name, (None, None))[0] == model]
+    former = {model.name: running.sizes[model.name] for model in same}
+    return find_sizes(models.values(), settings.pool.lanes, None, former)
+
+
+def _demands(settings: "Settings", devices: Sequence[Device], sizes: Sizes) -> tuple[ModelDemand, ...]:
+    return tuple(
         ModelDemand(
             model.name,
             model.devices if model.devices in ("auto", "all") else pinned_slots(model.devices, devices),
             model.replicas,
-            sizes[model.name] * settings.pool.workers_per_device,
+            _copies(model, sizes, devices) * sizes[model.name].size_bytes * settings.pool.workers_per_device,
+            sizes[model.name].source,
         )
         for model in settings.model
-    ]
-    return sizes, place(demands, devices)
+    )
+
+
+def _copies(model: "ModelSection", sizes: Sizes, devices: Sequence[Device]) -> int:
+    """How often the model is in one worker. In the largest, for nobody knows yet which it will be."""
+    if not model.towers or sizes[model.name].source == "a former run":
+        return 1
+    return max((len(device.uuids) for device in devices), default=1) or 1
 
 
 def _share_out(
     settings: "Settings",
     devices: Sequence[Device],
     placed: Sequence[Sequence[str]],
-    sizes: Mapping[str, int],
+    sizes: Sizes,
 ) -> tuple[Share, ...]:
     """Raises `InvalidConfig` with a line for each thing that cannot be met."""
     overrides = _overrides(settings, devices)
@@ -167,8 +228,8 @@ def _share_out(
         ModelShare(
             model.name,
             [settings.session.message(*of_device, model.session) for of_device in overrides],
-            tuple(rule.message() for rule in model.placement),
-            sizes[model.name],
+            model.rules,
+            sizes[model.name].size_bytes,
         )
         for model in settings.model
     ]
@@ -196,22 +257,26 @@ def _plan(
     settings: "Settings",
     environ: Mapping[str, str],
     shares: tuple[Share, ...],
-    sizes: Mapping[str, int],
+    demands: tuple[ModelDemand, ...],
+    sizes: Sizes,
     share: int,
+    cores: tuple[tuple[int, ...], ...],
     notes: Sequence[str],
 ) -> Plan:
-    state = Path(settings.pool.state) if settings.pool.state else state_folder(environ)
+    state = _state(settings, environ)
     return Plan(
         endpoint=_endpoint(settings, environ),
         listen=settings.pool.listen,
         shares=shares,
+        demands=demands,
         models=tuple(_model(model, state) for model in settings.model),
-        model_bytes=sizes,
+        sizes=sizes,
         session=settings.session.message(),
         lanes=settings.pool.lanes,
         spin_s=settings.pool.spin_us * 1e-6,
         heartbeat_s=settings.health.heartbeat,
         cpu_share=share,
+        cores=cores,
         policy=_policy(settings),
         state=state,
         quarantine_keep=settings.quarantine.keep,
@@ -224,6 +289,10 @@ def _plan(
     )
 
 
+def _state(settings: "Settings", environ: Mapping[str, str]) -> Path | None:
+    return Path(settings.pool.state) if settings.pool.state else state_folder(environ)
+
+
 def _model(model: "ModelSection", state: Path | None) -> ModelSettings:
     return ModelSettings(
         name=model.name,
@@ -234,7 +303,9 @@ def _model(model: "ModelSection", state: Path | None) -> ModelSettings:
         outputs=model.outputs,
         batch_sizes=model.allowed_batch_sizes or tuple(sorted({1, model.max_batch})),
         cache="" if state is None else str(state / "converted"),
-        placement=tuple(rule.message() for rule in model.placement),
+        placement=model.rules,
+        least_loaded=model.least_loaded,
+        towers=model.towers,
         clear_devices=_CLEAR[model.clear_devices],
         handler=model.handler_message(model.allowed_batch_sizes),
         speed_ups=model.speed_ups_message(),

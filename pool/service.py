@@ -38,6 +38,7 @@ from pool.core.machine import Machine
 from pool.core.slots import SlotState
 from pool.desk import Desk
 from pool.endpoint import ARENAS_SUFFIX, WORKERS_SUFFIX, EndpointLock, ipc_path, prepare_folder
+from pool.footprints import Footprints
 from pool.logs import about
 from pool.plan import Plan
 from pool.quarantine import KeptJob, Quarantine
@@ -99,6 +100,7 @@ class Service:
         self._signals: deque[str] = deque()
         self._stopped: do.PoolStopped | None = None
         self._machine = Machine(plan.policy, plan.slots(), random.Random(self._instance))
+        self._footprints = Footprints(plan.state)
         self._slot_log = SlotLog(plan.devices, plan.placement)
         self._roll = Roll(self._machine.supervision, self._welcomes())
         self._reloading = Reloading(
@@ -158,6 +160,7 @@ class Service:
                 self._environ,
                 self._back.expect,
                 policy.device_free_timeout_s,
+                self._plan.cores,
             )
             self._desk = Desk(
                 self._machine,
@@ -180,6 +183,7 @@ class Service:
                 self._back.close()
                 self._supervisor.close()
                 self._quarantine.close(DISK_S)
+                self._footprints.close(DISK_S)
                 self._recorder.close(DISK_S)
 
     # --- the loop -----------------------------------------------------------------------------------------------
@@ -217,6 +221,7 @@ class Service:
             while self._signals:
                 self._signalled(self._signals.popleft())
             self._feed_all(self._supervisor.tend())
+            self._learn(self._supervisor.weighed())
             self._feed_all(self._front.tend(time.monotonic()))
             self._handouts.closed(self._arenas.closed())
             self._tick(time.monotonic())
@@ -281,6 +286,14 @@ class Service:
         for action in self._machine.handle(event, now):
             self._do(action)
         self._front.answered()
+
+    def _learn(self, weighed: Iterable[tuple[int, int]]) -> None:
+        for slot, size_bytes in weighed:
+            model = self._plan.weighs(slot)
+            if model is not None:
+                device = self._plan.devices[slot]
+                self._slot_log.weighed(slot, model.name, size_bytes)
+                self._footprints.learn(model, self._plan.lanes, device.name, size_bytes)
 
     def _stopping(self, reason: str) -> None:
         jobs = len(self._machine.backlog.jobs)
@@ -352,11 +365,20 @@ class Service:
         if change.state in DOWN:
             self._back.forget(change.slot, change.incarnation)
         self._recorder.changed(change, time.monotonic())
+        if change.state is SlotState.READY and self._plan.weighs(change.slot) is not None:
+            self._supervisor.weigh(change.slot)
         if change.state is SlotState.FATAL:
+            self._tell_displaced(change.slot)
             self._record_stuck(change)
         recorded = change.state in DOWN and self._recorder.has(change.slot, change.incarnation)
         self._notify(self._slot_log.changed(change, self._machine.supervision.slots[change.slot], recorded))
         self._roll.changed(change)
+
+    def _tell_displaced(self, slot: int) -> None:
+        """What a start without the device that is gone would make of its models."""
+        if self._supervisor.lost(slot) is not None:
+            lost = [number for number in range(len(self._plan.devices)) if self._supervisor.lost(number) is not None]
+            self._slot_log.displaced(slot, self._plan.displaced(lost))
 
     def _record_stuck(self, change: do.SlotChanged) -> None:
         """One that SIGKILL does not end is as good as dead, and what it is stuck in may be gone by the time it is."""

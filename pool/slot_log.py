@@ -48,6 +48,21 @@ class SlotLog:
             extra = about("slot_planned", slot=slot, device=device.label, uuids=device.uuids or None, models=models)
             log.info("slot %d is %s%s: %s", slot, device.label, named, serves, extra=extra)
 
+    def displaced(self, slot: int, moves: Sequence[str]) -> None:
+        """The slot's device is gone; `moves`: where its models could be."""
+        if moves:
+            device = self._devices[slot].label
+            extra = about("models_displaced", slot=slot, device=device, moves=moves)
+            text = "slot %d: where its models could be without %s: %s"
+            log.warning(text, slot, device, "; ".join(moves), extra=extra)
+
+    def weighed(self, slot: int, model: str, size_bytes: int) -> None:
+        """What the slot's worker, which has this model alone, takes of its GPUs."""
+        text = "slot %d: %s takes %d MiB of %s; the next start plans with that"
+        device = self._devices[slot].label
+        extra = about("footprint", slot=slot, model=model, device=device, bytes=size_bytes)
+        log.info(text, slot, model, size_bytes >> 20, device, extra=extra)
+
     def exits(self, event: WorkerExited, slot: Slot) -> None:
         """Before the slot forgets which process it was and what it held."""
         if slot.incarnation != event.incarnation:

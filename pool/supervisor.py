@@ -68,11 +68,16 @@ class Supervisor:
         environ: Mapping[str, str],
         expect: Callable[[int, int, bytes], None],
         device_free_timeout_s: float,
+        cores: Sequence[Sequence[int]] = (),
     ) -> None:
-        """`expect` is told the secret of each new incarnation; `device_free_timeout_s` is `Vacancies`' patience."""
+        """`expect` is told the secret of each new incarnation; `device_free_timeout_s` is `Vacancies`' patience.
+
+        `cores`: of each slot, those that its workers bind themselves to; none where there are none.
+        """
         self._devices = devices
         self._endpoint = endpoint
         self._cpu_share = cpu_share
+        self._cores = cores or [()] * len(devices)
         self._environ = environ
         self._expect = expect
         self._processes: dict[tuple[int, int], Process] = {}
@@ -148,6 +153,7 @@ class Supervisor:
             stacks_fd=stacks_fd,
             parent_pid=os.getpid(),
             cpu_share=self._cpu_share,
+            cores=self._cores[action.slot],
             environ=self._environ,
             python=sys.executable,
         )
@@ -230,6 +236,18 @@ class Supervisor:
         if process is not None:
             return process.trace()
         return self._traces.pop((slot, incarnation), None)
+
+    def lost(self, slot: int) -> str | None:
+        """NVML's word for the loss of the slot's device, for which it has no worker; None: it is not lost."""
+        return self._vacancies.lost(slot)
+
+    def weigh(self, slot: int) -> None:
+        """Asks what the slot's worker holds of its GPUs, for `weighed`."""
+        self._vacancies.weigh(slot, time.monotonic())
+
+    def weighed(self) -> list[tuple[int, int]]:
+        """Slots and the bytes that their workers hold of their GPUs, once each; nothing where that is not known."""
+        return self._vacancies.weighed()
 
     def close(self) -> None:
         """Ends what is no worker: the process that asks NVML."""

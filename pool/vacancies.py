@@ -2,6 +2,7 @@
 
 dead worker's slot ── SpawnWorker ──► held ── NVML: it is free ──────────────► spawned
                                        │ ── NVML tells nothing in time ──────► spawned, and a warning
+                                       │ ── NVML: it is gone, for some time ─► WorkerExited: the core gives it up
                                        └─── still taken when the time is over ► WorkerExited: the core backs off
                    ── SeatStandby ──► held ── likewise ── it has the device; or DeviceTaken
 live worker's slot ─ SpawnSuccessor ─► held ── NVML: there is room for two ──► spawned
@@ -11,14 +12,14 @@ live worker's slot ─ SpawnSuccessor ─► held ── NVML: there is room for
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
-from pool.core.actions import SeatStandby, SpawnSuccessor, SpawnWorker
+from pool.core.actions import SeatStandby, SpawnSuccessor
 from pool.core.events import Death, DeviceTaken, SpawnHeld, SuccessorRefused, WorkerExited
 from pool.devices import Device
 from pool.devices.lookout import Lookout
-from pool.devices.vacancy import Found, Free, Room, Taken, Tenancy, Untold
+from pool.devices.vacancy import Found, Free, Lost, Room, Taken, Tenancy, Untold
 from pool.logs import about
+from pool.waiting import Held, Seat, Step, Wish
 
 __all__ = ["Step", "Vacancies", "Wish"]
 
@@ -28,43 +29,9 @@ HELD_LOOK_S = 0.1  # between two looks while a worker waits
 ALIVE_LOOK_S = 2.0  # while a worker lives that was not seen in NVML's list yet
 UNTOLD_LOOK_S = 1.0  # where NVML did not say; it may cost a process each time
 SAY_S = 1.0  # between two changes of what is said about one that waits
+LOST_S = 5.0  # for so long NVML has said that a device is gone: a reset, or another driver, takes less
 REAP_S = 0.05
 NOT_ASKED = 'NVML is not asked ([health] device_free_timeout is "0s")'
-
-Wish = SpawnWorker | SpawnSuccessor | SeatStandby
-Step = Wish | SpawnHeld | SuccessorRefused | DeviceTaken | WorkerExited
-
-
-@dataclass(slots=True)
-class _Held:
-    action: Wish
-    since: float
-    deadline: float
-    taken: Taken | None = None
-    why: str = "no answer"
-    said_at: float = 0.0
-    said: str = ""
-
-
-@dataclass(slots=True)
-class _Seat:
-    """A slot on a GPU. `question`: the number of the one that is open; `valid_from`: older ones are out of date."""
-
-    slot: int
-    tenancy: Tenancy
-    alive: set[int] = field(default_factory=set)  # the pids of its workers
-    held: _Held | None = None
-    question: int | None = None
-    asked_at: float = 0.0
-    valid_from: int = 0
-    look_at: float = 0.0
-    found: Found | None = None
-    told: bool = False
-
-    @property
-    def looks(self) -> bool:
-        """Whether what NVML tells of it is of use now."""
-        return self.held is not None or (bool(self.alive) and self.told and not self.tenancy.by_pid)
 
 
 class Vacancies:
@@ -74,7 +41,7 @@ class Vacancies:
         """`patience_s` 0: nobody is held back, and NVML is never asked."""
         sharers = Counter(uuid for device in devices for uuid in device.uuids)
         self._seats = {
-            slot: _Seat(slot, Tenancy(device.label, {uuid: sharers[uuid] for uuid in device.uuids}))
+            slot: Seat(slot, Tenancy(device.label, {uuid: sharers[uuid] for uuid in device.uuids}))
             for slot, device in enumerate(devices)
             if device.uuids and patience_s > 0
         }
@@ -82,6 +49,7 @@ class Vacancies:
         self._lookout = lookout
         self._patience_s = patience_s
         self._number = 0
+        self._weighed: list[tuple[int, int]] = []
 
     def adopt(self, patience_s: float) -> None:
         """For those who begin to wait from now on. REQUIRES that neither this nor the former patience is 0."""
@@ -99,7 +67,7 @@ class Vacancies:
             return _refused(action, NOT_ASKED) if asks else None
         # A driver that has hung for long already is not waited for again.
         began = now if seat.question is None else seat.asked_at
-        seat.held = _Held(action, now, began + self._patience_s, said_at=now)
+        seat.held = Held(action, now, began + self._patience_s, said_at=now)
         seat.look_at = now
         self._ask(seat, now)
         return SpawnHeld(action.slot, action.incarnation, f"waiting for NVML's word on {seat.tenancy.label}")
@@ -122,6 +90,7 @@ class Vacancies:
             else:
                 seat.tenancy.begin(pid, seat.found or {})
             seat.alive.add(pid)
+            seat.lost = None
             seat.look_at = now + ALIVE_LOOK_S
 
     def exited(self, slot: int, pid: int) -> None:
@@ -129,7 +98,24 @@ class Vacancies:
         seat = self._seats.get(slot)
         if seat is not None and pid in seat.alive:
             seat.alive.remove(pid)
+            seat.weigh_from = None
             seat.found, seat.valid_from = None, self._number + 1
+
+    def lost(self, slot: int) -> str | None:
+        """NVML's word for the loss of the slot's device, for which its last worker was not spawned."""
+        seat = self._seats.get(slot)
+        return None if seat is None else seat.lost
+
+    def weigh(self, slot: int, now: float) -> None:
+        """Asks what the slot's worker, which is warm by now, holds of its devices; `weighed` may have it later."""
+        seat = self._seats.get(slot)
+        if seat is not None and len(seat.alive) == 1:
+            seat.weigh_from, seat.look_at = self._number + 1, now
+
+    def weighed(self) -> list[tuple[int, int]]:
+        """Slots and bytes that were not told yet."""
+        told, self._weighed = self._weighed, []
+        return told
 
     def cancel(self, slot: int, incarnation: int) -> bool:
         """Whether this worker was held back; it will not be spawned any more."""
@@ -161,6 +147,8 @@ class Vacancies:
             for seat in self._seats.values():
                 if seat.question == answer.number:
                     seat.question = None
+                    if seat.weigh_from is not None and answer.number >= seat.weigh_from:
+                        self._weigh(seat, answer.found)
                     if answer.number >= seat.valid_from:
                         yield from self._heard(seat, answer.found, now)
         for seat in self._seats.values():
@@ -175,13 +163,13 @@ class Vacancies:
         """Nothing is asked any more, and nobody waits."""
         self._lookout.close()
 
-    def _ask(self, seat: _Seat, now: float) -> None:
+    def _ask(self, seat: Seat, now: float) -> None:
         if seat.question is None:
             self._number += 1
             seat.question, seat.asked_at = self._number, now
             self._lookout.ask(self._number, seat.slot, tuple(seat.tenancy.sharers))
 
-    def _heard(self, seat: _Seat, found: Found, now: float) -> Iterator[Step]:
+    def _heard(self, seat: Seat, found: Found, now: float) -> Iterator[Step]:
         if seat.held is None:
             if seat.alive:
                 seat.look_at = now + ALIVE_LOOK_S
@@ -193,7 +181,12 @@ class Vacancies:
         held, seat.look_at = seat.held, now + HELD_LOOK_S
         # What never told anything of this device is not worth waiting for.
         seat.told = seat.told or any(one.told for one in found.values())
-        match seat.tenancy.judge(found, now):
+        verdict = seat.tenancy.judge(found, now)
+        if not isinstance(verdict, Lost):
+            held.lost = None
+        match verdict:
+            case Lost():
+                yield from self._still_lost(seat, held, verdict, now)
             case Free():
                 if held.taken is not None:
                     where, waited_s = held.taken.where, now - held.since
@@ -207,7 +200,13 @@ class Vacancies:
                 if lasting or not seat.told:
                     yield self._unverified(seat, held, why, found)
 
-    def _second(self, seat: _Seat, successor: SpawnSuccessor, found: Found) -> Step:
+    def _weigh(self, seat: Seat, found: Found) -> None:
+        seat.weigh_from = None
+        size_bytes = seat.tenancy.footprint(found) if len(seat.alive) == 1 else None
+        if size_bytes is not None:
+            self._weighed.append((seat.slot, size_bytes))
+
+    def _second(self, seat: Seat, successor: SpawnSuccessor, found: Found) -> Step:
         seat.held = None
         seat.tenancy.watch(found)
         verdict = seat.tenancy.room(found)
@@ -216,7 +215,7 @@ class Vacancies:
         _say_beside(successor, verdict.text)
         return successor
 
-    def _still_taken(self, held: _Held, taken: Taken, now: float) -> Iterator[Step]:
+    def _still_taken(self, held: Held, taken: Taken, now: float) -> Iterator[Step]:
         held.taken = taken
         text = f"waiting for {taken.where}: {taken.what}"
         if not held.said:
@@ -226,10 +225,27 @@ class Vacancies:
             held.said, held.said_at = text, now
             yield SpawnHeld(held.action.slot, held.action.incarnation, text)
 
-    def _out_of_time(self, seat: _Seat, held: _Held) -> Step:
+    def _still_lost(self, seat: Seat, held: Held, lost: Lost, now: float) -> Iterator[Step]:
+        seat.look_at = now + UNTOLD_LOOK_S
+        if held.lost is None:
+            held.lost, held.lost_at, held.said = lost, now, f"waiting for {lost.where}, which is gone: {lost.why}"
+            yield SpawnHeld(held.action.slot, held.action.incarnation, held.said)
+        elif now >= held.lost_at + LOST_S:
+            yield self._given_up(seat, held, lost)
+
+    def _given_up(self, seat: Seat, held: Held, lost: Lost) -> Step:
+        seat.held, seat.lost = None, lost.why
+        text = f"{lost.where} is gone: {lost.why}"
+        if isinstance(held.action, SeatStandby):
+            return DeviceTaken(seat.slot, held.action.incarnation, text)
+        return WorkerExited(seat.slot, held.action.incarnation, Death(text, restartable=False))
+
+    def _out_of_time(self, seat: Seat, held: Held) -> Step:
         if isinstance(held.action, SpawnSuccessor):
             seat.held = None
             return _refused(held.action, f"NVML: {held.why} within {self._patience_s:g} s")
+        if held.lost is not None:
+            return self._given_up(seat, held, held.lost)
         if held.taken is None:
             return self._unverified(seat, held, f"{held.why} within {self._patience_s:g} s", {})
         seat.held = None
@@ -239,13 +255,13 @@ class Vacancies:
             return DeviceTaken(seat.slot, held.action.incarnation, f"waited in vain: {text}")
         return WorkerExited(seat.slot, held.action.incarnation, Death(text, restartable=True))
 
-    def _unverified(self, seat: _Seat, held: _Held, why: str, found: Found) -> Step:
+    def _unverified(self, seat: Seat, held: Held, why: str, found: Found) -> Step:
         text = "slot %d: that %s is free of a former worker could not be verified: %s"
         extra = about("device_not_verified", slot=seat.slot, device=seat.tenancy.label, reason=why)
         log.warning(text, seat.slot, seat.tenancy.label, why, extra=extra)
         return self._let_go(seat, held, found)
 
-    def _let_go(self, seat: _Seat, held: _Held, found: Found) -> Wish:
+    def _let_go(self, seat: Seat, held: Held, found: Found) -> Wish:
         seat.held, seat.found = None, found
         return held.action
 

@@ -19,6 +19,7 @@ def main() -> NoReturn:
         environment.die_with_parent(seat.parent)
         stacks.hand_out(seat.stacks_fd)
         environment.check(seat, os.environ)
+        environment.bind(seat.cores)
     except environment.WrongEnvironment as error:
         print(f"worker of slot {seat.slot}: {error}", file=sys.stderr)  # noqa: T201  # the pool reads this
         leave(Exit.WRONG_ENVIRONMENT)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Seat", "WrongEnvironment", "check", "die_with_parent", "parse"]
+__all__ = ["Seat", "WrongEnvironment", "bind", "check", "die_with_parent", "parse"]
 
 PR_SET_PDEATHSIG = 1
 
@@ -29,6 +29,8 @@ class Seat:
     visible_devices: str
     stacks_fd: int | None = None
     """Where the stacks go that the pool asks for; None where nobody can ask."""
+    cores: str = ""
+    """Those to be bound to, with commas between them; none: as the pool is."""
 
 
 def parse(argv: Sequence[str]) -> Seat:
@@ -40,6 +42,7 @@ def parse(argv: Sequence[str]) -> Seat:
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--visible-devices", required=True)
     parser.add_argument("--stacks-fd", type=int)
+    parser.add_argument("--cores", default="")
     return Seat(**vars(parser.parse_args(argv)))
 
 
@@ -49,6 +52,16 @@ def die_with_parent(parent: int) -> None:
         raise WrongEnvironment(f"prctl(PR_SET_PDEATHSIG) failed: {os.strerror(ctypes.get_errno())}")
     if os.getppid() != parent:  # it died before the call above
         raise WrongEnvironment(f"the parent is {os.getppid()}, not the pool {parent}")
+
+
+def bind(cores: str) -> None:
+    """To these cores, before anything starts a thread or counts what there is. "" leaves everything as it is."""
+    if not cores:
+        return
+    try:
+        os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
+    except (OSError, ValueError) as error:
+        raise WrongEnvironment(f"it cannot be bound to the cores {cores}: {error}") from None
 
 
 def check(seat: Seat, environ: Mapping[str, str]) -> None:

@@ -91,9 +91,8 @@ def run(seat: Seat) -> Exit:
     except BackendMissing as error:
         log.error("%s", error)
         return Exit.BACKEND_MISSING
-    settings = {each.name: each for each in welcome.models}
-    # A private session is the model itself, with its variables.
-    settings = {name: replace(each, speed_ups=None) for name, each in settings.items()}
+    # A private session is the model itself, with its variables: what belongs to one client alone needs no second tower.
+    settings = {each.name: replace(each, speed_ups=None, towers=False) for each in welcome.models}
     sessions = Sessions(models, lambda name: backends.serving(settings[name].path, welcome).load(settings[name]))
     runner = Runner(models, arenas, sessions)
     lanes = [Lane(number, context, seat, secret, runner, progress, welcome.spin_s) for number in range(welcome.lanes)]

@@ -18,6 +18,7 @@ from pool.cli.readable import short_uuid, size
 from pool.cli.servable import Servable, look_at
 from pool.cli.start import settings_of
 from pool.cli.tables import fitting, new_table, show
+from pool.cores import written
 from pool.endpoint import holder, ipc_path
 from pool.errors import PoolError
 from pool.plan import Plan, make_plan
@@ -25,7 +26,7 @@ from pool.plan import Plan, make_plan
 if TYPE_CHECKING:
     from pool.config import Settings
 
-__all__ = ["check", "hints"]
+__all__ = ["check", "hints", "slots_table"]
 
 
 @click.command()
@@ -80,7 +81,11 @@ def hints(settings: "Settings", plan: Plan) -> list[str]:
     if idle:
         found.append(f"no worker is started on {', '.join(idle)}: no model is placed there")
     if any(device.kind == "gpu" for device in plan.devices):
-        unsaid = [model.name for model in settings.model if model.memory is None and not model.path.startswith("stub:")]
+        unsaid = [
+            model.name
+            for model in settings.model
+            if plan.sizes[model.name].source == "its files" and not model.path.startswith("stub:")
+        ]
         if unsaid:
             found.append(f"placed by the size of their weights, for `memory` is not set: {', '.join(unsaid)}")
     pid = holder(ipc_path(plan.endpoint))
@@ -119,7 +124,7 @@ def _print(
     about.add_row("lanes", f"{plan.lanes} in each worker")
     show(about)
     click.echo()
-    show(_slots(plan))
+    show(slots_table(plan))
     click.echo()
     show(fitting(_models(plan, servables), lambda: _models_narrow(plan, servables)))
     if plan.notes or said:
@@ -129,15 +134,18 @@ def _print(
             show(Text(f"{kind}: {line}"))
 
 
-def _slots(plan: Plan) -> Table:
+def slots_table(plan: Plan) -> Table:
     named = any(device.kind == "gpu" for device in plan.devices)
     differing = [options_of(plan, slot) for slot in range(len(plan.shares))]
-    columns = [*(["UUID", "NAME", ">MEMORY"] if named else []), "MODELS", *(["SESSION"] if any(differing) else [])]
-    table = new_table(["SLOT", "DEVICE", *columns])
-    for slot, (share, options) in enumerate(zip(plan.shares, differing, strict=True)):
+    about_gpus = ["UUID", "NAME", ">MEMORY", ">FREE"] if named else []
+    bound = any(plan.cores)
+    asked = [*(["CORES"] if bound else []), "MODELS", *(["SESSION"] if any(differing) else [])]
+    table = new_table(["SLOT", "DEVICE", *about_gpus, *asked])
+    for slot, (share, options, cores) in enumerate(zip(plan.shares, differing, plan.cores, strict=True)):
         device = share.device
         uuids = ", ".join(map(short_uuid, device.uuids)) or "–"
-        about = [uuids, device.name, size(device.memory_bytes)] if named else []
+        about = [uuids, device.name, size(device.memory_bytes), size(device.free_bytes)] if named else []
+        about += [written(cores) or "–"] if bound else []
         said = ["\n".join(options) or "–"] if any(differing) else []
         table.add_row(str(slot), device.label, *about, ", ".join(share.models) or "–", *said)
     return table
@@ -158,22 +166,23 @@ def _line(key: str, value: object) -> str:
 
 
 def _models(plan: Plan, servables: dict[str, Servable]) -> Table:
-    table = new_table(["MODEL", ">SIZE", "SLOTS", "IS", "PATH"])
+    table = new_table(["MODEL", ">SIZE", "AS IN", "SLOTS", "IS", "PATH"])
     for model in plan.models:
         table.add_row(*_model(plan, model.name), _is(servables[model.name]), model.path)
     return table
 
 
 def _models_narrow(plan: Plan, servables: dict[str, Servable]) -> Table:
-    table = new_table(["MODEL\n", ">SIZE\n", "SLOTS\n", "IS\npath"])
+    table = new_table(["MODEL\n", ">SIZE\n", "AS IN\n", "SLOTS\n", "IS\npath"])
     for model in plan.models:
         table.add_row(*_model(plan, model.name), _is(servables[model.name]).append(f"\n{model.path}", "default"))
     return table
 
 
-def _model(plan: Plan, name: str) -> tuple[str, str, str]:
+def _model(plan: Plan, name: str) -> tuple[str, str, str, str]:
     slots = [str(slot) for slot, models in enumerate(plan.placement) if name in models]
-    return name, size(plan.model_bytes[name] or None), ", ".join(slots)
+    known = plan.model_bytes[name] or None
+    return name, size(known), plan.sizes[name].source if known else "–", ", ".join(slots)
 
 
 def _is(servable: Servable) -> Text:
@@ -192,6 +201,7 @@ def _values(
             {
                 "slot": slot,
                 **asdict(share.device),
+                "cores": list(plan.cores[slot]),
                 "models": list(share.models),
                 "session": asdict(share.session),
                 "sessions": {name: asdict(session) for name, session in share.sessions.items()},
@@ -203,6 +213,7 @@ def _values(
                 "name": model.name,
                 "path": model.path,
                 "size_bytes": plan.model_bytes[model.name],
+                "size_source": plan.sizes[model.name].source,
                 "slots": [slot for slot, models in enumerate(plan.placement) if model.name in models],
                 "kind": servables[model.name].kind,
                 "problem": servables[model.name].problem or None,

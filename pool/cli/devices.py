@@ -4,15 +4,19 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import click
 from rich.table import Table
 
+from pool.cli.check import slots_table
 from pool.cli.options import as_json
 from pool.cli.readable import count_of
+from pool.cli.start import settings_of
 from pool.cli.tables import fitting, new_table, show
 from pool.devices import Device, Discovery, Gpu, discover_gpus, resolve_devices, visible_gpus
+from pool.plan import Plan, make_plan
 
 __all__ = ["devices"]
 
@@ -20,15 +24,25 @@ _LIMITS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 
 
 @click.command()
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="A config.toml, whose plan is shown too.",
+)
 @as_json
-def devices(as_json: bool) -> None:
-    """This machine's GPUs, those that a pool may use, and what devices = "auto" makes of them."""
+def devices(config: Path | None, as_json: bool) -> None:
+    """This machine's GPUs, those that a pool may use, and what devices = "auto" makes of them.
+
+    With --config also which models would be served on which of them. Starts nothing.
+    """
     discovery = discover_gpus()
+    plan = None if config is None else make_plan(settings_of(config), os.environ, discovery)
     usable = visible_gpus(discovery.gpus, os.environ.get(_LIMITS[0]), os.environ.get(_LIMITS[1])).gpus
     auto, notes = resolve_devices("auto", discovery, os.environ)
     cores = len(os.sched_getaffinity(0))
     if as_json:
-        click.echo(json.dumps(_values(discovery, usable, auto, notes, cores), indent=2))
+        click.echo(json.dumps(_values(discovery, usable, auto, notes, cores) | _planned(plan), indent=2))
         return
     if discovery.gpus:
         gpus = _listed(discovery.gpus, usable)
@@ -42,6 +56,15 @@ def devices(as_json: bool) -> None:
     click.echo(f"{count_of(cores, 'CPU core')} may be used")
     labels = ", ".join(device.label for device in auto)
     click.echo(f'devices = "auto" makes {count_of(len(auto), "slot")}: {labels}')
+    if plan is not None:
+        click.echo(f"\n{config} makes of it:")
+        show(slots_table(plan))
+
+
+def _planned(plan: Plan | None) -> dict[str, Any]:
+    if plan is None:
+        return {}
+    return {"plan": [{**asdict(share.device), "models": list(share.models)} for share in plan.shares]}
 
 
 def _listed(gpus: Sequence[Gpu], usable: Sequence[Gpu]) -> list[tuple[str, Gpu]]:
@@ -51,7 +74,13 @@ def _listed(gpus: Sequence[Gpu], usable: Sequence[Gpu]) -> list[tuple[str, Gpu]]
     """
     numbers = {gpu.uuid: str(number) for number, gpu in enumerate(usable)}
     hidden = [("–", gpu) for gpu in gpus if gpu.uuid not in numbers]
-    return [(numbers[gpu.uuid], gpu) for gpu in usable] + hidden
+    listed = [(numbers[gpu.uuid], gpu) for gpu in usable] + hidden
+    return [(label, each) for number, gpu in listed for label, each in _with_instances(number, gpu)]
+
+
+def _with_instances(number: str, gpu: Gpu) -> list[tuple[str, Gpu]]:
+    """Beneath a GPU in MIG mode, which has no number then, its instances, which have none either."""
+    return [(number, gpu)] if gpu.instances is None else [("MIG", gpu), *(("–", each) for each in gpu.instances)]
 
 
 def _wide(gpus: Sequence[tuple[str, Gpu]]) -> Table:

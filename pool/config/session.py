@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     Field,
     PlainValidator,
     SerializerFunctionWrapHandler,
@@ -17,7 +18,16 @@ from pool.config.device_list import DeviceUse
 from pool.config.section import Section, Texts
 from pool.wire.worker_messages import PlacementRule, SessionSettings
 
-__all__ = ["ClearDevices", "DeviceSection", "PlacementSection", "SessionOverrides", "SessionSection"]
+__all__ = [
+    "ClearDevices",
+    "DeviceSection",
+    "Placement",
+    "PlacementSection",
+    "SessionOverrides",
+    "SessionSection",
+    "is_least_loaded",
+    "rules_of",
+]
 
 _DEVICE = re.compile(r"/(?:device:)?(cpu|gpu):(\d{1,4})", re.IGNORECASE | re.ASCII)
 
@@ -93,6 +103,34 @@ class PlacementSection(Section):
     def message(self) -> PlacementRule:
         """The same, as it travels to a worker."""
         return PlacementRule(self.layers, self.device)
+
+
+# In the place of rules: a rule that nobody can write, because its device is none.
+_LEAST_LOADED = (PlacementSection.model_construct(layers="least-loaded", device="least-loaded"),)
+
+
+def _placement(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    if value == "least-loaded":
+        return _LEAST_LOADED
+    raise PydanticCustomError(
+        "placement",
+        '{value} is not a placement; write "least-loaded", or rules such as [{rule}]',
+        {"value": repr(value), "rule": '{ layers = "conv1/.*", device = "/cpu:0" }'},
+    )
+
+
+def rules_of(placement: tuple[PlacementSection, ...]) -> tuple[PlacementRule, ...]:
+    """As they travel to a worker; none where the placement is "least-loaded"."""
+    return () if is_least_loaded(placement) else tuple(rule.message() for rule in placement)
+
+
+def is_least_loaded(placement: tuple[PlacementSection, ...]) -> bool:
+    return placement == _LEAST_LOADED
+
+
+Placement = Annotated[tuple[PlacementSection, ...], Field(strict=False), BeforeValidator(_placement)]
 
 
 def _clear_devices(value: object) -> bool | Literal["missing"]:

@@ -21,12 +21,22 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from pool.config.core_lists import CpuAffinity
 from pool.config.device_list import ModelDevices, PoolDevices
 from pool.config.handler import HandlerKeys
 from pool.config.quantities import Bytes, BytesOrAuto, CountOrAuto, PositiveSeconds, Seconds, SecondsOrAuto
 from pool.config.section import Section, Text, Texts, as_text
-from pool.config.session import ClearDevices, DeviceSection, PlacementSection, SessionOverrides, SessionSection
+from pool.config.session import (
+    ClearDevices,
+    DeviceSection,
+    Placement,
+    SessionOverrides,
+    SessionSection,
+    is_least_loaded,
+    rules_of,
+)
 from pool.config.speed_ups import SpeedUpKeys
+from pool.wire.worker_messages import PlacementRule
 
 __all__ = [
     "ArenaSection",
@@ -70,6 +80,7 @@ class PoolSection(Section):
     `min_ready`: so many slots of a model, if it has them, are READY while another one is replaced.
     `spin_us`: microseconds for which the pool's loop and the lanes look again and again before they sleep.
     `standby`: each slot has a second process that has imported TensorFlow and follows the worker that dies.
+    `cpu_affinity`: each CPU worker runs on cores of its own, or on those of its list.
     `state` is absolute once it is loaded, or "" for the user's own state folder.
     """
 
@@ -83,6 +94,7 @@ class PoolSection(Section):
     drain_timeout: Seconds = 30.0
     min_ready: Annotated[int, Field(ge=1)] = 1
     standby: bool = False
+    cpu_affinity: CpuAffinity = False
     state: Annotated[str, BeforeValidator(as_text)] = ""
 
     @field_validator("endpoint")
@@ -217,8 +229,19 @@ class ModelSection(SpeedUpKeys, HandlerKeys):
     max_jobs: Annotated[int, Field(ge=1)] | None = None
     max_bytes: Bytes | None = None
     session: SessionOverrides = SessionOverrides()
-    placement: Annotated[tuple[PlacementSection, ...], Field(strict=False)] = ()
+    placement: Placement = ()
     clear_devices: ClearDevices = "missing"
+    towers: bool = False
+
+    @property
+    def rules(self) -> tuple[PlacementRule, ...]:
+        """Of `placement`, as they travel to a worker."""
+        return rules_of(self.placement)
+
+    @property
+    def least_loaded(self) -> bool:
+        """Whether `placement` is that instead of rules."""
+        return is_least_loaded(self.placement)
 
     @model_validator(mode="before")
     @classmethod
@@ -256,6 +279,17 @@ class ModelSection(SpeedUpKeys, HandlerKeys):
                 "name",
                 "{value} is not a name; write letters, digits, '_', '.' and '-', at least one",
                 {"value": repr(value)},
+            )
+        return value
+
+    @field_validator("towers")
+    @classmethod
+    def _not_spread_too(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and is_least_loaded(info.data.get("placement", ())):
+            raise PydanticCustomError(
+                "towers",
+                'placement = "least-loaded" spreads one copy over the devices, and towers are a copy on each;'
+                " leave one of them out",
             )
         return value
 

@@ -7,9 +7,11 @@ NVML needs no CUDA context, so asking takes no memory on any device. It is not b
 import importlib
 import re
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
+
+from pool.devices.occupancy import occupancy_of
 
 __all__ = ["Discovery", "Gpu", "discover_gpus"]
 
@@ -21,6 +23,8 @@ class Gpu:
     """`index`: its place in PCI order, from 0; -1 for a MIG instance, which is known by its uuid alone.
 
     `memory_bytes` and `memory_used_bytes` are None where the driver does not tell (MIG, unified memory).
+    `leaving_bytes`: of what is used, the part of a former pool's workers, who are about to end.
+    `instances`: of a GPU in MIG mode, which CUDA does not use as a whole; None for one that is not.
     """
 
     index: int
@@ -29,6 +33,13 @@ class Gpu:
     pci_bus_id: str
     memory_bytes: int | None
     memory_used_bytes: int | None
+    leaving_bytes: int = 0
+    instances: "tuple[Gpu, ...] | None" = None
+
+    @property
+    def held_bytes(self) -> int:
+        """What others have and keep, as far as it is known."""
+        return max(0, (self.memory_used_bytes or 0) - self.leaving_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +86,7 @@ def _ask(nvml: ModuleType) -> Discovery:
             continue
         found.setdefault(gpu.uuid, gpu)
     ordered = sorted(found.values(), key=lambda gpu: _bus_order(gpu.pci_bus_id))
-    gpus = tuple(
-        Gpu(index, gpu.uuid, gpu.name, gpu.pci_bus_id, gpu.memory_bytes, gpu.memory_used_bytes)
-        for index, gpu in enumerate(ordered)
-    )
+    gpus = tuple(replace(gpu, index=index) for index, gpu in enumerate(ordered))
     if not gpus and not failures:
         failures.append("the driver lists no GPU")
     return Discovery(gpus, "; ".join(failures) or None)
@@ -88,11 +96,35 @@ def _gpu(nvml: ModuleType, handle: Any) -> Gpu:
     uuid = _text(nvml.nvmlDeviceGetUUID(handle))
     name = _text(nvml.nvmlDeviceGetName(handle))
     bus = _text(nvml.nvmlDeviceGetPciInfo(handle).busId)
+    return replace(_with_memory(nvml, handle, Gpu(-1, uuid, name, bus, None, None)), instances=_instances(nvml, handle))
+
+
+def _instances(nvml: ModuleType, handle: Any) -> tuple[Gpu, ...] | None:
+    """In NVML's order. None where MIG is off or unknown to this NVML, so that its GPU is used as a whole."""
+    try:
+        if not nvml.nvmlDeviceGetMigMode(handle)[0]:
+            return None
+        count = nvml.nvmlDeviceGetMaxMigDeviceCount(handle)
+    except (nvml.NVMLError, AttributeError):
+        return None
+    found = []
+    for number in range(count):
+        with suppress(nvml.NVMLError):  # the numbers have holes
+            instance = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
+            name = _text(nvml.nvmlDeviceGetName(instance))
+            gpu = Gpu(-1, _text(nvml.nvmlDeviceGetUUID(instance)), name, "", None, None)
+            found.append(_with_memory(nvml, instance, gpu))
+    return tuple(found)
+
+
+def _with_memory(nvml: ModuleType, handle: Any, gpu: Gpu) -> Gpu:
     try:
         memory = nvml.nvmlDeviceGetMemoryInfo(handle)
     except nvml.NVMLError:
-        return Gpu(-1, uuid, name, bus, None, None)
-    return Gpu(-1, uuid, name, bus, int(memory.total), int(memory.used))
+        return gpu
+    orphans = [occupant for occupant in occupancy_of(nvml, gpu.uuid).occupants or () if occupant.orphan]
+    leaving = sum(orphan.used_bytes or 0 for orphan in orphans)
+    return replace(gpu, memory_bytes=int(memory.total), memory_used_bytes=int(memory.used), leaving_bytes=leaving)
 
 
 def _text(value: str | bytes) -> str:

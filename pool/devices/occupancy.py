@@ -15,6 +15,8 @@ __all__ = ["Occupancy", "Occupant", "occupancy_of", "read_occupancy", "untold"]
 
 PROC = Path("/proc")
 
+_NOT_FOUND, _GPU_IS_LOST, _RESET_REQUIRED = 6, 15, 16  # NVML_ERROR_…
+
 
 @dataclass(frozen=True, slots=True)
 class Occupant:
@@ -39,6 +41,8 @@ class Occupancy:
     occupants: tuple[Occupant, ...] | None
     trouble: str = ""
     free_bytes: int | None = None
+    lost: bool = False
+    """NVML says that the device is gone, or needs a reset; `trouble` has its words."""
 
     @property
     def told(self) -> bool:
@@ -46,8 +50,8 @@ class Occupancy:
         return self.used_bytes is not None or self.occupants is not None
 
 
-def untold(trouble: str) -> Occupancy:
-    return Occupancy(None, None, trouble)
+def untold(trouble: str, lost: bool = False) -> Occupancy:
+    return Occupancy(None, None, trouble, lost=lost)
 
 
 def occupancy_of(nvml: ModuleType, uuid: str, proc: Path = PROC) -> Occupancy:
@@ -58,8 +62,10 @@ def occupancy_of(nvml: ModuleType, uuid: str, proc: Path = PROC) -> Occupancy:
     try:
         handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
     except nvml.NVMLError as error:
-        return untold(str(error))
+        # A GPU's uuid was NVML's own word; a MIG instance may be one that this NVML does not know of.
+        return untold(str(error), _is_loss(error) or (_code(error) == _NOT_FOUND and uuid.startswith("GPU-")))
     trouble: list[str] = []
+    lost = False
     used_bytes: int | None = None
     free_bytes: int | None = None
     occupants: tuple[Occupant, ...] | None = None
@@ -68,12 +74,14 @@ def occupancy_of(nvml: ModuleType, uuid: str, proc: Path = PROC) -> Occupancy:
         used_bytes, free_bytes = int(memory.used), int(memory.free)
     except nvml.NVMLError as error:
         trouble.append(f"its used memory: {error}")
+        lost = _is_loss(error)
     try:
         listed = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
         occupants = tuple(_occupant(process.pid, process.usedGpuMemory, proc) for process in listed)
     except nvml.NVMLError as error:
         trouble.append(f"its processes: {error}")
-    return Occupancy(used_bytes, occupants, "; ".join(trouble), free_bytes)
+        lost = lost or _is_loss(error)
+    return Occupancy(used_bytes, occupants, "; ".join(trouble), free_bytes, lost)
 
 
 def read_occupancy(told: dict[str, Any]) -> Occupancy:
@@ -84,7 +92,17 @@ def read_occupancy(told: dict[str, Any]) -> Occupancy:
         None if occupants is None else tuple(Occupant(**occupant) for occupant in occupants),
         told["trouble"],
         told["free_bytes"],
+        told["lost"],
     )
+
+
+def _code(error: Exception) -> object:
+    """NVML's number of its error; its text is for people."""
+    return getattr(error, "value", None)
+
+
+def _is_loss(error: Exception) -> bool:
+    return _code(error) in (_GPU_IS_LOST, _RESET_REQUIRED)
 
 
 def _occupant(pid: int, used_bytes: int | None, proc: Path) -> Occupant:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pool.devices.discovery import Discovery, Gpu
-from pool.devices.visible import VisibleGpus, visible_gpus
+from pool.devices.visible import VisibleGpus, instance_of, visible_gpus
 from pool.errors import InvalidConfig
 
 __all__ = ["Device", "Entry", "WantedDevices", "pinned_slots", "resolve_devices", "slot_names", "used_devices"]
@@ -29,6 +29,7 @@ class Device:
     `uuids`: for CUDA_VISIBLE_DEVICES, in order; empty for the CPU. `label`: "gpu:0", "gpu:0+1", "cpu:1".
     `memory_bytes`: of all its GPUs together; None if unknown, and for the CPU.
     `numbers`: of its GPUs, as the configuration counts them; None for one that has only a uuid (MIG).
+    `used_bytes`: of that memory, what others held when the pool looked.
     """
 
     kind: Literal["gpu", "cpu"]
@@ -37,6 +38,12 @@ class Device:
     name: str
     memory_bytes: int | None
     numbers: tuple[int | None, ...] = ()
+    used_bytes: int = 0
+
+    @property
+    def free_bytes(self) -> int | None:
+        """What is left of its memory for this pool; None if that is unknown."""
+        return None if self.memory_bytes is None else max(0, self.memory_bytes - self.used_bytes)
 
 
 def resolve_devices(
@@ -44,7 +51,8 @@ def resolve_devices(
 ) -> tuple[list[Device], list[str]]:
     """The devices in the order of their slots, and warnings to show.
 
-    "auto" is each GPU that the pool may use, or else two CPU devices with a warning that says why.
+    "auto" is each GPU that the pool may use, of one in MIG mode each instance; or else two CPU devices, with a
+    warning that says why.
     Raises `InvalidConfig` for an entry that is not there or that is there twice; it names what exists.
     """
     visible = visible_gpus(discovery.gpus, env.get("CUDA_VISIBLE_DEVICES"), env.get("CUDA_DEVICE_ORDER"))
@@ -53,8 +61,9 @@ def resolve_devices(
     if discovery.gpus and discovery.reason:
         warnings.append(discovery.reason)
     if wanted == "auto":
-        if visible.gpus:
-            return [_gpu_device((gpu,), (number,)) for number, gpu in enumerate(visible.gpus)], warnings
+        devices = [device for number, gpu in enumerate(visible.gpus) for device in _whole_or_instances(gpu, number)]
+        if devices:
+            return devices, warnings
         warnings.append(f"no GPU is used: {_why_none(discovery, env)}; serving with {CPU_SLOTS} CPU workers")
         return [_cpu_device(number) for number in range(CPU_SLOTS)], warnings
     return _listed(wanted, visible, discovery, env), warnings
@@ -122,6 +131,8 @@ def _listed(
             gpu = _find(one, visible, env)
             if gpu is None:
                 mistakes.append(f"[pool] devices: {_absent(one, visible, discovery, env)}")
+            elif gpu.instances is not None:
+                mistakes.append(f"[pool] devices: {_shown(one)} is in MIG mode; {_its_instances(gpu)}")
             elif gpu.uuid in taken:
                 mistakes.append(f"[pool] devices: {_shown(one)} is {gpu.uuid}, which is there twice; write it once")
             else:
@@ -141,10 +152,24 @@ def _find(one: int | str, visible: VisibleGpus, env: Mapping[str, str]) -> Gpu |
     for gpu in visible.gpus:
         if gpu.uuid == one:
             return gpu
-    # NVML lists whole GPUs only, so a MIG instance is believed; the worker checks that it sees it.
-    if one.startswith("MIG-") and "CUDA_VISIBLE_DEVICES" not in env:
+    if not one.startswith("MIG-") or "CUDA_VISIBLE_DEVICES" in env:
+        return None
+    instance = instance_of(one, visible.gpus)
+    # An NVML that lists no instances does not know better: then it is believed, and the worker checks that it sees it.
+    if instance is None and not any(gpu.instances for gpu in visible.gpus):
         return Gpu(-1, one, "MIG instance", "", None, None)
-    return None
+    return instance
+
+
+def _whole_or_instances(gpu: Gpu, number: int) -> list[Device]:
+    if gpu.instances is None:
+        return [_gpu_device((gpu,), (number,))]
+    return [_gpu_device((instance,), (None,)) for instance in gpu.instances]
+
+
+def _its_instances(gpu: Gpu) -> str:
+    names = ", ".join(f'"{instance.uuid}"' for instance in gpu.instances or ())
+    return f"write its instances: {names}" if names else "make instances of it, or turn it off"
 
 
 def _absent(one: int | str, visible: VisibleGpus, discovery: Discovery, env: Mapping[str, str]) -> str:
@@ -155,7 +180,10 @@ def _absent(one: int | str, visible: VisibleGpus, discovery: Discovery, env: Map
     limit = env.get("CUDA_VISIBLE_DEVICES")
     if limit is not None and not visible.gpus:
         return f"{_shown(one)} is not there: CUDA_VISIBLE_DEVICES={limit!r} leaves the pool no GPU; change it"
-    exists = "; ".join(f"{number}: {gpu.uuid} ({gpu.name})" for number, gpu in enumerate(visible.gpus))
+    exists = "; ".join(
+        f"{number}: {gpu.uuid} ({gpu.name}{''.join(f', {each.uuid}' for each in gpu.instances or ())})"
+        for number, gpu in enumerate(visible.gpus)
+    )
     if limit is None:
         return f"{_shown(one)} is not there; write one of {exists}"
     how = "is hidden" if hidden else "is not there"
@@ -163,6 +191,8 @@ def _absent(one: int | str, visible: VisibleGpus, discovery: Discovery, env: Map
 
 
 def _why_none(discovery: Discovery, env: Mapping[str, str]) -> str:
+    if discovery.gpus and all(gpu.instances == () for gpu in discovery.gpus):
+        return "each is in MIG mode and has no instance"
     if discovery.gpus:
         return f"CUDA_VISIBLE_DEVICES={env.get('CUDA_VISIBLE_DEVICES')!r} hides all {len(discovery.gpus)}"
     return discovery.reason or "the driver lists none"
@@ -182,6 +212,7 @@ def _gpu_device(gpus: tuple[Gpu, ...], numbers: tuple[int | None, ...]) -> Devic
         name=" + ".join(gpu.name for gpu in gpus),
         memory_bytes=sum(known) if len(known) == len(sizes) else None,
         numbers=numbers,
+        used_bytes=sum(gpu.held_bytes for gpu in gpus),
     )
 
 

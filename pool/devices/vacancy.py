@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from pool.devices.occupancy import Occupancy, Occupant
 
-__all__ = ["Found", "Free", "Full", "Room", "Taken", "Tenancy", "Untold", "Verdict"]
+__all__ = ["Found", "Free", "Full", "Lost", "Room", "Taken", "Tenancy", "Untold", "Verdict"]
 
 Found = Mapping[str, Occupancy]  # by uuid
 
@@ -45,7 +45,15 @@ class Untold:
     lasting: bool = False
 
 
-Verdict = Free | Taken | Untold
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The device `where` is gone; `why` is NVML's word for it."""
+
+    where: str
+    why: str
+
+
+Verdict = Free | Taken | Untold | Lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +137,33 @@ class Tenancy:
             if occupancy.used_bytes is not None:
                 self._levels[uuid].last = occupancy.used_bytes
 
+    def footprint(self, found: Found) -> int | None:
+        """The bytes that its one worker holds of all the slot's devices; None where that cannot be told apart."""
+        held = [self._held(uuid, found[uuid]) for uuid in self.sharers]
+        known = [each for each in held if each is not None]
+        return sum(known) if known and len(known) == len(held) else None
+
+    def _held(self, uuid: str, occupancy: Occupancy) -> int | None:
+        mine = sum(occupant.used_bytes or 0 for occupant in occupancy.occupants or () if self._is_mine(occupant))
+        if mine:
+            return mine
+        before = self._levels[uuid].before if uuid in self._levels else None
+        if self.sharers[uuid] > 1 or before is None or occupancy.used_bytes is None:
+            return None
+        return occupancy.used_bytes - before if occupancy.used_bytes > before else None
+
     def judge(self, found: Found, now: float) -> Verdict:
         """What the device holds now that the worker is dead, if there was one. The worst of all its GPUs counts."""
         verdicts = [self._judge(uuid, found[uuid], now) for uuid in self.sharers]
-        for kind in (Taken, Untold):
+        for kind in (Lost, Taken, Untold):
             for verdict in verdicts:
                 if isinstance(verdict, kind):
                     return verdict
         return Free()
 
     def _judge(self, uuid: str, occupancy: Occupancy, now: float) -> Verdict:
+        if occupancy.lost:
+            return Lost(self._where(uuid), occupancy.trouble)
         for occupant in occupancy.occupants or ():
             if self._is_mine(occupant):
                 return Taken(self._where(uuid), f"{_amount(occupant)} of the former worker ({_process(occupant)})")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pool.devices.discovery import Gpu
 
-__all__ = ["VisibleGpus", "visible_gpus"]
+__all__ = ["VisibleGpus", "instance_of", "visible_gpus"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class VisibleGpus:
 def visible_gpus(gpus: Sequence[Gpu], cuda_visible_devices: str | None, cuda_device_order: str | None) -> VisibleGpus:
     """The part of `gpus`, given in PCI order, that the two environment variables let a process use.
 
-    A "MIG-…" entry is taken as it stands, because NVML lists whole GPUs only.
+    A "MIG-…" entry that NVML does not list is taken as it stands: an old one lists whole GPUs only.
     """
     if cuda_visible_devices is None:
         return VisibleGpus(tuple(gpus), None)
@@ -47,11 +47,16 @@ def _named(entry: str, gpus: Sequence[Gpu]) -> Gpu | None:
     if entry.isascii() and entry.isdigit():
         return gpus[int(entry)] if int(entry) < len(gpus) else None
     if entry.startswith("MIG-"):
-        return Gpu(-1, entry, "MIG instance", "", None, None)
+        return instance_of(entry, gpus) or Gpu(-1, entry, "MIG instance", "", None, None)
     if not entry.startswith("GPU-"):
         return None
     matches = [gpu for gpu in gpus if gpu.uuid.startswith(entry)]
     return matches[0] if len(matches) == 1 else None
+
+
+def instance_of(uuid: str, gpus: Sequence[Gpu]) -> Gpu | None:
+    """The MIG instance, if it is one of these GPUs'."""
+    return next((each for gpu in gpus for each in gpu.instances or () if each.uuid == uuid), None)
 
 
 def _order_warning(value: str, chosen: Sequence[Gpu]) -> str:

@@ -238,7 +238,8 @@ class ModelSettings:
 
     `session`: of its own Session, where that differs from its worker's; in nothing that belongs to the process.
     `placement`: the first rule that matches a node wins. `clear_devices`: missing ones are those that the worker does
-    not have.
+    not have. `least_loaded`: instead of rules, its variables are spread over the worker's devices.
+    `towers`: it is loaded once for each of them.
     """
 
     name: str
@@ -254,6 +255,8 @@ class ModelSettings:
     clear_devices: Clear = Clear.MISSING
     handler: HandlerSettings | None = None
     speed_ups: SpeedUpSettings | None = None
+    least_loaded: bool = False
+    towers: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,10 @@ answers only between `nvmlInit` and `nvmlShutdown`. The environment bends it:
     FAKE_NVML_BYTES    set: texts are bytes, as in old releases
     FAKE_NVML_STATE    a file of JSON that is read at every call, so that a test can change what the devices hold:
                        {uuid: {"used": bytes, "processes": [[pid, bytes or null], ...], "error": text,
-                       "hang_s": seconds, "no_processes": text, "no_memory": text, "exit": status}}; each is optional.
+                       "hang_s": seconds, "no_processes": text, "no_memory": text, "exit": status,
+                       "each_worker": bytes, "instances": [uuid, ...]}}; each is optional. A card with "instances" is
+                       in MIG mode. "each_worker" is held by each process that runs
+                       `-m workers` and has the uuid in its CUDA_VISIBLE_DEVICES.
                        A uuid that is no card's is a MIG instance; "exit" ends the process that asks; a call that
                        hangs makes a file of the same name that ends with ".hangs"
 """
@@ -25,7 +28,10 @@ __all__ = [
     "nvmlDeviceGetCount",
     "nvmlDeviceGetHandleByIndex",
     "nvmlDeviceGetHandleByUUID",
+    "nvmlDeviceGetMaxMigDeviceCount",
     "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetMigDeviceHandleByIndex",
+    "nvmlDeviceGetMigMode",
     "nvmlDeviceGetName",
     "nvmlDeviceGetPciInfo",
     "nvmlDeviceGetUUID",
@@ -38,7 +44,11 @@ A100, T4 = "NVIDIA A100-SXM4-40GB", "NVIDIA T4"
 
 
 class NVMLError(Exception):
-    pass
+    """As nvidia-ml-py's, known by its number."""
+
+    @property
+    def value(self) -> int:
+        return {"Uninitialized": 1, "Not Supported": 3, "Not Found": 6, "GPU is lost": 15}.get(str(self), 999)
 
 
 @dataclass(frozen=True)
@@ -56,6 +66,7 @@ class _Card:
 class _Mig:
     uuid: str
     memory: int = 10 * GIB
+    name: str = "NVIDIA A100-SXM4-40GB MIG 2g.10gb"
 
 
 @dataclass(frozen=True)
@@ -138,12 +149,34 @@ def nvmlDeviceGetHandleByIndex(index: int) -> _Card:  # noqa: N802
     return _CARDS[index]
 
 
-def nvmlDeviceGetUUID(handle: _Card) -> str | bytes:  # noqa: N802
+def nvmlDeviceGetMigMode(handle: _Card) -> list[int]:  # noqa: N802
+    """Current and pending."""
+    _require_init()
+    if handle.name == T4:
+        raise NVMLError("Not Supported")
+    return [int("instances" in _state(handle.uuid))] * 2
+
+
+def nvmlDeviceGetMaxMigDeviceCount(handle: _Card) -> int:  # noqa: ARG001, N802
+    _require_init()
+    return 7
+
+
+def nvmlDeviceGetMigDeviceHandleByIndex(handle: _Card, index: int) -> _Mig:  # noqa: N802
+    """Every other number is a hole."""
+    _require_init()
+    instances = _state(handle.uuid)["instances"]
+    if index % 2 or index // 2 >= len(instances):
+        raise NVMLError("Not Found")
+    return _Mig(instances[index // 2])
+
+
+def nvmlDeviceGetUUID(handle: _Card | _Mig) -> str | bytes:  # noqa: N802
     _require_init()
     return _text(handle.uuid)
 
 
-def nvmlDeviceGetName(handle: _Card) -> str | bytes:  # noqa: N802
+def nvmlDeviceGetName(handle: _Card | _Mig) -> str | bytes:  # noqa: N802
     _require_init()
     return _text(handle.name)
 
@@ -179,7 +212,7 @@ def nvmlDeviceGetMemoryInfo(handle: _Card | _Mig) -> _MemoryInfo:  # noqa: N802
     state = _state(handle.uuid)
     if _fails("memory") or "no_memory" in state:
         raise NVMLError(state.get("no_memory", "Not Supported"))
-    used = state.get("used", GIB)
+    used = state.get("used", GIB) + state.get("each_worker", 0) * len(_workers(handle.uuid, state))
     return _MemoryInfo(handle.memory, handle.memory - used, used)
 
 
@@ -188,4 +221,25 @@ def nvmlDeviceGetComputeRunningProcesses(handle: _Card | _Mig) -> list[_Process]
     state = _state(handle.uuid)
     if "no_processes" in state:
         raise NVMLError(state["no_processes"])
-    return [_Process(pid, used) for pid, used in state.get("processes", [])]
+    workers = [_Process(pid, state["each_worker"]) for pid in _workers(handle.uuid, state)]
+    return workers + [_Process(pid, used) for pid, used in state.get("processes", [])]
+
+
+def _workers(uuid: str, state: dict[str, Any]) -> list[int]:
+    return [pid for pid in _pids() if _sees(pid, uuid)] if "each_worker" in state else []
+
+
+def _pids() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def _sees(pid: int, uuid: str) -> bool:
+    try:
+        argv = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    # The file of states makes it a worker of this test's pool, and not of another's that runs beside it.
+    ours = f"FAKE_NVML_STATE={os.environ.get('FAKE_NVML_STATE')}".encode() in environ
+    seen = [line.partition(b"=")[2] for line in environ if line.startswith(b"CUDA_VISIBLE_DEVICES=")]
+    return ours and b"workers" in argv and any(uuid.encode() in value.split(b",") for value in seen)

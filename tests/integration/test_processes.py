@@ -1,14 +1,16 @@
 """One process a device, provably: what the kernel says of each worker's environment and command line."""
 
+import contextlib
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from harness import PoolProcess, pool_process, stub_config
+from harness import PoolProcess, eventually, pool_process, stub_config
 
 FAKES = str(Path(__file__).parents[1] / "fakes")
 
@@ -134,3 +136,51 @@ def _worker(environ: dict[str, str], parent: int) -> "subprocess.CompletedProces
         text=True,
         timeout=30,
     )
+
+
+def allowed(pid: int) -> set[str]:
+    """The cores that the kernel lets each thread of a process run on, as it writes them."""
+    statuses = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):  # a thread may end meanwhile
+            statuses.append((task / "status").read_text())
+    lines = [line.split() for status in statuses for line in status.splitlines()]
+    return {words[1] for words in lines if words[0] == "Cpus_allowed_list:"}
+
+
+def test_cpu_workers_have_their_cores_and_gpu_workers_beside_them_all() -> None:
+    first, *others = sorted(os.sched_getaffinity(0))
+    last = others[-1] if others else first
+    config = stub_config(f'cpu_affinity = ["{first}", "{last}"]\nstandby = true', devices='["cpu", 0, "cpu"]')
+    with pool_process(config, {"PYTHONPATH": FAKES}) as pool, pool.client() as client:
+        pids = [slot["pid"] for slot in client.status()["slots"]]
+        everywhere = allowed(os.getpid())
+        assert [allowed(pid) for pid in pids] == [{str(first)}, everywhere, {str(last)}]
+        assert allowed(pool.pid) == everywhere, "the pool's own are as they were"
+        assert environ(pids[0])["OMP_NUM_THREADS"] == "1"
+        # Whoever follows is bound likewise, and a standby is before it has a seat.
+        eventually(lambda: all(slot["standby"] for slot in client.status()["slots"]))
+        standby = client.status()["slots"][2]["standby"]["pid"]
+        eventually(lambda: allowed(standby) == {str(last)})
+        os.kill(pids[2], signal.SIGKILL)
+
+        def has_followed() -> bool:
+            slot = client.status()["slots"][2]
+            return slot["state"] == "READY" and slot["pid"] != pids[2]
+
+        eventually(has_followed)
+        assert allowed(client.status()["slots"][2]["pid"]) == {str(last)}
+
+
+def test_a_core_that_is_gone_when_the_worker_comes_is_one_clear_line() -> None:
+    argv = ["--endpoint", "ipc:///none", "--slot", "0", "--incarnation", "1", "--link-fd", "0", "--visible-devices", ""]
+    found = subprocess.run(
+        [sys.executable, "-P", "-m", "workers", *argv, "--parent", str(os.getpid()), "--cores", "65000"],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert found.returncode == 71
+    assert found.stderr == "worker of slot 0: it cannot be bound to the cores 65000: [Errno 22] Invalid argument\n"

@@ -21,6 +21,18 @@ session = {{ device_count = {{ CPU = 2 }} }}
 placement = [{{ layers = ".*/dense(_\\\\d+)*/.*", device = "/cpu:1" }}]
 
 [[model]]
+name = "twice"
+path = "{keras}"
+session = {{ device_count = {{ CPU = 2 }} }}
+towers = true
+
+[[model]]
+name = "spread"
+path = "{keras}"
+session = {{ device_count = {{ CPU = 2 }} }}
+placement = "least-loaded"
+
+[[model]]
 name = "plain"
 path = "{keras}"
 
@@ -44,13 +56,31 @@ def client(pool: PoolProcess) -> Iterator[Client]:
 
 
 def test_each_worker_has_the_devices_that_its_models_ask_for(client: Client) -> None:
-    assert [slot["models"] for slot in client.status()["slots"]] == [["plain", "counter"], ["placed"]]
+    assert [slot["models"] for slot in client.status()["slots"]] == [
+        ["plain", "counter"],
+        ["placed", "twice", "spread"],
+    ]
     placed, plain = client.placement("placed"), client.placement("plain")
     assert (placed["slot"], placed["devices"]) == (1, ["/cpu:0", "/cpu:1"])
     assert (plain["slot"], plain["device"], plain["devices"]) == (0, "cpu:0", ["/cpu:0"])
     x = np.ones((3, 4), np.float32)
     for name, value in client.run("placed", x).items():
         np.testing.assert_allclose(value, client.run("plain", x)[name], rtol=1e-6)
+
+
+def test_a_model_has_a_tower_on_each_device_or_is_spread_over_them(client: Client) -> None:
+    x = np.arange(20, dtype=np.float32).reshape(5, 4) / 20
+    plain = client.run("plain", x)
+    for model in ("twice", "spread"):
+        for name, value in client.run(model, x).items():
+            np.testing.assert_allclose(value, plain[name], rtol=1e-6)
+    towers = client.placement("twice")["signatures"]["serving_default"]["nodes"]
+    variables = [node["device"] for node in towers if node["op"] == "VarHandleOp"]
+    assert variables.count("/cpu:0") == variables.count("/cpu:1") > 0
+    rules = client.placement("spread")["rules"]
+    assert [rule["layers"] for rule in rules] == ["least-loaded"] * 2
+    with client.session("twice") as session, pytest.raises(errors.InvalidInput):
+        session.run("nothing:0")
 
 
 def test_what_ran_where_is_printed(pool: PoolProcess, client: Client) -> None:

@@ -155,6 +155,7 @@ def test_every_key_of_today_is_known_but_those_of_the_pool_itself() -> None:
         "pool workers_per_device",
         "pool spin_us",
         "pool state",
+        "pool cpu_affinity",
         "model name",
     }
 

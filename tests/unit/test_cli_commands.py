@@ -139,7 +139,7 @@ def test_check_prints_the_plan(pool: Any, config: Any) -> None:
     lines = [line.split() for line in out.splitlines()]
     assert ["0", "cpu:0", "a,", "b"] in lines
     assert ["1", "cpu:1", "b"] in lines
-    assert ["a", "–", "0", "a", "stub", "for", "tests", "stub:echo"] in lines
+    assert ["a", "–", "–", "0", "a", "stub", "for", "tests", "stub:echo"] in lines
     assert 'hint: devices = "auto" puts a on 1 of 2 devices; devices = "all" puts a model on every one' in out
     assert out.endswith(f"fine: `pool start --config {path}` would serve this\n")
 
@@ -260,6 +260,22 @@ def test_check_refuses_fractions_that_do_not_fit(pool: Any, config: Any) -> None
     assert err.startswith("pool: gpu:0: its 4 workers may take 1.25 times its memory (0.25 for a; ")
 
 
+@pytest.mark.usefixtures("eight_gpus")
+def test_check_tells_what_never_fits_from_what_does_not_fit_now(
+    pool: Any, config: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    text = '[pool]\nendpoint = "@endpoint@"\ndevices = [0, 1]\n'
+    models = "".join(f'[[model]]\nname = "m{i}"\npath = "stub:echo"\nmemory = "9GiB"\n' for i in range(2))
+    held = {"GPU-1b000000-0000-4000-8000-000000000000": {"used": 8 * 2**30}}
+    (tmp_path / "nvml.json").write_text(json.dumps(held))
+    assert pool("check", "--config", config(text + models))[0] == 0
+    monkeypatch.setenv("FAKE_NVML_STATE", str(tmp_path / "nvml.json"))
+    status, out, err = pool("check", "--config", config(text + models))
+    assert (status, out) == (1, ""), "a service manager may try again"
+    assert err.splitlines()[-1].split() == ["gpu:1", "16.0", "GiB", "8.0", "GiB", "8.0", "GiB"]
+    assert pool("check", "--config", config(text + models.replace("9GiB", "17GiB")))[0] == 2
+
+
 # --- devices
 
 
@@ -286,6 +302,32 @@ def test_devices_numbers_what_the_pool_may_use(pool: Any, monkeypatch: pytest.Mo
     assert [line.split()[0] for line in lines[2:18:2]] == ["0", "1", *["–"] * 6]
     assert "CUDA_VISIBLE_DEVICES=5,4 lets a pool use 2 of 8 GPUs" in out
     assert 'devices = "auto" makes 2 slots: gpu:0, gpu:1' in out
+
+
+@pytest.mark.usefixtures("eight_gpus")
+def test_devices_shows_the_plan_of_a_configuration(pool: Any, config: Any) -> None:
+    text = '[pool]\nendpoint = "@endpoint@"\ndevices = [4, "cpu"]\n'
+    path = config(text + '[[model]]\nname = "a"\npath = "stub:echo"\nmemory = "20GiB"\n')
+    status, out, _ = pool("devices", "--config", path)
+    assert status == 0
+    row = ["0", "gpu:4", "GPU-88000000", "NVIDIA", "A100-SXM4-40GB", "40.0", "GiB", "39.0", "GiB", "a"]
+    assert row in [line.split() for line in out.splitlines()]
+    plan = json.loads(pool("devices", "--json", "--config", path)[1])["plan"]
+    assert [(slot["label"], slot["used_bytes"], slot["models"]) for slot in plan] == [
+        ("gpu:4", 2**30, ["a"]),
+        ("cpu:0", 0, []),
+    ]
+
+
+@pytest.mark.usefixtures("eight_gpus")
+def test_devices_lists_the_instances_of_a_gpu(pool: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    card, instance = "GPU-88000000-0000-4000-8000-000000000000", "MIG-aaaaaaaa-42e4-5de3-91c7-45d71c87eb3f"
+    (tmp_path / "nvml.json").write_text(json.dumps({card: {"instances": [instance]}}))
+    monkeypatch.setenv("FAKE_NVML_STATE", str(tmp_path / "nvml.json"))
+    monkeypatch.setenv("COLUMNS", "200")
+    lines = [line.split() for line in pool("devices")[1].splitlines()]
+    assert ["MIG", "NVIDIA", "A100-SXM4-40GB", card] == lines[5][:4]
+    assert lines[6] == ["–", "NVIDIA", "A100-SXM4-40GB", "MIG", "2g.10gb", instance, "–", "1.0", "of", "10.0", "GiB"]
 
 
 @pytest.mark.usefixtures("eight_gpus")

@@ -140,6 +140,15 @@ def test_overrides_of_a_device_that_are_refused(section: dict[str, object], told
         ({"session": {"alow_growth": True}}, "session.alow_growth: unknown key; did you mean 'allow_growth'?"),
         ({"session": {"per_process_gpu_memory_fraction": 2.0}}, "session.per_process_gpu_memory_fraction: 2.0 is too"),
         ({"session": True}, "session: is not a table; write one such as { allow_growth = false }"),
+        (
+            {"placement": "least-loaded", "towers": True},
+            'towers: placement = "least-loaded" spreads one copy over the devices, and towers are a copy on each;',
+        ),
+        (
+            {"placement": "balanced"},
+            'placement: \'balanced\' is not a placement; write "least-loaded", or rules such as [{ layers = "conv1/.*"',
+        ),
+        ({"placement": [{"layers": "a", "device": "least-loaded"}]}, "placement[0].device: 'least-loaded' is not a"),
         ({"placement": ["conv1"]}, "placement[0]: is not a rule; write one such as { layers = "),
         ({"placement": [{"device": "/cpu:0"}]}, "placement[0].layers: is missing; write a pattern over names of nodes"),
         ({"placement": [{"layers": "a"}]}, "placement[0].device: is missing; write a device of the worker, such as"),
@@ -361,6 +370,11 @@ batch_wait = "soon"
         (
             "[session]\ndevice_count = 1",
             ":2: [session] device_count: 1 is not a table; write one such as { CPU = 1 }",
+        ),
+        (
+            '[pool]\ncpu_affinity = ["0-"]',
+            ":2: [pool] cpu_affinity: '0-' is no list of cores;"
+            ' write false, true, or a list of cores for each CPU worker: ["0-3", "4-7"]',
         ),
         ("[pool]\nlanes = 17", ":2: [pool] lanes: 17 is too large; write 16 or less"),
         ("[pool]\nspin_us = 20000", ":2: [pool] spin_us: 20000 is too large; write 10000 or less"),

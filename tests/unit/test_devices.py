@@ -73,6 +73,27 @@ def test_bytes_are_read_as_texts(nvml: ModuleType, monkeypatch: pytest.MonkeyPat
     assert discover_gpus(nvml) == texts
 
 
+def test_what_a_former_pools_workers_hold_is_about_to_be_free(
+    nvml: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A pool that follows one that was killed must not be refused for the memory of that one's last seconds."""
+    orphan = [sys.executable, "-c", "import sys; sys.stdin.read()", "-m", "workers", "--parent", "1"]
+    with (
+        subprocess.Popen(orphan, stdin=subprocess.PIPE) as process,
+        subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as stranger,
+    ):
+        state = tmp_path / "nvml.json"
+        processes = [[process.pid, 5 * GIB], [stranger.pid, 2 * GIB]]
+        state.write_text(json.dumps({uuid("88"): {"used": 8 * GIB, "processes": processes}}))
+        monkeypatch.setenv("FAKE_NVML_STATE", str(state))
+        found = discover_gpus(nvml)
+        process.communicate()
+        stranger.communicate()
+    assert (found.gpus[4].memory_used_bytes, found.gpus[4].held_bytes) == (8 * GIB, 3 * GIB)
+    devices, _ = resolve_devices(((4, 5),), found, {})
+    assert (devices[0].used_bytes, devices[0].free_bytes) == (4 * GIB, 76 * GIB)
+
+
 @pytest.mark.parametrize(
     ("fails", "reason"),
     [
@@ -257,3 +278,61 @@ def test_slots_that_a_model_names() -> None:
     for absent in (0, 3, "GPU-00", (0, 2), "MIG-1"):
         with pytest.raises(InvalidConfig, match=r"its slots are gpu:2, cpu:0, gpu:0\+1, cpu:1"):
             pinned_slots((absent,), devices)
+
+
+# --- MIG
+
+INSTANCES = ("MIG-aaaaaaaa-42e4-5de3-91c7-45d71c87eb3f", "MIG-bbbbbbbb-42e4-5de3-91c7-45d71c87eb3f")
+
+
+@pytest.fixture
+def mig(nvml: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Discovery:
+    """GPU 4 has two instances, GPU 5 is in MIG mode and has none."""
+    state = {uuid("88"): {"instances": INSTANCES}, uuid("89"): {"instances": []}, INSTANCES[1]: {"used": 3 * GIB}}
+    (tmp_path / "mig.json").write_text(json.dumps(state))
+    monkeypatch.setenv("FAKE_NVML_STATE", str(tmp_path / "mig.json"))
+    return discover_gpus(nvml)
+
+
+def test_instances_are_listed_with_their_memory(mig: Discovery) -> None:
+    assert [gpu.instances is None for gpu in mig.gpus] == [True] * 4 + [False, False, True, True]
+    first, second = mig.gpus[4].instances or ()
+    assert (first.uuid, second.uuid) == INSTANCES
+    assert (second.memory_bytes, second.held_bytes) == (10 * GIB, 3 * GIB)
+
+
+def test_auto_is_each_instance_of_a_gpu_in_mig_mode(mig: Discovery) -> None:
+    devices, warnings = resolve_devices("auto", mig, {})
+    labels = ["gpu:0", "gpu:1", "gpu:2", "gpu:3", "gpu:MIG-aaaaaaaa", "gpu:MIG-bbbbbbbb", "gpu:6", "gpu:7"]
+    assert [device.label for device in devices] == labels
+    assert devices[5].uuids == (INSTANCES[1],)
+    assert (devices[5].memory_bytes, devices[5].free_bytes) == (10 * GIB, 7 * GIB)
+    assert warnings == []
+
+
+def test_a_named_instance_is_that_one_and_has_its_memory(mig: Discovery) -> None:
+    devices, _ = resolve_devices((INSTANCES[1], 0), mig, {})
+    assert [device.free_bytes for device in devices] == [7 * GIB, 15 * GIB]
+    seen = visible_gpus(mig.gpus, INSTANCES[1], None)
+    assert [gpu.memory_bytes for gpu in seen.gpus] == [10 * GIB]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        (4, f'4 is in MIG mode; write its instances: "{INSTANCES[0]}", "{INSTANCES[1]}"'),
+        (5, "5 is in MIG mode; make instances of it, or turn it off"),
+        ("MIG-cccccccc", '"MIG-cccccccc" is not there; write one of '),
+    ],
+)
+def test_what_cuda_would_not_give_as_meant_is_refused(mig: Discovery, wanted: int | str, told: str) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        resolve_devices((wanted,), mig, {})
+    assert str(caught.value).startswith(f"[pool] devices: {told}")
+    if wanted == "MIG-cccccccc":
+        assert INSTANCES[0] in str(caught.value)
+
+
+def test_an_nvml_that_knows_no_mig_has_whole_gpus(nvml: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(nvml, "nvmlDeviceGetMigMode")
+    assert {gpu.instances for gpu in discover_gpus(nvml).gpus} == {None}

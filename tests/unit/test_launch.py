@@ -57,6 +57,23 @@ def test_the_file_for_its_stacks_is_named_where_there_is_one() -> None:
     assert argv[-2:] == ("--stacks-fd", "11")
 
 
+def test_a_worker_that_is_bound_has_a_thread_for_each_core() -> None:
+    launch = worker_launch(
+        slot=0,
+        incarnation=1,
+        device=CPU,
+        endpoint="ipc:///none",
+        link_fd=9,
+        parent_pid=123,
+        cpu_share=1,
+        cores=(4, 5, 8),
+        environ={},
+        python="python3",
+    )
+    assert launch.argv[-2:] == ("--cores", "4,5,8")
+    assert {launch.env[key] for key in BUDGETS} == {"3"}
+
+
 def test_a_gpu_worker_sees_its_gpus_and_has_no_thread_budget() -> None:
     assert launched(GPUS, {"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "7", "CUDA_DEVICE_ORDER": "FASTEST_FIRST"}).env == {
         "PATH": "/bin",

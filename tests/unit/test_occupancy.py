@@ -95,8 +95,8 @@ def test_what_is_not_told_does_not_hide_the_rest(nvml: ModuleType, say: Say) -> 
     say(no_memory="Not Supported", processes=[])
     assert occupancy_of(nvml, CARD) == Occupancy(None, (), "its used memory: Not Supported")
     say(error="GPU is lost")
-    assert occupancy_of(nvml, CARD) == untold("GPU is lost")
-    assert occupancy_of(nvml, "GPU-none") == untold("Not Found")
+    assert occupancy_of(nvml, CARD) == untold("GPU is lost", lost=True)
+    assert occupancy_of(nvml, "GPU-none") == untold("Not Found", lost=True)
 
 
 def test_a_mig_instance_has_a_memory_of_its_own(nvml: ModuleType, say: Say) -> None:
@@ -112,7 +112,7 @@ def test_a_session_stays_open_while_it_tells_anything(nvml: ModuleType, say: Say
     session.ask([CARD, OTHER])
     assert nvml.open_sessions == 2
     say(OTHER, error="GPU is lost")
-    assert session.ask([CARD, OTHER]) == {CARD: untold("GPU is lost"), OTHER: untold("GPU is lost")}
+    assert session.ask([CARD, OTHER]) == dict.fromkeys((CARD, OTHER), untold("GPU is lost", lost=True))
     assert nvml.open_sessions == 1, "the driver may have been replaced"
 
 
@@ -221,3 +221,18 @@ def test_a_process_that_cannot_be_started_is_an_answer() -> None:
     [answer] = lookout.answers()
     assert "cannot be asked: [Errno 2]" in answer.found[CARD].trouble
     lookout.close()
+
+
+def test_a_loss_is_told_from_other_troubles(nvml: ModuleType, say: Say) -> None:
+    say(no_memory="GPU is lost", no_processes="Unknown Error")
+    assert occupancy_of(nvml, CARD) == untold("its used memory: GPU is lost; its processes: Unknown Error", lost=True)
+    say(no_memory="Not Supported", no_processes="GPU is lost")
+    assert occupancy_of(nvml, CARD).lost
+    for trouble in ("Unknown Error", "Timeout"):
+        say(error=trouble)
+        assert not occupancy_of(nvml, CARD).lost
+    # The driver does not list it any more; a MIG instance may be one that this NVML has never listed.
+    assert occupancy_of(nvml, "GPU-gone") == untold("Not Found", lost=True)
+    assert occupancy_of(nvml, "MIG-gone") == untold("Not Found")
+    told = occupancy_of(nvml, "GPU-gone")
+    assert read_occupancy(asdict(told)) == told

@@ -1,5 +1,7 @@
 """Which models each slot serves."""
 
+from dataclasses import replace
+from itertools import combinations, product
 from pathlib import Path
 from typing import Literal
 
@@ -9,7 +11,8 @@ from hypothesis import strategies as st
 
 from pool.devices import Device
 from pool.errors import InvalidConfig
-from pool.placement import ModelDemand, model_bytes, place
+from pool.packing import pack
+from pool.placement import DevicesOccupied, ModelDemand, model_bytes, place
 
 GIB = 2**30
 
@@ -80,15 +83,53 @@ def test_what_does_not_fit_is_refused_with_a_line_for_each() -> None:
         )
     assert str(caught.value).splitlines() == [
         "the models do not fit the devices:",
-        "  model        needs  where",
+        "  model        needs  device",
         "  first      6.0 GiB  gpu:0",
         "  second     5.0 GiB  wants 1 with room for it, there are 0",
         "  third      unknown  gpu:0, gpu:1",
         "  fourth     9.0 GiB  does not fit on gpu:1",
-        "  device         has  left",
-        "  gpu:0      8.0 GiB  2.0 GiB",
-        "  gpu:1      4.0 GiB  4.0 GiB",
+        "  device         has  others use        free",
+        "  gpu:0      8.0 GiB         0 B     2.0 GiB",
+        "  gpu:1      4.0 GiB         0 B     4.0 GiB",
     ]
+
+
+def used(devices: list[Device], *gib: int) -> list[Device]:
+    return [replace(device, used_bytes=size * GIB) for device, size in zip(devices, gib, strict=True)]
+
+
+def test_what_others_use_is_not_free_and_a_later_start_may_do() -> None:
+    models = [auto("a", 6), auto("b", 5)]
+    assert place(models, used(gpus(8, 8, 16), 4, 0, 9)) == ((), ("a",), ("b",))
+    with pytest.raises(DevicesOccupied) as caught:
+        place(models, used(gpus(8, 8), 0, 4))
+    assert "  b         5.0 GiB  wants 1 with room for it, there are 0" in str(caught.value)
+    assert str(caught.value).endswith("  gpu:1      8.0 GiB     4.0 GiB     4.0 GiB")
+    with pytest.raises(InvalidConfig) as refused:
+        place([auto("c", 9)], used(gpus(8), 1))
+    assert not isinstance(refused.value, DevicesOccupied), "it never fits"
+
+
+def test_which_device_comes_first_does_not_depend_on_what_others_use() -> None:
+    assert place([auto("a", 1), auto("b", 1)], used(gpus(8, 8), 2, 1)) == (("a",), ("b",))
+
+
+def test_more_in_use_than_there_is_is_no_room() -> None:
+    assert used(gpus(8), 9)[0].free_bytes == 0
+
+
+def test_what_fits_only_just_is_found() -> None:
+    sizes = {"a": 7, "b": 6, "c": 5, "d": 4, "e": 4, "f": 4}
+    models = [auto(name, size) for name, size in sizes.items()]
+    answer = place(models, gpus(15, 15))
+    assert [sum(sizes[name] for name in names) for names in answer] == [15, 15]
+
+
+def test_pins_stay_where_all_ways_are_tried() -> None:
+    models = [pinned("p", 1, 1), auto("a", 6), auto("b", 5), auto("c", 4), auto("d", 4), auto("e", 4, replicas=2)]
+    answer = place(models, gpus(14, 14))
+    assert "p" in answer[1]
+    assert all("e" in names for names in answer)
 
 
 def test_more_replicas_than_devices_are_refused() -> None:
@@ -142,6 +183,55 @@ def test_every_answer_keeps_the_promises(problem: tuple[list[ModelDemand], list[
             assert slots == tuple(range(len(devices)))
         else:
             assert slots == tuple(sorted(model.devices))
+
+
+def _fits_somehow(models: list[ModelDemand], devices: list[Device]) -> bool:
+    """By brute force."""
+    slots = range(len(devices))
+    ways = [
+        list(combinations(slots, model.replicas))
+        if model.devices == "auto"
+        else [tuple(slots) if isinstance(model.devices, str) else model.devices]
+        for model in models
+    ]
+    for way in product(*ways):
+        placed = [0] * len(devices)
+        for model, chosen in zip(models, way, strict=True):
+            for slot in chosen:
+                placed[slot] += model.memory_bytes or 0
+        if all(
+            device.free_bytes is None or bytes_ <= device.free_bytes
+            for device, bytes_ in zip(devices, placed, strict=True)
+        ):
+            return True
+    return False
+
+
+@given(_problems())
+def test_what_fits_somehow_is_placed(problem: tuple[list[ModelDemand], list[Device]]) -> None:
+    models, devices = problem
+    models = models[:5]
+    fits = _fits_somehow(models, devices)
+    assert isinstance(_outcome(models, devices), tuple) == fits
+
+
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=7), st.integers(1, 3))
+def test_the_fullest_device_has_hardly_more_than_it_must(sizes: list[int], number: int) -> None:
+    """Largest first, each onto the least loaded: at most 4/3 - 1/(3 n) of the best there is (Graham)."""
+    models = [auto(f"m{i}", size) for i, size in enumerate(sizes)]
+    answer = place(models, gpus(*[100] * number))
+    loads = [sum(sizes[int(name[1:])] for name in names) for names in answer]
+    best = min(
+        max(sum(size for size, slot in zip(sizes, way, strict=True) if slot == each) for each in range(number))
+        for way in product(range(number), repeat=len(sizes))
+    )
+    assert 3 * number * max(loads) <= (4 * number - 1) * best
+
+
+def test_a_search_that_takes_too_long_is_given_up() -> None:
+    wanted = [(7, 1), (6, 1), (5, 1), (4, 1), (4, 1), (4, 1)]
+    assert pack([15, 15], wanted) is not None
+    assert pack([15, 15], wanted, steps=5) is None
 
 
 @given(_problems())

@@ -132,7 +132,7 @@ def test_what_belongs_to_a_session_alone_travels_with_its_model() -> None:
 
 def test_a_device_has_room_for_a_copy_in_each_of_its_workers() -> None:
     told = refusal({"devices": [0], "workers_per_device": 9}, model=models({}, memory="10GiB"))
-    assert "90.0 GiB  does not fit on gpu:0" in told
+    assert "90.0 GiB  memory  does not fit on gpu:0" in told
 
 
 @pytest.mark.parametrize(
@@ -159,6 +159,21 @@ def test_the_rules_of_a_model_reach_its_workers() -> None:
     assert model.clear_devices is Clear.ALL
     told = refusal({"devices": ["cpu", 6]}, model=models({}, placement=[{"layers": "a", "device": "/gpu:0"}]))
     assert told.startswith("model a: its placement names /gpu:0, and its worker on cpu:0 has /cpu:0;")
+
+
+def test_a_model_may_be_spread_over_its_workers_devices() -> None:
+    made = plan({"devices": [[0, 1]]}, model=models({}, placement="least-loaded"))
+    (model,) = made.welcome(0).models
+    assert (model.placement, model.least_loaded) == ((), True)
+    assert not plan().models[0].least_loaded
+
+
+def test_towers_need_the_memory_of_a_copy_on_each_gpu() -> None:
+    made = plan({"devices": [[0, 1]]}, model=models({}, towers=True, memory="14GiB"))
+    assert made.welcome(0).models[0].towers
+    told = refusal({"devices": [[0, 1]]}, model=models({}, towers=True, memory="17GiB"))
+    assert "34.0 GiB  memory  does not fit on gpu:0+1" in told
+    assert plan({"devices": [[0, 1]]}, model=models({}, memory="17GiB")).placement == (("a",),)
 
 
 @pytest.mark.parametrize("place_anew", [True, False])
@@ -218,3 +233,24 @@ def test_speed_ups_travel_where_any_is_asked_for() -> None:
     passes = {"remapping": "off", "layout_optimizer": "aggressive"}
     assert asked.speed_ups == SpeedUpSettings(freeze=True, grappler=passes, tolerance=0.01)
     assert plain.speed_ups is None
+
+
+def test_towers_and_speed_ups_are_not_tried_together() -> None:
+    told = refusal(model=[{"name": "m", "path": "stub:echo", "towers": True, "freeze": True}])
+    assert told.startswith(
+        "model m: towers and speed-ups (freeze, jit, mixed_precision, grappler) are not tried together;"
+    )
+
+
+def test_cpu_workers_are_bound_and_gpu_workers_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(6)))
+    made = plan({"devices": ["cpu", 6, "cpu"], "cpu_affinity": ["0-3", "5"]})
+    assert made.cores == ((0, 1, 2, 3), (), (5,))
+    threads = [made.welcome(slot).session.intra_op_parallelism_threads for slot in range(3)]
+    assert threads == [4, 0, 1]
+    assert plan({"devices": ["cpu", 6, "cpu"]}).cores == ((), (), ())
+    assert [len(cores) for cores in plan({"devices": ["cpu", 6, "cpu"], "cpu_affinity": True}).cores] == [3, 0, 3]
+    shared = plan({"devices": ["cpu"], "workers_per_device": 3, "cpu_affinity": True})
+    assert sorted(core for cores in shared.cores for core in cores) == list(range(6))
+    told = refusal({"devices": ["cpu", 6, "cpu"], "cpu_affinity": ["0-3"]})
+    assert told.startswith("[pool] cpu_affinity: 1 lists of cores, and there are 2 CPU slots;")

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pool.core.actions import SpawnSuccessor, SpawnWorker
-from pool.core.events import Death, SpawnHeld, SuccessorRefused, WorkerExited
+from pool.core.actions import SeatStandby, SpawnSuccessor, SpawnWorker
+from pool.core.events import Death, DeviceTaken, SpawnHeld, SuccessorRefused, WorkerExited
 from pool.devices import Device
 from pool.devices.lookout import Answer, Lookout
 from pool.devices.occupancy import Occupancy, Occupant, untold
-from pool.vacancies import ALIVE_LOOK_S, HELD_LOOK_S, UNTOLD_LOOK_S, Step, Vacancies
+from pool.vacancies import ALIVE_LOOK_S, HELD_LOOK_S, LOST_S, UNTOLD_LOOK_S, Step, Vacancies
 
 GIB = 2**30
 PID = 4711
@@ -432,3 +432,111 @@ def test_after_both_are_gone_the_memory_of_both_is_waited_for(bench: Bench) -> N
     assert bench.until(1.0)[-1] != SpawnWorker(0, 3), "the first one may be stuck in the kernel"
     bench.say(1)
     assert bench.until(1.0) == [SpawnWorker(0, 3)]
+
+
+# --- what a worker takes
+
+
+def test_a_worker_is_weighed_once_by_what_is_told_from_then_on(bench: Bench) -> None:
+    bench.live()
+    bench.say(3, Occupant(PID, 2 * GIB, "S", PID))
+    bench.until(10)
+    assert bench.vacancies.weighed() == []
+    questions = bench.script.questions
+    bench.say(7, Occupant(PID, 6 * GIB, "S", PID))
+    bench.vacancies.weigh(0, bench.now)
+    assert bench.until(10) == []
+    assert bench.script.questions == questions + 1
+    assert bench.vacancies.weighed() == [(0, 6 * GIB)]
+    assert bench.vacancies.weighed() == []
+
+
+def test_an_answer_to_an_older_question_weighs_nobody(bench: Bench) -> None:
+    bench.live()
+    bench.script.said["GPU-0"] = None
+    bench.until(ALIVE_LOOK_S + 0.1)
+    (question,) = bench.script.asked
+    bench.vacancies.weigh(0, bench.now)
+    bench.script.late[question[0]] = held(3, Occupant(PID, 2 * GIB, "S", PID))
+    bench.say(7, Occupant(PID, 6 * GIB, "S", PID))
+    bench.until(ALIVE_LOOK_S + 0.1)
+    assert bench.vacancies.weighed() == [(0, 6 * GIB)]
+
+
+def test_who_died_or_has_another_beside_it_is_not_weighed(bench: Bench) -> None:
+    bench.live()
+    bench.vacancies.weigh(0, bench.now)
+    bench.vacancies.exited(0, PID)
+    bench.until(10)
+    bench.live(1)
+    bench.vacancies.spawned(1, PID + 1, bench.now)
+    bench.vacancies.weigh(1, bench.now)
+    bench.until(10)
+    bench.vacancies.weigh(7, bench.now)
+    assert bench.vacancies.weighed() == []
+
+
+# --- a device that is gone
+
+GONE = untold("GPU is lost", lost=True)
+
+
+def test_a_device_that_stays_gone_ends_the_slot_with_nvmls_word(bench: Bench) -> None:
+    bench.live()
+    bench.vacancies.exited(0, PID)
+    bench.script.said["GPU-0"] = GONE
+    bench.hold(incarnation=2)
+    waiting = SpawnHeld(0, 2, "waiting for gpu:0, which is gone: GPU is lost")
+    assert bench.until(LOST_S - 0.1) == [waiting]
+    assert bench.vacancies.lost(0) is None
+    death = Death("gpu:0 is gone: GPU is lost", restartable=False)
+    assert bench.until(UNTOLD_LOOK_S + 0.2) == [WorkerExited(0, 2, death)]
+    assert bench.vacancies.lost(0) == "GPU is lost"
+    assert bench.until(60) == []
+    # Somebody has put it back.
+    bench.say(1)
+    bench.hold(incarnation=3)
+    assert bench.until(1) == [SpawnWorker(0, 3)]
+    bench.vacancies.spawned(0, PID + 1, bench.now)
+    assert bench.vacancies.lost(0) is None
+
+
+def test_a_device_that_is_reset_is_waited_for(bench: Bench) -> None:
+    bench.script.said["GPU-0"] = GONE
+    bench.hold()
+    bench.until(LOST_S - 1)
+    bench.say(1)
+    assert bench.until(UNTOLD_LOOK_S + 0.1) == [SpawnWorker(0, 1)]
+
+
+def test_no_longer_than_there_is_patience(bench: Bench) -> None:
+    bench.vacancies.adopt(2.0)
+    bench.script.said["GPU-0"] = GONE
+    bench.hold()
+    (_, exited) = bench.until(2.1)
+    assert exited == WorkerExited(0, 1, Death("gpu:0 is gone: GPU is lost", restartable=False))
+
+
+def test_a_standby_gets_no_device_that_is_gone_and_no_successor_comes(bench: Bench) -> None:
+    bench.live()
+    bench.vacancies.exited(0, PID)
+    bench.script.said["GPU-0"] = GONE
+    assert bench.vacancies.hold(SeatStandby(0, 2), bench.now) is not None
+    (_, taken) = bench.until(LOST_S + UNTOLD_LOOK_S)
+    assert taken == DeviceTaken(0, 2, "gpu:0 is gone: GPU is lost")
+    bench.live(1)
+    bench.script.said["GPU-1"] = GONE
+    bench.vacancies.hold(SpawnSuccessor(1, 2, must_fit=True), bench.now)
+    (refused,) = bench.until(1)
+    assert isinstance(refused, SuccessorRefused)
+    assert refused.why == "what gpu:1 has free is not known: GPU is lost"
+
+
+def test_one_of_a_group_is_enough() -> None:
+    bench = Bench([Device("gpu", ("GPU-0", "GPU-1"), "gpu:0+1", "H200 + H200", None, (0, 1))])
+    bench.script.said["GPU-1"] = GONE
+    bench.hold()
+    (_, exited) = bench.until(LOST_S + UNTOLD_LOOK_S)
+    assert isinstance(exited, WorkerExited)
+    assert exited.death.text == "gpu:0+1 (GPU-1) is gone: GPU is lost"
+    bench.vacancies.close()

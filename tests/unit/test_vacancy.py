@@ -198,3 +198,35 @@ def test_an_orphan_of_a_former_pool_is() -> None:
 
 def test_nothing_told_is_no_word() -> None:
     assert Tenancy("gpu:0", {U: 1}).judge({U: untold("GPU is lost")}, 0.0) == Untold("GPU is lost")
+
+
+# --- what one worker takes
+
+
+def test_a_worker_is_weighed_by_its_pid_or_by_the_level() -> None:
+    by_pid = tenancy(held(1), held(7, mine()))
+    assert by_pid.footprint(held(30, mine(5.5), mine(0.5, pid=PID + 1), STRANGER)) == 6 * GIB
+    by_level = tenancy(held(1))
+    assert by_level.footprint(held(7)) == 6 * GIB
+    assert by_level.footprint(held(7, mine(used=None))) == 6 * GIB, "listed, and its bytes are not told"
+
+
+@pytest.mark.parametrize(
+    ("former", "found"),
+    [
+        (tenancy(held(1), shared_by=2), held(7)),
+        (tenancy({}), held(7)),
+        (tenancy(held(1)), held(1)),
+        (tenancy(held(1)), {U: untold("GPU is lost")}),
+    ],
+    ids=["others of the pool are there", "no level before", "nothing taken", "not told"],
+)
+def test_what_cannot_be_told_apart_is_no_footprint(former: Tenancy, found: Found) -> None:
+    assert former.footprint(found) is None
+
+
+def test_the_footprint_in_a_group_is_that_on_all_its_gpus_or_none() -> None:
+    group = Tenancy("gpu:0+1", {U: 1, "GPU-01": 1})
+    group.begin(PID, {**held(0), **held(0, uuid="GPU-01")})
+    assert group.footprint({**held(3, mine(3)), **held(2, mine(2), uuid="GPU-01")}) == 5 * GIB
+    assert group.footprint({**held(3, mine(3)), "GPU-01": untold("GPU is lost")}) is None

@@ -10,6 +10,7 @@ from workers.tf.loading import load
 from workers.tf.model import TensorFlowModel
 from workers.tf.op_libraries import load_op_libraries
 from workers.tf.session import config_of_model, config_proto
+from workers.tf.towers import Towers, load_towers
 from workers.tf.tuned import TunedModel
 
 __all__ = ["TensorFlowBackend"]
@@ -30,11 +31,12 @@ class TensorFlowBackend:
         self._gpus = gpus
         self._config: Any = config_proto(session)
 
-    def load(self, settings: ModelSettings) -> TensorFlowModel | TunedModel:
+    def load(self, settings: ModelSettings) -> TensorFlowModel | TunedModel | Towers:
         """Loads a model, ready to run but for warming up. Raises `CannotLoad`, `LoadFailed`, `WrongDevices`."""
+        config = config_of_model(settings, self._config)
         if settings.speed_ups is not None:
-            return TunedModel(settings, settings.speed_ups, config_of_model(settings, self._config), self._gpus)
-        return load(settings, config_of_model(settings, self._config), self._gpus)
+            return TunedModel(settings, settings.speed_ups, config, self._gpus)
+        return (load_towers if settings.towers else load)(settings, config, self._gpus)
 
 
 def _check_devices(gpus: int) -> None:

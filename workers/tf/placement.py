@@ -2,6 +2,8 @@
 
     graph ─ clear device strings ─► rules, the first that matches ─► what shares a variable follows ─► graph
 
+With `placement = "least-loaded"` the middle is `workers.tf.balancing`.
+
 A variable, a table and what reads or writes them stay together: the first rule that matches any of these moves all.
 """
 
@@ -15,6 +17,7 @@ from google.protobuf.message import DecodeError
 
 from pool.wire.worker_messages import ModelSettings, PlacementRule
 from workers.backend import CannotLoad
+from workers.tf.balancing import balance
 from workers.tf.colocation import Colocation, Node
 from workers.tf.devices import Devices, clear, missing, scopes, short
 from workers.tf.library import RewriterConfig, tf
@@ -44,13 +47,16 @@ def place(graph_def: Any, settings: ModelSettings, devices: Devices, soft: bool)
             raise CannotLoad(f"placement: there is no {rule.device} for {rule.layers!r}; this worker has {devices}")
     clear(graph_def, settings.clear_devices, devices)
     placed = Placed()
-    if settings.placement:
+    if settings.least_loaded:
+        placed = Placed(*balance(graph_def, devices))
+    elif settings.placement:
         placed = Placed(settings.placement, _follow(graph_def, _matched(graph_def, settings.placement)))
+    if placed.rules:
         for scope, nodes in scopes(graph_def):
             for node in nodes:
                 number = placed.moved.get((scope, node.name))
                 if number is not None:
-                    node.device = _written(settings.placement[number].device)
+                    node.device = _written(placed.rules[number].device)
                 _keep_from_remapper(node)
     if not soft:
         _refuse_missing(graph_def, devices)

@@ -36,11 +36,12 @@ def config_of_model(settings: ModelSettings, worker: Any) -> Any:
 
     With placement rules grappler's remapper is off. It makes one node of several, on the device of one of them.
     """
-    if settings.session is None and not settings.placement:
+    ruled = bool(settings.placement) or settings.least_loaded
+    if settings.session is None and not ruled:
         return worker
     config = tf.compat.v1.ConfigProto()
     config.CopyFrom(worker if settings.session is None else config_proto(settings.session))
-    if settings.placement:
+    if ruled:
         config.graph_options.rewrite_options.remapping = RewriterConfig.OFF
     return config
 
