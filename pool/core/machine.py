@@ -310,9 +310,10 @@ class Machine:
         if slot.state is SlotState.FATAL:
             batches: list[Batch] = self._dispatch.withdraw(slot)
             why = f"slot {number} incarnation {slot.incarnation}: {slot.reason}"
+            # Before a successor is there, which would be given other pieces of what is lost.
+            self._settlement.lost(slot, batches, why, now, gone=False)
             self.supervision.seating.succeed(slot, now)
             self._slots_changed(now)
-            self._settlement.lost(slot, batches, why, now, gone=False)
             # Members of packs that were lost with it, and jobs that had started over, only something stale of which
             # was out.
             self._refuse_hopeless(now)
