@@ -26,7 +26,7 @@ class Reach(Enum):
 # A key that is not here takes a new pool: what is not known to be applied is not said to be.
 _REACH: Mapping[Reach, Mapping[str, frozenset[str]]] = {
     Reach.AT_ONCE: {
-        "pool": frozenset({"ready", "drain_timeout", "min_ready", "standby"}),
+        "pool": frozenset({"ready", "drain_timeout", "min_ready", "standby", "watch"}),
         "queue": frozenset(
             {"max_jobs", "max_bytes", "client_max_jobs", "client_max_bytes", "default_timeout", "max_attempts"}
         ),
@@ -77,6 +77,7 @@ _SECONDS = frozenset(
         "warmup_timeout",
         "device_free_timeout",
         "batch_wait",
+        "watch",
     }
 )
 
@@ -100,7 +101,7 @@ class Change:
         if self.key.startswith("[[model]]") and self.key.count(" ") == 1:
             return f"{self.key}: is {'gone' if self.after is None else 'new'}"
         name = self.key.rsplit(" ", 1)[-1]
-        nothing = "never" if self.key.startswith("[recycle]") else "none"
+        nothing = "never" if self.key.startswith(("[recycle]", "[pool] watch")) else "none"
         return f"{self.key}: {_shown(name, self.before, nothing)} → {_shown(name, self.after, nothing)}"
 
 

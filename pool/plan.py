@@ -14,6 +14,7 @@ from pool.launch import cpu_share
 from pool.placement import ModelDemand, model_bytes, place
 from pool.quarantine import state_folder
 from pool.shares import ModelShare, Share, refusals, share_out
+from pool.versions import Served, resolve
 from pool.wire.worker_messages import Clear, ModelSettings, SessionSettings, Welcome
 
 if TYPE_CHECKING:
@@ -36,12 +37,18 @@ class Plan:
     `state` is the folder for what outlives the pool, None where there is none; `quarantine_keep` and
     `quarantine_max_bytes` bound the jobs that are kept there, `recorder_keep` and `recorder_max_bytes` the bundles,
     `arena_max_bytes` and `arena_client_max_bytes` what is lent to all clients and to one.
+
+    `paths` are those of the models as configured; `versions` is what was found there of those that have versions, which
+    are looked for again every `watch_s` seconds, unless that is None.
     """
 
     endpoint: str
     listen: tuple[str, ...]
     shares: tuple[Share, ...]
     models: tuple[ModelSettings, ...]
+    paths: Mapping[str, str]
+    versions: Mapping[str, Served]
+    watch_s: float | None
     model_bytes: Mapping[str, int]
     session: SessionSettings
     lanes: int
@@ -71,9 +78,17 @@ class Plan:
     def slots(self) -> list[SlotPlan]:
         """What the core is to know of each slot."""
         return [
-            SlotPlan(models, device.label, slot_names(number, device))
+            SlotPlan(models, device.label, slot_names(number, device), self._versions(models))
             for number, (models, device) in enumerate(zip(self.placement, self.devices, strict=True))
         ]
+
+    def _versions(self, models: Sequence[str]) -> dict[str, int]:
+        return {name: self.versions[name].number for name in models if name in self.versions}
+
+    def with_versions(self, found: Mapping[str, Served]) -> "Plan":
+        """The same, but for these versions of these models."""
+        versions = {**self.versions, **found}
+        return replace(self, versions=versions, models=tuple(_at(model, versions) for model in self.models))
 
     def welcome(self, slot: int) -> Welcome:
         """What the worker of a slot is told."""
@@ -196,11 +211,16 @@ def _plan(
     notes: Sequence[str],
 ) -> Plan:
     state = Path(settings.pool.state) if settings.pool.state else state_folder(environ)
+    paths = {model.name: model.path for model in settings.model}
+    versions = {name: found for name, path in paths.items() if (found := resolve(path)) is not None}
     return Plan(
         endpoint=_endpoint(settings, environ),
         listen=settings.pool.listen,
         shares=shares,
-        models=tuple(_model(model, state) for model in settings.model),
+        models=tuple(_at(_model(model, state), versions) for model in settings.model),
+        paths=paths,
+        versions=versions,
+        watch_s=settings.pool.watch,
         model_bytes=sizes,
         session=settings.session.message(),
         lanes=settings.pool.lanes,
@@ -232,6 +252,12 @@ def _model(model: "ModelSection", state: Path | None) -> ModelSettings:
         placement=tuple(rule.message() for rule in model.placement),
         clear_devices=_CLEAR[model.clear_devices],
     )
+
+
+def _at(model: ModelSettings, versions: Mapping[str, Served]) -> ModelSettings:
+    """What a worker is told of a model that has versions: where the one is that it is to load."""
+    served = versions.get(model.name)
+    return model if served is None else replace(model, path=served.path, version=served.number)
 
 
 def _silent_after_s(silent_after: float | str, heartbeat_s: float) -> float:

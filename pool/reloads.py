@@ -141,7 +141,15 @@ def compare(source: Source, former: "Settings", running: Plan, environ: Mapping[
         moved = [f"{needs_new_pool(source.where, change)} (a model would move to another device)" for change in places]
         moved += [f"{needs_new_pool(source.where, change)} (a model would move to another slot)" for change in apart]
         raise InvalidConfig("\n".join(moved))
-    return Reloaded(settings, plan, tuple(changes))
+    return Reloaded(settings, plan, (*changes, *_versions(running, plan)))
+
+
+def _versions(running: Plan, plan: Plan) -> Iterator[Change]:
+    for name, served in plan.versions.items():
+        former = running.versions.get(name)
+        before, after = None if former is None else former.number, served.number
+        if name in running.paths and before != after:
+            yield Change(f"[[model]] {name} version", before, after, Reach.WORKERS)
 
 
 def _where(plan: Plan) -> list[tuple[str, set[str]]]:

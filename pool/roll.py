@@ -16,7 +16,7 @@ from pool.core.events import RestartAsked
 from pool.core.slots import SlotState
 from pool.core.supervision import Supervision
 from pool.logs import about
-from pool.wire.worker_messages import Welcome
+from pool.wire.worker_messages import ModelSettings, Welcome
 
 __all__ = ["Roll"]
 
@@ -43,6 +43,7 @@ class Roll:
         self._turn: _Turn | None = None
         self._undo: int | None = None
         self._failure = ""
+        self._refused: list[ModelSettings] = []
 
     def welcome(self, slot: int) -> Welcome:
         """What the next worker of the slot is told."""
@@ -101,8 +102,24 @@ class Roll:
         back = f"did not come up with the new settings and goes back to the former ones{kept}"
         self._failure = f"slot {turn.slot} {back}: {reason}"
         log.error("%s", self._failure, extra=about("roll_failed", slot=turn.slot, reason=reason))
+        former = {model.name: model.path for model in turn.former.models}
+        self._refused = [
+            model
+            for model in self._given[turn.slot].models
+            if model.version is not None and former.get(model.name) != model.path
+        ]
         self._given[turn.slot] = turn.former
         self._left, self._turn = [], None
+
+    def take_refused(self) -> list[ModelSettings]:
+        """The new versions with which a slot did not come up, once."""
+        refused, self._refused = self._refused, []
+        return refused
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a slot is still to have the new settings, or its former ones again."""
+        return self._undo is not None or self._turn is not None or bool(self._left)
 
     def due(self) -> bool:
         """Whether `tend` has something to do."""

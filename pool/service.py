@@ -56,6 +56,7 @@ from pool.slot_log import SlotLog
 from pool.status import resident_bytes
 from pool.supervisor import Supervisor
 from pool.systemd.notify import Notifier
+from pool.version_watch import VersionWatch, log_versions
 from pool.watch import Watch
 from pool.wire import client_messages as wire
 from pool.wire.arena import Grant
@@ -101,6 +102,7 @@ class Service:
         self._machine = Machine(plan.policy, plan.slots(), random.Random(self._instance))
         self._slot_log = SlotLog(plan.devices, plan.placement)
         self._roll = Roll(self._machine.supervision, self._welcomes())
+        self._versions = VersionWatch(plan.watch_s)
         self._reloading = Reloading(
             None if source is None else Reloads(source, environ),
             notifier,
@@ -222,6 +224,7 @@ class Service:
             self._tick(time.monotonic())
             self._feed_all(self._roll.tend())
             self._reloading.tend(self._plan)
+            self._tend_versions()
             self._notifier.alive(time.monotonic())
 
     def _tick(self, now: float) -> None:
@@ -240,6 +243,7 @@ class Service:
             self._notifier.next_alive(now),
             self._reloading.next_deadline(now),
             now if self._roll.due() else None,
+            self._versions.next_deadline(now, self._roll.is_under_way),
         )
         earliest = min((instant for instant in deadlines if instant is not None), default=now + LONGEST_POLL_S)
         return int(max(0.0, min(earliest - now, LONGEST_POLL_S)) * 1000) + 1
@@ -391,6 +395,7 @@ class Service:
             "lent_bytes": self._arenas.lent_bytes,
             "dropped": dict(self._back.dropped),
             "roll": self._roll.status(),
+            "versions": self._versions.status(),
         }
 
     # --- the configuration, again ---------------------------------------------------------------------------------
@@ -417,7 +422,18 @@ class Service:
         self._supervisor.adopt(policy.device_free_timeout_s)
         self._quarantine.adopt(self._plan.quarantine_keep, self._plan.quarantine_max_bytes)
         self._recorder.adopt(self._plan.recorder_keep, self._plan.recorder_max_bytes)
+        self._versions.adopt(self._plan.watch_s)
         return self._roll.begin(self._welcomes())
+
+    def _tend_versions(self) -> None:
+        """New versions of models come as new settings do: with a new worker in each slot."""
+        if refused := self._roll.take_refused():
+            self._versions.refused(refused, self._plan)
+        found = self._versions.tend(self._plan, self._roll.is_under_way)
+        if found and not self._machine.supervision.stopping:
+            log_versions(self._plan.versions, found)
+            self._plan = self._plan.with_versions(found)
+            self._roll.begin(self._welcomes())
 
 
 def _count(jobs: int) -> str:

@@ -51,10 +51,12 @@ def _new_workers(slots: Sequence[int]) -> str:
 def _await_roll(client: Client, timeout_s: float) -> None:
     """Raises `PoolError` where it ends early, or not in time."""
     deadline = time.monotonic() + timeout_s
-    while (roll := client.status()["roll"])["left"]:
+    while (roll := (status := client.status())["roll"])["left"]:
         if time.monotonic() > deadline:
             left = ", ".join(map(str, roll["left"]))
             raise PoolError(f"slots {left} have the former settings after {timeout_s:g} s; it goes on by itself")
         time.sleep(LOOK_S)
     if roll["failure"]:
         raise PoolError(roll["failure"])
+    if broken := status["versions"]["broken"]:
+        raise PoolError(f"did not come up, so another version is served on: {', '.join(broken)}")

@@ -68,6 +68,7 @@ class PoolSection(Section):
     `min_ready`: so many slots of a model, if it has them, are READY while another one is replaced.
     `spin_us`: microseconds for which the pool's loop and the lanes look again and again before they sleep.
     `standby`: each slot has a second process that has imported TensorFlow and follows the worker that dies.
+    `watch`: how often the folders of models are looked at for new versions; "never", None once loaded: not at all.
     `state` is absolute once it is loaded, or "" for the user's own state folder.
     """
 
@@ -81,6 +82,7 @@ class PoolSection(Section):
     drain_timeout: Seconds = 30.0
     min_ready: Annotated[int, Field(ge=1)] = 1
     standby: bool = False
+    watch: Annotated[PositiveSeconds | None, _NEVER] = 5.0
     state: Annotated[str, BeforeValidator(as_text)] = ""
 
     @field_validator("endpoint")

@@ -86,8 +86,8 @@ class Dispatch:
         slots = self._holders.get(line)
         if slots is None:
             slots = [slot for bank in self._banks[line.model.name] for slot in bank.slots]
-            if line.device is not None:
-                slots = [slot for slot in slots if line.device in slot.names]
+            if line.pinned:
+                slots = [slot for slot in slots if line.suits(slot)]
             self._holders[line] = slots
         return slots
 
@@ -106,7 +106,7 @@ class Dispatch:
             return now
         # In full batches: what its like take from the lanes at the very least.
         job.work_s = key.cost.surely(most) / most * rows if batchable else own
-        if line.device is not None:
+        if line.pinned:
             return now + own
         banks = self._banks[line.model.name]
         lanes = sum([bank.lanes for bank in banks])
@@ -137,7 +137,7 @@ class Dispatch:
             return
         # Others of the line wait already, so no lane of its slots is idle.
         line.put(job)
-        if line.device is None:
+        if not line.pinned:
             self._enlist(line, job.priority)
 
     def move(self, job: Job, line: Line, now: float) -> None:
@@ -155,14 +155,12 @@ class Dispatch:
     def leave_home(self, slot: Slot, now: float) -> None:
         """What sessions wrote there may be gone with the slot's worker: jobs that wait for it go where they may now."""
         for name in slot.models:
-            line = self._models[name].lines.get(f"slot:{slot.number}")
-            if line is None:
-                continue
-            for job in dict.fromkeys((*line.by_age.values(), *(part.job for part in line.suspects if part.wanted))):
-                home = self.homes.device(line.model, job.key.signature)
-                if job.homed and not job.out and home != line.device:
-                    job.homed = home is not None
-                    self.move(job, line.model.line(home), now)
+            for line in self._models[name].lines_of(f"slot:{slot.number}"):
+                for job in dict.fromkeys((*line.by_age.values(), *(part.job for part in line.suspects if part.wanted))):
+                    home = self.homes.device(line.model, job.key.signature)
+                    if job.homed and not job.out and home != line.device:
+                        job.homed = home is not None
+                        self.move(job, line.model.line(home, line.version), now)
 
     def _gather(self, job: Job, release_at: float, now: float) -> None:
         key = job.key
@@ -210,7 +208,7 @@ class Dispatch:
 
     def charged_less(self, model: Model) -> None:
         """The model has used less than was thought, so it may be its turn sooner."""
-        line = model.lines[None]
+        line = model.line(None)
         if line.busy:
             for bank in self._banks[model.name]:
                 bank.again(line)
@@ -233,8 +231,21 @@ class Dispatch:
         self._bank[slot.number].lanes += slot.lanes
         for name in slot.models:
             self._models[name].loaded(slot.loaded[name])
+            self._suit(self._models[name], slot)
         self.serve(slot, now)
         self.suspects.slot_came(now)
+
+    def _suit(self, model: Model, slot: Slot) -> None:
+        """The slot has another worker, which may have another version of the model."""
+        served = {other.versions.get(model.name) for other in self._slots}
+        for line in model.lines_of_versions():
+            self._holders.pop(line, None)
+            if line.version not in served and line.empty:
+                del model.lines[(line.device, line.version)]
+            if line.busy and line.suits(slot):
+                self._pinned[slot.number][line] = None
+            else:
+                self._pinned[slot.number].pop(line, None)
 
     def ended(self, batch: Batch) -> None:
         """A batch is over. Its slot still has to be served, when what came of the batch is settled."""
@@ -265,7 +276,7 @@ class Dispatch:
                 self._bank[slot.number].rest(slot)
         if not line.busy:
             return
-        if line.device is None:
+        if not line.pinned:
             self._enlist(line, line.priority())
         else:
             for slot in self.holders(line):
@@ -289,7 +300,7 @@ class Dispatch:
             bank.enlist(line, priority)
 
     def _best_idle(self, line: Line) -> Slot | None:
-        if line.device is None:
+        if not line.pinned:
             banks = self._banks[line.model.name]
             if len(banks) == 1:
                 return banks[0].best_idle()

@@ -134,7 +134,7 @@ class JobArrived:
 
     `rows` None: the job cannot be joined with others or cut. `form` is what must be equal, beside model, signature and
     outputs, of jobs that run together: names, dtypes and shapes past axis 0. The core only compares it. `attempts` and
-    `in_doubt` as in the wire's SUBMIT, and so are `members`.
+    `in_doubt` as in the wire's SUBMIT, and so are `members` and `version`.
     """
 
     client: bytes
@@ -152,6 +152,7 @@ class JobArrived:
     attempts: int = 0
     in_doubt: bool = False
     members: tuple[int, ...] = ()
+    version: int | str | None = None
 
 
 @dataclass(frozen=True, slots=True)

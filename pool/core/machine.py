@@ -126,7 +126,7 @@ class Machine:
 
     def _arrive(self, event: told.JobArrived, now: float) -> None:
         failed = refusal(event, self.policy, self.backlog, self.supervision.stopping, now)
-        failed = failed or self._unknown_device(event) or self._doubts.refusal(event)
+        failed = failed or self._unknown_device(event) or self._unknown_version(event) or self._doubts.refusal(event)
         if failed is not None:
             self._answers.refuse(event.client, event.job, len(event.members) or 1, failed)
             return
@@ -134,7 +134,10 @@ class Machine:
         model = self.backlog.models[event.model]
         home = None if event.device else self._dispatch.homes.device(model, event.signature)
         device = event.device or home or self._cells.device(event.client, event.model, now)
-        line = model.line(device)
+        version = event.version if isinstance(event.version, int) else None
+        if version is not None and not self._hope.has_version(event.model, device, version):
+            device, home = event.device, None  # where it would be kept to, there is another version
+        line = model.line(device, version)
         job = Job(
             self.backlog.client(event.client),
             event.job,
@@ -179,6 +182,15 @@ class Machine:
         there = ", ".join(dict.fromkeys(slot.device or f"slot:{slot.number}" for slot in holders))
         why = f"does not hold model {event.model}" if device in self._pins else "is no device of this pool"
         return do.JobFailed(Fault.INVALID_INPUT, f"device {device!r:.80} {why}; the model is on: {there}")
+
+    def _unknown_version(self, event: told.JobArrived) -> do.JobFailed | None:
+        version = event.version
+        if isinstance(version, str):
+            text = f"model {event.model!r} has no version with the label {version!r:.80}; give a number"
+            return do.JobFailed(Fault.MODEL_NOT_FOUND, text)
+        if version is None or self._hope.has_version(event.model, event.device, version):
+            return None
+        return self._hope.unserved(event.model, event.device, version)
 
     def _give_up(self, job: Job, failed: do.JobFailed, now: float) -> None:
         self._answers.fail(job, failed.fault, failed.text, now)
@@ -271,7 +283,7 @@ class Machine:
         for job in dict.fromkeys(line.unleased()):
             if job.out:
                 continue
-            anywhere = line.model.line(self._dispatch.homes.device(line.model, job.key.signature))
+            anywhere = line.model.line(self._dispatch.homes.device(line.model, job.key.signature), line.version)
             shares_a_retry = any(part.job is job for group in line.retries for part in group)
             if (job.confined or job.homed) and not job.gathering and not shares_a_retry and self._hope.has(anywhere):
                 job.confined, job.homed = False, anywhere.device is not None

@@ -55,7 +55,8 @@ class Slot:
     that was given out: of the worker in the seat, or of one beside it. `kept_for` is the line that has a suspect to run
     here, alone: until what runs is done the slot takes nothing else. `in_vain` counts the workers in a
     row that died before they finished anything, while what they ran was well elsewhere. `turn` changes with each change
-    of what the slot could take.
+    of what the slot could take. `versions`: which one of each model the last worker had that was READY, or
+    the first one is to have; without those that have none.
     """
 
     number: int
@@ -82,6 +83,7 @@ class Slot:
     started: int = 0  # batches
     jobs_done: int = 0
     jobs_done_before: int = 0  # by former workers
+    versions: dict[str, int] = field(default_factory=dict)
     in_vain: int = 0
     killed_for: str | None = None
     kept_for: "Line | None" = None

@@ -33,7 +33,10 @@ class Supervision:
         wanted: Callable[[Slot], bool],
     ) -> None:
         """`wanted`: whether jobs wait, or run, that the slot could run."""
-        self.slots = [Slot(number, plan.models, plan.device, plan.names) for number, plan in enumerate(plans)]
+        self.slots = [
+            Slot(number, plan.models, plan.device, plan.names, versions=dict(plan.versions))
+            for number, plan in enumerate(plans)
+        ]
         self.actions = actions
         self.changed: list[Slot] = []
         """The slots whose state is another since somebody last emptied this list."""
@@ -206,6 +209,7 @@ class Supervision:
 
     def serve(self, slot: Slot, lanes: int, loaded: Mapping[str, ModelInfo], now: float) -> None:
         slot.loaded = dict(loaded)
+        slot.versions = {name: info.version for name, info in loaded.items() if info.version is not None}
         slot.lanes = lanes
         slot.idle_lanes = list(range(lanes))
         slot.phase, slot.phase_since, slot.detail = Phase.SERVING, now, ""

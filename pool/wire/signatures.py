@@ -58,12 +58,16 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """`stateful`: a run of it may change what later runs return, so a run that may have started is never repeated."""
+    """`stateful`: a run of it may change what later runs return, so a run that may have started is never repeated.
+
+    `version`: as in `ModelSettings`.
+    """
 
     name: str
     path: str
     signatures: Mapping[str, Signature]
     stateful: bool
+    version: int | None = None
 
     def signature_name(self, asked: str | None) -> str | None:
         """The signature that a call means: the one it asks for, else the default one, else the only one, else None."""

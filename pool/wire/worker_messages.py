@@ -222,7 +222,7 @@ class ModelSettings:
 
     `session`: of its own Session, where that differs from its worker's; in nothing that belongs to the process.
     `placement`: the first rule that matches a node wins. `clear_devices`: missing ones are those that the worker does
-    not have.
+    not have. `version`: its number, where `path` is the folder of one version.
     """
 
     name: str
@@ -236,6 +236,7 @@ class ModelSettings:
     session: SessionSettings | None = None
     placement: tuple[PlacementRule, ...] = ()
     clear_devices: Clear = Clear.MISSING
+    version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

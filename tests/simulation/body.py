@@ -1,7 +1,7 @@
 """A body without sockets and processes: it does what the core wants done, and workers do what a test tells them to."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from simulation.ledger import Ledger
 from simulation.records import Payload, overlap
@@ -45,6 +45,7 @@ class Worker:
     ready: bool = False
     told_to_stop: bool = False
     killed: bool = False
+    versions: Mapping[str, int] = field(default_factory=dict)
     running: dict[int, Running] = field(default_factory=dict)
 
 
@@ -67,6 +68,10 @@ class Body:
         self.has_room = True
         """Whether a slot's device has room for two workers, where that is asked."""
         self.workers: dict[tuple[int, int], Worker] = {}
+        self.versions: dict[str, int] = {}
+        """Of each model that has some: what workers are welcomed with from now on."""
+        for plan in plans:
+            self.versions.update(plan.versions)
         self._validates = validates
         self._infos = [tuple(infos[name] for name in plan.models) for plan in plans]
 
@@ -109,6 +114,7 @@ class Body:
         attempts: int = 0,
         in_doubt: bool = False,
         members: tuple[int, ...] = (),
+        version: int | str | None = None,
     ) -> None:
         """`members` makes it a pack; then `kills` and `guilty` are those of them that are, by their index."""
         payload = Payload(self.ledger.arrived, _rows(kills, members), _rows(guilty, members))
@@ -128,6 +134,7 @@ class Body:
             attempts,
             in_doubt,
             members,
+            version,
         )
         self.feed(event)
 
@@ -139,7 +146,9 @@ class Body:
 
     def say_ready(self, worker: Worker, lanes: int, models: int | None = None) -> None:
         worker.ready = True
-        infos = self._infos[worker.slot][:models]
+        infos = tuple(replace(info, version=worker.versions.get(info.name)) for info in self._infos[worker.slot])[
+            :models
+        ]
         self.feed(told.WorkerReady(worker.slot, worker.incarnation, lanes, infos))
 
     def answer(
@@ -197,6 +206,7 @@ class Body:
                 self.spawned(self.workers[(slot, incarnation)])
             case do.WelcomeWorker(slot, incarnation) | do.TakeSeat(slot, incarnation):
                 self.workers[(slot, incarnation)].welcomed = True
+                self.workers[(slot, incarnation)].versions = dict(self.versions)
             case do.HoldWorker(slot, incarnation):
                 self.workers[(slot, incarnation)].held = True
             case do.SeatStandby(slot, incarnation) if self.has_room:

@@ -153,6 +153,7 @@ def test_every_key_of_today_is_known_but_those_of_the_pool_itself() -> None:
         "pool listen",
         "pool devices",
         "pool workers_per_device",
+        "pool spin_us",
         "pool state",
         "model name",
     }

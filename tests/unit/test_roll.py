@@ -294,3 +294,27 @@ def test_the_settings_of_before_taken_back_in_the_midst(beside: Seats) -> None:
     beside.feed(told.WorkerExited(0, 2, told.Death("exit status 0", True)))
     gets_ready(beside, 0, incarnation=3)
     assert beside.given[0] is OLD
+
+
+def versioned(version: int) -> Welcome:
+    model = ModelSettings("m", f"models/m/{version}", warmup=True, version=version)
+    return replace(OLD, models=(model,))
+
+
+def test_a_version_that_did_not_come_up_is_told_once(beside: Seats) -> None:
+    beside.roll.begin([versioned(1)] * 4)
+    beside.turn()
+    gets_ready(beside, 0, warm=False)
+    assert beside.roll.is_under_way
+    beside.feed(told.WorkerExited(0, 2, DIED))
+    assert [model.version for model in beside.roll.take_refused()] == [1]
+    assert beside.roll.take_refused() == []
+    assert not beside.roll.is_under_way
+
+
+def test_settings_that_did_not_come_up_are_no_version(beside: Seats) -> None:
+    beside.roll.begin([NEW] * 4)
+    beside.turn()
+    gets_ready(beside, 0, warm=False)
+    beside.feed(told.WorkerExited(0, 2, DIED))
+    assert beside.roll.take_refused() == []
