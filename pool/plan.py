@@ -1,7 +1,7 @@
 """All that a pool is started with: decided, checked and printable before anything runs."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,6 +90,16 @@ class Plan:
         versions = {**self.versions, **found}
         return replace(self, versions=versions, models=tuple(_at(model, versions) for model in self.models))
 
+    def without(self, names: Collection[str]) -> "Plan":
+        """The same, but for these models."""
+        return replace(
+            self,
+            shares=tuple(share.without(names) for share in self.shares),
+            models=tuple(model for model in self.models if model.name not in names),
+            paths={name: path for name, path in self.paths.items() if name not in names},
+            versions={name: served for name, served in self.versions.items() if name not in names},
+        )
+
     def welcome(self, slot: int) -> Welcome:
         """What the worker of a slot is told."""
         share = self.shares[slot]
@@ -125,17 +135,24 @@ def replan(settings: "Settings", environ: Mapping[str, str], running: Plan, *, p
     """
     _check_models(settings)
     devices = tuple(dict.fromkeys(running.devices))
-    sizes: Mapping[str, int] = running.model_bytes
-    placed = tuple(_placed(running, device, settings) for device in devices)
-    if place_anew:
-        sizes, placed = _place(settings, devices)
+    sizes, placed = _place(settings, devices) if place_anew else _place_more(settings, devices, running)
     shares = _share_out(settings, devices, placed, sizes)
     return _plan(settings, environ, shares, sizes, running.cpu_share, running.notes)
 
 
-def _placed(running: Plan, device: Device, settings: "Settings") -> tuple[str, ...]:
-    names = {name for share in running.shares if share.device == device for name in share.models}
-    return tuple(model.name for model in settings.model if model.name in names)
+def _place_more(
+    settings: "Settings", devices: Sequence[Device], running: Plan
+) -> tuple[Mapping[str, int], tuple[tuple[str, ...], ...]]:
+    """The same as `_place`, with the models that run already where they are, and as large as they were."""
+    where = {
+        model.name: tuple(
+            number
+            for number, device in enumerate(devices)
+            if any(share.device == device and model.name in share.models for share in running.shares)
+        )
+        for model in settings.model
+    }
+    return _place(settings, devices, running.model_bytes, {name: there for name, there in where.items() if there})
 
 
 def _endpoint(settings: "Settings", environ: Mapping[str, str]) -> str:
@@ -150,13 +167,22 @@ def _check_models(settings: "Settings") -> None:
             raise InvalidConfig(f"model {model.name}: there is nothing at {model.path}; give the path of a model")
 
 
-def _place(settings: "Settings", devices: Sequence[Device]) -> tuple[Mapping[str, int], tuple[tuple[str, ...], ...]]:
-    """The bytes of each model, and the models of each device."""
-    sizes = {model.name: model_bytes(model.path) if model.memory is None else model.memory for model in settings.model}
+def _place(
+    settings: "Settings",
+    devices: Sequence[Device],
+    known: Mapping[str, int] | None = None,
+    fixed: Mapping[str, tuple[int, ...]] | None = None,
+) -> tuple[Mapping[str, int], tuple[tuple[str, ...], ...]]:
+    """The bytes of each model, and the models of each device; `known` and `fixed` are what is decided of these."""
+    sizes, there = dict(known or {}), fixed or {}
+    for model in settings.model:
+        if model.name not in there:
+            sizes[model.name] = model_bytes(model.path) if model.memory is None else model.memory
     demands = [
         ModelDemand(
             model.name,
-            model.devices if model.devices in ("auto", "all") else pinned_slots(model.devices, devices),
+            there.get(model.name)
+            or (model.devices if model.devices in ("auto", "all") else pinned_slots(model.devices, devices)),
             model.replicas,
             sizes[model.name] * settings.pool.workers_per_device,
         )

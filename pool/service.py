@@ -44,7 +44,7 @@ from pool.quarantine import KeptJob, Quarantine
 from pool.recorder import Recorder, Shelf
 from pool.reloading import Reloading
 from pool.reloads import Reloaded, Reloads, Source
-from pool.roll import Roll
+from pool.roll import Refused, Roll
 from pool.router.arenas import Arena, Arenas, LentBuffer
 from pool.router.back import Back
 from pool.router.front import Front, Question
@@ -90,7 +90,7 @@ class Service:
         again; otherwise it stops the pool, as SIGTERM does.
         """
         self._plan = plan
-        self._reload_on_hangup = reload_on_hangup and source is not None
+        self._reload_on_hangup = reload_on_hangup and source is not None and source.read is not None
         self._environ = environ
         self._on_ready = on_ready
         self._notifier = notifier
@@ -336,6 +336,7 @@ class Service:
             case do.SuccessorFailed():
                 self._slot_log.beside(action)
                 self._roll.failed(action)
+                self._feed_all(self._roll.plans())
             case do.PoolReady(serving, slots):
                 self._ready = True
                 self._notifier.ready(f"{serving} of {slots} slots serve")
@@ -361,6 +362,7 @@ class Service:
         recorded = change.state in DOWN and self._recorder.has(change.slot, change.incarnation)
         self._notify(self._slot_log.changed(change, self._machine.supervision.slots[change.slot], recorded))
         self._roll.changed(change)
+        self._feed_all(self._roll.plans())
 
     def _record_stuck(self, change: do.SlotChanged) -> None:
         """One that SIGKILL does not end is as good as dead, and what it is stuck in may be gone by the time it is."""
@@ -378,7 +380,7 @@ class Service:
             serving = sum(slot.state is SlotState.READY for slot in seated)
             self._notifier.status(f"{serving} of {len(seated)} slots serve; last: {change}")
         else:
-            longest_s = self._plan.policy.longest_start_s(max(len(slot.models) for slot in seated))
+            longest_s = self._plan.policy.longest_start_s(max((len(slot.models) for slot in seated), default=1))
             self._notifier.extend(longest_s)
             self._notifier.status(f"starting; {change}")
 
@@ -427,13 +429,24 @@ class Service:
 
     def _tend_versions(self) -> None:
         """New versions of models come as new settings do: with a new worker in each slot."""
-        if refused := self._roll.take_refused():
-            self._versions.refused(refused, self._plan)
+        if (refused := self._roll.take_refused()) is not None:
+            self._give_up(refused)
         found = self._versions.tend(self._plan, self._roll.is_under_way)
         if found and not self._machine.supervision.stopping:
             log_versions(self._plan.versions, found)
-            self._plan = self._plan.with_versions(found)
-            self._roll.begin(self._welcomes())
+            former, self._plan = self._plan.versions, self._plan.with_versions(found)
+            back = any(name in former and served.number < former[name].number for name, served in found.items())
+            self._roll.begin(self._welcomes(), back=back)
+
+    def _give_up(self, refused: Refused) -> None:
+        """What did not come up in one slot is not to be in any: a model that is new, a version of one."""
+        self._versions.refused([each for each in refused.versions if each.name not in refused.models], self._plan)
+        if refused.models:
+            text = "not served, as a slot did not come up with it: %s"
+            log.error(text, ", ".join(refused.models), extra=about("models_given_up", models=refused.models))
+            self._reloading.forget(refused.models)
+            self._plan = self._plan.without(refused.models)
+            self._roll.begin(self._welcomes(), back=True)
 
 
 def _count(jobs: int) -> str:

@@ -26,6 +26,7 @@ __all__ = [
     "PolicyChanged",
     "RestartAsked",
     "RowsChanged",
+    "SlotPlanned",
     "SpawnHeld",
     "Spoiled",
     "Start",
@@ -110,8 +111,20 @@ class DrainAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class SlotPlanned:
+    """From now on a new worker of the slot has these models; the one that is there keeps its own until it goes.
+
+    With none it is to go once it has finished what it holds. A model that no slot is planned to have any more is
+    forgotten, and no job of it is taken in; one that is new is known from now on.
+    """
+
+    slot: int
+    models: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyChanged:
-    """From now on the core decides by this policy, whose models are those of the former one.
+    """From now on the core decides by this policy.
 
     What was decided stays: jobs that are in the pool beyond a lower bound, timers that run, batches that were formed.
     """
@@ -290,6 +303,7 @@ Event = (
     | StopAsked
     | RestartAsked
     | DrainAsked
+    | SlotPlanned
     | WorkerMeasured
     | PolicyChanged
     | JobArrived

@@ -15,7 +15,7 @@ __all__ = ["Hope"]
 
 
 class Hope:
-    """Looks at slots only for jobs that want one version, and while some slots are out of service for good."""
+    """Looks at slots only for jobs that may not run in each of them, and while some are out of service for good."""
 
     def __init__(self, supervision: Supervision, dispatch: Dispatch, models: dict[str, Model]) -> None:
         self._supervision = supervision
@@ -23,13 +23,20 @@ class Hope:
         self._models = models
 
     def has(self, line: Line) -> bool:
-        if not self._supervision.down and line.version is None:
+        if not (self._supervision.down or line.pinned or line.model.leaving):
             return True
-        return any(slot.lasts for slot in self._dispatch.holders(line))
+        if any(slot.lasts for slot in self._dispatch.holders(line)):
+            return True
+        # Workers that are to have the model are on their way.
+        return line.version is None and any(
+            slot.lasts and line.model.name in slot.planned and line.suits(slot) for slot in self._supervision.slots
+        )
 
     def lost(self, line: Line) -> JobFailed:
         """What the jobs of a line without hope are told."""
         holders = self._dispatch.holders(line)
+        if not holders and line.model.leaving:
+            return JobFailed(Fault.MODEL_NOT_FOUND, f"model {line.model.name!r} is not served any more")
         if not holders and line.version is not None and not self._supervision.stopping:
             return self.unserved(line.model.name, line.device, line.version)
         why = "; ".join(f"slot {slot.number} is {slot.state.name}: {slot.reason}" for slot in holders)
@@ -43,7 +50,7 @@ class Hope:
     def lost_lines(self) -> Iterator[Line]:
         """The lines that no slot will serve any more, though jobs may wait there."""
         for model in self._models.values():
-            if model.jobs and (self._supervision.down or len(model.lines) > 1):
+            if model.jobs and (self._supervision.down or len(model.lines) > 1 or model.leaving):
                 yield from [line for line in model.lines.values() if not self.has(line)]
 
     def has_version(self, model: str, device: str | None, version: int) -> bool:

@@ -30,6 +30,7 @@ from pool.core.hope import Hope
 from pool.core.jobs import Batch, Job
 from pool.core.keys import Key
 from pool.core.line import Line
+from pool.core.models import Model
 from pool.core.packs import Packs
 from pool.core.policy import Policy, SlotPlan
 from pool.core.recycling import Recycling
@@ -61,6 +62,7 @@ class Machine:
         self._settlement = Settlement(policy, self._dispatch, self._answers, self._packs, self._cells, self._actions)
         self._hope = Hope(self.supervision, self._dispatch, models)
         self._recycling = Recycling(policy, self.supervision, models, self.timers, rng)
+        self._leaving: set[str] = set()
         self._pins = frozenset(name for plan in plans for name in plan.names)
 
     @property
@@ -97,6 +99,8 @@ class Machine:
                 self._stop_asked(event, now)
             case told.PolicyChanged(policy):
                 self._adopt(policy)
+            case told.SlotPlanned():
+                self._plan(event, now)
             case _:
                 self.supervision.handle(event, now)
         self._slots_changed(now)
@@ -104,6 +108,8 @@ class Machine:
         self._dispatch.suspects.forget_unwanted(now)
         while self.supervision.turnover and self.supervision.turnover.go_on(now):
             self._slots_changed(now)
+        if self._leaving:
+            self._forget_models()
         if self.supervision.stopping and self.backlog.emptied:
             self._wind_down(now)
         if self.supervision.stopping or self.supervision.fatal:
@@ -122,6 +128,29 @@ class Machine:
         for name, model in self.backlog.models.items():
             model.policy = policy.model(name)
 
+    def _plan(self, event: told.SlotPlanned, now: float) -> None:
+        models = self.backlog.models
+        for name in event.models:
+            if name not in models:
+                models[name] = Model(name, self.policy.model(name))
+                self._dispatch.add(models[name])
+        self.supervision.handle(event, now)
+        planned = {name for slot in self.supervision.slots for name in slot.planned}
+        for name, model in models.items():
+            model.leaving = name not in planned
+        self._leaving = models.keys() - planned
+        self._dispatch.planned(self.supervision.slots[event.slot], now)
+        self._slots_changed(now)
+        self._refuse_hopeless(now)
+
+    def _forget_models(self) -> None:
+        """Those that no slot has any more, when their last job is answered."""
+        held = {name for slot in self.supervision.slots for name in slot.models}
+        for name in self._leaving - held:
+            if not self.backlog.models[name].jobs:
+                self._dispatch.forget(self.backlog.models.pop(name))
+                self._leaving.discard(name)
+
     # --- jobs ---------------------------------------------------------------------------------------------------
 
     def _arrive(self, event: told.JobArrived, now: float) -> None:
@@ -135,9 +164,10 @@ class Machine:
         home = None if event.device else self._dispatch.homes.device(model, event.signature)
         device = event.device or home or self._cells.device(event.client, event.model, now)
         version = event.version if isinstance(event.version, int) else None
-        if version is not None and not self._hope.has_version(event.model, device, version):
-            device, home = event.device, None  # where it would be kept to, there is another version
         line = model.line(device, version)
+        if device != event.device and not self._hope.has(line):
+            # Where it would be kept to, there is another version by now, or another model.
+            device, home, line = event.device, None, model.line(event.device, version)
         job = Job(
             self.backlog.client(event.client),
             event.job,
@@ -176,7 +206,7 @@ class Machine:
         device = event.device
         if device is None:
             return None
-        holders = [slot for slot in self.supervision.slots if event.model in slot.models]
+        holders = [slot for slot in self.supervision.slots if event.model in (*slot.models, *slot.planned)]
         if any(device in slot.names for slot in holders):
             return None
         there = ", ".join(dict.fromkeys(slot.device or f"slot:{slot.number}" for slot in holders))

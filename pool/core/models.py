@@ -56,6 +56,7 @@ class Model:
         self._sizes: OrderedDict[KeyName, WorkingSize] = OrderedDict()
         self._alone: set[str | None] = set()  # signatures that turned out not to keep their rows
         self.home: tuple[Slot, int | None] | None = None  # and its incarnation, once it has one; see `homes`
+        self.leaving = False  # no slot is to have it any more
         self.written: tuple[Slot, int] | None = None  # where a session wrote last
 
     @property

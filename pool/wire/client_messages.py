@@ -102,9 +102,10 @@ class Ping:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """`what`: status, models, explain, restart, drain, reload, stop. Answered with msgpack's types.
+    """`what`: status, models, explain, restart, drain, reload, load, unload, stop. Answered with msgpack's types.
 
-    `about`: of explain the job or `slot:N`, of restart and drain the slot.
+    `about`: of explain the job or `slot:N`, of restart and drain the slot, of unload the model's name, of load name and
+    path as a list in JSON.
     """
 
     kind: ClassVar[int] = 9

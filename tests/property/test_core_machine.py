@@ -40,6 +40,7 @@ PLACEMENTS = (
     (("pure",), ("pure", "counter", "waits"), ("counter", "lone"), ("lone", "padded")),
     (("pure", "padded", "lone"), ("pure", "padded", "lone"), ("pure", "padded", "waits"), ("pure",)),
 )
+SETS = tuple(sorted({models for placement in PLACEMENTS for models in placement}))
 POLICIES = (
     Policy(max_jobs=24, max_bytes=400, default_timeout_s=20.0, hung_floor_s=10.0, models=MODELS),
     Policy(
@@ -306,6 +307,11 @@ class Outside(RuleBasedStateMachine):
     def another_version_is_to_be_served(self, model: str, version: int) -> None:
         """By who is welcomed from now on; who serves already has what it has."""
         self.body.versions[model] = version
+
+    @rule(pick=PICK, models=st.sampled_from(SETS), chance=st.integers(0, 3))
+    def a_slot_is_to_have_other_models(self, pick: int, models: tuple[str, ...], chance: int) -> None:
+        if chance == 0:
+            self.body.plan(pick % len(self.body.planned), models)
 
     @rule(pick=PICK, phase=st.sampled_from(Phase))
     def beats(self, pick: int, phase: Phase) -> None:
@@ -600,6 +606,7 @@ def walk(seed: int, steps: int, *, changing: bool = False) -> Outside:
         (1, lambda: outside.cancel(rng.randrange(20))),
         (1, lambda: outside.client_goes(choose(CLIENTS))),
         (1, lambda: outside.another_version_is_to_be_served(choose(["pure", "counter"]), rng.randint(1, 3))),
+        (1, lambda: outside.a_slot_is_to_have_other_models(rng.randrange(9), choose(SETS), rng.randrange(4))),
         (2, lambda: outside.stands_by(rng.randrange(9))),
         (1, lambda: outside.beats(rng.randrange(9), choose(list(Phase)))),
         (6, lambda: outside.answers(rng.randrange(9))),

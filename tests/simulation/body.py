@@ -46,6 +46,7 @@ class Worker:
     told_to_stop: bool = False
     killed: bool = False
     versions: Mapping[str, int] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
     running: dict[int, Running] = field(default_factory=dict)
 
 
@@ -73,7 +74,9 @@ class Body:
         for plan in plans:
             self.versions.update(plan.versions)
         self._validates = validates
-        self._infos = [tuple(infos[name] for name in plan.models) for plan in plans]
+        self._infos = infos
+        self.planned = [plan.models for plan in plans]
+        """What workers of each slot are welcomed with from now on."""
 
     def feed(self, event: told.Event) -> None:
         actions = self.machine.handle(event, self.now)
@@ -83,6 +86,12 @@ class Body:
             self.machine.validate()
         for action in actions:
             self._do(action)
+
+    def plan(self, slot: int, models: tuple[str, ...]) -> None:
+        """As a roll does it: what the next worker has, and then that there is to be one."""
+        self.planned[slot] = models
+        self.feed(told.SlotPlanned(slot, models))
+        self.feed(told.RestartAsked(slot))
 
     def pass_time(self, seconds: float) -> None:
         """Ticks at each deadline of the core on the way, as the real loop does."""
@@ -146,9 +155,7 @@ class Body:
 
     def say_ready(self, worker: Worker, lanes: int, models: int | None = None) -> None:
         worker.ready = True
-        infos = tuple(replace(info, version=worker.versions.get(info.name)) for info in self._infos[worker.slot])[
-            :models
-        ]
+        infos = tuple(replace(self._infos[name], version=worker.versions.get(name)) for name in worker.models[:models])
         self.feed(told.WorkerReady(worker.slot, worker.incarnation, lanes, infos))
 
     def answer(
@@ -207,6 +214,7 @@ class Body:
             case do.WelcomeWorker(slot, incarnation) | do.TakeSeat(slot, incarnation):
                 self.workers[(slot, incarnation)].welcomed = True
                 self.workers[(slot, incarnation)].versions = dict(self.versions)
+                self.workers[(slot, incarnation)].models = self.planned[slot]
             case do.HoldWorker(slot, incarnation):
                 self.workers[(slot, incarnation)].held = True
             case do.SeatStandby(slot, incarnation) if self.has_room:

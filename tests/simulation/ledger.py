@@ -41,7 +41,8 @@ class Ledger:
         self.stopped: do.PoolStopped | None = None
         self._policy = policy
         self._changed = False
-        self._plans = plans
+        self._plans = list(plans)  # with what each slot has, or is to have
+        self._planned = {slot: plan.models for slot, plan in enumerate(plans)}
         self._by_serial: dict[int, Submission] = {}  # of which a job is open
         self._packs: dict[tuple[bytes, int], Submission] = {}  # those that are not dissolved
         self._largest: dict[str, int] = {}  # of all policies, rows of a batch
@@ -50,7 +51,7 @@ class Ledger:
         self._seats: dict[int, Seat] = {}
         self._asides: dict[tuple[int, int], Seat] = {}  # workers that do not sit in the seat
         self._named: dict[int, int] = {}  # the last incarnation of each slot
-        self._states: dict[int, SlotState] = {}
+        self._states = {slot: SlotState.STOPPED for slot, _ in enumerate(plans)}
         self._infos: dict[str, ModelInfo] = {}
         self._unbatchable: set[tuple[str, str | None]] = set()
         self._too_much: dict[str, int] = {}  # a model's rows for which there was no memory
@@ -62,7 +63,7 @@ class Ledger:
         self._ready_told = False
         self._events = 0
         self._conserve_every = conserve_every
-        self._conservation = Conservation(policy, plans)
+        self._conservation = Conservation(policy, self._plans)
 
     def check(self, event: told.Event, actions: Sequence[do.Action], now: float) -> None:
         assert self.stopped is None or not any(isinstance(action, STARTS) for action in actions)
@@ -106,6 +107,7 @@ class Ledger:
                 seat = self._anyone(event.slot, event.incarnation)
                 if seat is not None and not seat.lanes:
                     seat.lanes = event.lanes
+                    seat.models = tuple(info.name for info in event.models)
                     seat.versions = {info.name: info.version for info in event.models if info.version is not None}
                     self._infos.update({info.name: info for info in event.models})
             case told.BatchDone():
@@ -139,11 +141,18 @@ class Ledger:
                     seat.runs.clear()
             case told.StopAsked():
                 self._stopping = True
+            case told.SlotPlanned(slot, models):
+                self._planned[slot] = models
+                if self._states.get(slot) not in (SlotState.READY, SlotState.DRAINING, SlotState.STOPPING):
+                    self._have(slot, models)
             case told.PolicyChanged(policy):
                 for model in {*self._policy.models, *policy.models}:
                     self._largest_batch(model)
                 self._policy, self._changed = policy, True
                 self._conservation.adopt(policy)
+
+    def _have(self, slot: int, models: tuple[str, ...]) -> None:
+        self._plans[slot] = replace(self._plans[slot], models=models)
 
     def _seat(self, slot: int, incarnation: int) -> Seat | None:
         """The worker, if it is still the one whose word counts."""
@@ -294,10 +303,12 @@ class Ledger:
             for slot, plan in enumerate(self._plans)
             if record.model in plan.models
             and (record.device is None or record.device in plan.names)
-            and self._has_version(record, slot)
+            and self._has(record, slot)
         ]
 
-    def _has_version(self, record: Record, slot: int) -> bool:
+    def _has(self, record: Record, slot: int) -> bool:
+        if record.model not in self._plans[slot].models:
+            return False
         return record.version is None or record.version == self._versions[slot].get(record.model)
 
     # --- actions --------------------------------------------------------------------------------------------------
@@ -331,6 +342,9 @@ class Ledger:
                 seat = self._seats.get(action.slot)
                 if action.state is SlotState.READY and seat is not None:
                     self._versions[action.slot] = seat.versions
+                    self._have(action.slot, seat.models)
+                if action.state in (SlotState.BACKOFF, *DOWN):
+                    self._have(action.slot, self._planned[action.slot])
                 if action.state is SlotState.FATAL and seat is not None and not seat.gone:
                     seat.lost = True
                     self._lose(seat, now)
@@ -431,7 +445,7 @@ class Ledger:
         """What the part has of a job goes out."""
         if record.confined and record.device not in self._plans[run.slot].names:
             slot = int(str(record.device).removeprefix("slot:"))
-            assert self._states[slot] is not SlotState.READY or not self._has_version(record, slot)
+            assert self._states[slot] is not SlotState.READY or not self._has(record, slot)
             self._let_out(record)
         self._check_place(record, run, now)
         start, stop = part.start - record.base, part.stop - record.base
@@ -548,6 +562,8 @@ class Ledger:
                 assert record.deaths or record.in_doubt or (self._stopping and record.live), record
             case Fault.POOL_STOPPING:
                 assert self._stopping
+            case Fault.MODEL_NOT_FOUND if not any(record.model in models for models in self._planned.values()):
+                pass  # it is not served any more
             case Fault.MODEL_NOT_FOUND if record.version is not None and record.model in self._infos:
                 assert not self._holders(record), f"{record}: there are slots with this version"
             case _ if failed.fault not in record.faults:
@@ -557,7 +573,7 @@ class Ledger:
     def _confine(self, record: Record, now: float) -> None:
         """For a minute after a job of a client was quarantined, all go where that happened, as if they were pinned."""
         slot, since = self._confined.get((record.client, record.model), (-1, 0.0))
-        here = slot >= 0 and self._has_version(record, slot)
+        here = slot >= 0 and self._has(record, slot)
         if record.device is None and here and now < since + CONFINED_S and self._states[slot] not in DOWN:
             record.device, record.confined = f"slot:{slot}", True
 
@@ -566,7 +582,7 @@ class Ledger:
         for record in self.open.values():
             if record.confined and not record.live:
                 slots = [slot for slot, plan in enumerate(self._plans) if record.model in plan.models]
-                gone = [slot for slot in slots if self._states[slot] in DOWN or not self._has_version(record, slot)]
+                gone = [slot for slot in slots if self._states[slot] in DOWN or not self._has(record, slot)]
                 if int(str(record.device).removeprefix("slot:")) in gone and len(gone) < len(slots):
                     self._let_out(record)
 

@@ -76,6 +76,7 @@ class Seat:
     overran: int | None = None  # the batch that ran for too long
     stands_by: bool = False
     versions: dict[str, int] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
 
     @property
     def free(self) -> int:
