@@ -26,7 +26,7 @@ class Reach(Enum):
 # A key that is not here takes a new pool: what is not known to be applied is not said to be.
 _REACH: Mapping[Reach, Mapping[str, frozenset[str]]] = {
     Reach.AT_ONCE: {
-        "pool": frozenset({"ready", "drain_timeout", "min_ready", "standby"}),
+        "pool": frozenset({"ready", "drain_timeout", "min_ready", "standby", "watch"}),
         "queue": frozenset(
             {"max_jobs", "max_bytes", "client_max_jobs", "client_max_bytes", "default_timeout", "max_attempts"}
         ),
@@ -97,6 +97,7 @@ _SECONDS = frozenset(
         "warmup_timeout",
         "device_free_timeout",
         "batch_wait",
+        "watch",
     }
 )
 
@@ -115,12 +116,17 @@ class Change:
     reach: Reach
 
     @property
+    def is_of_model(self) -> bool:
+        """Whether it is a whole model that comes or goes."""
+        return self.key.startswith("[[model]]") and self.key.count(" ") == 1
+
+    @property
     def line(self) -> str:
         """`[queue] max_jobs: 10000 → 20000`"""
-        if self.key.startswith("[[model]]") and self.key.count(" ") == 1:
+        if self.is_of_model:
             return f"{self.key}: is {'gone' if self.after is None else 'new'}"
         name = self.key.rsplit(" ", 1)[-1]
-        nothing = "never" if self.key.startswith("[recycle]") else "none"
+        nothing = "never" if self.key.startswith(("[recycle]", "[pool] watch")) else "none"
         return f"{self.key}: {_shown(name, self.before, nothing)} → {_shown(name, self.after, nothing)}"
 
 
@@ -160,7 +166,7 @@ def _of_models(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str,
             yield from _of_table(key, "model", former[name], latter[name])
         else:
             before_path, after_path = (models.get(name, {}).get("path") for models in (former, latter))
-            yield Change(key, before_path, after_path, Reach.POOL)
+            yield Change(key, before_path, after_path, Reach.WORKERS)
 
 
 def _of_table(key: str, section: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:

@@ -57,9 +57,9 @@ class Desk:
             case "stop" if question.local:
                 self._front.reply(question)
                 self._feed(StopAsked("a client asked for it"))
-            case "reload" if question.local:
+            case "reload" | "load" | "unload" if question.local:
                 self._reload(question)
-            case "restart" | "drain" | "stop" | "reload":
+            case "restart" | "drain" | "stop" | "reload" | "load" | "unload":
                 self._front.reply(question, error=f"{question.what} is taken from the local endpoint only")
             case other:
                 self._front.reply(question, error=f"this pool does not know how to answer {other!r:.40}")

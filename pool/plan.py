@@ -17,6 +17,7 @@ from pool.placement import ModelDemand, place
 from pool.quarantine import state_folder
 from pool.shares import ModelShare, Share, refusals, share_out
 from pool.sizes import Sizes, find_sizes
+from pool.versions import Served, resolve
 from pool.wire.worker_messages import Clear, ModelSettings, SessionSettings, Welcome
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ class Plan:
     `state` is the folder for what outlives the pool, None where there is none; `quarantine_keep` and
     `quarantine_max_bytes` bound the jobs that are kept there, `recorder_keep` and `recorder_max_bytes` the bundles,
     `arena_max_bytes` and `arena_client_max_bytes` what is lent to all clients and to one.
+
+    `paths` are those of the models as configured; `versions` is what was found there of those that have versions, which
+    are looked for again every `watch_s` seconds, unless that is None.
     """
 
     endpoint: str
@@ -49,6 +53,9 @@ class Plan:
     demands: tuple[ModelDemand, ...]
     models: tuple[ModelSettings, ...]
     sizes: Sizes
+    paths: Mapping[str, str]
+    versions: Mapping[str, Served]
+    watch_s: float | None
     session: SessionSettings
     lanes: int
     spin_s: float
@@ -98,9 +105,29 @@ class Plan:
     def slots(self) -> list[SlotPlan]:
         """What the core is to know of each slot."""
         return [
-            SlotPlan(models, device.label, slot_names(number, device))
+            SlotPlan(models, device.label, slot_names(number, device), self._versions(models))
             for number, (models, device) in enumerate(zip(self.placement, self.devices, strict=True))
         ]
+
+    def _versions(self, models: Sequence[str]) -> dict[str, int]:
+        return {name: self.versions[name].number for name in models if name in self.versions}
+
+    def with_versions(self, found: Mapping[str, Served]) -> "Plan":
+        """The same, but for these versions of these models."""
+        versions = {**self.versions, **found}
+        return replace(self, versions=versions, models=tuple(_at(model, versions) for model in self.models))
+
+    def without(self, names: Collection[str]) -> "Plan":
+        """The same, but for these models."""
+        return replace(
+            self,
+            shares=tuple(share.without(names) for share in self.shares),
+            demands=tuple(demand for demand in self.demands if demand.name not in names),
+            sizes={name: size for name, size in self.sizes.items() if name not in names},
+            models=tuple(model for model in self.models if model.name not in names),
+            paths={name: path for name, path in self.paths.items() if name not in names},
+            versions={name: served for name, served in self.versions.items() if name not in names},
+        )
 
     def welcome(self, slot: int) -> Welcome:
         """What the worker of a slot is told."""
@@ -124,13 +151,14 @@ def make_plan(settings: "Settings", environ: Mapping[str, str], discovery: Disco
     _check_models(settings)
     ipc_path(_endpoint(settings, environ))
     devices, notes = resolve_devices(settings.pool.devices, discovery or discover_gpus(), environ)
-    sizes = _sizes(settings, environ)
+    versions = _versions(settings)
+    sizes = _sizes(settings, environ, versions)
     demands = _demands(settings, devices, sizes)
     shares = _share_out(settings, devices, place(demands, devices), sizes)
     allowed = os.sched_getaffinity(0)
     share = cpu_share(len(allowed), sum(share.device.kind == "cpu" for share in shares))
     cores = _cores(shares, settings.pool.cpu_affinity, allowed)
-    return _plan(settings, environ, shares, demands, sizes, share, cores, notes)
+    return _plan(settings, environ, shares, demands, sizes, versions, share, cores, notes)
 
 
 def replan(settings: "Settings", environ: Mapping[str, str], running: Plan, *, place_anew: bool) -> Plan:
@@ -140,14 +168,16 @@ def replan(settings: "Settings", environ: Mapping[str, str], running: Plan, *, p
     """
     _check_models(settings)
     devices = tuple(dict.fromkeys(running.devices))
-    sizes = running.sizes
-    placed = tuple(_placed(running, device, settings) for device in devices)
+    versions = _versions(settings)
     if place_anew:
-        sizes = _sizes(settings, environ, running)
+        sizes = _sizes(settings, environ, versions, running)
         placed = place(_demands(settings, devices, sizes), devices)
+    else:
+        sizes = {**_sizes(settings, environ, versions), **running.sizes}
+        placed = place(_demands(settings, devices, sizes, _where(settings, devices, running)), devices)
     demands = _demands(settings, devices, sizes)
     shares = _share_out(settings, devices, placed, sizes)
-    return _plan(settings, environ, shares, demands, sizes, running.cpu_share, running.cores, running.notes)
+    return _plan(settings, environ, shares, demands, sizes, versions, running.cpu_share, running.cores, running.notes)
 
 
 def _cores(
@@ -158,9 +188,17 @@ def _cores(
     return tuple(next(found) if one else () for one in cpu)
 
 
-def _placed(running: Plan, device: Device, settings: "Settings") -> tuple[str, ...]:
-    names = {name for share in running.shares if share.device == device for name in share.models}
-    return tuple(model.name for model in settings.model if model.name in names)
+def _where(settings: "Settings", devices: Sequence[Device], running: Plan) -> Mapping[str, tuple[int, ...]]:
+    """The devices of each model that runs already."""
+    where = {
+        model.name: tuple(
+            number
+            for number, device in enumerate(devices)
+            if any(share.device == device and model.name in share.models for share in running.shares)
+        )
+        for model in settings.model
+    }
+    return {name: there for name, there in where.items() if there}
 
 
 def _endpoint(settings: "Settings", environ: Mapping[str, str]) -> str:
@@ -185,9 +223,15 @@ def _check_models(settings: "Settings") -> None:
             )
 
 
-def _sizes(settings: "Settings", environ: Mapping[str, str], running: Plan | None = None) -> Sizes:
+def _versions(settings: "Settings") -> Mapping[str, Served]:
+    return {model.name: found for model in settings.model if (found := resolve(model.path)) is not None}
+
+
+def _sizes(
+    settings: "Settings", environ: Mapping[str, str], versions: Mapping[str, Served], running: Plan | None = None
+) -> Sizes:
     state = _state(settings, environ)
-    models = {model.name: (_model(model, state), model.memory) for model in settings.model}
+    models = {model.name: (_at(_model(model, state), versions), model.memory) for model in settings.model}
     if running is None:
         return find_sizes(models.values(), settings.pool.lanes, state)
     # What this pool has learned since its start is not heeded: it would move models.
@@ -196,11 +240,19 @@ def _sizes(settings: "Settings", environ: Mapping[str, str], running: Plan | Non
     return find_sizes(models.values(), settings.pool.lanes, None, former)
 
 
-def _demands(settings: "Settings", devices: Sequence[Device], sizes: Sizes) -> tuple[ModelDemand, ...]:
+def _demands(
+    settings: "Settings",
+    devices: Sequence[Device],
+    sizes: Sizes,
+    fixed: Mapping[str, tuple[int, ...]] | None = None,
+) -> tuple[ModelDemand, ...]:
+    """`fixed`: the devices of those that stay where they are."""
+    there = fixed or {}
     return tuple(
         ModelDemand(
             model.name,
-            model.devices if model.devices in ("auto", "all") else pinned_slots(model.devices, devices),
+            there.get(model.name)
+            or (model.devices if model.devices in ("auto", "all") else pinned_slots(model.devices, devices)),
             model.replicas,
             _copies(model, sizes, devices) * sizes[model.name].size_bytes * settings.pool.workers_per_device,
             sizes[model.name].source,
@@ -259,6 +311,7 @@ def _plan(
     shares: tuple[Share, ...],
     demands: tuple[ModelDemand, ...],
     sizes: Sizes,
+    versions: Mapping[str, Served],
     share: int,
     cores: tuple[tuple[int, ...], ...],
     notes: Sequence[str],
@@ -269,8 +322,11 @@ def _plan(
         listen=settings.pool.listen,
         shares=shares,
         demands=demands,
-        models=tuple(_model(model, state) for model in settings.model),
-        sizes=sizes,
+        models=tuple(_at(_model(model, state), versions) for model in settings.model),
+        paths={model.name: model.path for model in settings.model},
+        versions=versions,
+        watch_s=settings.pool.watch,
+        sizes={model.name: sizes[model.name] for model in settings.model},
         session=settings.session.message(),
         lanes=settings.pool.lanes,
         spin_s=settings.pool.spin_us * 1e-6,
@@ -310,6 +366,12 @@ def _model(model: "ModelSection", state: Path | None) -> ModelSettings:
         handler=model.handler_message(model.allowed_batch_sizes),
         speed_ups=model.speed_ups_message(),
     )
+
+
+def _at(model: ModelSettings, versions: Mapping[str, Served]) -> ModelSettings:
+    """What a worker is told of a model that has versions: where the one is that it is to load."""
+    served = versions.get(model.name)
+    return model if served is None else replace(model, path=served.path, version=served.number)
 
 
 def _silent_after_s(silent_after: float | str, heartbeat_s: float) -> float:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from pool.logs import about
@@ -10,6 +10,7 @@ from pool.plan import Plan
 from pool.reloads import NO_FILE, Outcome, Reloaded, Reloads
 from pool.router.front import Question
 from pool.systemd.notify import Notifier
+from pool.wishes import RELOAD, wish_of
 
 __all__ = ["Reloading"]
 
@@ -43,16 +44,28 @@ class Reloading:
 
     def ask(self, question: Question | None) -> None:
         """Of a client, or of a signal."""
-        if self._reloads is not None and not self._stops():
-            self._reloads.ask(question)
+        reloads = self._reloads
+        try:
+            wish = RELOAD if question is None else wish_of(question.what, question.about)
+        except ValueError as error:
+            wish, why = RELOAD, str(error)
+        else:
+            unread = reloads is None or (wish == RELOAD and not reloads.has_file)
+            why = STOPPING if self._stops() else NO_FILE if unread else ""
+        if reloads is not None and not why:
+            reloads.ask(wish, question)
             if self._serves():
                 self._notifier.reloading("reads the configuration again", time.monotonic_ns() // 1000)
             return
-        why = NO_FILE if self._reloads is None else STOPPING
         if question is None:
             log.warning("not reloaded: %s", why, extra=about("not_reloaded", reason=why))
         else:
             self._reply(question, None, why)
+
+    def forget(self, names: Collection[str]) -> None:
+        """These models did not come up, and are not served."""
+        if self._reloads is not None:
+            self._reloads.forget(names)
 
     def next_deadline(self, now: float) -> float | None:
         """When `tend` is to be called at the latest."""
@@ -70,7 +83,7 @@ class Reloading:
             for line in outcome.refusal.splitlines():
                 log.error("not reloaded: %s", line, extra=about("not_reloaded", reason=line))
         else:
-            reloads.adopted(outcome.found.settings)
+            reloads.adopted(outcome.found)
             answer = _told(outcome.found, self._adopt(outcome.found))
         for question in outcome.askers:
             if question is not None:

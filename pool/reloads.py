@@ -8,17 +8,19 @@ The loop never waits for the disk: a file on a server that is gone costs a refus
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pool.changes import Change, Reach, differences, needs_new_pool
 from pool.errors import InvalidConfig
 from pool.plan import Plan, replan
 from pool.router.front import Question
+from pool.wishes import RELOAD, Wish, wished
 
 if TYPE_CHECKING:
     from pool.config import Settings
+    from pool.config.settings import ModelSection
 
 __all__ = ["NO_FILE", "Outcome", "Reloaded", "Reloads", "Source"]
 
@@ -30,11 +32,14 @@ NO_FILE = "this pool was not started with `pool start --config FILE`, so there i
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The file of a configuration, what was read in it, and how it is read again; `read` raises `InvalidConfig`."""
+    """The file of a configuration, what was read in it, and how it is read again.
+
+    `read` raises `InvalidConfig`; None: there is no file.
+    """
 
     where: str
     settings: "Settings"
-    read: "Callable[[], Settings]"
+    read: "Callable[[], Settings] | None"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,7 @@ class Reloaded:
     settings: "Settings"
     plan: Plan
     changes: tuple[Change, ...]
+    loaded: "Mapping[str, ModelSection]" = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class _Reading:
+    wish: Wish
     askers: tuple[Question | None, ...]
     ends: float
     thread: threading.Thread | None = None
@@ -71,16 +78,28 @@ class Reloads:
         self._source = source
         self._environ = environ
         self._settings = source.settings
-        self._asked: deque[Question | None] = deque()
+        self._asked: deque[tuple[Wish, Question | None]] = deque()
+        self._loaded: dict[str, ModelSection] = {}  # beside those of the file
         self._reading: _Reading | None = None
         self._stuck: threading.Thread | None = None
 
-    def ask(self, question: Question | None) -> None:
-        self._asked.append(question)
+    @property
+    def has_file(self) -> bool:
+        return self._source.read is not None
 
-    def adopted(self, settings: "Settings") -> None:
-        """The pool runs by these now."""
-        self._settings = settings
+    def ask(self, wish: Wish, question: Question | None) -> None:
+        """REQUIRES a file, where it is to be read."""
+        self._asked.append((wish, question))
+
+    def adopted(self, found: Reloaded) -> None:
+        """The pool runs by these settings now."""
+        self._settings, self._loaded = found.settings, dict(found.loaded)
+
+    def forget(self, names: Collection[str]) -> None:
+        """These models did not come up, and are not served."""
+        models = tuple(model for model in self._settings.model if model.name not in names)
+        self._settings = self._settings.model_copy(update={"model": models})
+        self._loaded = {name: model for name, model in self._loaded.items() if name not in names}
 
     def next_deadline(self, now: float) -> float | None:
         """When `tend` is to be called at the latest."""
@@ -101,48 +120,75 @@ class Reloads:
                 why = f"{self._source.where}: it and its models could not be read within {READ_S:g} s"
                 yield Outcome(reading.askers, None, why)
         if self._asked and self._reading is None:
-            askers = tuple(self._asked)
-            self._asked.clear()
+            wish = self._asked[0][0]
+            askers = []
+            while self._asked and self._asked[0][0] == wish:
+                askers.append(self._asked.popleft()[1])
             if self._stuck is not None and self._stuck.is_alive():
-                yield Outcome(askers, None, f"{self._source.where}: the disk has not answered the last time yet")
+                yield Outcome(tuple(askers), None, f"{self._source.where}: the disk has not answered the last time yet")
                 return
             self._stuck = None
-            self._reading = reading = _Reading(askers, now + READ_S)
+            self._reading = reading = _Reading(wish, tuple(askers), now + READ_S)
             reading.thread = threading.Thread(target=self._read, args=(reading, running), name="reload", daemon=True)
             try:
                 reading.thread.start()
             except RuntimeError as error:
                 self._reading = None
-                yield Outcome(askers, None, f"{self._source.where}: {error}")
+                yield Outcome(tuple(askers), None, f"{self._source.where}: {error}")
 
     def _read(self, reading: _Reading, running: Plan) -> None:
         """In a thread of its own."""
         try:
-            reading.found = compare(self._source, self._settings, running, self._environ)
+            reading.found = compare(self._source, self._settings, running, self._environ, reading.wish, self._loaded)
         except InvalidConfig as error:
             reading.refusal = str(error)
         except Exception as error:  # whatever is on the disk, the pool goes on
             reading.refusal = f"{self._source.where}: cannot be read: {type(error).__name__}: {error}"
 
 
-def compare(source: Source, former: "Settings", running: Plan, environ: Mapping[str, str]) -> Reloaded:
-    """Reads the file and says what is another in it. Raises `InvalidConfig` for what is wrong, or takes a new pool."""
-    settings = source.read()
+def compare(
+    source: Source,
+    former: "Settings",
+    running: Plan,
+    environ: Mapping[str, str],
+    wish: Wish = RELOAD,
+    loaded: "Mapping[str, ModelSection] | None" = None,
+) -> Reloaded:
+    """Says what is another by what is wished, or in the file. `loaded`: models that are served beside the file's.
+
+    Raises `InvalidConfig` for what is wrong, or takes a new pool.
+    """
+    settings, loaded = wished(wish, source.read, former, loaded or {})
     changes = differences(former.model_dump(), settings.model_dump())
     refused = [needs_new_pool(source.where, change) for change in changes if change.reach is Reach.POOL]
     if refused:
         raise InvalidConfig("\n".join(refused))
+    # What is only more or less has its place beside the others.
     places = [change for change in changes if change.reach is Reach.PLACEMENT or change.key.endswith(" path")]
     # Without such a change no model changes its device, even if the models' files have grown since.
     plan = replan(settings, environ, running, place_anew=bool(places))
-    if _where(plan) != _where(running):
+    if _moves(plan, running):
         # Options of the process that differ take workers of their own, so another number of slots.
         apart = [change for change in changes if "session" in change.key and change not in places]
         moved = [f"{needs_new_pool(source.where, change)} (a model would move to another device)" for change in places]
+        apart += [change for change in changes if change.is_of_model]
         moved += [f"{needs_new_pool(source.where, change)} (a model would move to another slot)" for change in apart]
         raise InvalidConfig("\n".join(moved))
-    return Reloaded(settings, plan, tuple(changes))
+    return Reloaded(settings, plan, (*changes, *_versions(running, plan)), loaded)
 
 
-def _where(plan: Plan) -> list[tuple[str, set[str]]]:
-    return [(share.device.label, set(share.models)) for share in plan.shares]
+def _versions(running: Plan, plan: Plan) -> Iterator[Change]:
+    for name, served in plan.versions.items():
+        former = running.versions.get(name)
+        before, after = None if former is None else former.number, served.number
+        if name in running.paths and before != after:
+            yield Change(f"[[model]] {name} version", before, after, Reach.WORKERS)
+
+
+def _moves(plan: Plan, running: Plan) -> bool:
+    """Whether a model would be elsewhere that is served before and after, or there would be other slots."""
+    both = plan.paths.keys() & running.paths.keys()
+    former, latter = (
+        [(share.device.label, both & set(share.models)) for share in each.shares] for each in (running, plan)
+    )
+    return former != latter

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pool.core.actions import SlotChanged, SuccessorFailed
-from pool.core.events import RestartAsked
+from pool.core.events import RestartAsked, SlotPlanned
 from pool.core.slots import SlotState
 from pool.core.supervision import Supervision
 from pool.logs import about
-from pool.wire.worker_messages import Welcome
+from pool.wire.worker_messages import ModelSettings, Welcome
 
-__all__ = ["Roll"]
+__all__ = ["Refused", "Roll"]
 
 log = logging.getLogger("pool")
 
@@ -32,6 +32,14 @@ class _Turn:
     former: Welcome
 
 
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """What was new to a slot that did not come up: whole models, by name, and versions of models."""
+
+    models: tuple[str, ...]
+    versions: tuple[ModelSettings, ...]
+
+
 class Roll:
     """Used from the pool's loop. Between two rolls it only keeps what each slot's workers are told."""
 
@@ -43,20 +51,27 @@ class Roll:
         self._turn: _Turn | None = None
         self._undo: int | None = None
         self._failure = ""
+        self._refused: Refused | None = None
+        self._planned = [_names(welcome) for welcome in welcomes]
 
     def welcome(self, slot: int) -> Welcome:
         """What the next worker of the slot is told."""
         return self._given[slot]
 
-    def begin(self, welcomes: Sequence[Welcome]) -> list[int]:
-        """From now on these are wanted, by slot; returns the slots that need a new worker for it."""
+    def begin(self, welcomes: Sequence[Welcome], *, back: bool = False) -> list[int]:
+        """From now on these are wanted, by slot; returns the slots that need a new worker for it.
+
+        `back`: for what the last roll failed at, which people are still to hear of.
+        """
         self._wanted = list(welcomes)
-        self._failure = ""
+        if not back:
+            self._failure = ""
         slots = self._supervision.slots
         self._left = [
             slot.number
             for slot in slots
-            if slot.models and _settings(self._given[slot.number]) != _settings(self._wanted[slot.number])
+            if (self._given[slot.number].models or self._wanted[slot.number].models)
+            and _settings(self._given[slot.number]) != _settings(self._wanted[slot.number])
         ]
         for slot in slots:
             if slot.number not in self._left:
@@ -101,15 +116,39 @@ class Roll:
         back = f"did not come up with the new settings and goes back to the former ones{kept}"
         self._failure = f"slot {turn.slot} {back}: {reason}"
         log.error("%s", self._failure, extra=about("roll_failed", slot=turn.slot, reason=reason))
+        former = {model.name: model.path for model in turn.former.models}
+        given = self._given[turn.slot].models
+        self._refused = Refused(
+            tuple(model.name for model in given if model.name not in former),
+            tuple(model for model in given if model.version is not None and former.get(model.name, "") != model.path),
+        )
         self._given[turn.slot] = turn.former
         self._left, self._turn = [], None
+
+    def take_refused(self) -> "Refused | None":
+        """With what a slot did not come up, once."""
+        refused, self._refused = self._refused, None
+        return refused
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a slot is still to have the new settings, or its former ones again."""
+        return self._undo is not None or self._turn is not None or bool(self._left)
+
+    def plans(self) -> Iterator[SlotPlanned]:
+        """Which models slots are to have; the core is to be told before it welcomes another worker."""
+        for slot, welcome in enumerate(self._given):
+            if self._planned[slot] != _names(welcome):
+                self._planned[slot] = _names(welcome)
+                yield SlotPlanned(slot, tuple(model.name for model in welcome.models))
 
     def due(self) -> bool:
         """Whether `tend` has something to do."""
         return self._undo is not None or (self._turn is None and bool(self._left))
 
-    def tend(self) -> Iterator[RestartAsked]:
+    def tend(self) -> Iterator[RestartAsked | SlotPlanned]:
         """What the core is to be told. REQUIRES that it is told each before the next is asked for."""
+        yield from self.plans()
         if self._undo is not None:
             slot, self._undo = self._undo, None
             if self._supervision.turnover.cannot_restart(slot) is None:
@@ -117,8 +156,9 @@ class Roll:
         while self._turn is None and self._left:
             slot = self._left.pop(0)
             former, self._given[slot] = self._given[slot], self._wanted[slot]
-            drained = self._supervision.slots[slot].state is SlotState.STOPPED
-            if not drained and self._supervision.turnover.cannot_restart(slot) is None:
+            drained = self._supervision.slots[slot].state is SlotState.STOPPED and bool(former.models)
+            yield from self.plans()
+            if not drained and self._given[slot].models and self._supervision.turnover.cannot_restart(slot) is None:
                 self._turn = _Turn(slot, self._supervision.slots[slot].named + 1, former)
                 log.info("slot %d gets a new worker for the new settings", slot, extra=about("roll_slot", slot=slot))
                 yield RestartAsked(slot, sparing=True)
@@ -133,6 +173,10 @@ def _settings(welcome: Welcome) -> Welcome:
     """The order in which a worker loads its models is no setting, and what is warm stays warm."""
     models = [replace(model, batch_sizes=()) for model in welcome.models]
     return replace(welcome, models=tuple(sorted(models, key=lambda model: model.name)))
+
+
+def _names(welcome: Welcome) -> frozenset[str]:
+    return frozenset(model.name for model in welcome.models)
 
 
 def _slots(numbers: Sequence[int]) -> str:

@@ -45,7 +45,7 @@ from pool.quarantine import KeptJob, Quarantine
 from pool.recorder import Recorder, Shelf
 from pool.reloading import Reloading
 from pool.reloads import Reloaded, Reloads, Source
-from pool.roll import Roll
+from pool.roll import Refused, Roll
 from pool.router.arenas import Arena, Arenas, LentBuffer
 from pool.router.back import Back
 from pool.router.front import Front, Question
@@ -57,6 +57,7 @@ from pool.slot_log import SlotLog
 from pool.status import resident_bytes
 from pool.supervisor import Supervisor
 from pool.systemd.notify import Notifier
+from pool.version_watch import VersionWatch, log_versions
 from pool.watch import Watch
 from pool.wire import client_messages as wire
 from pool.wire.arena import Grant
@@ -90,7 +91,7 @@ class Service:
         again; otherwise it stops the pool, as SIGTERM does.
         """
         self._plan = plan
-        self._reload_on_hangup = reload_on_hangup and source is not None
+        self._reload_on_hangup = reload_on_hangup and source is not None and source.read is not None
         self._environ = environ
         self._on_ready = on_ready
         self._notifier = notifier
@@ -103,6 +104,7 @@ class Service:
         self._footprints = Footprints(plan.state)
         self._slot_log = SlotLog(plan.devices, plan.placement)
         self._roll = Roll(self._machine.supervision, self._welcomes())
+        self._versions = VersionWatch(plan.watch_s)
         self._reloading = Reloading(
             None if source is None else Reloads(source, environ),
             notifier,
@@ -227,6 +229,7 @@ class Service:
             self._tick(time.monotonic())
             self._feed_all(self._roll.tend())
             self._reloading.tend(self._plan)
+            self._tend_versions()
             self._notifier.alive(time.monotonic())
 
     def _tick(self, now: float) -> None:
@@ -245,6 +248,7 @@ class Service:
             self._notifier.next_alive(now),
             self._reloading.next_deadline(now),
             now if self._roll.due() else None,
+            self._versions.next_deadline(now, self._roll.is_under_way),
         )
         earliest = min((instant for instant in deadlines if instant is not None), default=now + LONGEST_POLL_S)
         return int(max(0.0, min(earliest - now, LONGEST_POLL_S)) * 1000) + 1
@@ -345,6 +349,7 @@ class Service:
             case do.SuccessorFailed():
                 self._slot_log.beside(action)
                 self._roll.failed(action)
+                self._feed_all(self._roll.plans())
             case do.PoolReady(serving, slots):
                 self._ready = True
                 self._notifier.ready(f"{serving} of {slots} slots serve")
@@ -373,6 +378,7 @@ class Service:
         recorded = change.state in DOWN and self._recorder.has(change.slot, change.incarnation)
         self._notify(self._slot_log.changed(change, self._machine.supervision.slots[change.slot], recorded))
         self._roll.changed(change)
+        self._feed_all(self._roll.plans())
 
     def _tell_displaced(self, slot: int) -> None:
         """What a start without the device that is gone would make of its models."""
@@ -396,7 +402,7 @@ class Service:
             serving = sum(slot.state is SlotState.READY for slot in seated)
             self._notifier.status(f"{serving} of {len(seated)} slots serve; last: {change}")
         else:
-            longest_s = self._plan.policy.longest_start_s(max(len(slot.models) for slot in seated))
+            longest_s = self._plan.policy.longest_start_s(max((len(slot.models) for slot in seated), default=1))
             self._notifier.extend(longest_s)
             self._notifier.status(f"starting; {change}")
 
@@ -413,6 +419,7 @@ class Service:
             "lent_bytes": self._arenas.lent_bytes,
             "dropped": dict(self._back.dropped),
             "roll": self._roll.status(),
+            "versions": self._versions.status(),
         }
 
     # --- the configuration, again ---------------------------------------------------------------------------------
@@ -439,7 +446,29 @@ class Service:
         self._supervisor.adopt(policy.device_free_timeout_s)
         self._quarantine.adopt(self._plan.quarantine_keep, self._plan.quarantine_max_bytes)
         self._recorder.adopt(self._plan.recorder_keep, self._plan.recorder_max_bytes)
+        self._versions.adopt(self._plan.watch_s)
         return self._roll.begin(self._welcomes())
+
+    def _tend_versions(self) -> None:
+        """New versions of models come as new settings do: with a new worker in each slot."""
+        if (refused := self._roll.take_refused()) is not None:
+            self._give_up(refused)
+        found = self._versions.tend(self._plan, self._roll.is_under_way)
+        if found and not self._machine.supervision.stopping:
+            log_versions(self._plan.versions, found)
+            former, self._plan = self._plan.versions, self._plan.with_versions(found)
+            back = any(name in former and served.number < former[name].number for name, served in found.items())
+            self._roll.begin(self._welcomes(), back=back)
+
+    def _give_up(self, refused: Refused) -> None:
+        """What did not come up in one slot is not to be in any: a model that is new, a version of one."""
+        self._versions.refused([each for each in refused.versions if each.name not in refused.models], self._plan)
+        if refused.models:
+            text = "not served, as a slot did not come up with it: %s"
+            log.error(text, ", ".join(refused.models), extra=about("models_given_up", models=refused.models))
+            self._reloading.forget(refused.models)
+            self._plan = self._plan.without(refused.models)
+            self._roll.begin(self._welcomes(), back=True)
 
 
 def _count(jobs: int) -> str:

@@ -7,7 +7,7 @@ another one's are ignored or fail. The rest of a `ConfigProto` is each Session's
 that differ in nothing else.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -39,6 +39,14 @@ class Share:
     models: tuple[str, ...]
     session: SessionSettings
     sessions: Mapping[str, SessionSettings]
+
+    def without(self, names: Collection[str]) -> "Share":
+        """The same, but for these models."""
+        return replace(
+            self,
+            models=tuple(name for name in self.models if name not in names),
+            sessions={name: session for name, session in self.sessions.items() if name not in names},
+        )
 
 
 def share_out(

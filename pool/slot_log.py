@@ -81,7 +81,7 @@ class SlotLog:
             seen = self._exits.pop(change.slot, None)
             if seen is not None and seen.incarnation == change.incarnation:
                 pid, jobs = seen.pid, seen.jobs
-        line = self._line(change, pid, jobs) + (f"; see `pool explain slot:{change.slot}`" if recorded else "")
+        line = self._line(change, slot, pid, jobs) + (f"; see `pool explain slot:{change.slot}`" if recorded else "")
         gone = change.state in (SlotState.BACKOFF, SlotState.FATAL) and not change.asked
         extra = about(
             f"slot_{change.state.name.lower()}",
@@ -91,7 +91,7 @@ class SlotLog:
             device=self._devices[change.slot].label,
             pid=pid,
             reason=change.reason or None,
-            models=self._placement[change.slot] if change.state is SlotState.READY else None,
+            models=slot.models if change.state is SlotState.READY else None,
             jobs=jobs or None,
             last_output=change.last_output[-MOST_OUTPUT:] or None if gone else None,
         )
@@ -129,10 +129,10 @@ class SlotLog:
         line = f"slot {slot} {device}: {what}"
         log.log(level, "%s", f"{line}: {reason}" if reason else line, extra=extra)
 
-    def _line(self, change: SlotChanged, pid: int | None, jobs: Sequence[int]) -> str:
+    def _line(self, change: SlotChanged, slot: Slot, pid: int | None, jobs: Sequence[int]) -> str:
         line = f"slot {change.slot} {self._devices[change.slot].label} {change.state.name}"
         if change.state is SlotState.READY:
-            return f"{line}: {', '.join(self._placement[change.slot])}, pid {pid}"
+            return f"{line}: {', '.join(slot.models)}, pid {pid}"
         if change.asked:
             return f"{line}: {change.reason}, as asked"
         held = ", ".join(map(str, jobs[:MOST_JOBS])) + (f" and {len(jobs) - MOST_JOBS} more" * (len(jobs) > MOST_JOBS))

@@ -51,6 +51,7 @@ def slot_status(machine: Machine, number: int, device: Device, now: float) -> di
         "state_s": now - slot.since,
         "reason": slot.reason,
         "models": list(slot.models),
+        "versions": dict(slot.versions),
         "doing": _doing(slot, now),
         "lanes": slot.lanes,
         "busy_lanes": len(slot.batches),
@@ -119,11 +120,13 @@ def models_status(machine: Machine) -> list[dict[str, Any]]:
 
 def _model(name: str, slots: Sequence[Slot]) -> dict[str, Any]:
     holders = [slot for slot in slots if name in slot.models]
+    ready = [slot for slot in holders if slot.state is SlotState.READY]
     loaded = next((slot.loaded[name] for slot in holders if name in slot.loaded), None)
     return {
         "name": name,
         "slots": [slot.number for slot in holders],
-        "ready_slots": [slot.number for slot in holders if slot.state is SlotState.READY],
+        "ready_slots": [slot.number for slot in ready],
+        "versions": sorted({slot.versions[name] for slot in ready if name in slot.versions}),
         "path": None if loaded is None else loaded.path,
         "stateful": None if loaded is None else loaded.stateful,
         "handler": None if loaded is None else loaded.handler,

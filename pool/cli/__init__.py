@@ -21,6 +21,8 @@ _COMMANDS = {
     "restart": "restart",
     "drain": "drain",
     "reload": "reload",
+    "load": "load",
+    "unload": "load",
     "status": "status",
     "models": "models",
     "placement": "placement",

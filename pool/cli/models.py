@@ -37,6 +37,8 @@ def models(endpoint: str | None, as_json: bool) -> None:
 
 def _shown(model: Mapping[str, Any]) -> RenderableType:
     title = Text.assemble((model["name"], "bold"), f"  {_where(model['slots'], model['ready_slots'])}")
+    if versions := model.get("versions"):
+        title.append(f"  version{'s' * (len(versions) > 1)} {', '.join(map(str, versions))}")
     if model["path"] is None:
         return Group(title, Text("  no worker has loaded it; `pool status` says why"))
     title.append("  stateful: a job that may have started is not run again" if model["stateful"] else "")

@@ -2,7 +2,8 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
@@ -10,7 +11,7 @@ from pool.cli.options import as_json, endpoint_option
 from pool.client.client import Client
 from pool.errors import PoolError
 
-__all__ = ["reload"]
+__all__ = ["await_roll", "reload", "show_changes"]
 
 LOOK_S = 0.1
 
@@ -29,17 +30,22 @@ def reload(wait: bool, timeout: float, endpoint: str | None, as_json: bool) -> N
     """
     with Client(endpoint) as client:
         found = client.reload()
-        if as_json:
-            click.echo(json.dumps(found, indent=2))
-        else:
-            for change in found["changes"]:
-                click.echo(change["line"])
-            if found["slots"]:
-                click.echo(_new_workers(found["slots"]))
-            elif not found["changes"]:
-                click.echo("nothing changed")
+        show_changes(found, as_json)
         if wait:
-            _await_roll(client, timeout)
+            await_roll(client, timeout)
+
+
+def show_changes(found: Mapping[str, Any], as_json: bool) -> None:
+    """What a pool has told of its new settings."""
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    for change in found["changes"]:
+        click.echo(change["line"])
+    if found["slots"]:
+        click.echo(_new_workers(found["slots"]))
+    elif not found["changes"]:
+        click.echo("nothing changed")
 
 
 def _new_workers(slots: Sequence[int]) -> str:
@@ -48,13 +54,15 @@ def _new_workers(slots: Sequence[int]) -> str:
     return f"slots {', '.join(map(str, slots))} get new workers, one after the other"
 
 
-def _await_roll(client: Client, timeout_s: float) -> None:
+def await_roll(client: Client, timeout_s: float) -> None:
     """Raises `PoolError` where it ends early, or not in time."""
     deadline = time.monotonic() + timeout_s
-    while (roll := client.status()["roll"])["left"]:
+    while (roll := (status := client.status())["roll"])["left"]:
         if time.monotonic() > deadline:
             left = ", ".join(map(str, roll["left"]))
             raise PoolError(f"slots {left} have the former settings after {timeout_s:g} s; it goes on by itself")
         time.sleep(LOOK_S)
     if roll["failure"]:
         raise PoolError(roll["failure"])
+    if broken := status["versions"]["broken"]:
+        raise PoolError(f"did not come up, so another version is served on: {', '.join(broken)}")

@@ -1,6 +1,6 @@
 """What lies at a model's path, judged by its files alone. Loading it is what tells."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pool.wire.model_files import NotServed, look, misfit
 from pool.wire.worker_messages import ModelSettings
@@ -29,4 +29,5 @@ def look_at(model: ModelSettings) -> Servable:
     except OSError as error:
         return Servable("unreadable", f"{path} cannot be read: {error.strerror or error}")
     wrong = misfit(found.format, model.tags, model.inputs, model.outputs)
+    found = replace(found, version=found.version if model.version is None else model.version)
     return Servable(str(found), "" if wrong is None else f"{path} {wrong}")

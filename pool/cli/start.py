@@ -75,7 +75,7 @@ def _serve(config: Path | None) -> None:
             log.info("next, in another terminal: %s", _next_command(), extra=about("next_command"))
 
     notifier = Notifier.from_environ(os.environ, os.getpid())
-    source = None if config is None else _source(config, settings, "")
+    source = Source("the built-in demo", settings, None) if config is None else _source(config, settings, "")
     # A terminal that is closed says so by SIGHUP, and the pool in it is to end.
     hangup = not has_terminal()
     stopped = Service(plan, os.environ, on_ready, notifier, source, reload_on_hangup=hangup).run()
@@ -184,7 +184,9 @@ def _serve_embedded(link: socket.socket, request: dict[str, Any]) -> None:
             link.sendall(msgpack.packb(ready))
 
     # The service manager, if there is one, asked for the program and not for its pool.
-    source = _source(Path(config), settings, request["endpoint"]) if isinstance(config, str) else None
+    source = Source("start(…)", settings, None)
+    if isinstance(config, str):
+        source = _source(Path(config), settings, request["endpoint"])
     stopped = Service(plan, os.environ, on_ready, Notifier.of_nobody(), source).run(link.fileno())
     if stopped.failed:
         raise NoSlotLeft(stopped.reason)

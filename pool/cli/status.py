@@ -120,4 +120,5 @@ def _pid(slot: Slot) -> str:
 
 
 def _models(slot: Slot) -> str:
-    return ", ".join(slot["models"]) or "–"
+    versions = slot.get("versions", {})
+    return ", ".join(f"{name}@{versions[name]}" if name in versions else name for name in slot["models"]) or "–"

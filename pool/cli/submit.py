@@ -42,6 +42,7 @@ LOADING_S = 120.0
     "--priority", type=click.IntRange(-100, 100), default=0, metavar="N", help="-100 to 100, higher first; 0 otherwise."
 )
 @click.option("--device", metavar="NAME", help="Run there only: a device, uuid or slot:N of `pool status`.")
+@click.option("--version", metavar="VERSION", help="Run this version of the model: its number.")
 @click.option("--timeline", is_flag=True, help="Print where the time went, too.")
 @click.option(
     "--replay",
@@ -59,6 +60,7 @@ def submit(
     timeout: float | None,
     priority: int,
     device: str | None,
+    version: str | None,
     timeline: bool,
     replay: Path | None,
     as_json: bool,
@@ -80,7 +82,7 @@ def submit(
     pool submit digits --input pixels=@seven.json
     pool submit guesslang --input content='import os' --json
     """
-    given = _given(model, signature, inputs, outputs)
+    given = _given(model, signature, inputs, outputs, version)
     if replay is None and model is None:
         raise click.UsageError("Missing argument 'MODEL'.")
     if replay is not None and given:
@@ -90,7 +92,8 @@ def submit(
             future = _replayed(client, replay, timeout, priority, device)
         else:
             assert model is not None
-            future = _submitted(client, model, signature, inputs, outputs, timeout, priority, device)
+            wanted = int(version) if version is not None and version.isdecimal() else version
+            future = _submitted(client, model, signature, inputs, outputs, timeout, priority, device, wanted)
         answer = future.result()
     # numpy comes with the first job; a mistake in the options does not wait for it.
     from pool.cli.outputs import as_text, as_values
@@ -106,9 +109,11 @@ def submit(
         show(timeline_bar(where.segments()))
 
 
-def _given(model: str | None, signature: str | None, inputs: Sequence[str], outputs: Sequence[str]) -> list[str]:
+def _given(
+    model: str | None, signature: str | None, inputs: Sequence[str], outputs: Sequence[str], version: str | None
+) -> list[str]:
     """What was said of the job itself."""
-    said = {"MODEL": model, "--signature": signature, "--input": inputs, "--output": outputs}
+    said = {"MODEL": model, "--signature": signature, "--input": inputs, "--output": outputs, "--version": version}
     return [name for name, value in said.items() if value]
 
 
@@ -121,6 +126,7 @@ def _submitted(
     timeout: float | None,
     priority: int,
     device: str | None,
+    version: int | str | None,
 ) -> "JobFuture":
     from pool.cli.signature import inputs_of
     from pool.cli.values import read_inputs
@@ -135,6 +141,7 @@ def _submitted(
         timeout=timeout,
         priority=priority,
         device=device,
+        version=version,
     )
 
 

@@ -33,6 +33,7 @@ class AsyncClient:
         timeout: float | None = None,
         priority: int = 0,
         device: str | int | None = None,
+        version: str | int | None = None,
         block: bool = False,
     ) -> "dict[str, np.ndarray[Any, Any]]":
         """The result of one job; raises what `Client.submit`'s future would.
@@ -48,6 +49,7 @@ class AsyncClient:
             timeout=timeout,
             priority=priority,
             device=device,
+            version=version,
             patient=block,
         )
         return await asyncio.wrap_future(future)
@@ -62,6 +64,7 @@ class AsyncClient:
         timeout: float | None = None,
         priority: int = 0,
         device: str | int | None = None,
+        version: str | int | None = None,
         block: bool = False,
     ) -> "list[asyncio.Future[dict[str, np.ndarray[Any, Any]]]]":
         """A job for each of the inputs, as `Client.submit_many`; to be awaited each, or by `asyncio.gather`.
@@ -77,6 +80,7 @@ class AsyncClient:
             timeout=timeout,
             priority=priority,
             device=device,
+            version=version,
             block=block,
         )
         return [asyncio.wrap_future(future) for future in futures]

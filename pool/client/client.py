@@ -88,6 +88,7 @@ class Client(Replicas):
         timeout: float | None = None,
         priority: int = 0,
         device: str | int | None = None,
+        version: str | int | None = None,
         block: bool = False,
     ) -> JobFuture:
         """One job; never raises what the future can say, and never blocks unless `block` asks for it.
@@ -96,8 +97,9 @@ class Client(Replicas):
         input it may be that input alone. The arrays are copied before this returns. `signature` is
         `serving_default` by default, or the only one. `outputs` are the names to return, all by default. `timeout` is
         in seconds, the pool's `default_timeout` by default. `priority`: from -100 to 100, higher first. `device`: only
-        there, by a name that `pool status` shows, such as "gpu:0", "cpu:1", a uuid or "slot:3"; 0 means "0". Errors,
-        all from `pool.errors`, are the future's; only a client that is closed raises `PoolError` itself.
+        there, by a name that `pool status` shows, such as "gpu:0", "cpu:1", a uuid or "slot:3"; 0 means "0".
+        `version`: of a model that is served from a folder of numbered versions, 3 say; any that is served by default.
+        Errors, all from `pool.errors`, are the future's; only a client that is closed raises `PoolError` itself.
 
         `block`: a pool that is overloaded, and this client's credit when it is used up, slow the caller down instead of
         failing the job. This waits, while the job's time lasts, until the job is sent; one that the pool has no room
@@ -112,6 +114,7 @@ class Client(Replicas):
             timeout=timeout,
             priority=priority,
             device=device,
+            version=version,
             patient=block,
             wait=block,
         )
@@ -126,6 +129,7 @@ class Client(Replicas):
         timeout: float | None = None,
         priority: int = 0,
         device: str | int | None = None,
+        version: str | int | None = None,
         block: bool = False,
     ) -> "dict[str, np.ndarray[Any, Any]]":
         """`submit(…).result()`; where that is interrupted, by Ctrl-C say, the job is cancelled."""
@@ -137,6 +141,7 @@ class Client(Replicas):
             timeout=timeout,
             priority=priority,
             device=device,
+            version=version,
             patient=block,
             attend=True,
         )
@@ -167,6 +172,7 @@ class Client(Replicas):
         timeout: float | None = None,
         priority: int = 0,
         device: str | int | None = None,
+        version: str | int | None = None,
         block: bool = False,
     ) -> list[JobFuture]:
         """A job for each of the inputs, and their futures in this order: `submit` for many, at a fraction of its cost.
@@ -180,7 +186,7 @@ class Client(Replicas):
         if self._closed:
             raise PoolError(CLOSED)
         try:
-            request = request_for(model, signature, outputs, timeout, priority, device)
+            request = request_for(model, signature, outputs, timeout, priority, device, version)
         except PoolError as error:
             return [_refused(error) for _ in inputs]
         return submit_many(self._connected, request, inputs, patient=block)
@@ -196,6 +202,7 @@ class Client(Replicas):
         timeout: float | None = None,
         priority: int = 0,
         device: str | int | None = None,
+        version: str | int | None = None,
     ) -> "Iterator[dict[str, np.ndarray[Any, Any]]]":
         """The results in the order of the inputs, of which at most `in_flight` are read ahead.
 
@@ -211,7 +218,7 @@ class Client(Replicas):
 
         if self._closed:
             raise PoolError(CLOSED)
-        request = request_for(model, signature, outputs, timeout, priority, device)
+        request = request_for(model, signature, outputs, timeout, priority, device, version)
         yield from mapped(self._connected, request, inputs, in_flight)
 
     def session(
@@ -222,13 +229,16 @@ class Client(Replicas):
         timeout: float | None = None,
         priority: int = 0,
         device: str | int | None = None,
+        version: str | int | None = None,
     ) -> RemoteSession:
         """In the place of a `tf.Session` that has the model loaded: `session(model).run(fetches, feed_dict)`.
 
         `private`: with variables of its own, as they are in the model's files, in a worker that keeps them for it;
         otherwise with those of the model, which jobs and sessions share. The rest as in `submit`, for each run.
         """
-        return RemoteSession(self, model, private=private, timeout=timeout, priority=priority, device=device)
+        return RemoteSession(
+            self, model, private=private, timeout=timeout, priority=priority, device=device, version=version
+        )
 
     def empty(self, shape: int | Sequence[int], dtype: "npt.DTypeLike" = "float32") -> "np.ndarray[Any, Any]":
         """An array for the inputs of a job, in the memory that this client shares with a pool on the same machine.
@@ -252,6 +262,7 @@ class Client(Replicas):
         timeout: float | None,
         priority: int,
         device: str | int | None,
+        version: str | int | None = None,
         patient: bool,
         wait: bool = False,
         attend: bool = False,
@@ -266,7 +277,7 @@ class Client(Replicas):
         if self._closed:
             raise PoolError(CLOSED)
         try:
-            request = request_for(model, signature, outputs, timeout, priority, device)
+            request = request_for(model, signature, outputs, timeout, priority, device, version)
             connection = self._connected()
             rows, payload = encode_call(model, inputs, connection.arenas)
         except PoolError as error:
@@ -284,11 +295,12 @@ class Client(Replicas):
         timeout: float | None = None,
         priority: int = 0,
         device: str | int | None = None,
+        version: str | int | None = None,
     ) -> JobFuture:
         """`submit` of inputs that are encoded already, such as those of a quarantined job (`pool.quarantine.load`)."""
         began = time.monotonic()
         try:
-            request = request_for(model, signature, outputs, timeout, priority, device)
+            request = request_for(model, signature, outputs, timeout, priority, device, version)
             connection = self._connected()
         except PoolError as error:
             return _refused(error)

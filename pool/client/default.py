@@ -22,6 +22,7 @@ def submit(
     timeout: float | None = None,
     priority: int = 0,
     device: str | int | None = None,
+    version: str | int | None = None,
     block: bool = False,
 ) -> JobFuture:
     """`Client.submit` of this process's default client, which speaks to the local pool's default endpoint."""
@@ -37,6 +38,7 @@ def submit(
         timeout=timeout,
         priority=priority,
         device=device,
+        version=version,
         block=block,
     )
 

@@ -1,5 +1,7 @@
 """What a client asks the pool itself, rather than a model."""
 
+import json
+import os
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -61,10 +63,36 @@ class Questions(ABC):
         `InvalidConfig`, with a line for each mistake and for each change that only a new pool can have. From the local
         machine only.
         """
-        answer: dict[str, Any] = self._ask("reload")
+        return self._changed("reload")
+
+    def _changed(self, what: str, about: str = "") -> dict[str, Any]:
+        answer: dict[str, Any] = self._ask(what, about)
         if "refused" in answer:
             raise InvalidConfig(answer["refused"])
         return answer
+
+    def load(self, model: str, path: str | os.PathLike[str]) -> dict[str, Any]:
+        """Has the pool serve one model more, beside those that it has, which stay where they are.
+
+        `path`: on the pool's machine, as in `config.toml`. Of a model that is served already the path becomes this one.
+        Returns as `reload` does, before a worker has loaded it: while `status()["roll"]["left"]` names a slot it is on
+        its way; if a slot does not come up with it, it is given up, and what was served before goes on. It
+        lasts until the pool ends, is unloaded, or a `reload` finds a model of its name in the file. Raises
+        `InvalidConfig` where it has no room. From the local machine only.
+        """
+        where = os.fspath(path)
+        if not where.startswith("stub:"):
+            where = os.path.abspath(where)
+        return self._changed("load", json.dumps([model, where]))
+
+    def unload(self, model: str) -> dict[str, Any]:
+        """Has the pool serve a model no more: its workers are replaced, which gives all of its memory back.
+
+        Returns as `reload` does. Its jobs that run are finished, those that wait when its last worker goes, and new
+        ones from then on, are `ModelNotFound`. A `reload` brings back what the file names. Raises `InvalidConfig` for a
+        model that is not served, and for the last one. From the local machine only.
+        """
+        return self._changed("unload", model)
 
     def stop(self) -> None:
         """Asks the pool to finish what it holds and stop; returns when it has begun to. From the local machine only."""

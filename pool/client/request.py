@@ -26,6 +26,7 @@ class Request:
     timeout_s: float | None = None
     priority: int = 0
     device: str | None = None
+    version: int | str | None = None
 
     def submit(
         self,
@@ -52,6 +53,7 @@ class Request:
             lent,
             room,
             members,
+            self.version,
         )
 
 
@@ -62,12 +64,21 @@ def request_for(
     timeout: float | None,
     priority: int,
     device: str | int | None,
+    version: str | int | None = None,
 ) -> Request:
     """Raises `InvalidInput` for a value that no job can have."""
     check_name("a model's name", model)
     if signature is not None:
         check_name(f"model {model}: a signature's name", signature)
-    return Request(model, signature, _outputs(model, outputs), _timeout(timeout), _priority(priority), _device(device))
+    return Request(
+        model,
+        signature,
+        _outputs(model, outputs),
+        _timeout(timeout),
+        _priority(priority),
+        _device(device),
+        _version(model, version),
+    )
 
 
 def check_name(what: str, name: object) -> None:
@@ -127,6 +138,17 @@ def _device(device: object) -> str | None:
     raise InvalidInput(
         f'device is {device!r:.40}; give a name of `pool status`, such as "gpu:0" or "slot:3", or a number'
     )
+
+
+def _version(model: str, version: object) -> int | str | None:
+    if version is None:
+        return None
+    if isinstance(version, str) and version:
+        check_name(f"model {model}: a version's label", version)
+        return version
+    if (number := _integer(version)) is not None and 0 <= number < 1 << 63:
+        return number
+    raise InvalidInput(f"model {model}: version is {version!r:.40}; give a number, such as 3, or a label")
 
 
 def _integer(value: object) -> int | None:

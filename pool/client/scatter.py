@@ -31,6 +31,7 @@ class Replicas(Questions):
         timeout: float | None,
         priority: int,
         device: str | int | None,
+        version: str | int | None = None,
         patient: bool,
         wait: bool = False,
     ) -> JobFuture: ...
@@ -50,6 +51,7 @@ class Replicas(Questions):
         outputs: Sequence[str] | None = None,
         timeout: float | None = None,
         priority: int = 0,
+        version: str | int | None = None,
     ) -> "list[dict[str, np.ndarray[Any, Any]]]": ...
 
     @overload
@@ -64,6 +66,7 @@ class Replicas(Questions):
         outputs: Sequence[str] | None = None,
         timeout: float | None = None,
         priority: int = 0,
+        version: str | int | None = None,
     ) -> "dict[str, np.ndarray[Any, Any]]": ...
 
     def scatter(
@@ -77,6 +80,7 @@ class Replicas(Questions):
         outputs: Sequence[str] | None = None,
         timeout: float | None = None,
         priority: int = 0,
+        version: str | int | None = None,
     ) -> "dict[str, np.ndarray[Any, Any]] | list[dict[str, np.ndarray[Any, Any]]]":
         """Cuts the inputs along axis 0 into towers, runs them side by side, waits for all, and combines the answers.
 
@@ -117,6 +121,7 @@ class Replicas(Questions):
                     timeout=timeout,
                     priority=priority,
                     device=None,
+                    version=version,
                     patient=True,
                 )
             )
@@ -144,6 +149,7 @@ class Replicas(Questions):
         outputs: Sequence[str] | None = None,
         timeout: float | None = None,
         priority: int = 0,
+        version: str | int | None = None,
     ) -> "dict[int, dict[str, np.ndarray[Any, Any]]]":
         """Runs the same input once on each replica that is READY, waits for all: the answers by slot number.
 
@@ -166,6 +172,7 @@ class Replicas(Questions):
                 timeout=timeout,
                 priority=priority,
                 device=f"slot:{slot}",
+                version=version,
                 patient=True,
             )
             for slot in slots

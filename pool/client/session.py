@@ -43,9 +43,10 @@ class RemoteSession:
         timeout: float | None = None,
         priority: int = 0,
         device: str | int | None = None,
+        version: str | int | None = None,
     ) -> None:
         """As `Client.session` says. One that is `private` is opened at its first run, or by `with`."""
-        self._calls = SessionCalls(client, model, priority)
+        self._calls = SessionCalls(client, model, priority, version)
         self._timeout = timeout
         self._device = device
         self._writers: dict[tuple[tuple[str, ...], tuple[str, ...]], None] = {}

@@ -26,12 +26,13 @@ class InvalidValue(InvalidInput, ValueError):
 class SessionCalls:
     """Safe for many threads."""
 
-    def __init__(self, client: "Client", model: str, priority: int) -> None:
-        """Raises `InvalidInput` for a name or a priority that no job can have."""
-        request_for(model, wire.RUN, (), None, priority, None)
+    def __init__(self, client: "Client", model: str, priority: int, version: str | int | None) -> None:
+        """Raises `InvalidInput` for a name, a priority or a version that no job can have."""
+        request_for(model, wire.RUN, (), None, priority, None, version)
         self._client = client
         self._model = model
         self._priority = priority
+        self._version = version
 
     def ask(
         self,
@@ -45,7 +46,7 @@ class SessionCalls:
         from pool.client.payload import Inputs, encode_call, to_inputs  # numpy comes with the first tensor
 
         began = time.monotonic()
-        request = request_for(self._model, signature, names, timeout, self._priority, device)
+        request = request_for(self._model, signature, names, timeout, self._priority, device, self._version)
         connection = self._client._connected()
         rows, payload = encode_call(
             self._model, Inputs(to_inputs(self._model, inputs).tensors, None), connection.arenas

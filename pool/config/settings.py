@@ -81,6 +81,7 @@ class PoolSection(Section):
     `spin_us`: microseconds for which the pool's loop and the lanes look again and again before they sleep.
     `standby`: each slot has a second process that has imported TensorFlow and follows the worker that dies.
     `cpu_affinity`: each CPU worker runs on cores of its own, or on those of its list.
+    `watch`: how often the folders of models are looked at for new versions; "never", None once loaded: not at all.
     `state` is absolute once it is loaded, or "" for the user's own state folder.
     """
 
@@ -95,6 +96,7 @@ class PoolSection(Section):
     min_ready: Annotated[int, Field(ge=1)] = 1
     standby: bool = False
     cpu_affinity: CpuAffinity = False
+    watch: Annotated[PositiveSeconds | None, _NEVER] = 5.0
     state: Annotated[str, BeforeValidator(as_text)] = ""
 
     @field_validator("endpoint")

@@ -29,6 +29,8 @@ def refusal(job: JobArrived, policy: Policy, backlog: Backlog, stopping: bool, n
         near = difflib.get_close_matches(job.model[:SEARCHED_CHARS], names, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(backlog.models))}"
         return JobFailed(Fault.MODEL_NOT_FOUND, f"no model {job.model!r:.100}; {hint}")
+    if model.leaving:
+        return JobFailed(Fault.MODEL_NOT_FOUND, f"model {model.name!r} is not served any more")
     client = backlog.client(job.client)
     numbers = range(job.job, job.job + len(job.members) + 1)
     if client.jobs and (

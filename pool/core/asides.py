@@ -47,6 +47,7 @@ class Aside:
     due: float = 0.0  # when its state has lasted as long as it may
     lanes: int = 0
     loaded: Mapping[str, ModelInfo] = field(default_factory=dict)
+    models: tuple[str, ...] = ()  # that it was told of
     killed_for: str | None = None
     stands_by: bool = False
 
@@ -204,6 +205,7 @@ class Asides:
             case told.WorkerHello() if aside.state is SlotState.STARTING:
                 # STARTING → LOADING
                 aside.state, aside.since = SlotState.LOADING, now
+                aside.models = aside.slot.planned
                 self._say(aside)
                 greet = do.HoldWorker if aside.stands_by else do.WelcomeWorker
                 self._actions.append(greet(aside.slot.number, aside.incarnation))
@@ -218,7 +220,7 @@ class Asides:
             case told.WorkerReady() if aside.stands_by:
                 self.kill(aside, "said READY without a seat", now)
             case told.WorkerReady() if aside.state is SlotState.LOADING:
-                if (wrong := unready(aside.slot.models, event)) is not None:
+                if (wrong := unready(aside.models, event)) is not None:
                     self.kill(aside, wrong, now)
                     return
                 # LOADING → READY; it waits for as long as the worker in the seat may run what it runs

@@ -7,7 +7,6 @@ best. Both cost the logarithm of what a bank holds, however many jobs wait.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
 
 from pool.core.jobs import Batch
 from pool.core.line import Line
@@ -17,8 +16,9 @@ __all__ = ["Bank"]
 
 
 class Bank:
-    def __init__(self, slots: Sequence[Slot]) -> None:
-        self.slots = slots
+    def __init__(self, models: frozenset[str]) -> None:
+        self.models = models
+        self.slots: list[Slot] = []
         self.lanes = 0  # of its READY slots
         self.clock_s = 0.0  # what the last model that ran here had used: one that comes anew begins here
         self._idle: list[tuple[float, int, int, int, Slot]] = []

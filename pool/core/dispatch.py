@@ -57,23 +57,15 @@ class Dispatch:
         self._actions = actions
         self._models = models
         self._batches = 0
-        kinds: dict[frozenset[str], list[Slot]] = {}
-        for slot in slots:
-            if slot.models:
-                kinds.setdefault(frozenset(slot.models), []).append(slot)
         self._bank: dict[int, Bank] = {}
         self._banks: dict[str, list[Bank]] = {name: [] for name in models}
-        for names, members in kinds.items():
-            bank = Bank(members)
-            for slot in members:
-                self._bank[slot.number] = bank
-            for name in names:
-                self._banks[name].append(bank)
         self._holders: dict[Line, Sequence[Slot]] = {}
         self._pinned: dict[int, dict[Line, None]] = {slot.number: {} for slot in slots}  # lines with work
         self._joined: dict[int, int] = {}  # READY slots, with their lanes
         self.suspects = Suspects(self.holders, self.serve, self._lease)
         self.homes = Homes(self.holders, actions)
+        for slot in slots:
+            self._regroup(slot)
 
     def adopt(self, policy: Policy) -> None:
         """What runs keeps the time that it was given."""
@@ -86,8 +78,8 @@ class Dispatch:
         slots = self._holders.get(line)
         if slots is None:
             slots = [slot for bank in self._banks[line.model.name] for slot in bank.slots]
-            if line.device is not None:
-                slots = [slot for slot in slots if line.device in slot.names]
+            if line.pinned:
+                slots = [slot for slot in slots if line.suits(slot)]
             self._holders[line] = slots
         return slots
 
@@ -106,7 +98,7 @@ class Dispatch:
             return now
         # In full batches: what its like take from the lanes at the very least.
         job.work_s = key.cost.surely(most) / most * rows if batchable else own
-        if line.device is not None:
+        if line.pinned:
             return now + own
         banks = self._banks[line.model.name]
         lanes = sum([bank.lanes for bank in banks])
@@ -120,7 +112,7 @@ class Dispatch:
         line, key = job.line, job.key
         if line.model.jobs == job.weight:
             # It used nothing while nobody asked for it, and may not make up for that now.
-            clock_s = max(bank.clock_s for bank in self._banks[line.model.name])
+            clock_s = max((bank.clock_s for bank in self._banks[line.model.name]), default=0.0)
             line.model.used_s = max(line.model.used_s, clock_s)
         wait_s = line.model.policy.batch_wait_s
         if wait_s and job.rows and not key.levels and line.model.batchable(key.signature, key.outputs):
@@ -137,7 +129,7 @@ class Dispatch:
             return
         # Others of the line wait already, so no lane of its slots is idle.
         line.put(job)
-        if line.device is None:
+        if not line.pinned:
             self._enlist(line, job.priority)
 
     def move(self, job: Job, line: Line, now: float) -> None:
@@ -155,14 +147,12 @@ class Dispatch:
     def leave_home(self, slot: Slot, now: float) -> None:
         """What sessions wrote there may be gone with the slot's worker: jobs that wait for it go where they may now."""
         for name in slot.models:
-            line = self._models[name].lines.get(f"slot:{slot.number}")
-            if line is None:
-                continue
-            for job in dict.fromkeys((*line.by_age.values(), *(part.job for part in line.suspects if part.wanted))):
-                home = self.homes.device(line.model, job.key.signature)
-                if job.homed and not job.out and home != line.device:
-                    job.homed = home is not None
-                    self.move(job, line.model.line(home), now)
+            for line in self._models[name].lines_of(f"slot:{slot.number}"):
+                for job in dict.fromkeys((*line.by_age.values(), *(part.job for part in line.suspects if part.wanted))):
+                    home = self.homes.device(line.model, job.key.signature)
+                    if job.homed and not job.out and home != line.device:
+                        job.homed = home is not None
+                        self.move(job, line.model.line(home, line.version), now)
 
     def _gather(self, job: Job, release_at: float, now: float) -> None:
         key = job.key
@@ -210,7 +200,7 @@ class Dispatch:
 
     def charged_less(self, model: Model) -> None:
         """The model has used less than was thought, so it may be its turn sooner."""
-        line = model.lines[None]
+        line = model.line(None)
         if line.busy:
             for bank in self._banks[model.name]:
                 bank.again(line)
@@ -220,21 +210,92 @@ class Dispatch:
     def changed(self, slot: Slot, now: float) -> None:
         """The slot's state is another: it begins to take work, or ends."""
         slot.turn += 1
-        if slot.state is SlotState.READY:
-            if slot.number not in self._joined:
-                self._join(slot, now)
-            return
-        if slot.number in self._joined:
+        ready = slot.state is SlotState.READY
+        moves = self._is_elsewhere(slot)
+        if slot.number in self._joined and (moves or not ready):
             self._bank[slot.number].lanes -= self._joined.pop(slot.number)
-        self.suspects.slot_went(slot, now)
+        if moves:
+            self._regroup(slot)
+        if not ready:
+            self.suspects.slot_went(slot, now)
+        elif slot.number not in self._joined:
+            self._join(slot, now)
+
+    def planned(self, slot: Slot, now: float) -> None:
+        """What a slot is to hold is another, which its state does not tell where nobody sits there."""
+        if slot.number not in self._joined and self._is_elsewhere(slot):
+            self._regroup(slot)
+            self.suspects.slot_went(slot, now)
+
+    def add(self, model: Model) -> None:
+        """A model is known that was not; slots that hold it follow."""
+        self._banks[model.name] = []
+
+    def forget(self, model: Model) -> None:
+        """REQUIRES that no slot holds it, and that no job of it is left."""
+        assert not self._banks[model.name], model.name
+        del self._banks[model.name]
+        for line in model.lines.values():
+            self._holders.pop(line, None)
+
+    def _is_elsewhere(self, slot: Slot) -> bool:
+        """Whether it holds other models than the slots do with which it stands."""
+        bank = self._bank.get(slot.number)
+        return frozenset(slot.models) != (frozenset() if bank is None else bank.models)
+
+    def _regroup(self, slot: Slot) -> None:
+        """With the slots that hold the same models. REQUIRES that it has not joined."""
+        names = frozenset(slot.models)
+        former = self._bank.pop(slot.number, None)
+        if former is not None:
+            former.slots.remove(slot)
+            for name in former.models if not former.slots else ():
+                self._banks[name].remove(former)
+        if names:
+            bank = next((bank for bank in self._banks[min(names)] if bank.models == names), None) or self._found(names)
+            bank.slots.append(slot)
+            bank.slots.sort(key=lambda slot: slot.number)
+            self._bank[slot.number] = bank
+        self._holders.clear()
+        for line in list(self._pinned.get(slot.number, ())):
+            if line.model.name not in names:
+                del self._pinned[slot.number][line]
+        for name in names if former is not None else ():
+            for line in self._models[name].lines.values():
+                if line.pinned and line.busy and line.suits(slot):
+                    self._pinned[slot.number][line] = None
+
+    def _found(self, names: frozenset[str]) -> Bank:
+        """A bank for slots that hold these, with what waits for them."""
+        bank = Bank(names)
+        for name in names:
+            bank.clock_s = max([bank.clock_s, *(other.clock_s for other in self._banks[name])])
+            self._banks[name].append(bank)
+            line = self._models[name].line(None)
+            if line.busy:
+                bank.enlist(line, line.priority())
+        return bank
 
     def _join(self, slot: Slot, now: float) -> None:
         self._joined[slot.number] = slot.lanes
         self._bank[slot.number].lanes += slot.lanes
         for name in slot.models:
             self._models[name].loaded(slot.loaded[name])
+            self._suit(self._models[name], slot)
         self.serve(slot, now)
         self.suspects.slot_came(now)
+
+    def _suit(self, model: Model, slot: Slot) -> None:
+        """The slot has another worker, which may have another version of the model."""
+        served = {other.versions.get(model.name) for other in self._slots}
+        for line in model.lines_of_versions():
+            self._holders.pop(line, None)
+            if line.version not in served and line.empty:
+                del model.lines[(line.device, line.version)]
+            if line.busy and line.suits(slot):
+                self._pinned[slot.number][line] = None
+            else:
+                self._pinned[slot.number].pop(line, None)
 
     def ended(self, batch: Batch) -> None:
         """A batch is over. Its slot still has to be served, when what came of the batch is settled."""
@@ -265,7 +326,7 @@ class Dispatch:
                 self._bank[slot.number].rest(slot)
         if not line.busy:
             return
-        if line.device is None:
+        if not line.pinned:
             self._enlist(line, line.priority())
         else:
             for slot in self.holders(line):
@@ -289,7 +350,7 @@ class Dispatch:
             bank.enlist(line, priority)
 
     def _best_idle(self, line: Line) -> Slot | None:
-        if line.device is None:
+        if not line.pinned:
             banks = self._banks[line.model.name]
             if len(banks) == 1:
                 return banks[0].best_idle()

@@ -26,6 +26,7 @@ __all__ = [
     "PolicyChanged",
     "RestartAsked",
     "RowsChanged",
+    "SlotPlanned",
     "SpawnHeld",
     "Spoiled",
     "Start",
@@ -110,8 +111,20 @@ class DrainAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class SlotPlanned:
+    """From now on a new worker of the slot has these models; the one that is there keeps its own until it goes.
+
+    With none it is to go once it has finished what it holds. A model that no slot is planned to have any more is
+    forgotten, and no job of it is taken in; one that is new is known from now on.
+    """
+
+    slot: int
+    models: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyChanged:
-    """From now on the core decides by this policy, whose models are those of the former one.
+    """From now on the core decides by this policy.
 
     What was decided stays: jobs that are in the pool beyond a lower bound, timers that run, batches that were formed.
     """
@@ -134,7 +147,7 @@ class JobArrived:
 
     `rows` None: the job cannot be joined with others or cut. `form` is what must be equal, beside model, signature and
     outputs, of jobs that run together: names, dtypes and shapes past axis 0. The core only compares it. `attempts` and
-    `in_doubt` as in the wire's SUBMIT, and so are `members`.
+    `in_doubt` as in the wire's SUBMIT, and so are `members` and `version`.
     """
 
     client: bytes
@@ -152,6 +165,7 @@ class JobArrived:
     attempts: int = 0
     in_doubt: bool = False
     members: tuple[int, ...] = ()
+    version: int | str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +303,7 @@ Event = (
     | StopAsked
     | RestartAsked
     | DrainAsked
+    | SlotPlanned
     | WorkerMeasured
     | PolicyChanged
     | JobArrived

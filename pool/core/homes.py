@@ -37,7 +37,7 @@ class Homes:
             return self.device(model, signature)
         if model.home is None:
             holders = self._holders(model.line(None))
-            if len(holders) == 1:
+            if len(holders) < 2:
                 return None
             able = [slot for slot in holders if slot.lasts] or list(holders)
             slot = min(able, key=lambda slot: (slot.state is not SlotState.READY, slot.number))
@@ -47,7 +47,7 @@ class Homes:
     def written(self, model: Model, slot: Slot) -> None:
         """A run that writes is given to the slot's worker."""
         seat = slot, slot.incarnation
-        if model.written == seat or len(self._holders(model.line(None))) == 1:
+        if model.written == seat or len(self._holders(model.line(None))) < 2:
             return
         model.home = model.written = seat
         self._actions.append(do.Notice(WRITTEN.format(model.name, slot.number, slot.incarnation)))

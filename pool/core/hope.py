@@ -15,7 +15,7 @@ __all__ = ["Hope"]
 
 
 class Hope:
-    """Looks at slots only while some of them are out of service for good."""
+    """Looks at slots only for jobs that may not run in each of them, and while some are out of service for good."""
 
     def __init__(self, supervision: Supervision, dispatch: Dispatch, models: dict[str, Model]) -> None:
         self._supervision = supervision
@@ -23,24 +23,51 @@ class Hope:
         self._models = models
 
     def has(self, line: Line) -> bool:
-        if not self._supervision.down:
+        if not (self._supervision.down or line.pinned or line.model.leaving):
             return True
-        return any(slot.lasts for slot in self._dispatch.holders(line))
+        if any(slot.lasts for slot in self._dispatch.holders(line)):
+            return True
+        # Workers that are to have the model are on their way.
+        return line.version is None and any(
+            slot.lasts and line.model.name in slot.planned and line.suits(slot) for slot in self._supervision.slots
+        )
 
     def lost(self, line: Line) -> JobFailed:
         """What the jobs of a line without hope are told."""
         holders = self._dispatch.holders(line)
+        if not holders and line.model.leaving:
+            return JobFailed(Fault.MODEL_NOT_FOUND, f"model {line.model.name!r} is not served any more")
+        if not holders and line.version is not None and not self._supervision.stopping:
+            return self.unserved(line.model.name, line.device, line.version)
         why = "; ".join(f"slot {slot.number} is {slot.state.name}: {slot.reason}" for slot in holders)
+        of = "" if line.version is None else f", version {line.version}"
         on = "" if line.device is None else f" on device {line.device!r}"
-        text = f"no worker is left for model {line.model.name!r}{on}: {why}"
+        text = f"no worker is left for model {line.model.name!r}{of}{on}: {why}"
         if self._supervision.stopping:
             return JobFailed(Fault.POOL_STOPPING, f"the pool is stopping, and {text}")
         return JobFailed(Fault.WORKER_LOST, text)
 
     def lost_lines(self) -> Iterator[Line]:
         """The lines that no slot will serve any more, though jobs may wait there."""
-        if not self._supervision.down:
-            return
         for model in self._models.values():
-            if model.jobs:
+            if model.jobs and (self._supervision.down or len(model.lines) > 1 or model.leaving):
                 yield from [line for line in model.lines.values() if not self.has(line)]
+
+    def has_version(self, model: str, device: str | None, version: int) -> bool:
+        """Whether it is the version of a slot; the worker there may not be READY yet, or any more."""
+        return any(
+            slot.versions.get(model) == version and (device is None or device in slot.names)
+            for slot in self._supervision.slots
+        )
+
+    def unserved(self, model: str, device: str | None, version: int) -> JobFailed:
+        """What a job is told that wants a version which is not there."""
+        holders = [slot for slot in self._supervision.slots if device is None or device in slot.names]
+        served = {slot.versions[model] for slot in holders if model in slot.versions}
+        if not served:
+            text = f"model {model!r} is not served from a folder of numbered versions: leave `version` out"
+        else:
+            where = "" if device is None else f" on device {device!r}"
+            there = ", ".join(map(str, sorted(served)))
+            text = f"model {model!r}: version {version} is not served{where}; served: {there}"
+        return JobFailed(Fault.MODEL_NOT_FOUND, text)

@@ -1,4 +1,4 @@
-"""The jobs that wait for the same slots: those of one model, or of one model pinned to one device.
+"""The jobs that wait for the same slots: those of one model, or of one model pinned to one device or version.
 
     Line ─┬─ clients, by priority and by the device time that each has used ─► the job that leads the next batch
           ├─ keys ─► the jobs that may run together with it
@@ -19,6 +19,7 @@ from pool.core.keys import Client, Jobs, Key
 
 if TYPE_CHECKING:
     from pool.core.models import Model
+    from pool.core.slots import Slot
 
 __all__ = ["Line"]
 
@@ -53,10 +54,11 @@ class ClientQueue:
 
 
 class Line:
-    def __init__(self, model: Model, device: str | None) -> None:
-        """`device`: the name that its jobs are pinned to; None for the jobs that any holder may run."""
+    def __init__(self, model: Model, device: str | None, version: int | None = None) -> None:
+        """`device`: the name that its jobs are pinned to, `version`: the one that they want; None where any will do."""
         self.model = model
         self.device = device
+        self.version = version
         self.retries: deque[tuple[Part, ...]] = deque()
         self.suspects: deque[Part] = deque()
         self.queued = 0  # waiting jobs; a pack counts for its members
@@ -177,9 +179,25 @@ class Line:
         return sum(job.left or 1 for job in self.by_age.values())
 
     @property
+    def pinned(self) -> bool:
+        """Whether not every holder of the model may run its jobs."""
+        return self.device is not None or self.version is not None
+
+    def suits(self, slot: Slot) -> bool:
+        """Whether the slot, which holds the model, may run its jobs."""
+        if self.device is not None and self.device not in slot.names:
+            return False
+        return self.version is None or slot.versions.get(self.model.name) == self.version
+
+    @property
     def busy(self) -> bool:
         """Whether a lane that may run anything would find work here; suspects need a worker of their own."""
         return bool(self.by_age or self.retries)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing of it waits for anything; some may be out."""
+        return not (self.busy or self.suspects or self.gathering())
 
     def priority(self) -> int:
         """The highest that waits. There is work."""

@@ -30,6 +30,7 @@ from pool.core.hope import Hope
 from pool.core.jobs import Batch, Job
 from pool.core.keys import Key
 from pool.core.line import Line
+from pool.core.models import Model
 from pool.core.packs import Packs
 from pool.core.policy import Policy, SlotPlan
 from pool.core.recycling import Recycling
@@ -61,6 +62,7 @@ class Machine:
         self._settlement = Settlement(policy, self._dispatch, self._answers, self._packs, self._cells, self._actions)
         self._hope = Hope(self.supervision, self._dispatch, models)
         self._recycling = Recycling(policy, self.supervision, models, self.timers, rng)
+        self._leaving: set[str] = set()
         self._pins = frozenset(name for plan in plans for name in plan.names)
 
     @property
@@ -97,6 +99,8 @@ class Machine:
                 self._stop_asked(event, now)
             case told.PolicyChanged(policy):
                 self._adopt(policy)
+            case told.SlotPlanned():
+                self._plan(event, now)
             case _:
                 self.supervision.handle(event, now)
         self._slots_changed(now)
@@ -104,6 +108,8 @@ class Machine:
         self._dispatch.suspects.forget_unwanted(now)
         while self.supervision.turnover and self.supervision.turnover.go_on(now):
             self._slots_changed(now)
+        if self._leaving:
+            self._forget_models()
         if self.supervision.stopping and self.backlog.emptied:
             self._wind_down(now)
         if self.supervision.stopping or self.supervision.fatal:
@@ -122,11 +128,34 @@ class Machine:
         for name, model in self.backlog.models.items():
             model.policy = policy.model(name)
 
+    def _plan(self, event: told.SlotPlanned, now: float) -> None:
+        models = self.backlog.models
+        for name in event.models:
+            if name not in models:
+                models[name] = Model(name, self.policy.model(name))
+                self._dispatch.add(models[name])
+        self.supervision.handle(event, now)
+        planned = {name for slot in self.supervision.slots for name in slot.planned}
+        for name, model in models.items():
+            model.leaving = name not in planned
+        self._leaving = models.keys() - planned
+        self._dispatch.planned(self.supervision.slots[event.slot], now)
+        self._slots_changed(now)
+        self._refuse_hopeless(now)
+
+    def _forget_models(self) -> None:
+        """Those that no slot has any more, when their last job is answered."""
+        held = {name for slot in self.supervision.slots for name in slot.models}
+        for name in self._leaving - held:
+            if not self.backlog.models[name].jobs:
+                self._dispatch.forget(self.backlog.models.pop(name))
+                self._leaving.discard(name)
+
     # --- jobs ---------------------------------------------------------------------------------------------------
 
     def _arrive(self, event: told.JobArrived, now: float) -> None:
         failed = refusal(event, self.policy, self.backlog, self.supervision.stopping, now)
-        failed = failed or self._unknown_device(event) or self._doubts.refusal(event)
+        failed = failed or self._unknown_device(event) or self._unknown_version(event) or self._doubts.refusal(event)
         if failed is not None:
             self._answers.refuse(event.client, event.job, len(event.members) or 1, failed)
             return
@@ -134,7 +163,11 @@ class Machine:
         model = self.backlog.models[event.model]
         home = None if event.device else self._dispatch.homes.device(model, event.signature)
         device = event.device or home or self._cells.device(event.client, event.model, now)
-        line = model.line(device)
+        version = event.version if isinstance(event.version, int) else None
+        line = model.line(device, version)
+        if device != event.device and not self._hope.has(line):
+            # Where it would be kept to, there is another version by now, or another model.
+            device, home, line = event.device, None, model.line(event.device, version)
         job = Job(
             self.backlog.client(event.client),
             event.job,
@@ -173,12 +206,21 @@ class Machine:
         device = event.device
         if device is None:
             return None
-        holders = [slot for slot in self.supervision.slots if event.model in slot.models]
+        holders = [slot for slot in self.supervision.slots if event.model in (*slot.models, *slot.planned)]
         if any(device in slot.names for slot in holders):
             return None
         there = ", ".join(dict.fromkeys(slot.device or f"slot:{slot.number}" for slot in holders))
         why = f"does not hold model {event.model}" if device in self._pins else "is no device of this pool"
         return do.JobFailed(Fault.INVALID_INPUT, f"device {device!r:.80} {why}; the model is on: {there}")
+
+    def _unknown_version(self, event: told.JobArrived) -> do.JobFailed | None:
+        version = event.version
+        if isinstance(version, str):
+            text = f"model {event.model!r} has no version with the label {version!r:.80}; give a number"
+            return do.JobFailed(Fault.MODEL_NOT_FOUND, text)
+        if version is None or self._hope.has_version(event.model, event.device, version):
+            return None
+        return self._hope.unserved(event.model, event.device, version)
 
     def _give_up(self, job: Job, failed: do.JobFailed, now: float) -> None:
         self._answers.fail(job, failed.fault, failed.text, now)
@@ -271,7 +313,7 @@ class Machine:
         for job in dict.fromkeys(line.unleased()):
             if job.out:
                 continue
-            anywhere = line.model.line(self._dispatch.homes.device(line.model, job.key.signature))
+            anywhere = line.model.line(self._dispatch.homes.device(line.model, job.key.signature), line.version)
             shares_a_retry = any(part.job is job for group in line.retries for part in group)
             if (job.confined or job.homed) and not job.gathering and not shares_a_retry and self._hope.has(anywhere):
                 job.confined, job.homed = False, anywhere.device is not None
@@ -310,9 +352,10 @@ class Machine:
         if slot.state is SlotState.FATAL:
             batches: list[Batch] = self._dispatch.withdraw(slot)
             why = f"slot {number} incarnation {slot.incarnation}: {slot.reason}"
+            # Before a successor is there, which would be given other pieces of what is lost.
+            self._settlement.lost(slot, batches, why, now, gone=False)
             self.supervision.seating.succeed(slot, now)
             self._slots_changed(now)
-            self._settlement.lost(slot, batches, why, now, gone=False)
             # Members of packs that were lost with it, and jobs that had started over, only something stale of which
             # was out.
             self._refuse_hopeless(now)

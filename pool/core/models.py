@@ -51,11 +51,12 @@ class Model:
         self.device_s = 0.0
         self.jobs = 0
         self.size_bytes = 0
-        self.lines: dict[str | None, Line] = {None: Line(self, None)}
+        self.lines: dict[tuple[str | None, int | None], Line] = {(None, None): Line(self, None)}
         self._costs: OrderedDict[KeyName, Cost] = OrderedDict()
         self._sizes: OrderedDict[KeyName, WorkingSize] = OrderedDict()
         self._alone: set[str | None] = set()  # signatures that turned out not to keep their rows
         self.home: tuple[Slot, int | None] | None = None  # and its incarnation, once it has one; see `homes`
+        self.leaving = False  # no slot is to have it any more
         self.written: tuple[Slot, int] | None = None  # where a session wrote last
 
     @property
@@ -77,12 +78,20 @@ class Model:
             self._info = info
             self._batchable.clear()
 
-    def line(self, device: str | None) -> Line:
-        """Where its jobs for this device wait."""
-        line = self.lines.get(device)
+    def line(self, device: str | None, version: int | None = None) -> Line:
+        """Where its jobs for this device and version wait."""
+        line = self.lines.get((device, version))
         if line is None:
-            line = self.lines[device] = Line(self, device)
+            line = self.lines[(device, version)] = Line(self, device, version)
         return line
+
+    def lines_of(self, device: str) -> list[Line]:
+        """Those of jobs that are pinned to this very name."""
+        return [line for line in self.lines.values() if line.device == device]
+
+    def lines_of_versions(self) -> list[Line]:
+        """Those of jobs that want one version."""
+        return [line for line in self.lines.values() if line.version is not None]
 
     def cost(self, name: KeyName) -> Cost:
         """What is remembered of a key, or a new one."""

@@ -17,11 +17,13 @@ class SlotPlan:
     """A slot as the placement made it: which models its workers load. One without models is never started.
 
     `device` is its device's name in `pool status`; `names` are all the names by which a job may ask for the slot.
+    `versions`: the number of each model that has one.
     """
 
     models: tuple[str, ...]
     device: str = ""
     names: frozenset[str] = frozenset()
+    versions: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ class Seating:
         self._supervision.asides.leave(slot, now)
         self._supervision.asides.failures.pop(slot.number, None)
         slot.seat(successor.incarnation)
-        slot.pid = successor.pid
+        slot.pid, slot.welcomed = successor.pid, successor.models
         # DRAINING → READY
         self._supervision.serve(slot, successor.lanes, successor.loaded, now)
 
@@ -69,7 +69,7 @@ class Seating:
             return
         self._supervision.asides.take(successor)
         slot.seat(successor.incarnation)
-        slot.pid = successor.pid
+        slot.pid, slot.welcomed = successor.pid, successor.models
         # BACKOFF, FATAL → STARTING
         self._supervision.change(slot, SlotState.STARTING, now)
         slot.phase, slot.detail, slot.phase_since = successor.phase, successor.detail, successor.phase_since

@@ -51,6 +51,9 @@ ALIVE = frozenset({SlotState.STARTING, SlotState.LOADING, SlotState.READY, SlotS
 class Slot:
     """A permanent seat. `(number, incarnation)` names its worker for ever; `idle_lanes` is the worker's credit.
 
+    `models` are those of its worker, or where there is none those that the next one is to have, which are `planned`;
+    `welcomed` is what the worker in the seat was told. `versions`: which one of each model the last worker had that was
+    READY, or the first one is to have; without those that have none.
     `device` is its device's name, `names` are those by which a job may be pinned to it. `named` is the last incarnation
     that was given out: of the worker in the seat, or of one beside it. `kept_for` is the line that has a suspect to run
     here, alone: until what runs is done the slot takes nothing else. `in_vain` counts the workers in a
@@ -82,6 +85,9 @@ class Slot:
     started: int = 0  # batches
     jobs_done: int = 0
     jobs_done_before: int = 0  # by former workers
+    versions: dict[str, int] = field(default_factory=dict)
+    planned: tuple[str, ...] = ()
+    welcomed: tuple[str, ...] = ()
     in_vain: int = 0
     killed_for: str | None = None
     kept_for: "Line | None" = None

@@ -12,12 +12,15 @@ from pool.core.seating import Seating
 from pool.core.silence import Silence
 from pool.core.slots import ALIVE, Slot, SlotState
 from pool.core.timers import Timers
-from pool.core.turnover import DRAIN, Turnover
+from pool.core.turnover import DRAIN, EMPTY, Turnover
 from pool.core.way_up import is_news, overrun, unready
 from pool.wire.signatures import ModelInfo
 from pool.wire.worker_messages import Phase
 
 __all__ = ["Supervision"]
+
+HELD = (SlotState.READY, SlotState.DRAINING, SlotState.STOPPING)  # by a worker, with the models that it has
+GONE = (SlotState.BACKOFF, SlotState.STOPPED, SlotState.FATAL)
 
 
 class Supervision:
@@ -33,7 +36,10 @@ class Supervision:
         wanted: Callable[[Slot], bool],
     ) -> None:
         """`wanted`: whether jobs wait, or run, that the slot could run."""
-        self.slots = [Slot(number, plan.models, plan.device, plan.names) for number, plan in enumerate(plans)]
+        self.slots = [
+            Slot(number, plan.models, plan.device, plan.names, versions=dict(plan.versions), planned=plan.models)
+            for number, plan in enumerate(plans)
+        ]
         self.actions = actions
         self.changed: list[Slot] = []
         """The slots whose state is another since somebody last emptied this list."""
@@ -103,6 +109,8 @@ class Supervision:
                 self._beat(event, now)
             case told.WorkerReady():
                 self._ready(event, now)
+            case told.SlotPlanned():
+                self._plan(self.slots[event.slot], event.models, now)
             case told.RestartAsked():
                 self.turnover.restart(event.slot, now, event.sparing)
             case told.SuccessorRefused():
@@ -137,7 +145,8 @@ class Supervision:
             return False
         if self.stopping:
             return all(slot.state in (SlotState.STOPPED, SlotState.FATAL) for slot in self.slots)
-        return self.fatal == sum(bool(slot.models) for slot in self.slots)
+        seated = [slot for slot in self.slots if slot.planned]
+        return bool(seated) and all(slot.state is SlotState.FATAL for slot in seated)
 
     def verdict(self) -> do.PoolStopped:
         fatal = [slot for slot in self.slots if slot.state is SlotState.FATAL]
@@ -147,6 +156,16 @@ class Supervision:
         return do.PoolStopped(failed=True, reason=f"no slot is left that could serve: {why}")
 
     # --- a worker's way up --------------------------------------------------------------------------------------
+
+    def _plan(self, slot: Slot, models: tuple[str, ...], now: float) -> None:
+        if not slot.lasts:
+            self.down += bool(models) - bool(slot.planned)
+        slot.planned = models
+        if slot.state not in HELD:
+            slot.models = models
+        self.changes += 1  # it may be decided otherwise now who can be spared
+        if not models:
+            self.turnover.empty(slot, now)
 
     def spawn(self, slot: Slot, now: float) -> None:
         # STOPPED, BACKOFF, FATAL → STARTING
@@ -171,6 +190,7 @@ class Supervision:
             self.change(slot, SlotState.LOADING, now)
             slot.phase_since, slot.detail = now, ""
             self.timers.set(("slot", slot.number), now + self.policy.import_timeout_s)
+            slot.welcomed = slot.planned
             self.actions.append(do.TakeSeat(slot.number, slot.incarnation))
 
     def _hello(self, event: told.WorkerHello, now: float) -> None:
@@ -178,6 +198,7 @@ class Supervision:
         if slot is not None and slot.state is SlotState.STARTING:
             # STARTING → LOADING
             self.change(slot, SlotState.LOADING, now)
+            slot.welcomed = slot.planned
             self.actions.append(do.WelcomeWorker(slot.number, slot.incarnation))
 
     def _beat(self, event: told.WorkerBeat, now: float) -> None:
@@ -197,7 +218,7 @@ class Supervision:
         slot = self.current(event.slot, event.incarnation)
         if slot is None or slot.state is not SlotState.LOADING:
             return
-        if (why := unready(slot.models, event)) is not None:
+        if (why := unready(slot.welcomed, event)) is not None:
             self.kill(slot, why, now)
             return
         # LOADING → READY
@@ -205,7 +226,9 @@ class Supervision:
         self.serve(slot, event.lanes, {model.name: model for model in event.models}, now)
 
     def serve(self, slot: Slot, lanes: int, loaded: Mapping[str, ModelInfo], now: float) -> None:
+        slot.models = slot.welcomed
         slot.loaded = dict(loaded)
+        slot.versions = {name: info.version for name, info in loaded.items() if info.version is not None}
         slot.lanes = lanes
         slot.idle_lanes = list(range(lanes))
         slot.phase, slot.phase_since, slot.detail = Phase.SERVING, now, ""
@@ -219,7 +242,7 @@ class Supervision:
         """PoolReady, once: at the first READY slot, or when every slot is READY or has none to wait for."""
         if self._announced or self.stopping:
             return
-        seated = [slot for slot in self.slots if slot.models]
+        seated = [slot for slot in self.slots if slot.planned]
         serving = sum(slot.state is SlotState.READY for slot in seated)
         settled = serving + sum(not slot.lasts for slot in seated)
         if serving and (settled == len(seated) or not self.policy.ready_needs_all):
@@ -278,9 +301,9 @@ class Supervision:
             # STARTING, LOADING, READY, DRAINING, STOPPING → STOPPED
             self.turnover.gone(slot)
             self.change(slot, SlotState.STOPPED, now, reason)
-        elif (wish := self.turnover.gone(slot)) is DRAIN:
+        elif (wish := self.turnover.gone(slot)) in (DRAIN, EMPTY):
             # DRAINING, STOPPING → STOPPED
-            self.change(slot, SlotState.STOPPED, now, DRAIN)
+            self.change(slot, SlotState.STOPPED, now, wish or "")
             self._announce()
         elif self.seating.is_followed(slot, now):
             # → BACKOFF, and on at once: see `succeed`
@@ -319,7 +342,7 @@ class Supervision:
         if slot is None or slot.incarnation != event.incarnation or slot.pid is None:
             return
         slot.pid = None
-        if slot.state is not SlotState.FATAL or self.stopping or self.over:
+        if slot.state is not SlotState.FATAL or not slot.planned or self.stopping or self.over:
             return
         if isinstance(self._history[slot.number].after_death(now, served_s=None, held_jobs=True), Pause):
             # FATAL → STARTING; the pause is over long since
@@ -374,7 +397,10 @@ class Supervision:
         self.fatal += (state is SlotState.FATAL) - (slot.state is SlotState.FATAL)
         lasted = slot.lasts
         slot.become(state, now, reason)
-        self.down += lasted - slot.lasts
+        if slot.planned:
+            self.down += lasted - slot.lasts
+        if state in GONE:
+            slot.models = slot.planned
         self.changes += 1
         self.changed.append(slot)
         self.actions.append(do.SlotChanged(slot.number, slot.incarnation, state, reason, last_output, asked))

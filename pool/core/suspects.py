@@ -53,7 +53,7 @@ class Suspects:
     def run_next(self, slot: Slot, now: float) -> bool:
         """Gives an empty slot the next suspect that it can run; whether there is one."""
         for line in list(self._lines):
-            if line.model.name not in slot.models or not (line.device is None or line.device in slot.names):
+            if line.model.name not in slot.models or not line.suits(slot):
                 continue
             part = self._next(line, slot, now)
             if part is not None:

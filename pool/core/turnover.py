@@ -20,10 +20,11 @@ from pool.core.slots import Slot, SlotState
 if TYPE_CHECKING:
     from pool.core.supervision import Supervision
 
-__all__ = ["DRAIN", "Turnover"]
+__all__ = ["DRAIN", "EMPTY", "Turnover"]
 
 RESTART = "its restart was asked for"
 DRAIN = "its drain was asked for; `pool restart` brings it back"
+EMPTY = "no model is placed here any more"
 
 
 @dataclass(slots=True)
@@ -58,7 +59,7 @@ class Turnover:
         slot = supervision.slots[number]
         if supervision.stopping or supervision.over:
             return "the pool is stopping"
-        if not slot.models:
+        if not slot.planned:
             return f"no model is placed in slot {number}"
         if slot.state is SlotState.FATAL and slot.pid is not None:
             return f"pid {slot.pid} in slot {number} did not die when it was killed, and still has the device"
@@ -92,13 +93,20 @@ class Turnover:
     def drain(self, number: int, now: float) -> None:
         if self.cannot_drain(number) is not None:
             return
-        slot = self._supervision.slots[number]
+        self._take_out(self._supervision.slots[number], DRAIN, now)
+
+    def empty(self, slot: Slot, now: float) -> None:
+        """The slot has no model any more, so it is to have no worker."""
+        if slot.lasts:
+            self._take_out(slot, EMPTY, now)
+
+    def _take_out(self, slot: Slot, reason: str, now: float) -> None:
         self._forgo(slot, now)
         self._supervision.seating.dismiss_standby(slot, now)
         if slot.state is not SlotState.BACKOFF:
-            self._wishes[slot] = _Wish(DRAIN)
+            self._wishes[slot] = _Wish(reason)
         if slot.state in (SlotState.BACKOFF, SlotState.STARTING, SlotState.LOADING):
-            self._supervision.retire(slot, DRAIN, now)
+            self._supervision.retire(slot, reason, now)
 
     def recycle(self, slot: Slot, reason: str, *, beside: bool) -> None:
         """The worker has done its time. Without `beside` it goes now, whoever else is READY."""

@@ -72,6 +72,7 @@ class Intake:
             submit.attempts,
             submit.in_doubt,
             submit.members,
+            submit.version,
         )
 
     def _with_lent(

@@ -61,6 +61,8 @@ class Submit:
     status`, or None for any. `attempts`: how many instances of the pool ended unexpectedly while they held it.
     `in_doubt`: it was sent before, to this instance or an older one, and may have started there.
 
+    `version`: of the model, by its number or by a label; None for any that is served.
+
     `members`: it is a pack of jobs with so many rows each, which have the numbers after its own. It is answered as
     one job, or each member is; which of the two, nobody knows before.
 
@@ -82,6 +84,7 @@ class Submit:
     lent: tuple[Lent, ...] = ()
     room: Room | None = None
     members: tuple[int, ...] = ()
+    version: int | str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +102,10 @@ class Ping:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """`what`: status, models, explain, restart, drain, reload, stop. Answered with msgpack's types.
+    """`what`: status, models, explain, restart, drain, reload, load, unload, stop. Answered with msgpack's types.
 
-    `about`: of explain the job or `slot:N`, of restart and drain the slot.
+    `about`: of explain the job or `slot:N`, of restart and drain the slot, of unload the model's name, of load name and
+    path as a list in JSON.
     """
 
     kind: ClassVar[int] = 9

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pool.wire.versions import newest, versions_in
 
-__all__ = ["Format", "ModelFiles", "NotServed", "checkpoint_prefix", "look", "misfit"]
+__all__ = ["Format", "ModelFiles", "NotServed", "checkpoint_prefix", "holds_saved_model", "look", "misfit"]
 
 
 class Format(Enum):
@@ -69,10 +69,10 @@ def look(path: str) -> ModelFiles:
     if not model.exists():
         raise NotServed(f"does not exist: give {_SERVED}")
     names = sorted(entry.name for entry in model.iterdir())
-    if _holds_saved_model(model):
+    if holds_saved_model(model):
         return ModelFiles(Format.SAVED_MODEL, model)
     versions = versions_in(model)
-    chosen = newest(versions, _holds_saved_model)
+    chosen = newest(versions, holds_saved_model)
     if chosen is not None:
         newer = tuple(version.folder.name for version in versions if version > chosen)
         return ModelFiles(Format.SAVED_MODEL, chosen.folder, chosen.number, newer)
@@ -93,7 +93,7 @@ def misfit(found: Format, tags: Sequence[str], inputs: Sequence[str], outputs: S
     return None
 
 
-def _holds_saved_model(folder: Path) -> bool:
+def holds_saved_model(folder: Path) -> bool:
     return any((folder / name).is_file() for name in _SAVED_MODEL)
 
 
@@ -111,7 +111,7 @@ def _format_of_file(path: Path) -> Format:
 
 
 def _other_folder(folder: Path, names: Sequence[str]) -> str:
-    inside = [name for name in names if _holds_saved_model(folder / name)]
+    inside = [name for name in names if holds_saved_model(folder / name)]
     if inside:
         return f"holds SavedModels in folders of their own: give one of them, e.g. {folder / inside[-1]}"
     files = [name for name in names if Path(name).suffix.lower() in _FORMATS]

@@ -63,6 +63,7 @@ class ModelInfo:
 
     `speed_ups`: what the worker decided about those that are asked for.
     `handler`: the class around its graph, "" where there is none; the signatures are then what that takes and gives.
+    `version`: as in `ModelSettings`.
     """
 
     name: str
@@ -71,6 +72,7 @@ class ModelInfo:
     stateful: bool
     handler: str = ""
     speed_ups: tuple[SpeedUp, ...] = ()
+    version: int | None = None
 
     def signature_name(self, asked: str | None) -> str | None:
         """The signature that a call means: the one it asks for, else the default one, else the only one, else None."""

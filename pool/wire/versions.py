@@ -4,7 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Version", "newest", "versions_in"]
+__all__ = ["STUB_FILES", "Version", "newest", "versions_in"]
+
+STUB_FILES = "stub:files?"
+"""Before a folder that is laid out as of SavedModels, and holds stubs: see `workers.stub.backend`."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -239,7 +239,7 @@ class ModelSettings:
     `session`: of its own Session, where that differs from its worker's; in nothing that belongs to the process.
     `placement`: the first rule that matches a node wins. `clear_devices`: missing ones are those that the worker does
     not have. `least_loaded`: instead of rules, its variables are spread over the worker's devices.
-    `towers`: it is loaded once for each of them.
+    `towers`: it is loaded once for each of them. `version`: its number, where `path` is the folder of one version.
     """
 
     name: str
@@ -257,6 +257,7 @@ class ModelSettings:
     speed_ups: SpeedUpSettings | None = None
     least_loaded: bool = False
     towers: bool = False
+    version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,20 +99,21 @@ def test_a_wrong_file_is_refused_whole_with_every_reason(pool: PoolProcess) -> N
 
 def test_what_takes_a_new_pool_is_refused_and_so_is_all_beside_it(pool: PoolProcess) -> None:
     more = '[[model]]\nname = "more"\npath = "stub:echo"\n'
-    write(pool, extra_pool="lanes = 3", devices='["cpu"]', models=FAULTS + ROWS + more)
+    write(pool, extra_pool="lanes = 3\nspin_us = 5", devices='["cpu"]', models=FAULTS + ROWS + more)
     found = reload(pool)
     assert found.returncode == 2
     lines = found.stderr.removeprefix("pool: ").splitlines()
     end = "only a new pool has it; run `systemctl restart`, or `pool stop` and `pool start`"
     assert lines == [
         f'{pool.config}: [pool] devices: ["cpu", "cpu"] → ["cpu"]: {end}',
-        f"{pool.config}: [[model]] more: is new: {end}",
+        f"{pool.config}: [pool] spin_us: 0 → 5: {end}",
     ]
     write(pool, models=FAULTS + ROWS.replace('"all"', "[]").replace("devices = []", "replicas = 1"))
     found = reload(pool)
     assert "a model would move to another device" in found.stderr
     with pool.client() as client:
         assert [slot["lanes"] for slot in client.status()["slots"]] == [2, 2]
+        assert "more" not in {model["name"] for model in client.models()}
 
 
 def test_new_workers_come_one_after_the_other_and_no_job_is_lost(pool: PoolProcess) -> None:

@@ -40,6 +40,7 @@ PLACEMENTS = (
     (("pure",), ("pure", "counter", "waits"), ("counter", "lone"), ("lone", "padded")),
     (("pure", "padded", "lone"), ("pure", "padded", "lone"), ("pure", "padded", "waits"), ("pure",)),
 )
+SETS = tuple(sorted({models for placement in PLACEMENTS for models in placement}))
 POLICIES = (
     Policy(max_jobs=24, max_bytes=400, default_timeout_s=20.0, hung_floor_s=10.0, models=MODELS),
     Policy(
@@ -88,6 +89,7 @@ TIMEOUTS = (None, None, 0.0, 0.5, 3.0, 30.0, 300.0, math.nan, math.inf, -1.0)
 ROWS = (None, 1, 1, 1, 2, 3, 7, 20)
 PRIORITIES = (0, 0, 0, 5, -100, 100, 101)
 DEVICES = (None, None, None, None, "slot:1", "gpu:0", "gpu:1", "nowhere")
+VERSIONS = (None, None, None, None, None, None, 1, 2, 3, "stable")
 FORMS = (b"form", b"form", b"other form")
 OUTPUTS = (None, None, ("y",))
 PAUSES_S = (0.0, 0.01, 0.3, 1.0, 3.0, 11.0, 70.0)
@@ -99,8 +101,8 @@ OUTCOMES = (
     told.Spoiled(Fault.MODEL_FAILED, "somebody's"),
     told.Spoiled(Fault.OUT_OF_MEMORY, "no memory for all"),
 )
-clients, names, timeouts_s, rows_, priorities, devices, forms, outputs_ = map(
-    st.sampled_from, (CLIENTS, NAMES, TIMEOUTS, ROWS, PRIORITIES, DEVICES, FORMS, OUTPUTS)
+clients, names, timeouts_s, rows_, priorities, devices, forms, outputs_, versions_ = map(
+    st.sampled_from, (CLIENTS, NAMES, TIMEOUTS, ROWS, PRIORITIES, DEVICES, FORMS, OUTPUTS, VERSIONS)
 )
 packs = st.lists(st.sampled_from((1, 1, 1, 2, 5, 20)), min_size=1, max_size=12)
 bad = st.sets(st.integers(0, 40), max_size=2)
@@ -113,7 +115,7 @@ class Outside(RuleBasedStateMachine):
     @initialize(placement=st.sampled_from(PLACEMENTS), policy=st.sampled_from(POLICIES), seed=st.integers(0, 99))
     def begin(self, placement: tuple[tuple[str, ...], ...], policy: Policy, seed: int) -> None:
         self.rng = random.Random(seed)
-        plans = [slot_plan(number, models) for number, models in enumerate(placement)]
+        plans = [slot_plan(number, models, {"pure": 1, "counter": 1}) for number, models in enumerate(placement)]
         self.machine = Machine(policy, plans, self.rng)
         self.body = Body(self.machine, plans, INFOS, validates=True)
         self.numbers = 0
@@ -144,6 +146,7 @@ class Outside(RuleBasedStateMachine):
         priority=priorities,
         device=devices,
         size_bytes=st.integers(0, 60),
+        version=versions_,
     )
     def submit(
         self,
@@ -154,6 +157,7 @@ class Outside(RuleBasedStateMachine):
         priority: int,
         device: str | None,
         size_bytes: int,
+        version: int | str | None,
     ) -> None:
         self.numbers += 1
         self.body.submit(
@@ -165,6 +169,7 @@ class Outside(RuleBasedStateMachine):
             priority=priority,
             device=device,
             size_bytes=size_bytes,
+            version=version,
         )
 
     @rule(client=clients, model=names, rows=rows_, attempts=st.integers(0, 3))
@@ -196,6 +201,7 @@ class Outside(RuleBasedStateMachine):
         attempts=attempts_,
         kills=bad,
         guilty=bad,
+        version=versions_,
     )
     def submit_a_pack(
         self,
@@ -210,6 +216,7 @@ class Outside(RuleBasedStateMachine):
         attempts: int,
         kills: set[int],
         guilty: set[int],
+        version: int | str | None,
     ) -> None:
         """A poisonous member kills its worker; with a guilty one the run fails, whenever that is by rule."""
         number, self.numbers = self.numbers + 1, self.numbers + 1 + len(members)
@@ -228,13 +235,23 @@ class Outside(RuleBasedStateMachine):
             kills={index for index in kills if index < len(members)},
             guilty={index for index in guilty if index < len(members)},
             members=tuple(members),
+            version=version,
         )
 
-    @rule(client=clients, count=st.integers(2, 8), device=devices)
-    def submit_poison(self, client: bytes, count: int, device: str | None) -> None:
+    @rule(client=clients, count=st.integers(2, 8), device=devices, version=versions_)
+    def submit_poison(self, client: bytes, count: int, device: str | None, version: int | str | None) -> None:
         for number in range(count):
             self.numbers += 1
-            self.body.submit(client, self.numbers, "pure", rows=2, timeout_s=300.0, kills=number == 1, device=device)
+            self.body.submit(
+                client,
+                self.numbers,
+                "pure",
+                rows=2,
+                timeout_s=300.0,
+                kills=number == 1,
+                device=device,
+                version=version,
+            )
 
     @rule(pick=PICK, model=names, timeout_s=timeouts_s)
     def use_a_number_again(self, pick: int, model: str, timeout_s: float | None) -> None:
@@ -285,6 +302,16 @@ class Outside(RuleBasedStateMachine):
     def says_ready(self, pick: int, lanes: int) -> None:
         if (worker := self.worker(pick, welcomed=True, ready=False)) is not None:
             self.body.say_ready(worker, lanes)
+
+    @rule(model=st.sampled_from(["pure", "counter"]), version=st.sampled_from([1, 2, 3]))
+    def another_version_is_to_be_served(self, model: str, version: int) -> None:
+        """By who is welcomed from now on; who serves already has what it has."""
+        self.body.versions[model] = version
+
+    @rule(pick=PICK, models=st.sampled_from(SETS), chance=st.integers(0, 3))
+    def a_slot_is_to_have_other_models(self, pick: int, models: tuple[str, ...], chance: int) -> None:
+        if chance == 0:
+            self.body.plan(pick % len(self.body.planned), models)
 
     @rule(pick=PICK, phase=st.sampled_from(Phase))
     def beats(self, pick: int, phase: Phase) -> None:
@@ -541,6 +568,7 @@ def walk(seed: int, steps: int, *, changing: bool = False) -> Outside:
                 choose(PRIORITIES),
                 choose(DEVICES),
                 rng.randint(0, 60),
+                choose(VERSIONS),
             ),
         ),
         (
@@ -555,7 +583,7 @@ def walk(seed: int, steps: int, *, changing: bool = False) -> Outside:
                 choose(CLIENTS), choose(NAMES), choose(ROWS), rng.randint(0, 3)
             ),
         ),
-        (1, lambda: outside.submit_poison(choose(CLIENTS), rng.randint(2, 8), choose(DEVICES))),
+        (1, lambda: outside.submit_poison(choose(CLIENTS), rng.randint(2, 8), choose(DEVICES), choose(VERSIONS))),
         (
             6,
             lambda: outside.submit_a_pack(
@@ -570,12 +598,15 @@ def walk(seed: int, steps: int, *, changing: bool = False) -> Outside:
                 choose((0, 0, 0, 0, 1, 2)),
                 {rng.randrange(60)},
                 {rng.randrange(60)},
+                choose(VERSIONS),
             ),
         ),
         (1, lambda: outside.cancel_a_whole_pack(rng.randrange(20))),
         (1, lambda: outside.use_a_number_again(rng.randrange(5), choose(NAMES), choose(TIMEOUTS))),
         (1, lambda: outside.cancel(rng.randrange(20))),
         (1, lambda: outside.client_goes(choose(CLIENTS))),
+        (1, lambda: outside.another_version_is_to_be_served(choose(["pure", "counter"]), rng.randint(1, 3))),
+        (1, lambda: outside.a_slot_is_to_have_other_models(rng.randrange(9), choose(SETS), rng.randrange(4))),
         (2, lambda: outside.stands_by(rng.randrange(9))),
         (1, lambda: outside.beats(rng.randrange(9), choose(list(Phase)))),
         (6, lambda: outside.answers(rng.randrange(9))),

@@ -1,7 +1,7 @@
 """A body without sockets and processes: it does what the core wants done, and workers do what a test tells them to."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from simulation.ledger import Ledger
 from simulation.records import Payload, overlap
@@ -45,6 +45,8 @@ class Worker:
     ready: bool = False
     told_to_stop: bool = False
     killed: bool = False
+    versions: Mapping[str, int] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
     running: dict[int, Running] = field(default_factory=dict)
 
 
@@ -67,8 +69,14 @@ class Body:
         self.has_room = True
         """Whether a slot's device has room for two workers, where that is asked."""
         self.workers: dict[tuple[int, int], Worker] = {}
+        self.versions: dict[str, int] = {}
+        """Of each model that has some: what workers are welcomed with from now on."""
+        for plan in plans:
+            self.versions.update(plan.versions)
         self._validates = validates
-        self._infos = [tuple(infos[name] for name in plan.models) for plan in plans]
+        self._infos = infos
+        self.planned = [plan.models for plan in plans]
+        """What workers of each slot are welcomed with from now on."""
 
     def feed(self, event: told.Event) -> None:
         actions = self.machine.handle(event, self.now)
@@ -78,6 +86,12 @@ class Body:
             self.machine.validate()
         for action in actions:
             self._do(action)
+
+    def plan(self, slot: int, models: tuple[str, ...]) -> None:
+        """As a roll does it: what the next worker has, and then that there is to be one."""
+        self.planned[slot] = models
+        self.feed(told.SlotPlanned(slot, models))
+        self.feed(told.RestartAsked(slot))
 
     def pass_time(self, seconds: float) -> None:
         """Ticks at each deadline of the core on the way, as the real loop does."""
@@ -109,6 +123,7 @@ class Body:
         attempts: int = 0,
         in_doubt: bool = False,
         members: tuple[int, ...] = (),
+        version: int | str | None = None,
     ) -> None:
         """`members` makes it a pack; then `kills` and `guilty` are those of them that are, by their index."""
         payload = Payload(self.ledger.arrived, _rows(kills, members), _rows(guilty, members))
@@ -128,6 +143,7 @@ class Body:
             attempts,
             in_doubt,
             members,
+            version,
         )
         self.feed(event)
 
@@ -139,7 +155,7 @@ class Body:
 
     def say_ready(self, worker: Worker, lanes: int, models: int | None = None) -> None:
         worker.ready = True
-        infos = self._infos[worker.slot][:models]
+        infos = tuple(replace(self._infos[name], version=worker.versions.get(name)) for name in worker.models[:models])
         self.feed(told.WorkerReady(worker.slot, worker.incarnation, lanes, infos))
 
     def answer(
@@ -197,6 +213,8 @@ class Body:
                 self.spawned(self.workers[(slot, incarnation)])
             case do.WelcomeWorker(slot, incarnation) | do.TakeSeat(slot, incarnation):
                 self.workers[(slot, incarnation)].welcomed = True
+                self.workers[(slot, incarnation)].versions = dict(self.versions)
+                self.workers[(slot, incarnation)].models = self.planned[slot]
             case do.HoldWorker(slot, incarnation):
                 self.workers[(slot, incarnation)].held = True
             case do.SeatStandby(slot, incarnation) if self.has_room:

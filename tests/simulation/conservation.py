@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from simulation.records import Record, Seat
+from simulation.records import Line, Record, Seat
 
 from pool.core.policy import Policy, SlotPlan
 
 __all__ = ["Conservation"]
 
-Line = tuple[str, str | None]
 GRACE_S = 1e-9
 
 
@@ -93,8 +92,10 @@ class Conservation:
         return max(rows.values()) >= largest
 
     def _holds(self, seat: Seat, line: Line) -> bool:
-        model, device = line
+        model, device, version = line
         plan = self._plans[seat.slot]
+        if version is not None and seat.versions.get(model) != version:
+            return False
         return model in plan.models and (device is None or device in plan.names)
 
     def _check_suspects(self, line: Line, ready: Sequence[Seat], suits: Callable[[Record, Seat], bool]) -> None:

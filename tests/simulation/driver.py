@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from pool.core import actions as do
@@ -25,10 +26,11 @@ def model_info(name: str, stateful: bool = False, batchable: bool = True) -> Mod
     return ModelInfo(name, f"stub:{name}", {DEFAULT_SIGNATURE: signature}, stateful)
 
 
-def slot_plan(number: int, models: Sequence[str]) -> SlotPlan:
+def slot_plan(number: int, models: Sequence[str], versions: Mapping[str, int] | None = None) -> SlotPlan:
     """Slots 0 and 1 sit on device gpu:0, 2 and 3 on gpu:1, and so on."""
     device = f"gpu:{number // 2}"
-    return SlotPlan(tuple(models), device, frozenset({device, f"slot:{number}"}))
+    held = {name: version for name, version in (versions or {}).items() if name in models}
+    return SlotPlan(tuple(models), device, frozenset({device, f"slot:{number}"}), held)
 
 
 class Driver:
@@ -40,6 +42,7 @@ class Driver:
         stateful: Sequence[str] = (),
         unbatchable: Sequence[str] = (),
         models: Mapping[str, ModelPolicy] | None = None,
+        versions: Mapping[str, int] | None = None,
         seed: int = 0,
         **policy: Any,
     ) -> None:
@@ -48,7 +51,9 @@ class Driver:
         self._stateful = frozenset(stateful)
         self._unbatchable = frozenset(unbatchable)
         self._jobs = 0
-        plans = [slot_plan(number, models) for number, models in enumerate(placement)]
+        self.versions = dict(versions or {})
+        """What workers have from now on that become READY."""
+        plans = [slot_plan(number, names, versions) for number, names in enumerate(placement)]
         self.machine = Machine(Policy(models=models or {}, **policy), plans, random.Random(seed))
 
     @property
@@ -92,8 +97,16 @@ class Driver:
 
     def ready(self, slot: int, lanes: int = 1) -> list[do.Action]:
         models = self.machine.supervision.slots[slot].models
-        infos = tuple(model_info(name, name in self._stateful, name not in self._unbatchable) for name in models)
-        return self.feed(told.WorkerReady(slot, self.incarnation(slot), lanes, infos))
+        return self.feed(told.WorkerReady(slot, self.incarnation(slot), lanes, self.infos(models)))
+
+    def infos(self, models: Sequence[str]) -> tuple[ModelInfo, ...]:
+        """What a worker says of these."""
+        return tuple(
+            replace(
+                model_info(name, name in self._stateful, name not in self._unbatchable), version=self.versions.get(name)
+            )
+            for name in models
+        )
 
     def up(self, slot: int, lanes: int = 1) -> list[do.Action]:
         return self.hello(slot) + self.ready(slot, lanes)
@@ -147,6 +160,7 @@ class Driver:
         attempts: int = 0,
         in_doubt: bool = False,
         members: tuple[int, ...] = (),
+        version: int | str | None = None,
     ) -> list[do.Action]:
         """The payload of job 7 is "payload 7"; jobs are numbered from 1. Without `rows` it runs alone.
 
@@ -172,6 +186,7 @@ class Driver:
                 attempts,
                 in_doubt,
                 members,
+                version,
             )
         )
 

@@ -41,7 +41,8 @@ class Ledger:
         self.stopped: do.PoolStopped | None = None
         self._policy = policy
         self._changed = False
-        self._plans = plans
+        self._plans = list(plans)  # with what each slot has, or is to have
+        self._planned = {slot: plan.models for slot, plan in enumerate(plans)}
         self._by_serial: dict[int, Submission] = {}  # of which a job is open
         self._packs: dict[tuple[bytes, int], Submission] = {}  # those that are not dissolved
         self._largest: dict[str, int] = {}  # of all policies, rows of a batch
@@ -50,18 +51,19 @@ class Ledger:
         self._seats: dict[int, Seat] = {}
         self._asides: dict[tuple[int, int], Seat] = {}  # workers that do not sit in the seat
         self._named: dict[int, int] = {}  # the last incarnation of each slot
-        self._states: dict[int, SlotState] = {}
+        self._states = {slot: SlotState.STOPPED for slot, _ in enumerate(plans)}
         self._infos: dict[str, ModelInfo] = {}
         self._unbatchable: set[tuple[str, str | None]] = set()
         self._too_much: dict[str, int] = {}  # a model's rows for which there was no memory
         self._killed: dict[Seat, float] = {}
         self._kept: set[tuple[int, int]] = set()
         self._confined: dict[tuple[bytes, str], tuple[int, float]] = {}  # client and model: the slot, and since when
+        self._versions = {slot: dict(plan.versions) for slot, plan in enumerate(plans)}  # as they were READY last
         self._stopping = False
         self._ready_told = False
         self._events = 0
         self._conserve_every = conserve_every
-        self._conservation = Conservation(policy, plans)
+        self._conservation = Conservation(policy, self._plans)
 
     def check(self, event: told.Event, actions: Sequence[do.Action], now: float) -> None:
         assert self.stopped is None or not any(isinstance(action, STARTS) for action in actions)
@@ -105,6 +107,8 @@ class Ledger:
                 seat = self._anyone(event.slot, event.incarnation)
                 if seat is not None and not seat.lanes:
                     seat.lanes = event.lanes
+                    seat.models = tuple(info.name for info in event.models)
+                    seat.versions = {info.name: info.version for info in event.models if info.version is not None}
                     self._infos.update({info.name: info for info in event.models})
             case told.BatchDone():
                 seat = self._seat(event.slot, event.incarnation)
@@ -137,11 +141,18 @@ class Ledger:
                     seat.runs.clear()
             case told.StopAsked():
                 self._stopping = True
+            case told.SlotPlanned(slot, models):
+                self._planned[slot] = models
+                if self._states.get(slot) not in (SlotState.READY, SlotState.DRAINING, SlotState.STOPPING):
+                    self._have(slot, models)
             case told.PolicyChanged(policy):
                 for model in {*self._policy.models, *policy.models}:
                     self._largest_batch(model)
                 self._policy, self._changed = policy, True
                 self._conservation.adopt(policy)
+
+    def _have(self, slot: int, models: tuple[str, ...]) -> None:
+        self._plans[slot] = replace(self._plans[slot], models=models)
 
     def _seat(self, slot: int, incarnation: int) -> Seat | None:
         """The worker, if it is still the one whose word counts."""
@@ -290,8 +301,15 @@ class Ledger:
         return [
             slot
             for slot, plan in enumerate(self._plans)
-            if record.model in plan.models and (record.device is None or record.device in plan.names)
+            if record.model in plan.models
+            and (record.device is None or record.device in plan.names)
+            and self._has(record, slot)
         ]
+
+    def _has(self, record: Record, slot: int) -> bool:
+        if record.model not in self._plans[slot].models:
+            return False
+        return record.version is None or record.version == self._versions[slot].get(record.model)
 
     # --- actions --------------------------------------------------------------------------------------------------
 
@@ -322,6 +340,11 @@ class Ledger:
                 self._states[action.slot] = action.state
                 self._sit(action)
                 seat = self._seats.get(action.slot)
+                if action.state is SlotState.READY and seat is not None:
+                    self._versions[action.slot] = seat.versions
+                    self._have(action.slot, seat.models)
+                if action.state in (SlotState.BACKOFF, *DOWN):
+                    self._have(action.slot, self._planned[action.slot])
                 if action.state is SlotState.FATAL and seat is not None and not seat.gone:
                     seat.lost = True
                     self._lose(seat, now)
@@ -421,7 +444,8 @@ class Ledger:
     ) -> Lease:
         """What the part has of a job goes out."""
         if record.confined and record.device not in self._plans[run.slot].names:
-            assert self._states[int(str(record.device).removeprefix("slot:"))] is not SlotState.READY
+            slot = int(str(record.device).removeprefix("slot:"))
+            assert self._states[slot] is not SlotState.READY or not self._has(record, slot)
             self._let_out(record)
         self._check_place(record, run, now)
         start, stop = part.start - record.base, part.stop - record.base
@@ -444,6 +468,8 @@ class Ledger:
         assert record.model == run.model
         assert run.model in plan.models
         assert record.device is None or record.device in plan.names, "it is pinned to another device"
+        versions = self._seats[run.slot].versions
+        assert record.version is None or record.version == versions.get(run.model), "it wants another version"
         assert self._signature(run.model, record.signature) == self._signature(run.model, run.signature)
         assert record.outputs == run.outputs
         assert now < record.deadline, "it is over before it begins"
@@ -536,6 +562,10 @@ class Ledger:
                 assert record.deaths or record.in_doubt or (self._stopping and record.live), record
             case Fault.POOL_STOPPING:
                 assert self._stopping
+            case Fault.MODEL_NOT_FOUND if not any(record.model in models for models in self._planned.values()):
+                pass  # it is not served any more
+            case Fault.MODEL_NOT_FOUND if record.version is not None and record.model in self._infos:
+                assert not self._holders(record), f"{record}: there are slots with this version"
             case _ if failed.fault not in record.faults:
                 assert record.arrived == now, "it was taken in, and then refused"
                 assert not record.started or record.in_doubt
@@ -543,7 +573,8 @@ class Ledger:
     def _confine(self, record: Record, now: float) -> None:
         """For a minute after a job of a client was quarantined, all go where that happened, as if they were pinned."""
         slot, since = self._confined.get((record.client, record.model), (-1, 0.0))
-        if record.device is None and slot >= 0 and now < since + CONFINED_S and self._states[slot] not in DOWN:
+        here = slot >= 0 and self._has(record, slot)
+        if record.device is None and here and now < since + CONFINED_S and self._states[slot] not in DOWN:
             record.device, record.confined = f"slot:{slot}", True
 
     def _unconfine(self) -> None:
@@ -551,7 +582,7 @@ class Ledger:
         for record in self.open.values():
             if record.confined and not record.live:
                 slots = [slot for slot, plan in enumerate(self._plans) if record.model in plan.models]
-                gone = [slot for slot in slots if self._states[slot] in DOWN]
+                gone = [slot for slot in slots if self._states[slot] in DOWN or not self._has(record, slot)]
                 if int(str(record.device).removeprefix("slot:")) in gone and len(gone) < len(slots):
                     self._let_out(record)
 

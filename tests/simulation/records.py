@@ -10,9 +10,10 @@ from pool.core import actions as do
 from pool.core import events as told
 from pool.wire.faults import Fault
 
-__all__ = ["Lease", "Payload", "Record", "Run", "Seat", "Submission", "overlap"]
+__all__ = ["Lease", "Line", "Payload", "Record", "Run", "Seat", "Submission", "overlap"]
 
 Rows = tuple[int, int]
+Line = tuple[str, str | None, int | str | None]
 
 
 class Payload:
@@ -74,6 +75,8 @@ class Seat:
     proven: bool = False  # it has finished a batch
     overran: int | None = None  # the batch that ran for too long
     stands_by: bool = False
+    versions: dict[str, int] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
 
     @property
     def free(self) -> int:
@@ -136,6 +139,7 @@ class Record:
     deadline: float
     attempts: int = 0  # in other pools
     in_doubt: bool = False  # after them
+    version: int | str | None = None
     leases: list[Lease] = field(default_factory=list)
     done: list[tuple[int, int]] = field(default_factory=list)
     deaths: int = 0
@@ -197,13 +201,14 @@ class Record:
             event.attempts,
             event.in_doubt,
         )
+        record.version = event.version
         record.started = record.in_doubt
         return record
 
     @property
-    def line(self) -> tuple[str, str | None]:
+    def line(self) -> Line:
         """The jobs of one line wait for the same slots."""
-        return (self.model, self.device)
+        return (self.model, self.device, self.version)
 
     @property
     def waits(self) -> bool:

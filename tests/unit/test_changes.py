@@ -109,10 +109,11 @@ def test_what_the_pool_is_made_of_takes_a_new_one(values: dict[str, object], lin
     assert needs_new_pool("f.toml", change) == refusal
 
 
-def test_models_that_come_and_go_take_a_new_pool() -> None:
+def test_models_come_and_go_with_new_workers() -> None:
     changes = differences(dump({"name": "a"}, {"name": "b"}), dump({"name": "b"}, {"name": "c"}))
     assert [change.line for change in changes] == ["[[model]] a: is gone", "[[model]] c: is new"]
-    assert {change.reach for change in changes} == {Reach.POOL}
+    assert {change.reach for change in changes} == {Reach.WORKERS}
+    assert all(change.is_of_model for change in changes)
 
 
 def test_where_a_model_may_be_matters_only_if_it_moves() -> None:
@@ -156,7 +157,6 @@ def test_every_key_of_today_is_known_but_those_of_the_pool_itself() -> None:
         "pool spin_us",
         "pool state",
         "pool cpu_affinity",
-        "model name",
     }
 
 

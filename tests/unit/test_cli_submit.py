@@ -81,10 +81,12 @@ def pool(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_priority_and_device(pool: Any) -> None:
-    status, out, err = pool("digits", "--input", "[1, 2]", "--priority", "-7", "--device", "gpu:1", "--timeout", "3")
+    options = ("--priority", "-7", "--device", "gpu:1", "--timeout", "3", "--version", "3")
+    status, out, err = pool("digits", "--input", "[1, 2]", *options)
     assert (status, out, err) == (0, "y float32 [2]: [1., 2.]\n", "")
     asked = clients[0].asked
     assert (asked["priority"], asked["device"], asked["timeout"]) == (-7, "gpu:1", 3.0)
+    assert asked["version"] == 3
 
 
 def test_the_timeline_follows_the_answer(pool: Any) -> None:

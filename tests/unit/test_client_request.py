@@ -9,7 +9,8 @@ from pool import Client
 from pool.client.grain import MOST_ROWS
 from pool.client.request import Request, request_for
 from pool.errors import InvalidInput
-from pool.wire.codec import pack
+from pool.wire.client_messages import Submit
+from pool.wire.codec import pack, unpack
 from pool.wire.lent import MOST_LENT, Lent, Room
 
 DEFAULTS: dict[str, Any] = {"signature": None, "outputs": None, "timeout": None, "priority": 0, "device": None}
@@ -29,6 +30,23 @@ def test_defaults() -> None:
 )
 def test_devices_are_names(given: Any, sent: str | None) -> None:
     assert request(device=given).device == sent
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"), [(None, None), (0, 0), (3, 3), (np.int64(2), 2), ("stable", "stable"), ("7", "7")]
+)
+def test_versions_are_numbers_or_labels(given: Any, sent: int | str | None) -> None:
+    asked = request_for("m", **DEFAULTS, version=given)
+    assert asked.version == sent
+    assert type(asked.version) is type(sent)
+    submit = asked.submit(1, None, 5.0, 0, False, (), None, ())
+    assert unpack(Submit, pack(submit)).version == sent
+
+
+@pytest.mark.parametrize("bad", ["", -1, 2**63, 1.5, True, b"3", "\ud800", "x" * 1001, [3]])
+def test_what_is_no_version_is_refused(bad: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"model m: (version is|a version's label)"):
+        request_for("m", **DEFAULTS, version=bad)
 
 
 @pytest.mark.parametrize("priority", [-100, 0, 100, np.int8(5)])

@@ -9,7 +9,7 @@ from pool.core.policy import ModelPolicy
 
 def key_of(max_batch: int, *allowed: int) -> Key:
     policy = ModelPolicy(max_batch=max_batch, allowed_batch_sizes=allowed)
-    return Model("m", policy).lines[None].key(None, None, b"form")
+    return Model("m", policy).line(None).key(None, None, b"form")
 
 
 def run(key: Key, room: int, seconds: float, now: float) -> tuple[int, float]:

@@ -8,8 +8,9 @@ from fakes import pynvml
 from pool.config import Settings, parse_settings
 from pool.devices import discover_gpus
 from pool.errors import InvalidConfig
-from pool.plan import make_plan
+from pool.plan import Plan, make_plan
 from pool.reloads import Reloaded, Source, compare
+from pool.wishes import RELOAD, Wish, wish_of, wished
 
 
 def settings(*models: dict[str, object], **sections: object) -> Settings:
@@ -64,3 +65,57 @@ def test_models_that_come_to_need_workers_of_their_own_take_a_new_pool(section: 
 def test_what_cannot_be_met_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="placement names /gpu:3"):
         reloaded(settings({"name": "a"}), settings({"name": "a", "placement": [{"layers": "x", "device": "/gpu:3"}]}))
+
+
+def placed(plan: Plan) -> list[set[str]]:
+    return [set(models) for models in plan.placement]
+
+
+def test_a_model_more_goes_where_it_has_room_and_moves_no_other() -> None:
+    big, small = {"memory": "12GiB", "devices": "auto"}, {"memory": "1GiB", "devices": "auto"}
+    before = settings({"name": "a", **small}, {"name": "b", **big})
+    running = make_plan(before, {}, discover_gpus(pynvml))  # type: ignore[arg-type]
+    more = settings({"name": "new", **big}, {"name": "a", **small}, {"name": "b", **big})
+    found = reloaded(before, more).plan
+    assert [models - {"new"} for models in placed(found)] == placed(running)
+    assert sum("new" in models for models in placed(found)) == 1
+    less = compare(Source("f.toml", more, lambda: before), more, found, {}).plan
+    assert placed(less) == placed(running)
+
+
+def test_a_model_more_that_fits_nowhere_is_refused() -> None:
+    before = settings({"name": "a"})
+    with pytest.raises(InvalidConfig, match="the models do not fit the devices"):
+        reloaded(before, settings({"name": "a"}, {"name": "new", "memory": "4000GiB", "devices": [0]}))
+
+
+def test_a_model_more_that_needs_a_worker_of_its_own_takes_a_new_pool() -> None:
+    before = settings({"name": "a"})
+    apart = settings({"name": "a"}, {"name": "new", "session": {"inter_op_parallelism_threads": 1}})
+    with pytest.raises(InvalidConfig, match=r"\[\[model\]\] new: is new: only a new pool has it") as caught:
+        reloaded(before, apart)
+    assert str(caught.value).endswith("(a model would move to another slot)")
+
+
+def test_wishes_of_clients_are_checked() -> None:
+    assert wish_of("load", '["m", "/models/m"]') == Wish("load", "m", "/models/m")
+    assert wish_of("unload", "m") == Wish("unload", "m")
+    for about in ("", "m", "[]", '["m"]', '["m", 1]', '{"m": "p"}', '["m", "p", "q"]', "[" * 5000):
+        with pytest.raises(ValueError, match="give the name and the path of a model"):
+            wish_of("load", about)
+
+
+def test_what_is_loaded_is_beside_what_the_file_says() -> None:
+    running = settings({"name": "a"})
+    loaded, mine = wished(Wish("load", "new", "stub:rows"), None, running, {})
+    assert [model.name for model in loaded.model] == ["a", "new"]
+    again, mine = wished(RELOAD, lambda: running, loaded, mine)
+    assert [model.name for model in again.model] == ["a", "new"]
+    named = settings({"name": "a"}, {"name": "new", "path": "stub:echo"})
+    again, mine = wished(RELOAD, lambda: named, again, mine)
+    assert [model.path for model in again.model] == ["stub:echo", "stub:echo"]
+    assert mine == {}
+    less, _ = wished(Wish("unload", "a"), None, again, mine)
+    assert [model.name for model in less.model] == ["new"]
+    with pytest.raises(InvalidConfig, match="model new is the last one"):
+        wished(Wish("unload", "new"), None, less, mine)

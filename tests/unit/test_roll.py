@@ -11,7 +11,7 @@ from pool.core import events as told
 from pool.core.machine import Machine
 from pool.core.policy import Policy, SlotPlan
 from pool.core.slots import SlotState
-from pool.roll import Roll
+from pool.roll import Refused, Roll
 from pool.wire.signatures import ModelInfo
 from pool.wire.worker_messages import ModelSettings, SessionSettings, Welcome
 
@@ -24,7 +24,13 @@ def welcome(path: str, *more: str) -> Welcome:
     return Welcome(2, 0, 1.0, SESSION, models)
 
 
+def everywhere(told: Welcome, slots: int = 3) -> list[Welcome]:
+    """Each slot is told this, but for the last one, where no model is placed."""
+    return [told] * slots + [replace(told, models=())]
+
+
 OLD, NEW, NEWER = welcome("stub:old"), welcome("stub:new"), welcome("stub:newer")
+NOTHING = replace(OLD, models=())
 
 
 class Seats:
@@ -33,7 +39,7 @@ class Seats:
     def __init__(self, slots: int = 3, successor: Literal["auto", "never"] = "never", **policy: int) -> None:
         plans = [SlotPlan(("m",))] * slots + [SlotPlan(())]
         self.machine = Machine(Policy(successor=successor, **policy), plans, random.Random(1))
-        self.roll = Roll(self.machine.supervision, [OLD] * (slots + 1))
+        self.roll = Roll(self.machine.supervision, everywhere(OLD, slots))
         self.given: dict[int, Welcome] = {}
         self.told: list[int] = []
         self.feed(told.Start())
@@ -54,7 +60,8 @@ class Seats:
         asked = []
         while self.roll.due():
             for event in self.roll.tend():
-                asked.append(event.slot)
+                if isinstance(event, told.RestartAsked):
+                    asked.append(event.slot)
                 self.feed(event)
         return asked
 
@@ -84,7 +91,7 @@ def seats() -> Seats:
 
 
 def test_one_after_the_other(seats: Seats) -> None:
-    assert seats.roll.begin([NEW] * 4) == [0, 1, 2], "the seat without a model needs nothing"
+    assert seats.roll.begin(everywhere(NEW)) == [0, 1, 2], "the seat without a model needs nothing"
     for slot in range(3):
         assert seats.turn() == [slot]
         assert seats.roll.status()["left"] == list(range(slot, 3))
@@ -97,22 +104,22 @@ def test_one_after_the_other(seats: Seats) -> None:
 
 
 def test_only_the_slots_that_it_concerns(seats: Seats) -> None:
-    assert seats.roll.begin([OLD, NEW, OLD, NEW]) == [1]
+    assert seats.roll.begin([OLD, NEW, OLD, NOTHING]) == [1]
     assert seats.turn() == [1]
-    assert seats.roll.begin([OLD, NEW, OLD, NEW]) == [], "it has them, or will in a moment"
+    assert seats.roll.begin([OLD, NEW, OLD, NOTHING]) == [], "it has them, or will in a moment"
     assert seats.roll.status()["left"] == [1]
 
 
 def test_the_order_of_the_models_is_no_setting() -> None:
     seats = Seats()
     swapped = Welcome(2, 0, 1.0, SESSION, tuple(reversed(welcome("stub:old", "n").models)))
-    seats.roll = Roll(seats.machine.supervision, [welcome("stub:old", "n")] * 4)
-    assert seats.roll.begin([swapped] * 4) == []
+    seats.roll = Roll(seats.machine.supervision, everywhere(welcome("stub:old", "n")))
+    assert seats.roll.begin(everywhere(swapped)) == []
 
 
 def test_what_a_worker_is_warmed_up_with_is_no_reason_for_another_but_the_next_one_has_it(seats: Seats) -> None:
     wider = replace(OLD, models=tuple(replace(model, batch_sizes=(1, 64)) for model in OLD.models))
-    assert seats.roll.begin([wider] * 4) == []
+    assert seats.roll.begin(everywhere(wider)) == []
     assert seats.turn() == []
     seats.die(2)
     seats.machine.handle(told.Tick(), 100.0)
@@ -121,7 +128,7 @@ def test_what_a_worker_is_warmed_up_with_is_no_reason_for_another_but_the_next_o
 
 
 def test_a_slot_whose_turn_has_not_come_dies_and_has_the_former_settings(seats: Seats) -> None:
-    seats.roll.begin([NEW] * 4)
+    seats.roll.begin(everywhere(NEW))
     assert seats.turn() == [0]
     seats.die(2)
     seats.machine.handle(told.Tick(), 100.0)
@@ -131,7 +138,7 @@ def test_a_slot_whose_turn_has_not_come_dies_and_has_the_former_settings(seats: 
 
 @pytest.mark.parametrize("death", [DIED, told.Death("exit status 4", restartable=False)])
 def test_the_first_that_does_not_come_up_ends_it_and_goes_back(seats: Seats, death: told.Death) -> None:
-    seats.roll.begin([NEW] * 4)
+    seats.roll.begin(everywhere(NEW))
     seats.turn()
     seats.replaced(0)
     assert seats.turn() == [1]
@@ -151,7 +158,7 @@ def test_the_first_that_does_not_come_up_ends_it_and_goes_back(seats: Seats, dea
 
 
 def test_a_reload_after_that_knows_what_each_slot_has(seats: Seats) -> None:
-    seats.roll.begin([NEW] * 4)
+    seats.roll.begin(everywhere(NEW))
     seats.turn()
     seats.replaced(0)
     seats.turn()
@@ -159,18 +166,18 @@ def test_a_reload_after_that_knows_what_each_slot_has(seats: Seats) -> None:
     seats.die(1)
     seats.turn()
     seats.up(1)
-    assert seats.roll.begin([OLD] * 4) == [0]
+    assert seats.roll.begin(everywhere(OLD)) == [0]
     assert seats.roll.status()["failure"] == ""
-    assert seats.roll.begin([NEWER] * 4) == [0, 1, 2]
+    assert seats.roll.begin(everywhere(NEWER)) == [0, 1, 2]
 
 
 def test_a_reload_in_the_midst_begins_with_the_slot_that_is_down(seats: Seats) -> None:
-    seats.roll.begin([NEW] * 4)
+    seats.roll.begin(everywhere(NEW))
     seats.turn()
     seats.replaced(0)
     assert seats.turn() == [1]
     seats.die(1)
-    assert seats.roll.begin([NEWER] * 4) == [0, 1, 2]
+    assert seats.roll.begin(everywhere(NEWER)) == [0, 1, 2]
     assert seats.turn() == [1], "two are not to be down at once"
     seats.replaced(1)
     assert seats.turn() == [0]
@@ -181,7 +188,7 @@ def test_slots_that_do_not_serve_anyway_come_last() -> None:
     seats = Seats(restart_intensity=0)
     seats.die(0)
     assert seats.state(0) is SlotState.FATAL
-    assert seats.roll.begin([NEW] * 4) == [0, 1, 2]
+    assert seats.roll.begin(everywhere(NEW)) == [0, 1, 2]
     assert seats.turn() == [1]
     seats.replaced(1)
     assert seats.turn() == [2]
@@ -192,7 +199,7 @@ def test_slots_that_do_not_serve_anyway_come_last() -> None:
 
 
 def test_a_pool_that_stops_replaces_nobody(seats: Seats) -> None:
-    seats.roll.begin([NEW] * 4)
+    seats.roll.begin(everywhere(NEW))
     seats.feed(told.StopAsked("the test asked"))
     assert seats.turn() == []
     assert seats.roll.status()["left"] == []
@@ -216,7 +223,7 @@ def beside() -> Seats:
 
 
 def test_each_slots_successor_has_the_new_settings(beside: Seats) -> None:
-    beside.roll.begin([NEW] * 4)
+    beside.roll.begin(everywhere(NEW))
     for slot in range(3):
         assert beside.turn() == [slot]
         gets_ready(beside, slot, warm=False)
@@ -228,7 +235,7 @@ def test_each_slots_successor_has_the_new_settings(beside: Seats) -> None:
 
 
 def test_a_successor_that_fails_ends_the_roll_and_nobody_is_restarted(beside: Seats) -> None:
-    beside.roll.begin([NEW] * 4)
+    beside.roll.begin(everywhere(NEW))
     beside.turn()
     gets_ready(beside, 0)
     assert beside.turn() == [1]
@@ -239,12 +246,12 @@ def test_a_successor_that_fails_ends_the_roll_and_nobody_is_restarted(beside: Se
     assert str(beside.roll.status()["failure"]).startswith("slot 1 did not come up with the new settings and goes back")
     assert beside.roll.welcome(0) is NEW
     assert beside.roll.welcome(1) is OLD
-    assert beside.roll.begin([OLD] * 4) == [0], "the others have had them all along"
+    assert beside.roll.begin(everywhere(OLD)) == [0], "the others have had them all along"
 
 
 def test_one_that_fails_in_the_seat_goes_back_too(beside: Seats) -> None:
     """The former worker died while it got ready."""
-    beside.roll.begin([NEW] * 4)
+    beside.roll.begin(everywhere(NEW))
     beside.turn()
     gets_ready(beside, 0, warm=False)
     beside.die(0)
@@ -257,7 +264,7 @@ def test_one_that_fails_in_the_seat_goes_back_too(beside: Seats) -> None:
 
 
 def test_one_that_fails_after_another_was_told_of_the_new_settings_takes_that_back(beside: Seats) -> None:
-    beside.roll.begin([NEW] * 4)
+    beside.roll.begin(everywhere(NEW))
     beside.turn()
     gets_ready(beside, 0, warm=False)
     beside.feed(told.WorkerBroken(0, 2, "nonsense"))
@@ -272,10 +279,10 @@ def test_one_that_fails_after_another_was_told_of_the_new_settings_takes_that_ba
 
 
 def test_a_reload_in_the_midst_has_another_successor_come(beside: Seats) -> None:
-    beside.roll.begin([NEW] * 4)
+    beside.roll.begin(everywhere(NEW))
     beside.turn()
     gets_ready(beside, 0, warm=False)
-    assert beside.roll.begin([NEWER] * 4) == [0, 1, 2]
+    assert beside.roll.begin(everywhere(NEWER)) == [0, 1, 2]
     assert beside.turn() == [0]
     beside.feed(told.WorkerExited(0, 2, told.Death("exit status 0", True)))
     beside.feed(told.WorkerSpawned(0, 3, 4712))
@@ -286,11 +293,52 @@ def test_a_reload_in_the_midst_has_another_successor_come(beside: Seats) -> None
 
 
 def test_the_settings_of_before_taken_back_in_the_midst(beside: Seats) -> None:
-    beside.roll.begin([NEW] * 4)
+    beside.roll.begin(everywhere(NEW))
     beside.turn()
     gets_ready(beside, 0, warm=False)
-    assert beside.roll.begin([OLD] * 4) == [0], "what gets ready there is not to be seated"
+    assert beside.roll.begin(everywhere(OLD)) == [0], "what gets ready there is not to be seated"
     assert beside.turn() == [0]
     beside.feed(told.WorkerExited(0, 2, told.Death("exit status 0", True)))
     gets_ready(beside, 0, incarnation=3)
     assert beside.given[0] is OLD
+
+
+def versioned(version: int) -> Welcome:
+    model = ModelSettings("m", f"models/m/{version}", warmup=True, version=version)
+    return replace(OLD, models=(model,))
+
+
+def test_a_version_that_did_not_come_up_is_told_once(beside: Seats) -> None:
+    beside.roll.begin(everywhere(versioned(1)))
+    beside.turn()
+    gets_ready(beside, 0, warm=False)
+    assert beside.roll.is_under_way
+    beside.feed(told.WorkerExited(0, 2, DIED))
+    refused = beside.roll.take_refused()
+    assert refused is not None
+    assert ([model.version for model in refused.versions], refused.models) == ([1], ())
+    assert beside.roll.take_refused() is None
+    assert not beside.roll.is_under_way
+
+
+def test_settings_that_did_not_come_up_are_no_version(beside: Seats) -> None:
+    beside.roll.begin(everywhere(NEW))
+    beside.turn()
+    gets_ready(beside, 0, warm=False)
+    beside.feed(told.WorkerExited(0, 2, DIED))
+    assert beside.roll.take_refused() == Refused((), ())
+
+
+def test_a_model_that_is_new_and_did_not_come_up_is_told(beside: Seats) -> None:
+    more = welcome("stub:old", "new")
+    beside.roll.begin(everywhere(more))
+    (planned, _) = beside.roll.tend()
+    assert planned == told.SlotPlanned(0, ("m", "new"))
+    beside.feed(planned)
+    beside.feed(told.RestartAsked(0))
+    gets_ready(beside, 0, warm=False)
+    beside.feed(told.WorkerExited(0, 2, DIED))
+    assert beside.roll.take_refused() == Refused(("new",), ())
+    assert list(beside.roll.plans()) == [told.SlotPlanned(0, ("m",))], "the core is told that it went back"
+    assert beside.roll.begin(everywhere(OLD), back=True) == []
+    assert beside.roll.status()["failure"] != ""

@@ -24,7 +24,16 @@ from pool.wire.worker_messages import (
 )
 
 WHOLE = (None, None, None)  # of a SUBMIT: signature, outputs, rows
-PLAIN = (0, None, 0, False, (), None, ())  # and priority, device, attempts, in_doubt, lent, room, members
+PLAIN = (
+    0,
+    None,
+    0,
+    False,
+    (),
+    None,
+    (),
+    None,
+)  # and priority, device, attempts, in_doubt, lent, room, members, version
 SESSION = [True, 0.5, True, False, 0, 0, {"GPU": 1}, False, []]
 WELCOME = [1, 0, 1.0]
 
@@ -34,11 +43,11 @@ WELCOME = [1, 0, 1.0]
     [
         (Submit, None, "Submit: expected an array, got NoneType"),
         (Submit, {}, "Submit: expected an array, got dict"),
-        (Submit, [1, "m"], "Submit: expected 13 fields, got 2"),
+        (Submit, [1, "m"], "Submit: expected 14 fields, got 2"),
         (
             Submit,
-            [1, "m", None, None, None, None, 0, None, 0, False, [], None, [], 1],
-            "Submit: expected 13 fields, got 14",
+            [1, "m", None, None, None, None, 0, None, 0, False, [], None, [], None, 1],
+            "Submit: expected 14 fields, got 15",
         ),
         (Submit, [True, "m", *WHOLE, None, *PLAIN], "Submit: job: expected int, got bool"),
         (Submit, [1.0, "m", *WHOLE, None, *PLAIN], "Submit: job: expected int, got float"),
@@ -52,6 +61,9 @@ WELCOME = [1, 0, 1.0]
         (Hello, [0, 1, None, "secret"], "Hello: secret: expected bytes, got str"),
         (Hello, [0, 1, False, b"secret"], "Hello: lane: expected int, got bool"),
         (Submit, [1, "m", None, ["y", 1], None, None, *PLAIN], "Submit: outputs: expected str, got int"),
+        (Submit, [1, "m", *WHOLE, None, *PLAIN[:-1], 3], "Submit: version: expected an array, got int"),
+        (Submit, [1, "m", *WHOLE, None, *PLAIN[:-1], [0, True]], "Submit: version: expected int, got bool"),
+        (Submit, [1, "m", *WHOLE, None, *PLAIN[:-1], [2, 3]], "Submit: version: expected one of int, str"),
         (Table, [[["x", "int8", [1, True], False]]], "Table: tensors: shape: expected int, got bool"),
         (Table, [[["x", "int8", [1], 0]]], "Table: tensors: weak: expected bool, got int"),
         (Table, [{"x": 1}], "Table: tensors: expected an array, got dict"),
@@ -115,9 +127,10 @@ def test_a_field_of_another_type_is_named(kind: type, fields: Any, complaint: st
         ([1, "m", *WHOLE, None, *PLAIN], Submit(1, "m", *WHOLE, None, *PLAIN)),
         ([2**64 - 1, "", *WHOLE, 5, *PLAIN], Submit(2**64 - 1, "", *WHOLE, 5.0, *PLAIN)),
         (
-            [-(2**63), "\0", "s", ["y"], 3, 2.5, -7, "d", 2, True, [[1, 2, 64, 5]], [2, 128, 9], [1, 2]],
+            [-(2**63), "\0", "s", ["y"], 3, 2.5, -7, "d", 2, True, [[1, 2, 64, 5]], [2, 128, 9], [1, 2], [1, "canary"]],
             Submit(
-                -(2**63), "\0", "s", ("y",), 3, 2.5, -7, "d", 2, True, (Lent(1, 2, 64, 5),), Room(2, 128, 9), (1, 2)
+                *(-(2**63), "\0", "s", ("y",), 3, 2.5, -7, "d", 2, True),
+                *((Lent(1, 2, 64, 5),), Room(2, 128, 9), (1, 2), "canary"),
             ),
         ),
     ],

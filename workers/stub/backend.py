@@ -7,6 +7,9 @@ path = "stub:counter"      stateful: `add` returns the total so far, `kill_once`
 path = "stub:tally?FILE"   the same, but not called stateful: a job may run again elsewhere
 path = "stub:rows"         batchable signatures, see `workers.stub.rows`; "stub:rows?fits=8&run_ms=5&row_ms=1&load_ms=9"
                            is how many rows fit into its device's memory, and what a run, each row and the load take
+path = "stub:tell?n=7"     batchable: its default signature gives 7 for each row of x; load_ms as above
+path = "stub:files?FOLDER" what a line in FOLDER/saved_model.pb says, such as "rows?run_ms=5"; FOLDER may be one of
+                           numbered versions, as with SavedModels, of which the pool chooses one
 path = "stub:cannot-load"  the load is refused, as TensorFlow's is of a broken folder
 path = "stub:load-failed"  the load fails for want of memory
 path = "stub:load-exit"    the process ends while it loads
@@ -17,18 +20,20 @@ import os
 import sys
 import threading
 import time
+from pathlib import Path
 from urllib.parse import parse_qsl
 
+from pool.wire.versions import STUB_FILES
 from pool.wire.worker_messages import ModelSettings
 from workers.backend import CannotLoad, LoadFailed
 from workers.stub.device import Device
 from workers.stub.lone import counter, echo, faults
 from workers.stub.model import StubModel
-from workers.stub.rows import rows
+from workers.stub.rows import rows, tell
 
 __all__ = ["StubBackend"]
 
-OPTIONS = {"fits": float("inf"), "run_ms": 0.0, "row_ms": 0.0, "load_ms": 0.0}
+OPTIONS = {"fits": float("inf"), "run_ms": 0.0, "row_ms": 0.0, "load_ms": 0.0, "n": 0.0}
 
 
 class StubBackend:
@@ -39,7 +44,7 @@ class StubBackend:
 
     def load(self, settings: ModelSettings) -> StubModel:
         where = f"model {settings.name}: {settings.path}"
-        kind, _, query = settings.path.removeprefix("stub:").partition("?")
+        kind, _, query = _stub(settings.path, where).partition("?")
         match kind:
             case "echo":
                 return StubModel(settings, echo())
@@ -54,6 +59,10 @@ class StubBackend:
                 time.sleep(options["load_ms"] / 1000)
                 times = options["run_ms"] / 1000, options["row_ms"] / 1000
                 return StubModel(settings, rows(self._device, options["fits"], *times))
+            case "tell":
+                options = _options(where, query)
+                time.sleep(options["load_ms"] / 1000)
+                return StubModel(settings, tell(options["n"]))
             case "load-failed":
                 raise LoadFailed(f"{where} cannot be loaded now: out of memory")
             case "load-exit":
@@ -62,6 +71,16 @@ class StubBackend:
             case "load-hang":
                 threading.Event().wait()
         raise CannotLoad(f"{where}: the stub backend has no model {kind!r} to load")
+
+
+def _stub(path: str, where: str) -> str:
+    """Which stub it is, and its options; of files, as these say."""
+    if not path.startswith(STUB_FILES):
+        return path.removeprefix("stub:")
+    try:
+        return (Path(path.removeprefix(STUB_FILES)) / "saved_model.pb").read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CannotLoad(f"{where} cannot be read: {error}") from None
 
 
 def _options(where: str, query: str) -> dict[str, float]:

@@ -27,7 +27,7 @@ class StubModel:
 
     def __init__(self, settings: ModelSettings, functions: Functions, stateful: bool = False) -> None:
         signatures = {name: signature for name, (signature, _) in functions.items()}
-        self._info = ModelInfo(settings.name, settings.path, signatures, stateful)
+        self._info = ModelInfo(settings.name, settings.path, signatures, stateful, version=settings.version)
         self._functions = {name: function for name, (_, function) in functions.items()}
 
     @property

@@ -72,6 +72,7 @@ class TensorFlowModel:
         self.info = ModelInfo(
             name=settings.name,
             path=settings.path,
+            version=settings.version,
             signatures={name: signature.signature for name, signature in bound.items()},
             stateful=any(plan.stateful for plan in self._plans.values()),
         )

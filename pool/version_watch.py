@@ -1,0 +1,146 @@
+"""New versions of the models that a running pool serves: found, tried, and given up where they are broken.
+
+    look, in a thread ─► found ─► the plan has it, a roll begins ─┬─► every slot has it
+             ▲                                                     └─► one did not come up: broken
+             └── not again until its files change, or a reload is asked; the former version is found instead ──┘
+
+One roll after the other, so that it is known what broke it. Where several models had a new version in one that broke,
+each of them is tried by itself.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from pool.logs import about
+from pool.plan import Plan
+from pool.versions import Look, Served, Stamp, look_again
+from pool.wire.worker_messages import ModelSettings
+
+__all__ = ["VersionWatch", "log_versions"]
+
+log = logging.getLogger("pool")
+
+LOOK_S = 0.02
+SLOW_S = 10.0  # for a look; then somebody should know
+
+
+@dataclass(slots=True, eq=False)
+class _Looking:
+    """`plan` is what was served when it began; `look` what came of it."""
+
+    plan: Plan
+    began: float
+    thread: threading.Thread | None = None
+    look: Look | None = None
+    told: bool = False
+
+
+class VersionWatch:
+    """Used from the pool's loop, but for the looking itself."""
+
+    def __init__(self, every_s: float | None) -> None:
+        """Seconds between two looks; None: nobody looks."""
+        self._every_s = every_s
+        self._next = time.monotonic() + (every_s or 0.0)
+        self._looking: _Looking | None = None
+        self._seen: Mapping[str, Stamp] = {}
+        self._broken: dict[str, Stamp] = {}
+        self._alone: list[str] = []  # paths of those that broke a roll together, and are to be tried by themselves
+        self._troubles: Mapping[str, str] = {}
+
+    def adopt(self, every_s: float | None) -> None:
+        """A reload was asked: what was broken is to be tried again, now or in as many seconds."""
+        if every_s != self._every_s:
+            self._every_s, self._next = every_s, time.monotonic() + (every_s or 0.0)
+        self._broken.clear()
+        self._alone.clear()
+
+    def refused(self, models: Collection[ModelSettings], plan: Plan) -> None:
+        """New versions with which a slot did not come up. What was served before is looked for at once."""
+        if self._every_s is None:
+            return
+        for model in models:
+            served = plan.versions.get(model.name)
+            self._broken[model.path] = served.stamp if served is not None and served.path == model.path else ()
+            again = "is not tried again until its files change, or a reload is asked"
+            if len(models) > 1:
+                self._alone.append(model.path)
+                again = "is tried again by itself"
+            log.error(
+                "model %s: version %s did not come up, and %s",
+                model.name,
+                model.version,
+                again,
+                extra=about("version_broken", model=model.name, version=model.version),
+            )
+        self._next = time.monotonic()
+
+    def next_deadline(self, now: float, rolling: bool) -> float | None:
+        """When `tend` is to be called at the latest."""
+        if self._looking is not None:
+            return now + LOOK_S
+        return None if self._every_s is None or rolling else self._next
+
+    def tend(self, plan: Plan, rolling: bool) -> Mapping[str, Served]:
+        """By model, what is to be served from now on. While slots change their settings nothing new is found."""
+        now = time.monotonic()
+        if self._looking is not None:
+            return self._heard(self._looking, plan, now)
+        if self._every_s is not None and not rolling and now >= self._next:
+            self._begin(plan, now)
+        return {}
+
+    def status(self) -> dict[str, object]:
+        """For people: what is passed over, and what cannot be seen."""
+        return {"broken": sorted(self._broken), "troubles": dict(self._troubles)}
+
+    def _begin(self, plan: Plan, now: float) -> None:
+        self._looking = looking = _Looking(plan, now)
+        seen, broken = self._seen, dict(self._broken)
+
+        def run() -> None:
+            looking.look = look_again(plan.paths, plan.versions, seen, broken)
+
+        looking.thread = threading.Thread(target=run, name="versions", daemon=True)
+        try:
+            looking.thread.start()
+        except RuntimeError:  # no thread can be had now
+            self._looking, self._next = None, now + (self._every_s or 0.0)
+
+    def _heard(self, looking: _Looking, plan: Plan, now: float) -> Mapping[str, Served]:
+        assert looking.thread is not None
+        if looking.thread.is_alive():
+            if now > looking.began + SLOW_S and not looking.told:
+                looking.told = True
+                text = "the models' folders have not answered for %g s: new versions are not seen"
+                log.warning(text, SLOW_S, extra=about("versions_unseen"))
+            return {}
+        self._looking, self._next = None, now + (self._every_s or 0.0)
+        look = looking.look
+        if look is None or plan is not looking.plan:
+            return {}  # it is not about what is served now
+        self._seen = look.seen
+        self._tell(look.troubles)
+        for served in look.found.values():
+            self._broken.pop(served.path, None)
+        if not look.found and not look.seen and self._alone:
+            self._broken.pop(self._alone.pop(0), None)
+        return look.found
+
+    def _tell(self, troubles: Mapping[str, str]) -> None:
+        for name, trouble in troubles.items():
+            if self._troubles.get(name) != trouble:
+                text = "model %s: %s; what is loaded is served on"
+                log.warning(text, name, trouble, extra=about("versions_unseen", model=name))
+        self._troubles = troubles
+
+
+def log_versions(former: Mapping[str, Served], found: Mapping[str, Served]) -> None:
+    """What is served from now on."""
+    for name, served in found.items():
+        before = None if name not in former else former[name].number
+        extra = about("version_found", model=name, version=served.number, before=before)
+        log.info("model %s: version %s → %s, of %s", name, before or "none", served.number, served.path, extra=extra)

@@ -1,0 +1,161 @@
+"""New versions of a model reach a running pool by a folder with a number, and no job is lost on the way."""
+
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from steady_clients import answers, asked_all_the_time, put, run_pool
+
+from harness import eventually, pool_process, stub_config
+from pool import Client, errors
+
+ROW = np.ones((1,), np.float32)
+
+
+def config(folder: Path, *names: str, watch: str = "50ms", extra: str = "") -> str:
+    models = "".join(
+        f'[[model]]\nname = "{name}"\npath = "stub:files?{folder / name}"\ndevices = "all"\n' for name in names
+    )
+    return stub_config(f'watch = "{watch}"\n{extra}', models=models)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    put(tmp_path / "m", 1)
+    return tmp_path
+
+
+def served(client: Client, model: str = "m") -> list[int]:
+    """By the slots that hold it and are READY."""
+    slots = [slot for slot in client.status()["slots"] if model in slot["models"] and slot["state"] == "READY"]
+    return [slot["versions"][model] for slot in slots]
+
+
+def rolled(client: Client, *versions: int, model: str = "m") -> None:
+    eventually(lambda: served(client, model) == list(versions) and not client.status()["roll"]["left"], 40.0)
+
+
+def test_a_new_version_is_served_by_every_slot_and_no_job_fails(folder: Path) -> None:
+    with pool_process(config(folder, "m")) as pool, pool.client() as client:
+        assert served(client) == [1, 1]
+        (model,) = client.models()
+        assert (model["versions"], model["path"]) == ([1], f"stub:files?{folder}/m/1")
+        with asked_all_the_time(pool) as found:
+            put(folder / "m", 2)
+            rolled(client, 2, 2)
+            before = found[2.0]
+            eventually(lambda: found[2.0] > before + 20)
+        assert found[1.0] > 0
+        assert answers(client) == 2.0
+        assert answers(client, version=2) == 2.0
+        with pytest.raises(errors.ModelNotFound, match="version 1 is not served; served: 2"):
+            answers(client, version=1)
+        with pytest.raises(errors.ModelNotFound, match="no version with the label 'stable'"):
+            answers(client, version="stable")
+        assert "model m: version 1 → 2, of stub:files?" in pool.text()
+        assert client.models()[0]["versions"] == [2]
+
+
+def test_a_broken_version_never_replaces_a_good_one(folder: Path) -> None:
+    with pool_process(config(folder, "m")) as pool, pool.client() as client:
+        with asked_all_the_time(pool) as found:
+            put(folder / "m", 2, "cannot-load")
+            pool.await_log("model m: version 2 did not come up, and is not tried again until its files change")
+            rolled(client, 1, 1)
+            before = found[1.0]
+            eventually(lambda: found[1.0] > before + 20)
+        assert set(found) == {1.0}
+        status = client.status()
+        assert status["versions"]["broken"] == [f"stub:files?{folder}/m/2"]
+        assert [slot["incarnation"] for slot in status["slots"]] == [1, 1]
+        assert pool.text().count("version 1 → 2") == 1, "it is tried once"
+        waits = run_pool(pool, "reload", "--wait")
+        assert waits.returncode == 1
+        assert "did not come up" in waits.stderr
+        assert f"stub:files?{folder}/m/2" in waits.stderr
+        rolled(client, 1, 1)
+        # Files that change are a reason to try again.
+        (folder / "m" / "2" / "saved_model.pb").write_text("tell?n=2")
+        rolled(client, 2, 2)
+        assert client.status()["versions"]["broken"] == []
+
+
+def test_a_version_that_only_the_second_slot_cannot_load_is_taken_back(folder: Path) -> None:
+    """The stub that was loaded once is another when the second slot loads it: the first one must not keep it."""
+    with pool_process(config(folder, "m")) as pool, pool.client() as client:
+        with asked_all_the_time(pool) as found:
+            put(folder / "m", 2, "tell?n=2&load_ms=300")
+            eventually(lambda: 2 in served(client))
+            (folder / "m" / "2" / "saved_model.pb").write_text("cannot-load")
+            pool.await_log("model m: version 2 did not come up")
+            rolled(client, 1, 1)
+            before = found[1.0]
+            eventually(lambda: found[1.0] > before + 20)
+        assert answers(client) == 1.0
+
+
+def test_of_two_models_with_new_versions_the_good_one_is_served_and_the_broken_one_is_not(folder: Path) -> None:
+    put(folder / "other", 4)
+    with pool_process(config(folder, "m", "other", watch="300ms")) as pool, pool.client() as client:
+        with asked_all_the_time(pool) as found, asked_all_the_time(pool, "other") as others:
+            put(folder / "m", 2, "cannot-load")
+            put(folder / "other", 5)
+            rolled(client, 5, 5, model="other")
+            pool.await_log("model m: version 2 did not come up, and is not tried again until")
+            rolled(client, 1, 1)
+        assert set(found) == {1.0}
+        assert set(others) <= {4.0, 5.0}
+        assert (answers(client), answers(client, "other")) == (1.0, 5.0)
+
+
+def test_versions_that_come_while_slots_are_rolled_are_served_in_the_end(folder: Path) -> None:
+    with pool_process(config(folder, "m")) as pool, pool.client() as client:
+        with asked_all_the_time(pool):
+            put(folder / "m", 2, "tell?n=2&load_ms=400")
+            pool.await_log("version 1 → 2")
+            put(folder / "m", 3)
+            put(folder / "m", 4)
+            rolled(client, 4, 4)
+        assert "version 2 → 4" in pool.text()
+        assert answers(client) == 4.0
+
+
+def test_a_worker_that_dies_during_the_switch_costs_no_version_and_no_job(folder: Path) -> None:
+    with pool_process(config(folder, "m")) as pool, pool.client() as client:
+        with asked_all_the_time(pool):
+            put(folder / "m", 2, "tell?n=2&load_ms=500")
+            eventually(lambda: any(slot["successor"] for slot in client.status()["slots"]))
+            slot = next(slot for slot in client.status()["slots"] if slot["successor"])
+            os.kill(slot["pid"], signal.SIGKILL)
+            rolled(client, 2, 2)
+        assert answers(client) == 2.0
+
+
+def test_a_version_that_is_removed_makes_way_and_the_last_one_is_served_on(folder: Path) -> None:
+    put(folder / "m", 2)
+    with pool_process(config(folder, "m")) as pool, pool.client() as client:
+        assert served(client) == [2, 2]
+        with asked_all_the_time(pool):
+            shutil.rmtree(folder / "m" / "2")
+            rolled(client, 1, 1)
+            shutil.move(folder / "m", folder / "away")
+            pool.await_log("cannot be read: No such file or directory; what is loaded is served on")
+            assert served(client) == [1, 1]
+        assert "m" in client.status()["versions"]["troubles"]
+        put(folder / "away", 3)
+        shutil.move(folder / "away", folder / "m")
+        rolled(client, 3, 3)
+        assert client.status()["versions"]["troubles"] == {}
+
+
+def test_without_a_watch_a_reload_finds_the_new_version(folder: Path) -> None:
+    with pool_process(config(folder, "m", watch="never")) as pool, pool.client() as client:
+        put(folder / "m", 2)
+        with asked_all_the_time(pool):
+            found = client.reload()
+            assert [change["line"] for change in found["changes"]] == ["[[model]] m version: 1 → 2"]
+            rolled(client, 2, 2)
+        assert client.reload()["changes"] == []

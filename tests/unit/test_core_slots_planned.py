@@ -1,0 +1,168 @@
+"""Models come and go in a slot with its workers; the core is told what the next one has."""
+
+import pytest
+from simulation.driver import Driver
+
+from pool.core import actions as do
+from pool.core import events as told
+from pool.core.slots import SlotState
+from pool.wire.faults import Fault
+
+
+def plan(driver: Driver, slot: int, *models: str) -> list[do.Action]:
+    """As a roll does it."""
+    actions = driver.feed(told.SlotPlanned(slot, models))
+    return actions + driver.feed(told.RestartAsked(slot))
+
+
+def follow(driver: Driver, slot: int, *models: str) -> None:
+    """A successor comes up with these, and takes the seat."""
+    seat = driver.machine.supervision.slots[slot].named
+    driver.feed(told.WorkerSpawned(slot, seat, 4711))
+    driver.feed(told.WorkerHello(slot, seat))
+    driver.feed(told.WorkerReady(slot, seat, 1, driver.infos(models)))
+
+
+def models(driver: Driver, slot: int) -> tuple[str, ...]:
+    return driver.machine.supervision.slots[slot].models
+
+
+def test_a_new_model_is_served_when_the_successor_has_the_seat() -> None:
+    driver = Driver(["m"], ["m"], successor="always").serve()
+    plan(driver, 0, "m", "new")
+    driver.submit("new")
+    assert models(driver, 0) == ("m",)
+    follow(driver, 0, "m", "new")
+    assert models(driver, 0) == ("m", "new")
+    assert driver.run_of(1).slot == 0, "it waited for the worker"
+    driver.done(driver.run_of(1))
+    assert driver.result(1)
+
+
+def test_slots_with_other_models_than_their_neighbours_serve_what_they_share() -> None:
+    driver = Driver(["m"], ["m"], ["m"], successor="always").serve()
+    plan(driver, 1, "m", "new")
+    follow(driver, 1, "m", "new")
+    for _ in range(3):
+        driver.submit()
+    driver.submit("new")
+    assert sorted(run.slot for run in driver.running()) == [0, 1, 2]
+    driver.done(driver.run_of(next(number for number in (1, 2, 3) if driver.run_of(number).slot == 1)))
+    assert driver.run_of(4).slot == 1
+
+
+def test_a_worker_that_has_not_what_it_was_told_is_killed_and_one_that_was_told_before_is_not() -> None:
+    driver = Driver(["m"], successor="never")
+    driver.start()
+    driver.hello(0)
+    driver.feed(told.SlotPlanned(0, ("m", "new")))
+    driver.feed(told.WorkerReady(0, 1, 1, driver.infos(["m"])))
+    assert driver.state(0) is SlotState.READY, "it was told of m alone"
+    driver.die(0)
+    driver.pass_time(60.0)
+    driver.hello(0)
+    driver.feed(told.WorkerReady(0, 2, 1, driver.infos(["m"])))
+    assert driver.state(0) is SlotState.STOPPING
+    assert "without its models new" in driver.reason(0)
+
+
+def test_what_runs_of_a_model_that_goes_is_finished_and_what_waits_is_told() -> None:
+    driver = Driver(["m", "old"], successor="always").serve()
+    for _ in range(3):
+        driver.submit("old")
+    plan(driver, 0, "m")
+    driver.submit("old")
+    assert driver.fault(4) is Fault.MODEL_NOT_FOUND
+    assert driver.failed(4).text == "model 'old' is not served any more"
+    follow(driver, 0, "m")
+    assert driver.state(0) is SlotState.DRAINING
+    driver.done(driver.run_of(1))
+    assert driver.result(1)
+    assert driver.fault(2) is driver.fault(3) is Fault.MODEL_NOT_FOUND
+    assert list(driver.machine.backlog.models) == ["m"], "nothing of it is kept"
+    driver.submit("old")
+    assert driver.failed(5).text.startswith("no model 'old'")
+
+
+def test_a_model_that_goes_here_and_stays_there_loses_no_job() -> None:
+    driver = Driver(["m", "old"], ["m", "old"], successor="always").serve()
+    for _ in range(4):
+        driver.submit("old")
+    plan(driver, 0, "m")
+    follow(driver, 0, "m")
+    for number in range(1, 5):
+        driver.done(driver.run_of(number))
+        assert driver.result(number)
+    assert driver.run_of(4).slot == 1
+
+
+def test_a_successor_that_fails_leaves_all_as_it_was() -> None:
+    driver = Driver(["m"], successor="always").serve()
+    plan(driver, 0, "m", "new")
+    driver.submit("new")
+    driver.feed(told.WorkerExited(0, 2, told.Death("exit status 74", restartable=False)))
+    driver.feed(told.SlotPlanned(0, ("m",)))
+    assert driver.fault(1) is Fault.MODEL_NOT_FOUND
+    assert list(driver.machine.backlog.models) == ["m"]
+    driver.submit()
+    driver.done(driver.run_of(2))
+    assert driver.result(2)
+
+
+def test_a_slot_that_was_empty_gets_a_worker_and_loses_it() -> None:
+    driver = Driver(["m"], []).serve()
+    plan(driver, 1, "new")
+    driver.submit("new")
+    assert driver.state(1) is SlotState.STARTING
+    driver.up(1)
+    driver.done(driver.run_of(1))
+    assert driver.result(1)
+    driver.feed(told.SlotPlanned(1, ()))
+    assert driver.state(1) is SlotState.STOPPING
+    driver.die(1)
+    assert driver.state(1) is SlotState.STOPPED
+    assert driver.reason(1) == "no model is placed here any more"
+    assert driver.feed(told.RestartAsked(1)) == []
+    assert list(driver.machine.backlog.models) == ["m"]
+
+
+@pytest.mark.parametrize("state", ["STARTING", "LOADING", "BACKOFF"])
+def test_a_slot_that_is_emptied_on_its_way_up_stays_empty(state: str) -> None:
+    driver = Driver(["m"], ["old"], successor="never").serve()
+    driver.die(1)
+    driver.submit("old")
+    if state != "BACKOFF":
+        driver.pass_time(60.0)
+    if state == "LOADING":
+        driver.hello(1)
+    assert driver.state(1).name == state
+    driver.feed(told.SlotPlanned(1, ()))
+    if driver.state(1) is SlotState.STOPPING:
+        driver.die(1)
+    driver.pass_time(100.0)
+    assert driver.state(1) is SlotState.STOPPED
+    assert driver.fault(1) in (Fault.MODEL_NOT_FOUND, Fault.DEADLINE_EXCEEDED)
+    assert list(driver.machine.backlog.models) == ["m"]
+
+
+def test_a_pool_goes_on_when_the_slot_that_is_left_serves() -> None:
+    driver = Driver(["m"], ["old"], successor="never").serve()
+    driver.give_up(1, "exit status 4")
+    assert driver.state(1) is SlotState.FATAL
+    driver.feed(told.SlotPlanned(1, ()))
+    driver.submit()
+    driver.done(driver.run_of(1))
+    assert driver.result(1)
+    driver.submit("old")
+    assert driver.fault(2) is Fault.MODEL_NOT_FOUND
+
+
+def test_jobs_that_are_pinned_wait_for_the_model_to_come_to_their_slot() -> None:
+    driver = Driver(["m"], ["m"], successor="always").serve()
+    plan(driver, 1, "m", "new")
+    driver.submit("new", device="slot:1")
+    driver.submit("new", device="slot:0")
+    assert driver.failed(2).text.startswith("device 'slot:0' does not hold model new")
+    follow(driver, 1, "m", "new")
+    driver.done(driver.run_of(1))
+    assert driver.result(1)

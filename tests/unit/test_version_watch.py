@@ -1,0 +1,139 @@
+"""What a running pool is told of the folders of its models, and what it makes of versions that break."""
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fakes import pynvml
+
+from harness import eventually
+from pool import versions
+from pool.config import parse_settings
+from pool.devices import discover_gpus
+from pool.plan import Plan, make_plan
+from pool.version_watch import VersionWatch
+
+
+def put(folder: Path, number: int) -> None:
+    (folder / str(number)).mkdir(parents=True)
+    (folder / str(number) / "saved_model.pb").write_text("echo")
+
+
+class Pool:
+    """What a service does between two rolls; a version in `bad` does not come up."""
+
+    def __init__(self, folder: Path, *names: str, every_s: float | None = 0.01) -> None:
+        models = [{"name": name, "path": f"stub:files?{folder / name}"} for name in names]
+        settings = parse_settings({"pool": {"devices": ["cpu"]}, "model": models}, "f.toml", folder)
+        self.plan: Plan = make_plan(settings, {}, discover_gpus(pynvml))  # type: ignore[arg-type]
+        self.watch = VersionWatch(every_s)
+        self.bad: set[str] = set()
+        self.rolls: list[dict[str, int]] = []
+
+    def turn(self) -> None:
+        former = self.plan
+        found = self.watch.tend(self.plan, rolling=False)
+        if not found:
+            return
+        self.rolls.append({name: served.number for name, served in found.items()})
+        self.plan = former.with_versions(found)
+        if any(served.path in self.bad for served in found.values()):
+            self.watch.refused([model for model in self.plan.models if model.name in found], self.plan)
+
+    def until(self, said: Callable[[], bool]) -> None:
+        def looked() -> bool:
+            self.turn()
+            return said()
+
+        eventually(looked)
+
+    def served(self) -> dict[str, int]:
+        return {name: served.number for name, served in self.plan.versions.items()}
+
+
+def test_a_new_version_is_in_the_plan_that_workers_are_told_of(tmp_path: Path) -> None:
+    put(tmp_path / "a", 1)
+    pool = Pool(tmp_path, "a")
+    put(tmp_path / "a", 2)
+    pool.until(lambda: pool.served() == {"a": 2})
+    (model,) = pool.plan.welcome(0).models
+    assert (model.version, model.path) == (2, f"stub:files?{tmp_path}/a/2")
+    assert pool.plan.slots()[0].versions == {"a": 2}
+
+
+def test_of_several_that_broke_a_roll_each_is_tried_by_itself(tmp_path: Path) -> None:
+    for name in "abc":
+        put(tmp_path / name, 1)
+    pool = Pool(tmp_path, *"abc")
+    pool.bad = {f"stub:files?{tmp_path}/b/2"}
+    for name in "abc":
+        put(tmp_path / name, 2)
+    pool.until(lambda: pool.served() == {"a": 2, "b": 1, "c": 2} and len(pool.rolls) >= 5)
+    assert {"b": 2} in pool.rolls, "it was tried by itself"
+    assert pool.watch.status()["broken"] == [f"stub:files?{tmp_path}/b/2"]
+    rolls = len(pool.rolls)
+    looked = threading.Event()
+    threading.Timer(0.2, looked.set).start()
+    pool.until(looked.is_set)
+    assert len(pool.rolls) == rolls, "and not again"
+
+
+def test_a_reload_forgets_what_was_broken(tmp_path: Path) -> None:
+    put(tmp_path / "a", 1)
+    pool = Pool(tmp_path, "a")
+    pool.bad = {f"stub:files?{tmp_path}/a/2"}
+    put(tmp_path / "a", 2)
+    pool.until(lambda: pool.rolls == [{"a": 2}, {"a": 1}])
+    pool.bad.clear()
+    pool.watch.adopt(0.01)
+    pool.until(lambda: pool.served() == {"a": 2})
+
+
+def test_nobody_looks_where_that_was_not_asked_for(tmp_path: Path) -> None:
+    put(tmp_path / "a", 1)
+    pool = Pool(tmp_path, "a", every_s=None)
+    put(tmp_path / "a", 2)
+    for _ in range(3):
+        pool.turn()
+    assert pool.watch.next_deadline(0.0, rolling=False) is None
+    assert pool.served() == {"a": 1}
+    pool.watch.adopt(0.01)
+    pool.until(lambda: pool.served() == {"a": 2})
+
+
+def test_while_slots_are_rolled_nobody_looks(tmp_path: Path) -> None:
+    put(tmp_path / "a", 1)
+    pool = Pool(tmp_path, "a", every_s=1e-9)
+    assert pool.watch.tend(pool.plan, rolling=True) == {}
+    assert pool.watch.next_deadline(0.0, rolling=True) is None
+
+
+def test_a_disk_that_does_not_answer_holds_up_nobody_and_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(tmp_path / "a", 1)
+    pool = Pool(tmp_path, "a")
+    answers = threading.Event()
+    whole = versions.versions_in
+    monkeypatch.setattr(versions, "versions_in", lambda folder: answers.wait(20) and whole(folder))
+    monkeypatch.setattr("pool.version_watch.SLOW_S", 0.05)
+    put(tmp_path / "a", 2)
+    with caplog.at_level(logging.WARNING, "pool"):
+        pool.until(lambda: "have not answered for 0.05 s" in caplog.text)
+    assert pool.served() == {"a": 1}
+    answers.set()
+    pool.until(lambda: pool.served() == {"a": 2})
+    assert caplog.text.count("have not answered") == 1
+
+
+def test_a_trouble_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    put(tmp_path / "a", 1)
+    pool = Pool(tmp_path, "a")
+    with caplog.at_level(logging.WARNING, "pool"):
+        (tmp_path / "a").rename(tmp_path / "away")
+        pool.until(lambda: pool.watch.status()["troubles"] != {})
+        (tmp_path / "away").rename(tmp_path / "a")
+        pool.until(lambda: pool.watch.status()["troubles"] == {})
+    assert caplog.text.count("what is loaded is served on") == 1
