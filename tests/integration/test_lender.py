@@ -237,6 +237,7 @@ def test_every_end_of_a_job_releases_it_once(pool: Pool, client: Client) -> None
     done = JobDone((), TIMELINE)
     name, _ = submitted(1)
     pool.front.answer(AnswerJob(name, 1, done))
+    pool.front.answered()
     (result,) = client.heard()
     assert isinstance(result, wire.Result)
     assert result.released
@@ -245,6 +246,7 @@ def test_every_end_of_a_job_releases_it_once(pool: Pool, client: Client) -> None
     assert leased.tenancy is not None
     leased.tenancy.hold()  # a piece that nobody waits for any more
     pool.front.answer(AnswerJob(name, 2, done))
+    pool.front.answered()
     (result,) = client.heard()
     assert isinstance(result, wire.Result)
     assert not result.released
