@@ -17,6 +17,8 @@ import pytest
 from harness import PoolProcess, eventually, stub_config
 from pool import AsyncClient, Client, errors
 
+pytestmark = pytest.mark.faults
+
 MODELS = """
 [[model]]
 name = "slow"

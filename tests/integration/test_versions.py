@@ -12,6 +12,8 @@ from steady_clients import answers, asked_all_the_time, put, run_pool
 from harness import eventually, pool_process, stub_config
 from pool import Client, errors
 
+pytestmark = pytest.mark.long
+
 ROW = np.ones((1,), np.float32)
 
 

@@ -195,8 +195,8 @@ def test_a_model_that_keeps_state_has_one_tower(backend, models, caplog):
             return {"total": self.total.assign_add(tf.reduce_sum(x)) + 0.0 * x}
 
     module = Counter()
-    tf.saved_model.save(module, str(models / "counter"), signatures={"serving_default": module.add})
-    model = backend.load(ModelSettings("counter", str(models / "counter"), True, towers=True))
+    tf.saved_model.save(module, str(models / "counter_of_towers"), signatures={"serving_default": module.add})
+    model = backend.load(ModelSettings("counter", str(models / "counter_of_towers"), True, towers=True))
     assert isinstance(model, Towers)
     model.warm_up()
     for expected in (3.0, 6.0):
