@@ -27,6 +27,8 @@ devices = "all"
 # What a worker does with its next answer is in the file that $LIE names.
 LIAR = """
 import os, sys
+
+pytestmark = pytest.mark.faults
 if "workers" in sys.orig_argv and os.environ.get("LIE"):
     from workers import lane
     from pool.wire.worker_messages import Done
@@ -98,7 +100,6 @@ def test_a_large_job_outlives_more_deaths_than_it_has_attempts(pool: PoolProcess
         assert killed >= 3, "too few workers died to prove anything"
 
 
-@pytest.mark.faults
 def test_a_stream_with_poison_in_it_does_not_stop_the_others(pool: PoolProcess) -> None:
     with pool.client() as evil, pool.client() as good:
         poison, futures = [], []

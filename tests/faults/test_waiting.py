@@ -40,6 +40,8 @@ from pool import Client
 from pool.client.dialogue import Dialogue
 from pool.client.dispatch import Dispatch
 
+pytestmark = pytest.mark.faults
+
 out = threading.Event()
 out.set()
 take, where = Dialogue._take_outbox, getattr(Dispatch, sys.argv[2])
@@ -109,7 +111,6 @@ def test_map_ends_soon_after_the_pool_died() -> None:
         pool.kill()
 
 
-@pytest.mark.faults
 @pytest.mark.parametrize("where", ["send", "send_waiting"])
 def test_a_client_that_was_frozen_does_not_count_that_as_the_pool_s_pace(pool: PoolProcess, where: str) -> None:
     argv = [sys.executable, "-P", "-c", FROZEN, pool.endpoint, where]
@@ -123,7 +124,6 @@ def test_a_client_that_was_frozen_does_not_count_that_as_the_pool_s_pace(pool: P
             process.kill()
 
 
-@pytest.mark.faults
 def test_nobody_is_refused_by_the_median_of_what_runs_now(client: Client) -> None:
     """What runs has been as short as 20 ms, so it is not certain that it takes 2 s this time."""
     for n in range(4):

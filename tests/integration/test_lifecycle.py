@@ -13,6 +13,8 @@ import pytest
 from harness import PoolProcess, alive, eventually, pool_process, stub_config
 from pool import errors
 
+pytestmark = pytest.mark.faults
+
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_drains_and_ends_with_status_0(number: signal.Signals) -> None:
@@ -185,7 +187,6 @@ def test_an_overload_is_an_answer() -> None:
         assert all(future.result(10) for future in busy)
 
 
-@pytest.mark.long
 def test_memory_and_descriptors_stay_flat(pool: PoolProcess) -> None:
     """Jobs leave nothing behind in the pool: neither descriptors nor memory."""
 

@@ -13,6 +13,8 @@ import pytest
 from harness import PoolProcess, eventually, stub_config
 from pool import Client, errors
 
+pytestmark = pytest.mark.long
+
 JSON = ("--log-format", "json")
 
 

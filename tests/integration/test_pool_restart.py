@@ -270,7 +270,6 @@ with Client(sys.argv[1]) as client:
 """
 
 
-@pytest.mark.faults
 def test_a_client_that_was_frozen_until_the_pool_forgot_it_submits_again() -> None:
     pool = PoolProcess(THRICE)
     pool.program = ["-c", IMPATIENT]
@@ -360,7 +359,6 @@ def test_an_interpreter_may_exit_while_it_is_away(pool: PoolProcess) -> None:
     pool.start().await_ready()
 
 
-@pytest.mark.faults
 def test_a_pool_that_hung_and_wakes_runs_nothing_for_those_who_left(pool: PoolProcess, tmp_path: Path) -> None:
     """SIGSTOP for longer than its silence is borne: the same instance answers in the end."""
     program = f"""

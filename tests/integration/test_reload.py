@@ -17,6 +17,8 @@ import pytest
 from harness import PoolProcess, eventually, pool_process, stub_config
 from pool import Client, errors, start
 
+pytestmark = pytest.mark.long
+
 ROWS = '[[model]]\nname = "rows"\npath = "stub:rows?run_ms=5"\ndevices = "all"\n'
 FAULTS = '[[model]]\nname = "faults"\npath = "stub:faults"\ndevices = "all"\n'
 ONE = np.ones(1, np.float32)
@@ -195,7 +197,6 @@ def test_many_who_ask_at_once_are_all_answered(pool: PoolProcess) -> None:
     assert any(answer != {"changes": [], "slots": []} for answer in answers)
 
 
-@pytest.mark.faults
 def test_a_file_that_cannot_be_read_to_its_end_holds_nobody_up(pool: PoolProcess) -> None:
     """As on a server that is gone: here a pipe into which nobody writes."""
     pool.config.unlink()
