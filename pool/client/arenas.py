@@ -13,12 +13,10 @@ import time
 from bisect import insort
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+# Not when it is needed: that is in the I/O thread, and a child that is forked in between would wait for its import.
+from pool.client.loan import Loan
 from pool.wire.lent import rounded_up
-
-if TYPE_CHECKING:
-    from pool.client.loan import Loan
 
 __all__ = ["Arena", "Arenas", "Piece", "Region"]
 
@@ -163,8 +161,6 @@ class Arenas:
     def open(self, path: Path, ticket: bytes) -> None:
         """A pool lends memory to who shows this ticket at its socket. Does not wait."""
         if ticket:
-            from pool.client.loan import Loan  # sockets come with the first pool
-
             try:
                 loan = Loan(path, ticket)
             except OSError:  # too many at once: tensors are sent along

@@ -62,7 +62,7 @@ def floats(*values: float) -> "np.ndarray[tuple[int], np.dtype[np.float32]]":
 
 def test_jobs_of_several_clients_run_together_and_each_gets_its_own(pool: PoolProcess, client: Client) -> None:
     with pool.client() as other:
-        occupy(client, 0.3)
+        occupy(client, 1.0)
         mine = [client.submit("rows", floats(n), signature="double") for n in range(4)]
         others = [other.submit("rows", floats(10 + n), signature="double") for n in range(4)]
         for n in range(4):
