@@ -44,7 +44,7 @@ def _status(pool: PoolProcess) -> list[dict[str, object]]:
         return client.status()["slots"]
 
 
-def occupy(client: Client, seconds: float = 0.3) -> None:
+def occupy(client: Client, seconds: float = 0.6) -> None:
     for _ in range(2):
         client.submit("faults", seconds, signature="sleep")
     eventually(lambda: all(slot["busy_lanes"] == 1 for slot in client.status()["slots"]))

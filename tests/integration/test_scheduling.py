@@ -112,13 +112,13 @@ def test_views_of_a_shared_batch_are_each_client_s_own(pool: PoolProcess, client
 
 
 def test_stateful_jobs_are_never_batched(client: Client) -> None:
-    occupy(client, 0.2)
+    occupy(client, 0.6)
     futures = [client.submit("counter", 1, signature="add") for _ in range(5)]
     assert [int(future.result()["total"]) for future in futures] == [1, 2, 3, 4, 5]
 
 
 def test_a_signature_that_does_not_keep_its_rows_runs_alone_from_then_on(pool: PoolProcess, client: Client) -> None:
-    occupy(client, 0.2)
+    occupy(client, 0.6)
     futures = [client.submit("rows", floats(n, n), signature="shrink") for n in range(3)]
     assert [future.result()["y"].tolist() for future in futures] == [[0], [1], [2]]
     assert "signature shrink: not batched any more" in pool.text()
@@ -173,7 +173,7 @@ def test_a_job_that_cannot_make_it_is_refused_at_once_with_the_time(client: Clie
 
 
 def test_a_cancelled_job_never_runs(client: Client) -> None:
-    occupy(client, 0.4)
+    occupy(client, 1.0)
     before = client.status()["slots"][0]["jobs_done"]
     futures = [client.submit("rows", floats(n), signature="double") for n in range(20)]
     assert all(future.cancel() for future in futures)
@@ -186,7 +186,7 @@ def test_a_cancelled_job_never_runs(client: Client) -> None:
 
 
 def test_higher_priorities_go_first(client: Client) -> None:
-    occupy(client, 0.4)
+    occupy(client, 1.0)
     order: list[str] = []
     futures = []
     for name, priority in (("low", -5), ("normal", 0), ("high", 5)):
