@@ -7,6 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -298,6 +299,8 @@ class Client(Replicas):
         version: str | int | None = None,
     ) -> JobFuture:
         """`submit` of inputs that are encoded already, such as those of a quarantined job (`pool.quarantine.load`)."""
+        # The answer needs it, in the I/O thread: a child that is forked while that imports would wait for ever.
+        import_module("pool.client.payload")
         began = time.monotonic()
         try:
             request = request_for(model, signature, outputs, timeout, priority, device, version)

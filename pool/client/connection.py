@@ -46,7 +46,8 @@ class Connection:
     def __init__(self, peer: Peer, spin_s: float = 0.0) -> None:
         """`spin_s`: how long the caller of a lone job looks for its answer before he sleeps.
 
-        Raises `PoolUnreachable` where the process has no descriptor or no thread left for it."""
+        Raises `PoolUnreachable` where the process has no descriptor or no thread left for it.
+        """
         self._endpoint = peer.endpoint
         self._questions = itertools.count(1)
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""What the I/O thread of a client says and hears, from the first OPEN to CLOSE, through the loss of pools."""
+"""What a client and its pool say to each other, from the first OPEN to CLOSE, through the loss of pools."""
 
 import contextlib
 import time

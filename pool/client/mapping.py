@@ -23,7 +23,6 @@ __all__ = ["mapped"]
 
 SLOW_S = 0.001  # inputs that take longer to come wait for no company
 PACKS = 4  # of what may be in flight, so that some run while others are gathered
-BUSY = 1  # packs that are out: another one would mostly wait, and is larger for it
 
 
 class _Turn(Protocol):
@@ -122,9 +121,10 @@ class _Gatherer:
         return _Alone(connection.submit(self._request, rows, payload, began, patient=True, wait=True))
 
     def _is_busy(self) -> bool:
+        """Whether a pack is out: another one would mostly wait, and is larger for it."""
         while self._out and self._out[0].all_ended:
             self._out.popleft()
-        return len(self._out) >= BUSY
+        return bool(self._out)
 
 
 class _Member:
