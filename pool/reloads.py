@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from pool.changes import Change, Reach, differences, needs_new_pool
 from pool.errors import InvalidConfig
-from pool.plan import Plan, replan
+from pool.plan import Plan
+from pool.planning import replan
 from pool.router.front import Question
 from pool.wishes import RELOAD, Wish, wished
 

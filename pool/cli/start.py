@@ -20,7 +20,8 @@ from pool.core.actions import PoolStopped
 from pool.demo import demo_folder
 from pool.errors import InvalidConfig, PoolError
 from pool.logs import about
-from pool.plan import Plan, make_plan
+from pool.plan import Plan
+from pool.planning import make_plan
 from pool.reloads import Source
 from pool.service import Service
 from pool.signal_pipe import has_terminal

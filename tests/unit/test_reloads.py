@@ -8,7 +8,8 @@ from fakes import pynvml
 from pool.config import Settings, parse_settings
 from pool.devices import discover_gpus
 from pool.errors import InvalidConfig
-from pool.plan import Plan, make_plan
+from pool.plan import Plan
+from pool.planning import make_plan
 from pool.reloads import Reloaded, Source, compare
 from pool.wishes import RELOAD, Wish, wish_of, wished
 

@@ -12,7 +12,8 @@ from harness import eventually
 from pool import versions
 from pool.config import parse_settings
 from pool.devices import discover_gpus
-from pool.plan import Plan, make_plan
+from pool.plan import Plan
+from pool.planning import make_plan
 from pool.version_watch import VersionWatch
 
 
