@@ -13,6 +13,8 @@ import pytest
 from harness import PoolProcess, pool_process, stub_config
 from pool import errors
 
+pytestmark = pytest.mark.faults
+
 MODELS = """
 [[model]]
 name = "rows"
@@ -27,8 +29,6 @@ devices = "all"
 # What a worker does with its next answer is in the file that $LIE names.
 LIAR = """
 import os, sys
-
-pytestmark = pytest.mark.faults
 if "workers" in sys.orig_argv and os.environ.get("LIE"):
     from workers import lane
     from pool.wire.worker_messages import Done

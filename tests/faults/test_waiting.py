@@ -13,6 +13,8 @@ import pytest
 from harness import PoolProcess, eventually, pool_process, state, stub_config
 from pool import Client, errors
 
+pytestmark = pytest.mark.faults
+
 MODELS = """
 [[model]]
 name = "rows"
@@ -39,8 +41,6 @@ import numpy as np
 from pool import Client
 from pool.client.dialogue import Dialogue
 from pool.client.dispatch import Dispatch
-
-pytestmark = pytest.mark.faults
 
 out = threading.Event()
 out.set()

@@ -22,13 +22,6 @@ from pool.wire import client_messages as wire
 
 
 @pytest.fixture
-def fake(tmp_path: Path) -> Iterator[FakePool]:
-    fake = FakePool(tmp_path)
-    yield fake
-    fake.close()
-
-
-@pytest.fixture
 def client(fake: FakePool) -> Iterator[Client]:
     with Client(fake.endpoint) as client:
         yield client

@@ -4,7 +4,6 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,13 +20,6 @@ from pool.wire.packing import pack_answer
 from pool.wire.timeline import Timeline
 
 REQUEST = Request("echo", timeout_s=60.0)
-
-
-@pytest.fixture
-def fake(tmp_path: Path) -> Iterator[FakePool]:
-    fake = FakePool(tmp_path)
-    yield fake
-    fake.close()
 
 
 def test_a_client_that_only_listens_pings(fake: FakePool, monkeypatch: pytest.MonkeyPatch) -> None:

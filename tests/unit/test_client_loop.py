@@ -30,13 +30,6 @@ def serving(tmp_path: Path) -> Iterator[Serving]:
 
 
 @pytest.fixture
-def fake(tmp_path: Path) -> Iterator[FakePool]:
-    pool = FakePool(tmp_path)
-    yield pool
-    pool.close()
-
-
-@pytest.fixture
 def client(tmp_path: Path) -> Iterator[Client]:
     with Client(f"ipc://{tmp_path}/p.sock") as client:
         yield client

@@ -29,13 +29,6 @@ QUICK = replace(TIMELINE, run_s=1e-6)
 
 
 @pytest.fixture
-def fake(tmp_path: Path) -> Iterator[FakePool]:
-    fake = FakePool(tmp_path)
-    yield fake
-    fake.close()
-
-
-@pytest.fixture
 def client(fake: FakePool) -> Iterator[Client]:
     with Client(fake.endpoint) as client:
         yield client

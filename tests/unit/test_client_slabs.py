@@ -32,13 +32,6 @@ def serving(tmp_path: Path) -> Iterator[Serving]:
 
 
 @pytest.fixture
-def fake(tmp_path: Path) -> Iterator[FakePool]:
-    fake = FakePool(tmp_path)
-    yield fake
-    fake.close()
-
-
-@pytest.fixture
 def client(tmp_path: Path) -> Iterator[Client]:
     with Client(f"ipc://{tmp_path}/p.sock") as client:
         yield client
