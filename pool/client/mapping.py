@@ -22,7 +22,7 @@ from pool.wire.tensors import Array
 __all__ = ["mapped"]
 
 SLOW_S = 0.001  # inputs that take longer to come wait for no company
-PACKS = 4  # of what may be in flight, so that some run while others are gathered
+PACKS = 2  # of what may be in flight, so that some run while others are gathered
 
 
 class _Turn(Protocol):

@@ -34,7 +34,7 @@ def refusal(job: JobArrived, policy: Policy, backlog: Backlog, stopping: bool, n
     client = backlog.client(job.client)
     numbers = range(job.job, job.job + len(job.members) + 1)
     if client.jobs and (
-        any(number in client.jobs for number in numbers)
+        not client.jobs.keys().isdisjoint(numbers)
         or backlog.find_pack(job.client, job.job, len(job.members)) is not None
     ):
         return JobFailed(Fault.INVALID_INPUT, f"job {job.job} is already in the pool")

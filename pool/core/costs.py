@@ -24,12 +24,13 @@ MOST_CACHED = 256
 class Cost:
     """Of one key. Sizes are the rows fed, padding included; 0 stands for jobs without rows."""
 
-    __slots__ = ("_amply", "_expected", "_known", "_medians", "_recent", "_surely", "last_learned")
+    __slots__ = ("_amply", "_expected", "_known", "_longest", "_medians", "_recent", "_surely", "last_learned")
 
     def __init__(self) -> None:
         self._recent: dict[int, deque[float]] = {}
         self._medians: dict[int, float] = {}
         self._amply: dict[int, float] = {}
+        self._longest: dict[int, float] = {}
         # Asked far more often than anything is learned.
         self._expected: dict[int, float] = {}
         self._surely: dict[int, float] = {}
@@ -42,12 +43,14 @@ class Cost:
         if recent is None:
             if len(self._recent) >= MOST_SIZES:
                 forgotten = next(iter(self._recent))
-                del self._recent[forgotten], self._medians[forgotten], self._amply[forgotten]
+                for kept in (self._recent, self._medians, self._amply, self._longest):
+                    del kept[forgotten]
             recent = deque(maxlen=KEPT)
         else:
             del self._recent[rows]
         self._recent[rows] = recent  # at the end: what was learned longest ago is first
         recent.append(seconds)
+        self._longest[rows] = max(recent)
         median = self._medians[rows] = sorted(recent)[len(recent) // 2]
         self._amply[rows] = max(duration for duration in recent if duration <= OUTLYING * median)
         self._expected = dict(self._medians)
@@ -120,11 +123,11 @@ class Cost:
 
     def slowest(self) -> float:
         """The longest of all that are kept."""
-        return max((max(recent) for recent in self._recent.values()), default=0.0)
+        return max(self._longest.values(), default=0.0)
 
     def table(self) -> dict[int, tuple[int, float, float]]:
         """For people: rows → (durations kept, median, slowest), seconds."""
         return {
-            size: (len(self._recent[size]), self._medians[size], max(self._recent[size]))
+            size: (len(self._recent[size]), self._medians[size], self._longest[size])
             for size in sorted(self._recent)
         }

@@ -22,6 +22,8 @@ __all__ = ["MAX_HEADER_BYTES", "BadFrame", "pack", "unpack"]
 
 MAX_HEADER_BYTES = 4 << 20  # a READY with twenty models' signatures is 100 kB; nothing honest comes near
 
+_PLAIN = (bool, int, str, bytes)  # what msgpack gives back as it was
+
 T = TypeVar("T")
 Convert = Callable[[Any], Any]
 
@@ -57,7 +59,7 @@ def unpack(kind: type[T], data: bytes | memoryview, most_bytes: int = MAX_HEADER
 @cache
 def _converters(annotation: Any) -> tuple[Convert, Convert]:
     """How to turn a value of this annotation into msgpack's types, and back with every check."""
-    if annotation in (bool, int, str, bytes):
+    if annotation in _PLAIN:
         return _same, _exactly(annotation)
     if annotation is float:
         return _same, _number
@@ -67,7 +69,8 @@ def _converters(annotation: Any) -> tuple[Convert, Convert]:
         inner = _converters(members[0]) if len(members) == 1 else _union(members)
         return inner if len(members) == len(arguments) else _optional(*inner)
     if origin is tuple:
-        return _sequence(*_converters(arguments[0]))
+        plain = arguments[0] in _PLAIN
+        return _plain_sequence(arguments[0]) if plain else _sequence(*_converters(arguments[0]))
     if origin is Mapping:
         return _mapping(*_converters(arguments[1]))
     if isinstance(annotation, type) and issubclass(annotation, Enum):
@@ -114,6 +117,18 @@ def _sequence(encode: Convert, decode: Convert) -> tuple[Convert, Convert]:
         lambda value: [encode(element) for element in value],
         lambda raw: tuple(decode(element) for element in _elements(raw)),
     )
+
+
+def _plain_sequence(kind: type) -> tuple[Convert, Convert]:
+    """As `_sequence`, without a call an element: the rows of the members of a pack are a thousand."""
+    only = {kind}
+    decode_one = _exactly(kind)
+
+    def decode(raw: Any) -> tuple[Any, ...]:
+        elements = _elements(raw)
+        return elements if set(map(type, elements)) <= only else tuple(map(decode_one, elements))
+
+    return _same, decode
 
 
 def _mapping(encode: Convert, decode: Convert) -> tuple[Convert, Convert]:

@@ -254,11 +254,11 @@ def test_map_gathers_what_comes_while_a_pack_is_out(fake: FakePool, client: Clie
     taught(fake, client)
     found: list[float] = []
     mapping = threading.Thread(
-        target=lambda: found.extend(answer["y"][0] for answer in client.map("m", rows(*range(40)), in_flight=64))
+        target=lambda: found.extend(answer["y"][0] for answer in client.map("m", rows(*range(60)), in_flight=64))
     )
     mapping.start()
     submits = [(fake.expect(wire.Submit), fake.payload) for _ in range(3)]
-    assert [len(submit.members) for submit, _ in submits] == [0, 16, 16]
+    assert [len(submit.members) for submit, _ in submits] == [0, 32, 27]
     for submit, payload in submits:
         fake.payload = payload
         fake.answer(submit.job, {"y": 2 * fake.inputs(submit)["x"]})
@@ -266,7 +266,7 @@ def test_map_gathers_what_comes_while_a_pack_is_out(fake: FakePool, client: Clie
         last = fake.next(0.1)
         if isinstance(last, wire.Submit):
             fake.answer(last.job, {"y": 2 * fake.inputs(last)["x"]})
-    assert found == [2.0 * n for n in range(40)]
+    assert found == [2.0 * n for n in range(60)]
 
 
 def test_map_takes_inputs_of_any_form_one_after_the_other(serving: Serving) -> None:
