@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from pool.wire.faults import Fault
+from pool.wire.signatures import Refused
 from pool.wire.tensors import Array
 from workers.inputs import Piece
 from workers.memory import BatchMemory
 
-__all__ = ["join", "own", "rows_differ", "whole"]
+__all__ = ["following", "join", "own", "rows_differ", "whole"]
 
 Dtype = np.dtype[Any]
 
@@ -45,6 +47,19 @@ def own(fetched: Mapping[str, Array], feeds: Collection[Array]) -> dict[str, Arr
         name: array.copy() if any(np.may_share_memory(array, feed) for feed in feeds) else array
         for name, array in fetched.items()
     }
+
+
+def following(runs: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+    """What several runs of a batch gave, one after another. Raises `Refused` where it is no array together."""
+    joined = {}
+    for name, first in runs[0].items():
+        arrays = [fetched[name] for fetched in runs]
+        for array in arrays:
+            if (array.dtype, array.shape[1:]) != (first.dtype, first.shape[1:]):
+                shapes = f"{list(first.shape[1:])} for some rows and {list(array.shape[1:])} for others"
+                raise Refused(f"output {name!r} came back with rows of {shapes}", Fault.MODEL_FAILED)
+        joined[name] = np.concatenate(arrays)
+    return joined
 
 
 def rows_differ(fetched: Mapping[str, Array], rows: int) -> str | None:

@@ -7,7 +7,7 @@ A part that cannot be read fails alone, and the others run without it. If the ru
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pool.wire.codec import BadFrame
@@ -20,7 +20,7 @@ from pool.wire.tensors import Array
 from pool.wire.worker_messages import PartDone, PartFailed, PartOutcome, PartSpoiled, RowsDiffer, Run
 from workers.arenas import Arenas
 from workers.backend import Model, ProcessUnusable
-from workers.batch import join, own, rows_differ, whole
+from workers.batch import following, join, own, rows_differ, whole
 from workers.calls import Calls
 from workers.handled import HandledModel, PartError
 from workers.inputs import Buffer, Piece
@@ -91,12 +91,11 @@ class Runner:
                 feeds = _feeds(run, joined, memory)
                 began = time.monotonic()
                 try:
-                    fetched = self._fetched(run.model, joined.invocation, feeds)
+                    fetched, amiss = self._ran(run, joined, feeds)
                 finally:
                     ended = time.monotonic()
-                amiss = rows_differ(fetched, _fed(run, joined)) if run.by_rows else None
                 if amiss is None:
-                    answers = self._answers(run, joined, own(fetched, feeds.values()))
+                    answers = self._answers(run, joined, fetched)
                     outcomes.update(zip(joined.positions, (PartDone(len(answer)) for answer in answers), strict=True))
                 else:
                     where = f"model {run.model}, signature {joined.invocation.signature}"
@@ -113,6 +112,16 @@ class Runner:
         """Called by lanes that have nothing to do."""
         if self._sessions is not None:
             self._sessions.tend(now)
+
+    def _ran(self, run: Run, joined: _Joined, feeds: Mapping[str, Array]) -> tuple[dict[str, Array], str | None]:
+        """What came of it, none of which is anybody's feed; and what is amiss with its rows, if anything is."""
+        runs: list[dict[str, Array]] = []
+        for rows, taken in _strides(feeds, _fed(run, joined), run.stride):
+            fetched = self._fetched(run.model, joined.invocation, taken)
+            if run.by_rows and (amiss := rows_differ(fetched, rows)) is not None:
+                return {}, amiss
+            runs.append(own(fetched, taken.values()))
+        return runs[0] if len(runs) == 1 else following(runs), None
 
     def _fetched(self, model: str, invocation: Invocation, feeds: Mapping[str, Array]) -> dict[str, Array]:
         if self._sessions is not None and invocation.signature in SESSION_SIGNATURES:
@@ -241,6 +250,16 @@ def _feeds(run: Run, joined: _Joined, memory: BatchMemory) -> dict[str, Array]:
         each.name: join(column, each.dtype, rows, fed, each.header.shape[1:], memory)
         for each, column in zip(inputs, columns, strict=True)
     }
+
+
+def _strides(feeds: Mapping[str, Array], fed: int, stride: int) -> Iterator[tuple[int, Mapping[str, Array]]]:
+    """What is fed run by run, and how many rows that is."""
+    if not 0 < stride < fed:
+        yield fed, feeds
+        return
+    for begin in range(0, fed, stride):
+        rows = min(stride, fed - begin)
+        yield rows, {name: array[begin : begin + rows] for name, array in feeds.items()}
 
 
 def _said(model: str, error: Exception) -> tuple[Fault, str]:

@@ -113,7 +113,7 @@ class PartToRun:
 class RunBatch:
     """Send the parts to a lane. The lane has credit for it: it runs nothing else.
 
-    `pad_to` and `by_rows` as in the wire's RUN.
+    `pad_to`, `by_rows` and `stride` as in the wire's RUN.
     """
 
     slot: int
@@ -126,6 +126,7 @@ class RunBatch:
     parts: tuple[PartToRun, ...]
     pad_to: int
     by_rows: bool
+    stride: int = 0
 
 
 @dataclass(slots=True)

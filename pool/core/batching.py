@@ -1,11 +1,13 @@
 """Which jobs run together: the batch that a lane gets is formed at the moment at which it can start.
 
 The leader is who is next by the line's own order; the company are jobs of its key. A batch is as large as the model,
-its memory and everybody's deadline allow. A job with more rows than that is cut; what is left of it waits on.
+its memory and everybody's deadline allow. A job with more rows than that is cut; what is left of it waits on. Where a
+batch is over sooner than the next one could be sent, a lane is given several at once of such a job: its strides.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 from pool.core.jobs import Job, Part
@@ -18,14 +20,17 @@ UNKNOWN_ROW_S = 0.001  # what a row is charged while nothing is known; corrected
 ROOMY = 2  # a timeout of so many batches leaves time to wait for one
 HASTE = 1.5  # times what a batch is expected to take, before a deadline
 LOOP_LATE_S = 0.02  # and so much more for the pool's loop, which may be busy at that instant
+STRIDES_S = 0.002  # what a lane may be given at once of a job that is cut: so long do others wait for it
 MISFITS = 32  # jobs with more rows than there is room, looked past before the batch is closed
 
 
 GiveUp = Callable[[Job, float], None]
 
 
-def form(line: Line, leader: Job, eldest: bool, now: float, give_up: GiveUp) -> tuple[Part, ...]:
+def form(line: Line, leader: Job, eldest: bool, lanes: int, now: float, give_up: GiveUp) -> tuple[Part, ...]:
     """The parts of the next batch, led by a waiting job that can make its deadline. Takes them out of the line.
+
+    `lanes`: how many are idle, which share a large job.
 
     `eldest`: it leads because it has waited longest, so those of its own priority go with it before higher ones.
     `give_up` is told of jobs on the way that cannot be in time any more, and when they would be done; it ends them.
@@ -41,6 +46,8 @@ def form(line: Line, leader: Job, eldest: bool, now: float, give_up: GiveUp) -> 
     # Rather too little: what is corrected later should not have held up those who came meanwhile.
     row_s = (key.cost.known(most) or UNKNOWN_ROW_S) / most
     room = _room(key, leader, most, now)
+    if room == most and (strides := _strides(key, leader, most, lanes, now)) > 1:
+        return (_cut(line, leader, strides * most, row_s),)
     parts = [_cut(line, leader, room, row_s)]
     room -= parts[0].rows
     if room:
@@ -143,6 +150,17 @@ def _room(key: Key, leader: Job, most: int, now: float) -> int:
     while most > 1 and _expected_s(key, most) > slack:
         most = max((size for size in allowed if size < most), default=most // 2)
     return most
+
+
+def _strides(key: Key, leader: Job, most: int, lanes: int, now: float) -> int:
+    """How many full batches of the leader a lane is given at once; 1 unless it has several and they are quick."""
+    batches = leader.left // most
+    if batches < 2 or not key.line.model.strides:
+        return 1
+    run_s = most * key.cost.row_s
+    if not run_s or leader.deadline - now < HASTE * (_expected_s(key, most) + STRIDES_S):
+        return 1
+    return min(batches, math.ceil(batches / lanes), int(STRIDES_S / run_s))
 
 
 def _expected_s(key: Key, rows: int) -> float:

@@ -15,6 +15,7 @@ __all__ = ["Cost"]
 KEPT = 9  # durations a size: odd, so that the median is one of them
 ENOUGH = 3  # durations before anybody is refused by them
 OUTLYING = 2.0  # times the median
+FORGOTTEN = 0.1  # the share of what a row took that a run which took longer replaces: it may have been held up
 STALE_S = 10.0
 STALE_RUNS = 20
 MOST_SIZES = 64  # a key; of more, those that were learned longest ago are forgotten
@@ -24,7 +25,7 @@ MOST_CACHED = 256
 class Cost:
     """Of one key. Sizes are the rows fed, padding included; 0 stands for jobs without rows."""
 
-    __slots__ = ("_amply", "_expected", "_known", "_longest", "_medians", "_recent", "_surely", "last_learned")
+    __slots__ = ("_amply", "_expected", "_known", "_longest", "_medians", "_recent", "_surely", "last_learned", "row_s")
 
     def __init__(self) -> None:
         self._recent: dict[int, deque[float]] = {}
@@ -36,6 +37,8 @@ class Cost:
         self._surely: dict[int, float] = {}
         self._known: dict[int, float] = {}
         self.last_learned = 0.0
+        self.row_s = 0.0
+        """What a row takes in the worker alone, without the way there, at the quickest of late; 0.0: not known."""
 
     def learn(self, rows: int, seconds: float, now: float) -> None:
         """A batch of so many rows took so long."""
@@ -57,6 +60,12 @@ class Cost:
         self._surely.clear()
         self._known.clear()
         self.last_learned = now
+
+    def ran(self, rows: int, seconds: float) -> None:
+        """A worker has run so many rows, in one go or several, in so many seconds."""
+        row_s = seconds / rows
+        held_up = self.row_s and row_s > self.row_s
+        self.row_s = self.row_s + FORGOTTEN * (row_s - self.row_s) if held_up else row_s
 
     def expected(self, rows: int) -> float | None:
         """How long a batch of so many rows is likely to take; None if nothing is known.
@@ -128,6 +137,5 @@ class Cost:
     def table(self) -> dict[int, tuple[int, float, float]]:
         """For people: rows → (durations kept, median, slowest), seconds."""
         return {
-            size: (len(self._recent[size]), self._medians[size], self._longest[size])
-            for size in sorted(self._recent)
+            size: (len(self._recent[size]), self._medians[size], self._longest[size]) for size in sorted(self._recent)
         }

@@ -408,10 +408,18 @@ class Dispatch:
                 continue
             end = end_if_late(line, job, now)
             if end is None:
-                parts = form(line, job, eldest, now, lambda late, end: self._answers.too_late(late, end, now))
+                parts = form(
+                    line, job, eldest, self._sharers(job), now, lambda late, end: self._answers.too_late(late, end, now)
+                )
                 self._lease(slot, parts, now)
                 return
             self._answers.too_late(job, end, now)
+
+    def _sharers(self, job: Job) -> int:
+        """How many idle lanes may take rows of the job, one of which is to be given some; 1 if one takes all of it."""
+        if job.left < 2 * job.line.model.policy.max_batch:
+            return 1
+        return max(1, sum([len(slot.idle_lanes) for slot in self.holders(job.line) if slot.takes_work]))
 
     def _lease(self, slot: Slot, parts: Group, now: float) -> Batch:
         """QUEUED → LEASED. The lane has credit: it is idle."""
@@ -419,10 +427,16 @@ class Dispatch:
         model = key.line.model
         rows = sum(part.rows for part in parts)
         batchable = rows > 0 and model.batchable(key.signature, key.outputs)
-        padded = model.padded(key, rows) if batchable else rows
-        expected_s = key.cost.expected(padded)
-        cost_s = UNKNOWN_ROW_S * max(1, rows) if expected_s is None else expected_s
-        surely_s = key.cost.surely(padded)
+        if batchable and model.strides and rows > model.policy.max_batch:
+            stride = model.most_rows(key)
+            ahead = (rows - 1) // stride * stride
+            padded = ahead + model.padded(key, rows - ahead)
+        else:
+            padded = stride = model.padded(key, rows) if batchable else rows
+        strides = -(-padded // stride) if stride else 1
+        expected_s = key.cost.expected(stride)
+        cost_s = UNKNOWN_ROW_S * max(1, rows) if expected_s is None else strides * expected_s
+        surely_s = strides * key.cost.surely(stride)
         self._batches += 1
         lane = slot.idle_lanes.pop()
         batch = Batch(
@@ -435,6 +449,7 @@ class Dispatch:
             parts,
             rows,
             padded,
+            stride,
             cost_s,
             now + cost_s,
             now + (0.0 if key.cost.is_stale(surely_s, now) else surely_s),
@@ -469,11 +484,11 @@ class Dispatch:
                 job.note(now, WHOLE, slot.number, slot.incarnation, batch.number, rows)
             else:
                 job.note(now, PIECE, slot.number, slot.incarnation, batch.number, rows, part.start, part.stop - 1)
-        budget_s = self._policy.batch_budget_s(longest_s, key.cost.slowest())
+        budget_s = self._policy.batch_budget_s(longest_s, strides * key.cost.slowest())
         if key.signature == OPEN:  # it loads a model
             budget_s = max(budget_s, self._policy.load_timeout_s)
         self._timers.set(("batch", slot.number, batch.number), now + budget_s)
-        cut = padded != rows or len(parts) > 1 or not parts[0].whole or len(parts[0].job.members) > 1
+        cut = strides > 1 or padded != rows or len(parts) > 1 or not parts[0].whole or len(parts[0].job.members) > 1
         self._actions.append(
             do.RunBatch(
                 slot.number,
@@ -486,6 +501,7 @@ class Dispatch:
                 tuple([_to_run(part) for part in parts]),
                 padded,
                 batchable and cut,
+                stride if strides > 1 else 0,
             )
         )
         return batch

@@ -193,7 +193,10 @@ class Part:
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Parts of one key, run together in one lane. `cost_s` is what was charged for it when it began."""
+    """Parts of one key, run together in one lane. `cost_s` is what was charged for it when it began.
+
+    `stride`: the rows that are fed at once, padding included; with more, it is so many runs, one after another.
+    """
 
     number: int
     key: Key
@@ -204,6 +207,7 @@ class Batch:
     parts: tuple[Part, ...]
     rows: int
     padded: int
+    stride: int
     cost_s: float
     expected_end: float
     earliest_end: float
@@ -215,6 +219,11 @@ class Batch:
     @property
     def model(self) -> str:
         return self.key.model
+
+    @property
+    def strides(self) -> int:
+        """How many runs it is."""
+        return -(-self.padded // self.stride) if self.stride else 1
 
     @property
     def wanted(self) -> bool:

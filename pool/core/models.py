@@ -64,6 +64,11 @@ class Model:
         """Whether a run may change what later ones give; False too as long as no worker has told."""
         return self._info is not None and self._info.stateful
 
+    @property
+    def strides(self) -> bool:
+        """Whether a worker may be given more rows at once than run together; a handler's are all its own."""
+        return self._info is not None and not self._info.handler
+
     def keeps_state(self, signature: str | None) -> bool:
         """Whether a job of this signature that may have started must not run again."""
         return self.stateful or signature in KEEPS_STATE

@@ -103,9 +103,11 @@ class Settlement:
         self._charge(batch, now)
         if all(isinstance(outcome, told.Succeeded) for outcome in event.outcomes):
             key = batch.key
-            key.cost.learn(batch.padded, now - batch.started, now)
+            key.cost.learn(batch.stride, (now - batch.started) / batch.strides, now)
+            if batch.padded:
+                key.cost.ran(batch.padded, event.run_s)
             key.line.model.remember(key)
-            key.line.model.fitted(key, batch.padded, now)
+            key.line.model.fitted(key, batch.stride, now)
 
     def _charge(self, batch: Batch, now: float) -> None:
         """Model and clients pay for the time that the batch took, whatever came of it, instead of what was guessed."""
@@ -158,9 +160,9 @@ class Settlement:
         groups: list[Group]
         if fault is Fault.OUT_OF_MEMORY:
             groups = halved(parts)
-            if (rows := batch.key.line.model.ran_out(batch.key, batch.padded, now)) is not None:
+            if (rows := batch.key.line.model.ran_out(batch.key, batch.stride, now)) is not None:
                 name = batch.key.signature or "default"
-                tried = f"no memory for {batch.padded} rows, {rows} are tried now"
+                tried = f"no memory for {batch.stride} rows, {rows} are tried now"
                 self._actions.append(do.Notice(f"model {batch.model}, signature {name}: {tried}"))
         else:
             groups = bisected(parts)

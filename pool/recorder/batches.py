@@ -58,7 +58,7 @@ def _batch(batch: Batch, table: bytes, now: float) -> dict[str, Any]:
         "suspect": batch.suspect,
         "jobs": jobs[:MOST_JOBS],
         "jobs_in_all": len(jobs),
-        "feeds": _feeds(table, batch.padded),
+        "feeds": _feeds(table, batch.stride),
     }
 
 

@@ -184,6 +184,7 @@ class Back:
             action.by_rows,
             lent,
             rooms,
+            action.stride,
         )
         # `begun` has left no LentBuffer among them.
         frames: list[Any] = [*encode(run, self._instance), parts[0].table, *buffers]

@@ -298,6 +298,7 @@ class Run:
     `rows` of each part; empty for a lone part whose shapes are whole in the table. `pad_to`: how many rows are to be
     fed, at least as many as the parts have; the rest repeats the first row, and its answers are thrown away.
     `by_rows`: the rows were joined, cut or padded, so each fetch must come back with as many as were fed.
+    `stride`: at most so many rows are fed at once, in runs that follow one another; 0: all of them.
 
     `lent`: the buffers that lie in arenas, counted over all parts. `rooms`: where each part's answer may be written;
     empty where none may.
@@ -313,6 +314,7 @@ class Run:
     by_rows: bool
     lent: tuple[Lent, ...] = ()
     rooms: tuple[Room, ...] = ()
+    stride: int = 0
 
 
 @dataclass(frozen=True, slots=True)

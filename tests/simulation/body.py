@@ -28,6 +28,7 @@ class Running:
     model: str
     parts: tuple[tuple[int, int, int], ...]
     pad_to: int
+    stride: int
     by_rows: bool
     kills: bool
     guilty: bool
@@ -193,6 +194,7 @@ class Body:
                     action.model,
                     tuple((payload.serial, part.start, part.stop) for payload, part in parts),
                     action.pad_to,
+                    action.stride or action.pad_to,
                     action.by_rows,
                     kills=any(overlap(payload.kills, part.start, part.stop) for payload, part in parts),
                     guilty=any(overlap(payload.guilty, part.start, part.stop) for payload, part in parts),

@@ -247,7 +247,7 @@ class Ledger:
             case told.Failed(Fault.OUT_OF_MEMORY) if self._smallest(run) or (len(run.leases) > 1 and lease.size == 1):
                 record.faults.add(Fault.OUT_OF_MEMORY)
             case told.Failed(Fault.OUT_OF_MEMORY) | told.Spoiled(Fault.OUT_OF_MEMORY):
-                self._too_much[record.model] = min(run.pad_to, self._too_much.get(record.model, run.pad_to))
+                self._too_much[record.model] = min(run.fed, self._too_much.get(record.model, run.fed))
             case told.RowsChanged() if not (record.ended or lease.stale):
                 self._unbatchable.add((record.model, self._signature(record.model, record.signature)))
                 for each in self.open.values():
@@ -260,7 +260,7 @@ class Ledger:
 
     def _smallest(self, run: Run) -> bool:
         """Whether nothing smaller can be run, which would need less memory."""
-        return len(run.leases) == 1 and (run.pad_to <= 1 or not self._may_join(run.leases[0].record))
+        return len(run.leases) == 1 and (run.fed <= 1 or not self._may_join(run.leases[0].record))
 
     def _lose(self, seat: Seat, now: float) -> None:
         """What it ran is lost with it: one death a job, however many pieces of it were there."""
@@ -437,7 +437,7 @@ class Ledger:
         assert not suspect or (len(leases) == 1 and not seat.runs), f"{leases} may kill its worker, with others"
         for other in seat.runs.values():
             other.beside = True
-        seat.runs[run.batch] = Run(run.batch, run.lane, parts, run.pad_to, bool(seat.runs), suspect)
+        seat.runs[run.batch] = Run(run.batch, run.lane, parts, run.stride or run.pad_to, bool(seat.runs), suspect)
 
     def _lease(
         self, run: do.RunBatch, part: do.PartToRun, record: Record, packed: bool, batchable: bool, now: float
@@ -497,18 +497,20 @@ class Ledger:
             return
         assert all(lease.record.rows is not None for lease in leases), "a job without rows among others"
         # What was out before may run as it did then.
-        assert rows <= (policy.max_batch if fresh else self._largest_batch(run.model)), (
-            "more rows than may run together"
-        )
+        most = policy.max_batch if fresh else self._largest_batch(run.model)
+        assert (run.stride or rows) <= most, "more rows than may run together"
+        assert not run.stride or run.stride < rows, "nothing is left for another run"
         assert len({lease.record for lease in leases}) == len(leases), "a job twice in one batch"
-        if run.pad_to not in policy.allowed_batch_sizes:
-            assert run.pad_to == rows
+        ahead = (rows - 1) // run.stride * run.stride if run.stride else 0
+        rows, pad_to = rows - ahead, run.pad_to - ahead
+        if pad_to not in policy.allowed_batch_sizes:
+            assert pad_to == rows
             # Padding is given up only where the size to pad to is more than half of one for which there was no memory;
             # what fits was learned with the sizes of then.
             half = self._too_much.get(run.model, 1 << 60) // 2
             assert policy.padded(rows) == rows or half < policy.padded(rows) or self._changed
         alone = len(leases) == 1 and not (leases[0].in_pack and leases[0].size < self._rows_of(leases[0].record))
-        whole = alone and leases[0].size == leases[0].record.rows and run.pad_to == rows
+        whole = alone and leases[0].size == leases[0].record.rows and not run.stride and pad_to == rows
         assert run.by_rows is not whole
 
     def _answer(self, answer: do.AnswerJob, now: float) -> None:

@@ -90,7 +90,7 @@ class Seat:
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """A batch that is out, with the leases of each part: several, if it is a pack's.
+    """A batch that is out, with the leases of each part: several, if it is a pack's. `fed`: the rows of a run.
 
     `beside`: the worker ran another one at some time of it; `suspect`: it has lost a worker.
     """
@@ -98,7 +98,7 @@ class Run:
     batch: int
     lane: int
     parts: list[list[Lease]]
-    pad_to: int
+    fed: int
     beside: bool
     suspect: bool
 

@@ -152,7 +152,8 @@ class Workers:
         self.rows += rows
         if worker.dead:
             return
-        seconds = truth.seconds(action.pad_to, self._rng)
+        stride = action.stride or action.pad_to
+        seconds = (-(-action.pad_to // stride) if stride else 1) * truth.seconds(stride, self._rng)
         luck = self._rng.random() if self._weather is not CALM else 1.0
         weather = self._weather
         if any(part.payload.poison for part in action.parts):  # type: ignore[attr-defined]  # a Sent
@@ -170,7 +171,7 @@ class Workers:
 
     def _outcomes(self, truth: Truth, action: do.RunBatch) -> tuple[told.Outcome, ...]:
         parts = action.parts
-        if action.pad_to > 0 and action.pad_to > truth.fits(self._world.now):
+        if action.pad_to > 0 and (action.stride or action.pad_to) > truth.fits(self._world.now):
             self.mishaps["out of memory"] += 1
             return _error(Fault.OUT_OF_MEMORY, NO_MEMORY, len(parts))
         if any(_is_guilty(part) for part in parts):

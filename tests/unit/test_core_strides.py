@@ -1,0 +1,132 @@
+"""A job with many batches of a model that is quick: a lane is given several of them at once, and feeds one by one."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from simulation.driver import Driver, every, one
+
+from pool.core import actions as do
+from pool.core import events as told
+from pool.core.policy import ModelPolicy
+from pool.wire.faults import Fault
+from pool.wire.signatures import ModelInfo
+
+ROW_S = 0.0001  # so that 20 rows are 2 ms, which a lane may be given at once
+FOUR = {"m": ModelPolicy(max_batch=4)}
+
+
+class WithHandler(Driver):
+    def infos(self, models: Sequence[str]) -> tuple[ModelInfo, ...]:
+        return tuple(replace(info, handler="mine:Handler") for info in super().infos(models))
+
+
+def done(driver: Driver, run: do.RunBatch, row_s: float = ROW_S) -> list[do.Action]:
+    """The run comes back after as long as its rows take."""
+    driver.pass_time(row_s * run.pad_to)
+    outcomes = tuple(told.Succeeded((part.payload, part.start, part.stop)) for part in run.parts)
+    return driver.feed(told.BatchDone(run.slot, run.incarnation, run.lane, run.batch, outcomes, row_s * run.pad_to))
+
+
+def taught(slots: int = 1, lanes: int = 1, row_s: float = ROW_S) -> Driver:
+    """A model of which it is known how long a row takes."""
+    driver = Driver(*[["m"]] * slots, models=FOUR).serve(lanes)
+    driver.submit(rows=4)
+    done(driver, driver.run_of(1), row_s)
+    return driver
+
+
+def shape(run: do.RunBatch) -> tuple[int, int, int]:
+    """Rows, those that are fed, and those that are fed at once."""
+    return sum(part.stop - part.start for part in run.parts), run.pad_to, run.stride
+
+
+def test_a_lane_is_given_what_it_runs_in_a_moment() -> None:
+    driver = taught()
+    run = one(driver.submit(rows=50), do.RunBatch)
+    assert shape(run) == (20, 20, 4)
+    assert run.by_rows
+    run = one(done(driver, run), do.RunBatch)
+    assert shape(run) == (20, 20, 4)
+    run = one(done(driver, run), do.RunBatch)
+    assert shape(run) == (8, 8, 4)
+    last = one(done(driver, run), do.RunBatch)
+    assert shape(last) == (2, 2, 0), "what is no full batch may have company"
+    done(driver, last)
+    assert driver.result(2) == tuple(("payload 2", *rows) for rows in ((0, 20), (20, 40), (40, 48), (48, 50)))
+
+
+def test_nothing_is_given_at_once_before_anything_is_known() -> None:
+    driver = Driver(["m"], models=FOUR).serve()
+    assert shape(one(driver.submit(rows=50), do.RunBatch)) == (4, 4, 0)
+
+
+def test_a_batch_that_takes_its_time_is_given_alone() -> None:
+    driver = taught(row_s=0.0004)  # four rows are more than half of what may be given at once
+    assert shape(one(driver.submit(rows=50), do.RunBatch)) == (4, 4, 0)
+
+
+def test_idle_lanes_share_a_job() -> None:
+    driver = taught(slots=2, lanes=2)
+    runs = every(driver.submit(rows=32), do.RunBatch)
+    assert [shape(run) for run in runs] == [(8, 8, 4)] * 4
+
+
+def test_a_job_of_many_runs_is_not_late_by_them() -> None:
+    driver = taught()
+    assert shape(one(driver.submit(rows=50, timeout_s=0.002), do.RunBatch)) == (4, 4, 0)
+
+
+def test_what_it_cost_is_learned_a_run() -> None:
+    driver = taught()
+    driver.submit(rows=20)
+    done(driver, driver.run_of(2))
+    (costs,) = driver.machine.backlog.models["m"].snapshot()["costs"]
+    assert [(size["rows"], size["batches"]) for size in costs["sizes"]] == [(4, 2)]
+    assert [size["median_s"] for size in costs["sizes"]] == pytest.approx([4 * ROW_S])
+
+
+def test_a_handler_is_given_what_runs_together_and_no_more() -> None:
+    driver = WithHandler(["m"], models=FOUR).serve()
+    driver.submit(rows=4)
+    done(driver, driver.run_of(1))
+    assert shape(one(driver.submit(rows=50), do.RunBatch)) == (4, 4, 0)
+
+
+def test_members_of_a_pack_that_is_dissolved_run_again_as_they_came() -> None:
+    driver = taught()
+    run = one(driver.submit(members=(9, 1, 1, 1)), do.RunBatch)
+    assert shape(run) == (12, 12, 4)
+    driver.spoil(run, Fault.MODEL_FAILED)
+    tried = []
+    while driver.running():
+        tried.append(shape(driver.running()[0]))
+        done(driver, driver.running()[0])
+    assert tried == [(9, 9, 4), (1, 1, 0), (1, 1, 0), (1, 1, 0)], "never more together than may be"
+    assert driver.machine.answered == {"done": 5}
+
+
+def test_where_memory_runs_out_less_is_fed_at_once() -> None:
+    driver = taught()
+    run = one(driver.submit(rows=20), do.RunBatch)
+    tried = []
+    while driver.running():
+        run = driver.running()[0]
+        tried.append(shape(run))
+        if (run.stride or run.pad_to) > 2:
+            driver.spoil(run, Fault.OUT_OF_MEMORY, "OOM when allocating")
+        else:
+            done(driver, run)
+    assert tried[:3] == [(20, 20, 4), (10, 10, 2), (10, 10, 2)]
+    assert driver.machine.answered == {"done": 2}
+    notices = [notice.text.partition(": ")[2] for notice in every(driver.log, do.Notice)]
+    assert notices == ["no memory for 4 rows, 2 are tried now"]
+
+
+def test_a_worker_that_dies_in_the_midst_takes_the_job_nowhere_else_but_to_another() -> None:
+    driver = taught(slots=2)
+    run = one([action for action in driver.submit(rows=8) if isinstance(action, do.RunBatch)][:1], do.RunBatch)
+    driver.die(run.slot)
+    while driver.running():
+        done(driver, driver.running()[0])
+    assert driver.machine.answered == {"done": 2}
