@@ -61,19 +61,15 @@ class Answers(Members):
     def abandon_after_fork(self, error: PoolError) -> None:
         self._whole, self.some_failed = error, True
 
-    def has_failed(self, index: int) -> bool:
-        """Whether that is known already."""
-        return isinstance(self._singles.get(index, self._whole), PoolError)
-
     def results(self) -> Iterator[dict[str, Array]]:
-        """Of each in turn, as `result`, where all have as many rows."""
+        """Of each in turn, as `result`."""
         if not self.all_ended:
             self.over.result()
-        found = self._whole
-        if found is None or isinstance(found, PoolError) or self._singles:
+        found, height = self._whole, self.rows[0]
+        if found is None or isinstance(found, PoolError) or self._singles or set(self.rows) != {height}:
             yield from map(self.result, range(len(self.rows)))
             return
-        columns = [array.reshape(len(self.rows), -1, *array.shape[1:]) for array in found.values()]
+        columns = [array.reshape(len(self.rows), height, *array.shape[1:]) for array in found.values()]
         names = list(found)
         # numpy cuts them in its own loop, twice as quick as one by one.
         if len(names) == 1:

@@ -26,9 +26,16 @@ PACKS = 2  # of what may be in flight, so that some run while others are gathere
 
 
 class _Turn(Protocol):
-    def result(self) -> dict[str, Array]: ...
+    """What one or more of the inputs wait for that were given one after the other."""
 
-    def has_failed(self) -> bool: ...
+    @property
+    def failed(self) -> bool:
+        """Whether one of them has, as far as it is known by now."""
+        ...
+
+    def results(self) -> Iterator[dict[str, Array]]:
+        """In their order; raises the `PoolError` of the first that has failed in its place."""
+        ...
 
     def cancel(self) -> object: ...
 
@@ -40,28 +47,33 @@ def mapped(
     if are_rows(inputs) and fits_a_slab(connected, request, inputs):
         yield from mapped_rows(connected, request, inputs, in_flight)
         return
-    waiting: deque[_Turn] = deque()
     gatherer = _Gatherer(connected, request, in_flight)
+    turns = gatherer.turns
+    results = gatherer.results()
+    waiting = 0
     asked = time.monotonic()
     try:
         for item in inputs:
-            waiting.append(gatherer.add(item, slow=time.monotonic() - asked > SLOW_S))
-            if waiting[0].has_failed() or waiting[-1].has_failed():
+            gatherer.add(item, slow=time.monotonic() - asked > SLOW_S)
+            waiting += 1
+            if turns[0].failed or turns[-1].failed:
                 break  # each further submit to a pool that is gone would wait for it in vain
-            if len(waiting) >= in_flight:
-                gatherer.flush_if_held(waiting[0])
-                yield waiting.popleft().result()
+            if waiting >= in_flight:
+                yield next(results)
+                waiting -= 1
             asked = time.monotonic()
         gatherer.flush()
-        while waiting:
-            yield waiting.popleft().result()
+        yield from results
     finally:
-        for turn in waiting:
+        for turn in turns:
             turn.cancel()
 
 
 class _Gatherer:
+    """`turns`: those that have not given all their results yet, the oldest first."""
+
     def __init__(self, connected: Callable[[], Connection], request: Request, in_flight: int) -> None:
+        self.turns: deque[_Turn] = deque()
         self._connected = connected
         self._request = request
         self._in_flight = in_flight
@@ -69,32 +81,40 @@ class _Gatherer:
         self._answers: Answers | None = None  # of the pack
         self._out: deque[Answers] = deque()
 
-    def add(self, item: object, slow: bool) -> _Turn:
-        if self._pack is None or self._answers is None or not self._pack.take(item):
+    def add(self, item: object, slow: bool) -> None:
+        pack = self._pack
+        if pack is None or not pack.take(item):
             try:
                 inputs = to_inputs(self._request.model, item)
                 connection = self._connected()
                 if not Pack.fits_any(inputs, connection.arenas):
                     self.flush()
-                    return self._alone(inputs)
-                if self._pack is None or self._answers is None or not self._pack.fits(inputs):
+                    self.turns.append(self._alone(inputs))
+                    return
+                if pack is None or not pack.fits(inputs):
                     self.flush()
                     most_rows = min(max(1, self._in_flight // PACKS), connection.grain.rows(self._request))
-                    self._pack = Pack(inputs, most_rows, connection.arenas)
+                    pack = self._pack = Pack(inputs, most_rows, connection.arenas)
                     self._answers = Answers(connection.thread)
+                    self.turns.append(_Packed(self._answers))
                 else:
-                    self._pack.add(inputs)
+                    pack.add(inputs)
             except PoolError as error:
-                return _Refused(error)
-        turn = _Member(self._answers, len(self._pack.rows) - 1)
-        if slow or self._pack.filled >= self._pack.most_rows or not self._is_busy():
+                self.flush()
+                self.turns.append(_Refused(error))
+                return
+        if slow or pack.filled >= pack.most_rows or not self._is_busy():
             self.flush()
-        return turn
 
-    def flush_if_held(self, turn: _Turn) -> None:
-        """Whoever waits for this turn now must not wait for what was not sent."""
-        if isinstance(turn, _Member) and turn.answers is self._answers:
-            self.flush()
+    def results(self) -> Iterator[dict[str, Array]]:
+        """Of all that is added, also meanwhile."""
+        turns = self.turns
+        while turns:
+            turn = turns[0]
+            if isinstance(turn, _Packed) and turn.answers is self._answers:
+                self.flush()  # whoever waits for it now must not wait for what was not sent
+            yield from turn.results()
+            turns.popleft()
 
     def flush(self) -> None:
         pack, answers = self._pack, self._answers
@@ -127,18 +147,18 @@ class _Gatherer:
         return bool(self._out)
 
 
-class _Member:
-    __slots__ = ("_index", "answers")
+class _Packed:
+    __slots__ = ("answers",)
 
-    def __init__(self, answers: Answers, index: int) -> None:
+    def __init__(self, answers: Answers) -> None:
         self.answers = answers
-        self._index = index
 
-    def result(self) -> dict[str, Array]:
-        return self.answers.result(self._index)
+    @property
+    def failed(self) -> bool:
+        return self.answers.some_failed
 
-    def has_failed(self) -> bool:
-        return self.answers.some_failed and self.answers.has_failed(self._index)
+    def results(self) -> Iterator[dict[str, Array]]:
+        return self.answers.results()
 
     def cancel(self) -> None:
         self.answers.withdraw(None)
@@ -148,26 +168,26 @@ class _Alone:
     def __init__(self, future: JobFuture) -> None:
         self._future = future
 
-    def result(self) -> dict[str, Array]:
-        return self._future.result()
-
-    def has_failed(self) -> bool:
+    @property
+    def failed(self) -> bool:
         future = self._future
         return future.done() and not future.cancelled() and future.exception() is not None
+
+    def results(self) -> Iterator[dict[str, Array]]:
+        yield self._future.result()
 
     def cancel(self) -> None:
         self._future.cancel()
 
 
 class _Refused:
+    failed = True
+
     def __init__(self, error: PoolError) -> None:
         self._error = error
 
-    def result(self) -> dict[str, Array]:
+    def results(self) -> Iterator[dict[str, Array]]:
         raise self._error
-
-    def has_failed(self) -> bool:
-        return True
 
     def cancel(self) -> None:
         pass

@@ -214,9 +214,10 @@ def test_a_pool_that_stops_returns_its_members_to_the_next(fake: FakePool, tmp_p
 
 
 def doubled(submit: wire.Submit, inputs: dict[str, Any]) -> dict[str, Any] | wire.Failure:
-    if (inputs["x"] < 0).any():
+    (given,) = inputs.values()
+    if (given < 0).any():
         return wire.Failure(submit.job, Fault.MODEL_FAILED, "a row is negative", None)
-    return {"y": 2 * inputs["x"]}
+    return {"y": 2 * given}
 
 
 @pytest.fixture
@@ -312,3 +313,36 @@ def test_map_closed_early_cancels_what_is_out(fake: FakePool, client: Client) ->
     first.result(5)
     results.close()  # type: ignore[attr-defined]  # a generator
     fake.nothing_of(wire.Submit)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_map_of_inputs_of_many_heights_gives_each_its_own_rows(serving: Serving, named: bool) -> None:
+    arrays = [np.arange(n, n + n % 3 + 1, dtype=np.float32) for n in range(90)]
+    with Client(serving.endpoint) as client:
+        given = ({"x": each} for each in arrays) if named else iter(arrays)
+        found = [answer["y"].tolist() for answer in client.map("m", given, in_flight=16)]
+    assert found == [(2 * each).tolist() for each in arrays]
+
+
+def test_what_map_cannot_send_is_raised_in_its_turn(serving: Serving) -> None:
+    one, asked = np.ones(1, np.float32), []
+
+    def given() -> Iterator[Any]:
+        for item in (one, 2 * one, object(), one, one):
+            asked.append(item)
+            yield item
+
+    with Client(serving.endpoint) as client:
+        results = client.map("m", given())
+        found = [next(results)["y"].tolist() for _ in range(2)]
+        with pytest.raises(errors.InvalidInput, match="cannot be sent as a tensor"):
+            next(results)
+    assert found == [[2.0], [4.0]]
+    assert len(asked) == 3, "it goes on no further"
+
+
+def test_a_bare_array_and_a_named_one_are_no_company(serving: Serving) -> None:
+    one = np.ones(1, np.float32)
+    with Client(serving.endpoint) as client:
+        found = list(client.map("m", [one, {"x": 2 * one}, 3 * one, 4 * one.astype(">f4"), one.astype(np.int8)]))
+    assert [answer["y"].tolist() for answer in found] == [[2.0], [4.0], [6.0], [8.0], [2.0]]
