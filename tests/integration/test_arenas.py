@@ -433,6 +433,10 @@ class Walker:
             assert (array == np.float32(value)).all(), "an answer has changed since"
 
 
+def serving(client: Client) -> set[int]:
+    return {slot["pid"] for slot in client.status()["slots"] if slot["state"] == "READY"}
+
+
 def walk(pool: PoolProcess, seed: int, deaths: int = 0) -> None:
     """Two clients, one with two threads, and workers that are killed meanwhile, one after the other."""
     with pool.client() as one, pool.client() as other:
@@ -440,9 +444,12 @@ def walk(pool: PoolProcess, seed: int, deaths: int = 0) -> None:
         threads = [threading.Thread(target=walker.run) for walker in walkers]
         for thread in threads:
             thread.start()
+        killed: set[int] = set()
         for _ in range(deaths):
-            eventually(lambda: [slot["state"] for slot in one.status()["slots"]] == ["READY", "READY"], 60)
-            os.kill(random.Random(seed).choice(pool.workers()), signal.SIGKILL)
+            eventually(lambda: len(serving(one) - killed) == 2, 60)
+            victim = random.Random(seed).choice(sorted(serving(one) - killed))
+            os.kill(victim, signal.SIGKILL)
+            killed.add(victim)
         for thread in threads:
             thread.join(120)
         for walker in walkers:
