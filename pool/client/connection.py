@@ -14,6 +14,7 @@ import itertools
 import os
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -150,8 +151,12 @@ class Connection:
         if len(members.rows) > 1:
             job.members = members.rows
 
+        # Whoever keeps what withdraws it does not keep it: its memory is used again as soon as it has ended.
+        known = weakref.ref(job)
+
         def withdraw(index: int | None) -> bool:
-            return self._post(Withdrawal(job, index))
+            job = known()
+            return job is not None and self._post(Withdrawal(job, index))
 
         if until is not None:
             self.check_thread()

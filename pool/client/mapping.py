@@ -103,7 +103,7 @@ class _Gatherer:
                 self.flush()
                 self.turns.append(_Refused(error))
                 return
-        if slow or pack.filled >= pack.most_rows or not self._is_busy():
+        if not self._is_busy() or slow or pack.filled >= pack.most_rows:
             self.flush()
 
     def results(self) -> Iterator[dict[str, Array]]:
@@ -141,7 +141,7 @@ class _Gatherer:
         return _Alone(connection.submit(self._request, rows, payload, began, patient=True, wait=True))
 
     def _is_busy(self) -> bool:
-        """Whether a pack is out: another one would mostly wait, and is larger for it."""
+        """Whether a pack is out: another one would mostly wait, and is larger for it. Forgets those that are back."""
         while self._out and self._out[0].all_ended:
             self._out.popleft()
         return bool(self._out)

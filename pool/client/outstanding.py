@@ -15,7 +15,7 @@ from pool.errors import Overloaded, PoolError
 __all__ = ["Job", "Outstanding", "Withdrawal"]
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class Job:
     """`number` is this connection's, 0 until it is in the book.
 

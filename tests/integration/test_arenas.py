@@ -182,6 +182,24 @@ def test_memory_is_used_again(client: Client) -> None:
     assert lent_bytes(client) <= 1 << 30
 
 
+@pytest.mark.parametrize("as_array", [True, False])
+def test_what_map_has_sent_is_used_again_at_once(client: Client, as_array: bool) -> None:
+    """By the count of references: the collector of cycles comes late, and its memory is cold by then."""
+    inputs = np.ones((200, 50_000), np.float32)
+    given = inputs if as_array else iter(inputs)
+    gc.collect()
+    gc.disable()
+    try:
+        for answer in client.map("rows", given, signature="double", in_flight=8):
+            assert answer["y"][0] == 2
+        touched = sum(arena._touched for arena in client._connected().arenas._arenas)
+        assert touched < 20 << 20, "40 MB went there, and as many came back"
+        regions = [region for region in gc.get_objects() if isinstance(region, client_arenas.Region)]
+        assert len(regions) <= 2, "what the last answer lies in"
+    finally:
+        gc.enable()
+
+
 def test_cancelled_and_late_jobs_give_their_memory_back(client: Client) -> None:
     for _ in range(3):
         futures = [doubled(client, np.full(8 * COUNT, 1, np.float32), "slow") for _ in range(6)]
