@@ -240,6 +240,7 @@ class ModelSettings:
     `placement`: the first rule that matches a node wins. `clear_devices`: missing ones are those that the worker does
     not have. `least_loaded`: instead of rules, its variables are spread over the worker's devices.
     `towers`: it is loaded once for each of them. `version`: its number, where `path` is the folder of one version.
+    `stateful`: what the pool is told of it, whatever the graph says; None: what the graph says.
     """
 
     name: str
@@ -258,6 +259,7 @@ class ModelSettings:
     least_loaded: bool = False
     towers: bool = False
     version: int | None = None
+    stateful: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
