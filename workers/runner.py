@@ -91,7 +91,7 @@ class Runner:
                 feeds = _feeds(run, joined, memory)
                 began = time.monotonic()
                 try:
-                    fetched = self._fetched(run.model, joined.invocation, feeds)
+                    fetched = self._fetched(run, joined.invocation, feeds)
                 finally:
                     ended = time.monotonic()
                 amiss = rows_differ(fetched, _fed(run, joined)) if run.by_rows else None
@@ -114,12 +114,12 @@ class Runner:
         if self._sessions is not None:
             self._sessions.tend(now)
 
-    def _fetched(self, model: str, invocation: Invocation, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def _fetched(self, run: Run, invocation: Invocation, feeds: Mapping[str, Array]) -> dict[str, Array]:
         if self._sessions is not None and invocation.signature in SESSION_SIGNATURES:
-            return self._sessions.run(model, invocation, feeds)
+            return self._sessions.run(run.model, invocation, feeds, run.owner)
         if invocation.signature == PLACEMENT:
-            return placement_answer(self._models[model])
-        return self._models[model].run(invocation.signature, feeds, invocation.outputs)
+            return placement_answer(self._models[run.model])
+        return self._models[run.model].run(invocation.signature, feeds, invocation.outputs)
 
     def _handled(
         self, run: Run, joined: _Joined, model: HandledModel, memory: BatchMemory

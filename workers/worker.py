@@ -95,6 +95,7 @@ def run(seat: Seat) -> Exit:
     # A private session is the model itself, with its variables: what belongs to one client alone needs no second tower.
     settings = {each.name: replace(each, speed_ups=None, towers=False) for each in welcome.models}
     sessions = Sessions(models, lambda name: backends.serving(settings[name].path, welcome).load(settings[name]))
+    control.heed(sessions.client_left)
     runner = Runner(models, arenas, sessions)
     lanes = [Lane(number, context, seat, secret, runner, progress, welcome.spin_s) for number in range(welcome.lanes)]
     return _serve(lanes, tuple(_told(settings[name], model.info) for name, model in models.items()), control)

@@ -12,6 +12,7 @@ from pool.wire.timeline import Timeline
 __all__ = [
     "Action",
     "AnswerJob",
+    "EndSessions",
     "HoldWorker",
     "JobDone",
     "JobFailed",
@@ -113,7 +114,7 @@ class PartToRun:
 class RunBatch:
     """Send the parts to a lane. The lane has credit for it: it runs nothing else.
 
-    `pad_to` and `by_rows` as in the wire's RUN.
+    `pad_to`, `by_rows` and `owner` as in the wire's RUN.
     """
 
     slot: int
@@ -126,6 +127,16 @@ class RunBatch:
     parts: tuple[PartToRun, ...]
     pad_to: int
     by_rows: bool
+    owner: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EndSessions:
+    """A client is gone: the worker ends the private sessions that were opened for this `owner`."""
+
+    slot: int
+    incarnation: int
+    owner: int
 
 
 @dataclass(slots=True)
@@ -292,6 +303,7 @@ Action = (
     | TakeSeat
     | WelcomeWorker
     | RunBatch
+    | EndSessions
     | AnswerJob
     | PackDissolved
     | KeepJob

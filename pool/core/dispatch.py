@@ -25,6 +25,7 @@ from pool.core.packs import Packs
 from pool.core.policy import Policy
 from pool.core.slots import Slot, SlotState
 from pool.core.suspects import Suspects
+from pool.core.tenants import Tenants
 from pool.core.timers import Timers
 from pool.wire.session_runs import OPEN, WRITING_RUN
 
@@ -64,6 +65,7 @@ class Dispatch:
         self._joined: dict[int, int] = {}  # READY slots, with their lanes
         self.suspects = Suspects(self.holders, self.serve, self._lease)
         self.homes = Homes(self.holders, actions)
+        self.tenants = Tenants(actions)
         for slot in slots:
             self._regroup(slot)
 
@@ -499,8 +501,10 @@ class Dispatch:
             else:
                 job.note(now, PIECE, slot.number, slot.incarnation, batch.number, rows, part.start, part.stop - 1)
         budget_s = self._policy.batch_budget_s(longest_s, key.cost.slowest())
+        owner = 0
         if key.signature == OPEN:  # it loads a model
             budget_s = max(budget_s, self._policy.load_timeout_s)
+            owner = self.tenants.opens(parts[0].job.client.route, slot)
         self._timers.set(("batch", slot.number, batch.number), now + budget_s)
         cut = padded != rows or len(parts) > 1 or not parts[0].whole or len(parts[0].job.members) > 1
         self._actions.append(
@@ -515,6 +519,7 @@ class Dispatch:
                 tuple([_to_run(part) for part in parts]),
                 padded,
                 batchable and cut,
+                owner,
             )
         )
         return batch

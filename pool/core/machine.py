@@ -39,6 +39,7 @@ from pool.core.slots import Slot, SlotState
 from pool.core.supervision import Supervision
 from pool.core.timers import Timers
 from pool.wire.faults import Fault
+from pool.wire.session_runs import OPEN
 
 __all__ = ["Machine"]
 
@@ -91,6 +92,7 @@ class Machine:
             case told.ClientGone():
                 for job in self.backlog.of_client(event.client):
                     self._cancel(job, now)
+                self._dispatch.tenants.gone(event.client)
             case told.BatchUnsent():
                 self._batch_unsent(event, now)
             case told.WorkerExited():
@@ -234,6 +236,8 @@ class Machine:
         if batch is not None and not batch.over and not batch.wanted:
             # Its budget was as long as the longest timeout of its jobs, which nobody waits out any more.
             budget_s = self.policy.batch_budget_s(0.0, batch.key.cost.slowest())
+            if batch.key.signature == OPEN:  # but a load takes its time, whoever waits
+                budget_s = max(budget_s, self.policy.load_timeout_s)
             self.timers.advance(("batch", batch.slot, batch.number), now + budget_s)
 
     def _cancel_member(self, pack: Job, number: int, now: float) -> None:
@@ -277,6 +281,7 @@ class Machine:
         self._refuse_hopeless(now)
 
     def _worker_exited(self, event: told.WorkerExited, now: float) -> None:
+        self._dispatch.tenants.exited(event.slot, event.incarnation)
         slot = self.supervision.current(event.slot, event.incarnation)
         if slot is None:
             if not self.supervision.asides.handle(event, now):

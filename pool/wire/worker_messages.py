@@ -9,6 +9,7 @@
       │ ◄───────────────────── READY │  what each model takes and gives
       │ RUN ───────────────────────► │  tensors pass unread
       │ ◄────────────────────── DONE │  one answer a batch, which is the lane's credit again
+      │ END_SESSIONS ──────────────► │  control thread: a client is gone
       │ STOP ──────────────────────► │
 
 A standby has a WELCOME with `hold`, imports, beats that it stands by, and goes on as above when TAKE_SEAT comes.
@@ -32,6 +33,7 @@ __all__ = [
     "Beat",
     "Clear",
     "Done",
+    "EndSessions",
     "HandlerSettings",
     "Hello",
     "LaneProgress",
@@ -302,7 +304,7 @@ class Run:
     `by_rows`: the rows were joined, cut or padded, so each fetch must come back with as many as were fed.
 
     `lent`: the buffers that lie in arenas, counted over all parts. `rooms`: where each part's answer may be written;
-    empty where none may.
+    empty where none may. `owner`: the number of the client for whom a private session is opened; 0 for all else.
     """
 
     kind: ClassVar[int] = 37
@@ -315,6 +317,15 @@ class Run:
     by_rows: bool
     lent: tuple[Lent, ...] = ()
     rooms: tuple[Room, ...] = ()
+    owner: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EndSessions:
+    """This client is gone: its private sessions end, those too that are still to be opened for it."""
+
+    kind: ClassVar[int] = 41
+    owner: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,5 +336,6 @@ class Stop:
 
 
 WORKER_MESSAGES: Mapping[int, type[Message]] = {
-    message.kind: message for message in (Hello, Beat, Ready, Done, Welcome, WelcomeLane, Run, Stop, TakeSeat)
+    message.kind: message
+    for message in (Hello, Beat, Ready, Done, Welcome, WelcomeLane, Run, EndSessions, Stop, TakeSeat)
 }

@@ -122,6 +122,21 @@ def test_a_private_session_counts_for_itself(client: Client, counter: Path) -> N
     assert client.session("counter").run(count, {step: 0}) == before
 
 
+def test_a_private_session_ends_when_its_client_is_killed(pool: PoolProcess) -> None:
+    script = f"""
+import sys, pool
+session = pool.Client({pool.endpoint!r}).session("failing", private=True)
+print(session.run("picky:0", {{"index:0": [1]}}), flush=True)
+sys.stdin.read()
+"""
+    command = [sys.executable, "-P", "-c", script]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as client:
+        assert client.stdout is not None
+        assert client.stdout.readline() == b"[2.]\n"
+        client.kill()
+    pool.await_log("closed a private session of model failing, whose client is gone", 10.0)
+
+
 def test_a_stateful_model_is_known_and_counts_once(client: Client) -> None:
     assert {served["name"]: served["stateful"] for served in client.models()}["counter"] is True
     before = int(client.run("counter", 0, signature="peek")["count"])
@@ -166,7 +181,8 @@ def test_outputs_that_alias_what_was_fed_stay_apart(client: Client) -> None:
 
 
 def test_the_start_is_quiet(pool: PoolProcess) -> None:
-    noise = [line for line in pool.text().splitlines() if " | " in line and "picky" not in line]
+    told = ("picky", "closed a private session")
+    noise = [line for line in pool.text().splitlines() if " | " in line and not any(text in line for text in told)]
     assert not noise
 
 
