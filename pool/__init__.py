@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from pool.client.client import Client
     from pool.client.default import submit
     from pool.client.embedded import EmbeddedPool, start
+    from pool.client.ragged import Ragged
     from pool.client.session import RemoteSession
+    from pool.client.sparse import Sparse
     from pool.client.timeline import JobTimeline
 
 __all__ = [
@@ -28,7 +30,9 @@ __all__ = [
     "Client",
     "EmbeddedPool",
     "JobTimeline",
+    "Ragged",
     "RemoteSession",
+    "Sparse",
     "errors",
     "start",
     "submit",
@@ -40,7 +44,9 @@ _HOMES = {
     "Client": "pool.client.client",
     "EmbeddedPool": "pool.client.embedded",
     "JobTimeline": "pool.client.timeline",
+    "Ragged": "pool.client.ragged",
     "RemoteSession": "pool.client.session",
+    "Sparse": "pool.client.sparse",
     "start": "pool.client.embedded",
     "submit": "pool.client.default",
 }
