@@ -15,20 +15,38 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pool import errors
     from pool.client.async_client import AsyncClient
+    from pool.client.async_session import AsyncSession
     from pool.client.client import Client
     from pool.client.default import submit
     from pool.client.embedded import EmbeddedPool, start
+    from pool.client.ragged import Ragged
     from pool.client.session import RemoteSession
+    from pool.client.sparse import Sparse
     from pool.client.timeline import JobTimeline
 
-__all__ = ["AsyncClient", "Client", "EmbeddedPool", "JobTimeline", "RemoteSession", "errors", "start", "submit"]
+__all__ = [
+    "AsyncClient",
+    "AsyncSession",
+    "Client",
+    "EmbeddedPool",
+    "JobTimeline",
+    "Ragged",
+    "RemoteSession",
+    "Sparse",
+    "errors",
+    "start",
+    "submit",
+]
 
 _HOMES = {
     "AsyncClient": "pool.client.async_client",
+    "AsyncSession": "pool.client.async_session",
     "Client": "pool.client.client",
     "EmbeddedPool": "pool.client.embedded",
     "JobTimeline": "pool.client.timeline",
+    "Ragged": "pool.client.ragged",
     "RemoteSession": "pool.client.session",
+    "Sparse": "pool.client.sparse",
     "start": "pool.client.embedded",
     "submit": "pool.client.default",
 }

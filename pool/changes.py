@@ -68,6 +68,7 @@ _REACH: Mapping[Reach, Mapping[str, frozenset[str]]] = {
                 "placement",
                 "clear_devices",
                 "towers",
+                "stateful",
                 "handler",
                 "handler_path",
                 "handler_options",

@@ -249,6 +249,7 @@ def _model(model: "ModelSection", state: Path | None) -> ModelSettings:
         placement=model.rules,
         least_loaded=model.least_loaded,
         towers=model.towers,
+        stateful=model.stateful,
         clear_devices=_CLEAR[model.clear_devices],
         handler=model.handler_message(model.allowed_batch_sizes),
         speed_ups=model.speed_ups_message(),

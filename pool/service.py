@@ -320,6 +320,8 @@ class Service:
                 self._recorder.ran(action)
                 if not self._back.run(action):
                     self._feed(BatchUnsent(action.slot, action.incarnation, action.batch))
+            case do.EndSessions(slot, incarnation, owner):
+                self._back.end_sessions(slot, incarnation, owner)
             case do.PackDissolved():
                 self._front.dissolved(action)
             case do.KeepJob():

@@ -8,13 +8,14 @@ import socket
 import threading
 import time
 import traceback
+from collections.abc import Callable
 
 import zmq
 
 from pool.wire.exits import Exit
 from pool.wire.frames import BadFrame
 from pool.wire.message import Message
-from pool.wire.worker_messages import Phase, Stop, TakeSeat, Welcome
+from pool.wire.worker_messages import EndSessions, Phase, Stop, TakeSeat, Welcome
 from workers.arenas import Arenas
 from workers.connection import Connection
 from workers.leaving import leave
@@ -41,6 +42,7 @@ class Control:
         # A daemon: whatever the main thread comes to, the process ends with it.
         self._thread = threading.Thread(target=self._main, name="control", daemon=True)
         self._seat: Welcome | None = None
+        self._client_left: Callable[[int], None] | None = None
         self._seat_given = threading.Event()
 
     def start(self) -> None:
@@ -64,6 +66,10 @@ class Control:
             pass
         assert self._seat is not None
         return self._seat
+
+    def heed(self, client_left: Callable[[int], None]) -> None:
+        """Called in this thread with the number of a client that is gone. REQUIRES that no lane serves yet."""
+        self._client_left = client_left
 
     def _main(self) -> None:
         try:
@@ -103,6 +109,9 @@ class Control:
         if isinstance(message, TakeSeat) and self._seat is None:
             self._seat, self._heartbeat_s = message.welcome, message.welcome.heartbeat_s
             self._seat_given.set()
+            return
+        if isinstance(message, EndSessions) and self._client_left is not None:
+            self._client_left(message.owner)
             return
         if not isinstance(message, Stop):
             raise BadFrame(f"the control thread got {type(message).__name__}")

@@ -1,7 +1,8 @@
 """Sessions with variables of their own: each is the model loaded once more, for whoever opened it.
 
-A session ends when its client closes it; when its client has died or forgotten it, so that nobody touches it for
-`LEASE_S`; and with the worker. What it holds is not given up while a run of it is under way.
+A session ends when its client closes it; when the pool finds that its client is gone; when its client has forgotten
+it, so that nobody touches it for `LEASE_S`; and with the worker. What it holds is not given up while a run of it is
+under way.
 """
 
 import logging
@@ -24,6 +25,7 @@ MOST_OPEN = 8  # a worker: each has all of the model's variables in the device's
 LEASE_S = 120.0  # its client touches it every 20 s
 TICK_S = 1.0  # time counts only while a lane is idle: until then a touch may be waiting for one
 MOST_ENDED = 256
+LEFT = "the pool has lost its client, so it was closed"
 
 Load = Callable[[], Model]
 
@@ -32,6 +34,7 @@ Load = Callable[[], Model]
 class _Session:
     about: str
     model: Model
+    owner: int
     idle_s: float = 0.0
     running: int = 0
     closing: bool = False
@@ -46,15 +49,21 @@ class PrivateSessions:
         self._lock = threading.Lock()
         self._loading = 0
         self._open: dict[bytes, _Session] = {}
-        self._ended: deque[bytes] = deque(maxlen=MOST_ENDED)
+        self._ended: dict[bytes, str] = {}  # and why
+        self._left: deque[int] = deque(maxlen=MOST_ENDED)  # clients that are gone: one may have come to be opened late
         self._looked: float | None = None
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, about: str, load: Load) -> bytes:
-        """The name of a new session of the model `about`. Loads it, which may take long. Raises `Refused`."""
+    def open(self, about: str, load: Load, owner: int) -> bytes:
+        """The name of a new session of the model `about`. Loads it, which may take long. Raises `Refused`.
+
+        `owner`: the number of the client for whom it is, which is never another's.
+        """
         with self._lock:
+            if owner in self._left:
+                raise Refused(LEFT, Fault.STATEFUL_WORKER_LOST)
             if len(self._open) + self._loading >= self._most_open:
                 raise Refused(
                     f"this worker has {self._most_open} private sessions, which is as many as one may have:"
@@ -71,7 +80,12 @@ class PrivateSessions:
                 self._loading -= 1
         name = secrets.token_bytes(16)
         with self._lock:
-            self._open[name] = _Session(about, model)
+            wanted = owner not in self._left
+            if wanted:
+                self._open[name] = _Session(about, model, owner)
+        if not wanted:
+            model.close()
+            raise Refused(LEFT, Fault.STATEFUL_WORKER_LOST)
         return name
 
     @contextmanager
@@ -103,6 +117,18 @@ class PrivateSessions:
         if session is not None and over:
             session.model.close()
 
+    def client_left(self, owner: int) -> None:
+        """The client is gone: what was opened for it ends, and what is still to be opened for it is not."""
+        with self._lock:
+            self._left.append(owner)
+            names = [name for name, session in self._open.items() if session.owner == owner]
+            ended = [self._forget(name, LEFT) for name in names]
+            over = [session for session in ended if self._end(session)]
+        for session in ended:
+            log.info("closed a private session of model %s, whose client is gone", session.about)
+        for session in over:
+            session.model.close()
+
     def tend(self, now: float) -> None:
         """Called by lanes that have nothing to do: ends what nobody has touched for too long."""
         if not self._open:
@@ -115,8 +141,7 @@ class PrivateSessions:
             for name, session in list(self._open.items()):
                 session.idle_s = 0.0 if session.running else session.idle_s + passed
                 if session.idle_s >= self._lease_s:
-                    del self._open[name]
-                    self._ended.append(name)
+                    self._forget(name, f"its client was not heard of for {self._lease_s:g} s, so it was closed")
                     self._end(session)
                     late.append(session)
         for session in late:
@@ -127,11 +152,14 @@ class PrivateSessions:
         session = self._open.get(name)
         if session is not None and session.about == about:
             return session
-        if name in self._ended:
-            why = f"its client was not heard of for {self._lease_s:g} s, so it was closed"
-        else:
-            why = "it was closed, or its worker is gone and another has its place"
+        why = self._ended.get(name, "it was closed, or its worker is gone and another has its place")
         raise Refused(f"this private session is lost, and what its variables were: {why}", Fault.STATEFUL_WORKER_LOST)
+
+    def _forget(self, name: bytes, why: str) -> _Session:
+        self._ended[name] = why
+        if len(self._ended) > MOST_ENDED:
+            del self._ended[next(iter(self._ended))]
+        return self._open.pop(name)
 
     def _end(self, session: _Session) -> bool:
         """Whether its model can be closed at once; otherwise the last of its runs does it."""

@@ -117,18 +117,18 @@ class Runner:
         """What came of it, none of which is anybody's feed; and what is amiss with its rows, if anything is."""
         runs: list[dict[str, Array]] = []
         for rows, taken in _strides(feeds, _fed(run, joined), run.stride):
-            fetched = self._fetched(run.model, joined.invocation, taken)
+            fetched = self._fetched(run, joined.invocation, taken)
             if run.by_rows and (amiss := rows_differ(fetched, rows)) is not None:
                 return {}, amiss
             runs.append(own(fetched, taken.values()))
         return runs[0] if len(runs) == 1 else following(runs), None
 
-    def _fetched(self, model: str, invocation: Invocation, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def _fetched(self, run: Run, invocation: Invocation, feeds: Mapping[str, Array]) -> dict[str, Array]:
         if self._sessions is not None and invocation.signature in SESSION_SIGNATURES:
-            return self._sessions.run(model, invocation, feeds)
+            return self._sessions.run(run.model, invocation, feeds, run.owner)
         if invocation.signature == PLACEMENT:
-            return placement_answer(self._models[model])
-        return self._models[model].run(invocation.signature, feeds, invocation.outputs)
+            return placement_answer(self._models[run.model])
+        return self._models[run.model].run(invocation.signature, feeds, invocation.outputs)
 
     def _handled(
         self, run: Run, joined: _Joined, model: HandledModel, memory: BatchMemory

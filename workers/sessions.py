@@ -26,12 +26,15 @@ class Sessions:
         self._load = load
         self._private = PrivateSessions() if private is None else private
 
-    def run(self, model: str, invocation: Invocation, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """What a job of one of the `SESSION_SIGNATURES` is answered with. Raises `Refused` and `ProcessUnusable`."""
+    def run(self, model: str, invocation: Invocation, feeds: Mapping[str, Array], owner: int) -> dict[str, Array]:
+        """What a job of one of the `SESSION_SIGNATURES` is answered with. Raises `Refused` and `ProcessUnusable`.
+
+        `owner`: as in the wire's RUN.
+        """
         match invocation.signature:
             case wire.OPEN:
                 name = np.empty((), object)
-                name[()] = self._private.open(model, lambda: self._load(model))
+                name[()] = self._private.open(model, lambda: self._load(model), owner)
                 return {wire.SESSION: name}
             case wire.TOUCH:
                 self._private.touch(model, _named(feeds))
@@ -44,6 +47,10 @@ class Sessions:
                     return private.session_run(session_call(invocation, feeds, may_write=True))
         may_write = invocation.signature == wire.WRITING_RUN
         return self._models[model].session_run(session_call(invocation, feeds, may_write))
+
+    def client_left(self, owner: int) -> None:
+        """A client is gone, and with it its private sessions."""
+        self._private.client_left(owner)
 
     def tend(self, now: float) -> None:
         """Called by lanes that have nothing to do."""

@@ -15,6 +15,7 @@ import zmq
 
 from pool.wire.exits import Exit
 from pool.wire.frames import BadFrame
+from pool.wire.signatures import ModelInfo
 from pool.wire.worker_messages import ModelSettings, Phase, Ready, Welcome
 from workers.arenas import Arenas
 from workers.backend import Backend, CannotLoad, LoadFailed, Model, ProcessUnusable, WrongDevices
@@ -94,9 +95,10 @@ def run(seat: Seat) -> Exit:
     # A private session is the model itself, with its variables: what belongs to one client alone needs no second tower.
     settings = {each.name: replace(each, speed_ups=None, towers=False) for each in welcome.models}
     sessions = Sessions(models, lambda name: backends.serving(settings[name].path, welcome).load(settings[name]))
+    control.heed(sessions.client_left)
     runner = Runner(models, arenas, sessions)
     lanes = [Lane(number, context, seat, secret, runner, progress, welcome.spin_s) for number in range(welcome.lanes)]
-    return _serve(lanes, models, control)
+    return _serve(lanes, tuple(_told(settings[name], model.info) for name, model in models.items()), control)
 
 
 class BackendMissing(Exception):
@@ -115,6 +117,11 @@ def _load(welcome: Welcome, backends: "_Backends", control: Control) -> Mapping[
             control.enter(Phase.WARMING_UP, settings.name)
             models[settings.name].warm_up()
     return models
+
+
+def _told(settings: ModelSettings, info: ModelInfo) -> ModelInfo:
+    """What the pool is told of a model: whether it keeps state, the configuration may know better than its graph."""
+    return info if settings.stateful is None else replace(info, stateful=settings.stateful)
 
 
 def _handled(settings: ModelSettings, model: Model, control: Control) -> Model:
@@ -165,7 +172,7 @@ def _is_stub(path: str) -> bool:
     return path.startswith("stub:")
 
 
-def _serve(lanes: list[Lane], models: Mapping[str, Model], control: Control) -> Exit:
+def _serve(lanes: list[Lane], infos: tuple[ModelInfo, ...], control: Control) -> Exit:
     for lane in lanes:
         lane.start()
     for lane in lanes:
@@ -173,7 +180,7 @@ def _serve(lanes: list[Lane], models: Mapping[str, Model], control: Control) -> 
             if lane.failure is not None:
                 return Exit.CRASHED
     control.enter(Phase.SERVING)
-    control.send(Ready(len(lanes), tuple(model.info for model in models.values())))
+    control.send(Ready(len(lanes), infos))
     while not control.stop_asked.wait(LANE_POLL_S):
         if any(not lane.alive() for lane in lanes):
             return Exit.CRASHED

@@ -41,9 +41,12 @@ def _shown(model: Mapping[str, Any]) -> RenderableType:
         title.append(f"  version{'s' * (len(versions) > 1)} {', '.join(map(str, versions))}")
     if model["path"] is None:
         return Group(title, Text("  no worker has loaded it; `pool status` says why"))
-    title.append("  stateful: a job that may have started is not run again" if model["stateful"] else "")
     title.append(f"  handled by {model['handler']}" if model["handler"] else "")
-    if (home := model["scheduling"]["home"]) is not None:
+    home = model["scheduling"]["home"]
+    if model["stateful"]:
+        where = "" if home is None else f" its jobs keep to slot {home}, and"
+        title.append(f"  stateful:{where} one that may have started is not run again")
+    elif home is not None:
         title.append(f"  a session wrote its variables: all its jobs run in slot {home}")
     for each in model["speed_ups"]:
         decided = "kept" if each["kept"] else "dropped"

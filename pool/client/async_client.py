@@ -1,6 +1,7 @@
 """The client for asyncio."""
 
 import asyncio
+import os
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -9,6 +10,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+from pool.client.async_session import AsyncSession
 from pool.client.client import Client
 from pool.client.peer import CONNECT_S, RECONNECT_S
 
@@ -85,6 +87,21 @@ class AsyncClient:
         )
         return [asyncio.wrap_future(future) for future in futures]
 
+    def session(
+        self,
+        model: str,
+        *,
+        private: bool = False,
+        timeout: float | None = None,
+        priority: int = 0,
+        device: str | int | None = None,
+        version: str | int | None = None,
+    ) -> AsyncSession:
+        """As `Client.session`, with a `run` that is awaited; `async with` opens one that is `private`."""
+        return AsyncSession(
+            self._client, model, private=private, timeout=timeout, priority=priority, device=device, version=version
+        )
+
     async def empty(self, shape: int | Sequence[int], dtype: "npt.DTypeLike" = "float32") -> "np.ndarray[Any, Any]":
         """An array for the inputs of a job: see `Client.empty`."""
         return await asyncio.to_thread(self._client.empty, shape, dtype)
@@ -99,6 +116,14 @@ class AsyncClient:
         self, model: str, *, timeout: float | None = None, device: str | int | None = None
     ) -> dict[str, Any]:
         return await asyncio.to_thread(self._client.placement, model, timeout=timeout, device=device)
+
+    async def load(self, model: str, path: str | os.PathLike[str]) -> dict[str, Any]:
+        """See `Client.load`. Cancelling the task does not take it back."""
+        return await asyncio.to_thread(self._client.load, model, path)
+
+    async def unload(self, model: str) -> dict[str, Any]:
+        """See `Client.unload`. Cancelling the task does not take it back."""
+        return await asyncio.to_thread(self._client.unload, model)
 
     async def explain(self, job: int | None = None, *, slot: int | None = None) -> dict[str, Any]:
         return await asyncio.to_thread(self._client.explain, job, slot=slot)

@@ -4,10 +4,10 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
-from pool.client.session_calls import SessionCalls
+from pool.client.session_calls import Answer, SessionCall, SessionCalls
 from pool.errors import InvalidInput, PoolError, WorkerLost
 from pool.wire import session_runs as wire
 
@@ -19,36 +19,41 @@ CLOSE_S = 5.0
 
 
 class PrivateSession:
-    """Safe for many threads. Opened at its first use. Ends by itself when nobody holds it any more."""
+    """Ends by itself when nobody holds it any more. What it does is steps, see `session_steps`."""
 
     def __init__(self, calls: SessionCalls, device: str | int | None) -> None:
         self._calls = calls
         self._asked_device = device
-        self._lock = threading.Lock()
         self._pid = os.getpid()
         self._place: tuple[bytes, str] | None = None  # what its worker calls it, and that worker's slot
         self._keeper: _Keeper | None = None
 
-    def open(self, timeout: float | None) -> tuple[bytes, str]:
-        """Raises what opening it raises; a `PoolError` in a forked child."""
+    def is_open(self) -> bool:
+        """Raises `PoolError` in a forked child."""
         if self._pid != os.getpid():
             raise PoolError("this private session belongs to the parent process: open one after the fork")
-        with self._lock:
-            if self._place is None:
-                answer, timeline = self._calls.ask(wire.OPEN, (), {}, timeout, self._asked_device)
-                self._place = answer[wire.SESSION].item(), f"slot:{timeline.slot}"
-                self._keeper = _Keeper(self._calls, *self._place)
-                weakref.finalize(self, self._keeper.over.set)
-                self._keeper.start()
-            return self._place
+        return self._place is not None
 
-    def run(self, names: tuple[str, ...], inputs: Mapping[str, object], timeout: float | None) -> dict[str, Any]:
-        """As `SessionCalls.ask`. `WorkerLost` means that the session is lost, and what its variables were."""
-        session, device = self.open(timeout)
+    def opening(self, timeout: float | None) -> Generator[SessionCall, Answer, None]:
+        """Opens it, unless it is open. REQUIRES that nobody else goes through these steps meanwhile."""
+        if self._place is None:
+            answer, timeline = yield SessionCall(wire.OPEN, (), {}, timeout, self._asked_device)
+            place = answer[wire.SESSION].item(), f"slot:{timeline.slot}"
+            self._keeper = _Keeper(self._calls, *place)
+            weakref.finalize(self, self._keeper.over.set)
+            self._keeper.start()
+            self._place = place
+
+    def run(
+        self, names: tuple[str, ...], inputs: Mapping[str, object], timeout: float | None
+    ) -> Generator[SessionCall, Answer, dict[str, Any]]:
+        """REQUIRES that it is open. `WorkerLost` means that the session is lost, and what its variables were."""
+        assert self._place is not None
         assert self._keeper is not None
+        session, device = self._place
         self._keeper.used = time.monotonic()
         try:
-            answer, _ = self._calls.ask(wire.PRIVATE_RUN, names, {**inputs, wire.SESSION: session}, timeout, device)
+            answer, _ = yield SessionCall(wire.PRIVATE_RUN, names, {**inputs, wire.SESSION: session}, timeout, device)
         except WorkerLost as error:
             error.retryable = False
             raise
@@ -81,7 +86,7 @@ class _Keeper(threading.Thread):
     def _say(self, what: str, timeout: float) -> bool:
         """False if there is no more to be said: the session is lost, or this client closed. The next run says so."""
         try:
-            self._calls.ask(what, (), {wire.SESSION: self._session}, timeout, self._device)
+            self._calls.ask(SessionCall(what, (), {wire.SESSION: self._session}, timeout, self._device))
         except (WorkerLost, InvalidInput):
             return False
         except PoolError as error:

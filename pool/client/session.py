@@ -1,26 +1,15 @@
-"""A drop-in for `tf.Session`: `client.session(model).run(fetches, feed_dict)`.
+"""A drop-in for `tf.Session`: `client.session(model).run(fetches, feed_dict)`."""
 
-run ─┬─► RUN ─┬─► the values
-     │        └─ it would write variables ─► WRITING_RUN ─► the values    (the next time without asking)
-     └─ private ─► OPEN, once ─► PRIVATE_RUN in the same worker ─► the values
-"""
-
-from collections.abc import Mapping
+import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from pool.client.client import Client
 
-from pool.client.fetches import Fetches, flat_feeds
-from pool.client.private_session import PrivateSession
-from pool.client.run_options import run_options
-from pool.client.session_calls import InvalidValue, SessionCalls
-from pool.wire import session_runs as wire
+from pool.client.session_steps import SessionSteps, waited
 
 __all__ = ["RemoteSession"]
-
-MOST_WRITERS = 1024
 
 
 class RemoteSession:
@@ -46,12 +35,10 @@ class RemoteSession:
         version: str | int | None = None,
     ) -> None:
         """As `Client.session` says. One that is `private` is opened at its first run, or by `with`."""
-        self._calls = SessionCalls(client, model, priority, version)
-        self._timeout = timeout
-        self._device = device
-        self._writers: dict[tuple[tuple[str, ...], tuple[str, ...]], None] = {}
-        self._closed = False
-        self._private = PrivateSession(self._calls, device) if private else None
+        self._steps = SessionSteps(
+            client, model, private=private, timeout=timeout, priority=priority, device=device, version=version
+        )
+        self._opening = threading.Lock()
 
     def run(self, fetches: object, feed_dict: object = None, options: object = None, run_metadata: Any = None) -> Any:
         """What `tf.Session.run` returns: the values in the structure of `fetches`, None for an operation.
@@ -64,58 +51,27 @@ class RemoteSession:
         and `ValueError` (mostly as an `InvalidInput` that is one too) with TensorFlow's words for what
         `tf.Session.run` refuses; `InvalidInput` where a placeholder is not fed; else any other `PoolError`.
         """
-        self._check_open()
-        wanted = Fetches(fetches)
-        feeds = dict(flat_feeds(feed_dict))
-        timeout, trace_level = run_options(options)
-        if timeout is None:
-            timeout = self._timeout
-        for name in (*wanted.names, *feeds):
-            if name.startswith(":"):
-                raise InvalidValue(f"The name {name!r} refers to a Tensor which does not exist.")
-        if not wanted.names:
-            return wanted.built({})
-        if trace_level and run_metadata is not None:
-            feeds[wire.TRACE_LEVEL] = trace_level
-        answer = self._answer(wanted.names, feeds, timeout)
-        if run_metadata is not None and wire.RUN_METADATA in answer:
-            run_metadata.ParseFromString(answer[wire.RUN_METADATA].item())
-        # TensorFlow gives scalars, not arrays without axes; but what is fed, as the array that it has become.
-        return wanted.built(
-            {name: array if array.ndim or name in feeds else array[()] for name, array in answer.items()}
-        )
+        steps = self._steps.run(fetches, feed_dict, options, run_metadata)  # what is wrong with them is said first
+        self._open()
+        return waited(steps, self._steps.calls.ask)
 
-    def _answer(self, names: tuple[str, ...], inputs: Mapping[str, object], timeout: float | None) -> dict[str, Any]:
-        if self._private is not None:
-            return self._private.run(names, inputs, timeout)
-        asked = names, tuple(inputs)
-        if asked not in self._writers:
-            answer, _ = self._calls.ask(wire.RUN, names, inputs, timeout, self._device)
-            if wire.WRITES not in answer:
-                return answer
-            if len(self._writers) < MOST_WRITERS:
-                self._writers[asked] = None
-        return self._calls.ask(wire.WRITING_RUN, names, inputs, timeout, self._device)[0]
+    def _open(self) -> None:
+        if self._steps.private is not None and not self._steps.private.is_open():
+            with self._opening:
+                waited(self._steps.opening(), self._steps.calls.ask)
 
     # --- life ---------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """What a private one has assigned is forgotten; the variables that others share stay as they are."""
-        self._closed = True
-        if self._private is not None:
-            self._private.close()
+        self._steps.close()
 
     def __enter__(self) -> Self:
-        self._check_open()
-        if self._private is not None:
-            self._private.open(self._timeout)
+        self._steps.check_open()
+        self._open()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise RuntimeError("Attempted to use a closed Session.")

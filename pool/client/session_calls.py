@@ -1,18 +1,23 @@
-"""The jobs of a session: each is waited for at once, and waits itself where the pool has no room."""
+"""The jobs of a session: each waits itself where the pool has no room."""
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from pool.client.client import Client
+    from pool.client.futures import JobFuture
     from pool.client.timeline import JobTimeline
 
 from pool.client.request import request_for
 from pool.errors import InvalidInput
 from pool.wire import session_runs as wire
 
-__all__ = ["InvalidType", "InvalidValue", "SessionCalls"]
+__all__ = ["Answer", "InvalidType", "InvalidValue", "SessionCall", "SessionCalls", "answer_of"]
+
+Answer: TypeAlias = "tuple[dict[str, Any], JobTimeline]"
+"""The answer's arrays, and where it was."""
 
 
 class InvalidType(InvalidInput, TypeError):
@@ -21,6 +26,17 @@ class InvalidType(InvalidInput, TypeError):
 
 class InvalidValue(InvalidInput, ValueError):
     """What `tf.Session.run` raises as a `ValueError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCall:
+    """One job: a signature of `pool.wire.session_runs`, the names to fetch, and what to feed."""
+
+    signature: str
+    names: tuple[str, ...]
+    inputs: Mapping[str, object]
+    timeout: float | None
+    device: str | int | None
 
 
 class SessionCalls:
@@ -34,32 +50,37 @@ class SessionCalls:
         self._priority = priority
         self._version = version
 
-    def ask(
-        self,
-        signature: str,
-        names: tuple[str, ...],
-        inputs: Mapping[str, object],
-        timeout: float | None,
-        device: str | int | None,
-    ) -> "tuple[dict[str, Any], JobTimeline]":
-        """The answer's arrays, and where it was. Raises a `PoolError`, in TensorFlow's words where it has some."""
+    def ask(self, call: SessionCall) -> Answer:
+        """Waits for it. Raises a `PoolError`, in TensorFlow's words where it has some."""
+        future = self.start(call, wait=True)
+        try:
+            return answer_of(future)
+        finally:
+            future.cancel()  # does nothing to one that is done
+
+    def start(self, call: SessionCall, *, wait: bool) -> "JobFuture":
+        """`wait`: until the job is sent. Raises a `PoolError`."""
         from pool.client.payload import Inputs, encode_call, to_inputs  # numpy comes with the first tensor
 
         began = time.monotonic()
-        request = request_for(self._model, signature, names, timeout, self._priority, device, self._version)
+        request = request_for(
+            self._model, call.signature, call.names, call.timeout, self._priority, call.device, self._version
+        )
         connection = self._client._connected()
         rows, payload = encode_call(
-            self._model, Inputs(to_inputs(self._model, inputs).tensors, None), connection.arenas
+            self._model, Inputs(to_inputs(self._model, call.inputs).tensors, None), connection.arenas
         )
-        future = connection.submit(request, rows, payload, began, patient=True, wait=True)
-        try:
-            answer = future.result()
-        except InvalidInput as error:
-            raise _as_tensorflow_raises(error) from None
-        finally:
-            future.cancel()  # does nothing to one that is done
-        assert future.timeline is not None
-        return answer, future.timeline
+        return connection.submit(request, rows, payload, began, patient=True, wait=wait)
+
+
+def answer_of(future: "JobFuture") -> Answer:
+    """Waits for it. Raises as `SessionCalls.ask`."""
+    try:
+        answer = future.result()
+    except InvalidInput as error:
+        raise _as_tensorflow_raises(error) from None
+    assert future.timeline is not None
+    return answer, future.timeline
 
 
 def _as_tensorflow_raises(error: InvalidInput) -> InvalidInput:

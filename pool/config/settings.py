@@ -212,7 +212,7 @@ class ModelSection(SpeedUpKeys, HandlerKeys):
 
     `max_batch` is the last of `allowed_batch_sizes`, if there are any. `max_jobs`, `max_bytes` None: only the pool's
     own bounds. `tags`: of the graph of a SavedModel that has several. `inputs`, `outputs`: tensors of a graph that
-    declares none.
+    declares none. `stateful` None: as its worker finds in the graph.
     """
 
     name: str
@@ -234,6 +234,7 @@ class ModelSection(SpeedUpKeys, HandlerKeys):
     placement: Placement = ()
     clear_devices: ClearDevices = "missing"
     towers: bool = False
+    stateful: bool | None = None
 
     @property
     def rules(self) -> tuple[PlacementRule, ...]:

@@ -12,6 +12,7 @@ from pool.wire.timeline import Timeline
 __all__ = [
     "Action",
     "AnswerJob",
+    "EndSessions",
     "HoldWorker",
     "JobDone",
     "JobFailed",
@@ -113,7 +114,7 @@ class PartToRun:
 class RunBatch:
     """Send the parts to a lane. The lane has credit for it: it runs nothing else.
 
-    `pad_to`, `by_rows` and `stride` as in the wire's RUN.
+    `pad_to`, `by_rows`, `stride` and `owner` as in the wire's RUN.
     """
 
     slot: int
@@ -127,6 +128,16 @@ class RunBatch:
     pad_to: int
     by_rows: bool
     stride: int = 0
+    owner: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EndSessions:
+    """A client is gone: the worker ends the private sessions that were opened for this `owner`."""
+
+    slot: int
+    incarnation: int
+    owner: int
 
 
 @dataclass(slots=True)
@@ -293,6 +304,7 @@ Action = (
     | TakeSeat
     | WelcomeWorker
     | RunBatch
+    | EndSessions
     | AnswerJob
     | PackDissolved
     | KeepJob

@@ -25,6 +25,7 @@ from pool.core.packs import Packs
 from pool.core.policy import Policy
 from pool.core.slots import Slot, SlotState
 from pool.core.suspects import Suspects
+from pool.core.tenants import Tenants
 from pool.core.timers import Timers
 from pool.wire.session_runs import OPEN, WRITING_RUN
 
@@ -64,6 +65,7 @@ class Dispatch:
         self._joined: dict[int, int] = {}  # READY slots, with their lanes
         self.suspects = Suspects(self.holders, self.serve, self._lease)
         self.homes = Homes(self.holders, actions)
+        self.tenants = Tenants(actions)
         for slot in slots:
             self._regroup(slot)
 
@@ -133,14 +135,19 @@ class Dispatch:
             self._enlist(line, job.priority)
 
     def move(self, job: Job, line: Line, now: float) -> None:
-        """A job of which nothing is out waits in another line from now on."""
+        """A job of which nothing is out, and that runs again with no other, waits in another line from now on."""
         waits, key = job.waiting, job.key
         suspects = self.suspects.take_away(job, now)
+        retries = [group for group in job.line.retries if any(part.job is job for part in group)]
+        for group in retries:
+            job.line.retries.remove(group)
         if waits:
             job.line.take(job)
         job.line, job.key = line, line.key(key.signature, key.outputs, key.form)
         if waits:
             self._wait(job, now)
+        if retries:
+            self.again(line, retries, now)
         if suspects:
             self.suspects.add(line, suspects, now)
 
@@ -148,11 +155,27 @@ class Dispatch:
         """What sessions wrote there may be gone with the slot's worker: jobs that wait for it go where they may now."""
         for name in slot.models:
             for line in self._models[name].lines_of(f"slot:{slot.number}"):
-                for job in dict.fromkeys((*line.by_age.values(), *(part.job for part in line.suspects if part.wanted))):
+                for job in _movable(line):
                     home = self.homes.device(line.model, job.key.signature)
-                    if job.homed and not job.out and home != line.device:
+                    if job.homed and home != line.device:
                         job.homed = home is not None
                         self.move(job, line.model.line(home, line.version), now)
+
+    def _keep_home(self, model: Model, now: float) -> None:
+        """Jobs of a stateful model that wait for any worker, or for a home that is none now, wait for its home."""
+        home = self.homes.device(model, None) if model.stateful else None
+        if home is None or model.home is None:
+            return
+        for line in list(model.lines.values()):
+            target = model.line(home, line.version)
+            if line is target or not target.suits(model.home[0]):
+                continue
+            for key in line.gathering():
+                self._end_wait(key, now)
+            for job in _movable(line):
+                if job.homed or line.device is None:
+                    job.homed = True
+                    self.move(job, target, now)
 
     def _gather(self, job: Job, release_at: float, now: float) -> None:
         key = job.key
@@ -167,12 +190,15 @@ class Dispatch:
 
     def release(self, key: Key, now: float) -> None:
         """What has gathered waits for the next lane."""
+        self._end_wait(key, now)
+        self.offer(key.line, now)
+
+    def _end_wait(self, key: Key, now: float) -> None:
         self._timers.clear(key)
         for job in list(key.gathered.values()):
             key.leave(job)
             job.gathered_s = now - job.arrived
             key.line.put(job)
-        self.offer(key.line, now)
 
     def end_gathering(self, model: Model, now: float) -> None:
         """A signature of the model is not batched any more: its jobs wait for no company."""
@@ -218,6 +244,8 @@ class Dispatch:
             self._regroup(slot)
         if not ready:
             self.suspects.slot_went(slot, now)
+            for name in slot.models:
+                self._keep_home(self._models[name], now)
         elif slot.number not in self._joined:
             self._join(slot, now)
 
@@ -282,6 +310,9 @@ class Dispatch:
         for name in slot.models:
             self._models[name].loaded(slot.loaded[name])
             self._suit(self._models[name], slot)
+        for name in slot.models:
+            self.homes.came(self._models[name], slot)
+            self._keep_home(self._models[name], now)
         self.serve(slot, now)
         self.suspects.slot_came(now)
 
@@ -485,8 +516,10 @@ class Dispatch:
             else:
                 job.note(now, PIECE, slot.number, slot.incarnation, batch.number, rows, part.start, part.stop - 1)
         budget_s = self._policy.batch_budget_s(longest_s, strides * key.cost.slowest())
+        owner = 0
         if key.signature == OPEN:  # it loads a model
             budget_s = max(budget_s, self._policy.load_timeout_s)
+            owner = self.tenants.opens(parts[0].job.client.route, slot)
         self._timers.set(("batch", slot.number, batch.number), now + budget_s)
         cut = strides > 1 or padded != rows or len(parts) > 1 or not parts[0].whole or len(parts[0].job.members) > 1
         self._actions.append(
@@ -502,6 +535,7 @@ class Dispatch:
                 padded,
                 batchable and cut,
                 stride if strides > 1 else 0,
+                owner,
             )
         )
         return batch
@@ -517,6 +551,12 @@ class Dispatch:
                 assert line is None, f"slot {slot.number} is idle, and model {line.model.name} waits"
         lines = [line for model in self._models.values() for line in model.lines.values()]
         self.suspects.validate(self._slots, lines)
+
+
+def _movable(line: Line) -> list[Job]:
+    """The jobs of which nothing is out, that wait for no company, and that are to be run again with no other."""
+    bound = {part.job for group in line.retries if len({part.job for part in group}) > 1 for part in group}
+    return [job for job in dict.fromkeys(line.unleased()) if not (job.out or job.gathering or job in bound)]
 
 
 def _to_run(part: Part) -> do.PartToRun:

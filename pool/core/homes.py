@@ -1,7 +1,10 @@
-"""Where the variables of a model are that a session has written: in one slot, to which all jobs of the model go then.
+"""Where the variables of a model are that its jobs write: in one slot, to which all jobs of the model go then.
 
-A model has a home from the first run that writes, which is a session's, until the worker there is gone: what was
-written goes with it, and all workers of the model are alike again.
+A model whose signatures write has a home as soon as a worker has told so, any other from the first run of a session
+that writes. It keeps it until the worker there is gone, and what was written goes with that:
+
+    stateful    the next home begins from the variables as they were loaded
+    any other   has no home until a session writes again: all its workers are alike
 """
 
 from __future__ import annotations
@@ -20,6 +23,11 @@ WRITTEN = (
     "model {}: a session writes its variables, in slot {} incarnation {}:"
     " all jobs of the model run there alone until that worker is replaced"
 )
+STATEFUL = "model {} writes state: its jobs keep to slot {} incarnation {}"
+ANEW = (
+    "model {} writes state, and what its jobs wrote went with slot {} incarnation {}:"
+    " they keep to slot {} incarnation {}, and begin there with the variables as they were loaded"
+)
 
 
 class Homes:
@@ -30,34 +38,63 @@ class Homes:
 
     def device(self, model: Model, signature: str | None) -> str | None:
         """The name of the slot to which a job of the model has to go now; None if any will do."""
-        if model.home is None and signature != WRITING_RUN:
-            return None
         if model.home is not None and not _stands(model):
             model.home = None
-            return self.device(model, signature)
-        if model.home is None:
-            holders = self._holders(model.line(None))
-            if len(holders) < 2:
-                return None
-            able = [slot for slot in holders if slot.lasts] or list(holders)
-            slot = min(able, key=lambda slot: (slot.state is not SlotState.READY, slot.number))
-            model.home = slot, slot.incarnation if slot.state is SlotState.READY else None
+        if model.home is None and (model.stateful or signature == WRITING_RUN):
+            self._choose(model)
+        if model.home is None or (model.stateful and len(self._holders(model.line(None))) < 2):
+            return None
         return f"slot:{model.home[0].number}"
 
+    def within(self, model: Model, device: str) -> str:
+        """`device`, to which a caller pins a job; the home of a stateful model, where that is one of its slots."""
+        home = self.device(model, None) if model.stateful else None
+        return home if home is not None and model.home is not None and device in model.home[0].names else device
+
+    def came(self, model: Model, slot: Slot) -> None:
+        """A worker of the slot is READY and has told what the model is. It has no work yet."""
+        if not model.stateful:
+            return
+        if model.home is not None and model.home[1] is None and model.home[0] is not slot:
+            model.home = None  # that worker is still on its way
+        self.device(model, None)
+
     def written(self, model: Model, slot: Slot) -> None:
-        """A run that writes is given to the slot's worker."""
+        """A run of a session that writes is given to the slot's worker."""
         seat = slot, slot.incarnation
         if model.written == seat or len(self._holders(model.line(None))) < 2:
             return
         model.home = model.written = seat
         self._actions.append(do.Notice(WRITTEN.format(model.name, slot.number, slot.incarnation)))
 
+    def _choose(self, model: Model) -> None:
+        """Among those that are READY the former home, or the first."""
+        holders = self._holders(model.line(None))
+        if len(holders) < (1 if model.stateful else 2):
+            return
+        former = None if model.written is None else model.written[0]
+        able = [slot for slot in holders if slot.lasts] or list(holders)
+        slot = min(able, key=lambda slot: (slot.state is not SlotState.READY, slot is not former, slot.number))
+        model.home = slot, slot.incarnation if slot.state is SlotState.READY else None
+        if model.stateful and model.home[1] is not None:
+            self._tell(model, (slot, slot.incarnation))
+
+    def _tell(self, model: Model, home: tuple[Slot, int]) -> None:
+        former, model.written = model.written, home
+        if former is None:
+            text = STATEFUL.format(model.name, home[0].number, home[1])
+        else:
+            text = ANEW.format(model.name, former[0].number, former[1], home[0].number, home[1])
+        self._actions.append(do.Notice(text))
+
 
 def _stands(model: Model) -> bool:
     """Whether the worker is there that was, or is to be, written."""
     assert model.home is not None
     slot, incarnation = model.home
-    if incarnation is None and slot.state is SlotState.READY:
-        model.home = slot, slot.incarnation
-        return True
-    return slot.lasts if incarnation is None else (slot.state, slot.incarnation) == (SlotState.READY, incarnation)
+    if incarnation is not None:
+        return slot.incarnation == incarnation and (slot.state is SlotState.READY or slot.makes_way)
+    if slot.state is not SlotState.READY:
+        return slot.lasts
+    model.home = slot, slot.incarnation
+    return not model.stateful  # it is told where that is

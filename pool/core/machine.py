@@ -39,6 +39,7 @@ from pool.core.slots import Slot, SlotState
 from pool.core.supervision import Supervision
 from pool.core.timers import Timers
 from pool.wire.faults import Fault
+from pool.wire.session_runs import OPEN
 
 __all__ = ["Machine"]
 
@@ -91,6 +92,7 @@ class Machine:
             case told.ClientGone():
                 for job in self.backlog.of_client(event.client):
                     self._cancel(job, now)
+                self._dispatch.tenants.gone(event.client)
             case told.BatchUnsent():
                 self._batch_unsent(event, now)
             case told.WorkerExited():
@@ -161,8 +163,10 @@ class Machine:
             return
         timeout_s = self.policy.default_timeout_s if event.timeout_s is None else event.timeout_s
         model = self.backlog.models[event.model]
-        home = None if event.device else self._dispatch.homes.device(model, event.signature)
-        device = event.device or home or self._cells.device(event.client, event.model, now)
+        homes = self._dispatch.homes
+        home = None if event.device else homes.device(model, event.signature)
+        pin = homes.within(model, event.device) if event.device else None
+        device = pin or home or self._cells.device(event.client, event.model, now)
         version = event.version if isinstance(event.version, int) else None
         line = model.line(device, version)
         if device != event.device and not self._hope.has(line):
@@ -188,8 +192,8 @@ class Machine:
             self._doubts.taken_in(job, event, now)
         if home is not None:
             job.homed = True
-            job.note(now, "kept to {}, where a session writes the model's variables", home)
-        elif device != event.device:
+            job.note(now, "kept to {}, which has what was written to the model's variables", home)
+        elif device is not None and pin is None:
             job.confined = True
             job.note(now, "kept to {}, where a job of this client was quarantined or hung", device)
         end = self._dispatch.earliest_end(job, now)
@@ -232,6 +236,8 @@ class Machine:
         if batch is not None and not batch.over and not batch.wanted:
             # Its budget was as long as the longest timeout of its jobs, which nobody waits out any more.
             budget_s = self.policy.batch_budget_s(0.0, batch.key.cost.slowest())
+            if batch.key.signature == OPEN:  # but a load takes its time, whoever waits
+                budget_s = max(budget_s, self.policy.load_timeout_s)
             self.timers.advance(("batch", batch.slot, batch.number), now + budget_s)
 
     def _cancel_member(self, pack: Job, number: int, now: float) -> None:
@@ -271,9 +277,11 @@ class Machine:
         self.supervision.kill(slot, f"has a lane {batch.lane} that cannot be reached", now)
         self._slots_changed(now)
         self._settlement.unsent(slot, batch, now)
+        self._dispatch.leave_home(slot, now)
         self._refuse_hopeless(now)
 
     def _worker_exited(self, event: told.WorkerExited, now: float) -> None:
+        self._dispatch.tenants.exited(event.slot, event.incarnation)
         slot = self.supervision.current(event.slot, event.incarnation)
         if slot is None:
             if not self.supervision.asides.handle(event, now):
@@ -314,6 +322,8 @@ class Machine:
             if job.out:
                 continue
             anywhere = line.model.line(self._dispatch.homes.device(line.model, job.key.signature), line.version)
+            if not self._hope.has(anywhere):
+                anywhere = line.model.line(None, line.version)  # its home has another version
             shares_a_retry = any(part.job is job for group in line.retries for part in group)
             if (job.confined or job.homed) and not job.gathering and not shares_a_retry and self._hope.has(anywhere):
                 job.confined, job.homed = False, anywhere.device is not None

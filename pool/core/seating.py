@@ -46,6 +46,7 @@ class Seating:
     def make_way(self, slot: Slot, reason: str, now: float) -> None:
         # READY → DRAINING
         self._supervision.change(slot, SlotState.DRAINING, now, reason)
+        slot.makes_way = True
 
     def resume(self, slot: Slot, now: float) -> None:
         """Who was to make way serves on."""

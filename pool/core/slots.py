@@ -58,7 +58,8 @@ class Slot:
     that was given out: of the worker in the seat, or of one beside it. `kept_for` is the line that has a suspect to run
     here, alone: until what runs is done the slot takes nothing else. `in_vain` counts the workers in a
     row that died before they finished anything, while what they ran was well elsewhere. `turn` changes with each change
-    of what the slot could take.
+    of what the slot could take. `makes_way`: it is DRAINING for a worker that follows at once, or serves on if that one
+    is lost.
     """
 
     number: int
@@ -93,6 +94,7 @@ class Slot:
     kept_for: "Line | None" = None
     runs_suspect: bool = False
     turn: int = 0
+    makes_way: bool = False
 
     @property
     def takes_work(self) -> bool:
@@ -124,6 +126,7 @@ class Slot:
         if state not in SLOT_STEPS[self.state]:
             raise IllegalStep(f"slot {self.number}: {self.state.name} → {state.name}")
         self.state, self.since, self.reason = state, now, reason
+        self.makes_way = False
 
     def seat(self, incarnation: int) -> None:
         """Forgets the former worker; a new one takes the seat."""

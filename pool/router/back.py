@@ -165,6 +165,9 @@ class Back:
     def stop(self, slot: int, incarnation: int) -> bool:
         return self._send((slot, incarnation, None), encode(wire.Stop(), self._instance))
 
+    def end_sessions(self, slot: int, incarnation: int, owner: int) -> bool:
+        return self._send((slot, incarnation, None), encode(wire.EndSessions(owner), self._instance))
+
     def run(self, action: RunBatch) -> bool:
         """False: the lane cannot be reached, which only a dying worker's lane cannot."""
         parts: list[Inputs] = [part.payload for part in action.parts]  # type: ignore[misc]  # as `Front` gave them
@@ -185,6 +188,7 @@ class Back:
             lent,
             rooms,
             action.stride,
+            action.owner,
         )
         # `begun` has left no LentBuffer among them.
         frames: list[Any] = [*encode(run, self._instance), parts[0].table, *buffers]

@@ -19,7 +19,7 @@ from pool.wire.message import Message
 __all__ = ["NO_INSTANCE", "VERSION", "BadFrame", "Envelope", "OtherVersion", "decode", "encode"]
 
 MAGIC = b"TFWP"
-VERSION = 6
+VERSION = 7
 NO_INSTANCE = bytes(8)
 
 Frame = TypeVar("Frame")

@@ -9,6 +9,7 @@
       │ ◄───────────────────── READY │  what each model takes and gives
       │ RUN ───────────────────────► │  tensors pass unread
       │ ◄────────────────────── DONE │  one answer a batch, which is the lane's credit again
+      │ END_SESSIONS ──────────────► │  control thread: a client is gone
       │ STOP ──────────────────────► │
 
 A standby has a WELCOME with `hold`, imports, beats that it stands by, and goes on as above when TAKE_SEAT comes.
@@ -32,6 +33,7 @@ __all__ = [
     "Beat",
     "Clear",
     "Done",
+    "EndSessions",
     "HandlerSettings",
     "Hello",
     "LaneProgress",
@@ -240,6 +242,7 @@ class ModelSettings:
     `placement`: the first rule that matches a node wins. `clear_devices`: missing ones are those that the worker does
     not have. `least_loaded`: instead of rules, its variables are spread over the worker's devices.
     `towers`: it is loaded once for each of them. `version`: its number, where `path` is the folder of one version.
+    `stateful`: what the pool is told of it, whatever the graph says; None: what the graph says.
     """
 
     name: str
@@ -258,6 +261,7 @@ class ModelSettings:
     least_loaded: bool = False
     towers: bool = False
     version: int | None = None
+    stateful: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +305,7 @@ class Run:
     `stride`: at most so many rows are fed at once, in runs that follow one another; 0: all of them.
 
     `lent`: the buffers that lie in arenas, counted over all parts. `rooms`: where each part's answer may be written;
-    empty where none may.
+    empty where none may. `owner`: the number of the client for whom a private session is opened; 0 for all else.
     """
 
     kind: ClassVar[int] = 37
@@ -315,6 +319,15 @@ class Run:
     lent: tuple[Lent, ...] = ()
     rooms: tuple[Room, ...] = ()
     stride: int = 0
+    owner: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EndSessions:
+    """This client is gone: its private sessions end, those too that are still to be opened for it."""
+
+    kind: ClassVar[int] = 41
+    owner: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,5 +338,6 @@ class Stop:
 
 
 WORKER_MESSAGES: Mapping[int, type[Message]] = {
-    message.kind: message for message in (Hello, Beat, Ready, Done, Welcome, WelcomeLane, Run, Stop, TakeSeat)
+    message.kind: message
+    for message in (Hello, Beat, Ready, Done, Welcome, WelcomeLane, Run, EndSessions, Stop, TakeSeat)
 }

@@ -167,6 +167,39 @@ def test_a_private_session_is_lost_with_its_worker(client: Client) -> None:
     assert client.session("counter", private=True, device="slot:1").run(TOTAL, {N: 5}) == 5
 
 
+@pytest.mark.parametrize("ending", ["kill", "close"])
+def test_private_sessions_end_with_their_client(client: Client, pool: PoolProcess, ending: str) -> None:
+    script = f"""
+import sys, pool
+client = pool.Client({pool.endpoint!r})
+sessions = [client.session("counter", private=True, device="slot:0") for _ in range(8)]
+for session in sessions:
+    session.run({TOTAL!r}, {{{N!r}: 5}})
+print("opened", flush=True)
+sys.stdin.readline()
+client.close()
+sys.stdin.readline()
+"""
+    command = [sys.executable, "-P", "-c", script]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"opened\n"
+        with pytest.raises(errors.Overloaded, match="8 private sessions"):
+            client.session("counter", private=True, device="slot:0", timeout=0.5).run(TOTAL, {N: 1})
+        if ending == "kill":
+            other.kill()
+        else:
+            other.stdin.write(b"\n")
+            other.stdin.flush()
+        began = time.monotonic()
+        with client.session("counter", private=True, device="slot:0", timeout=20.0) as session:
+            assert session.run(TOTAL, {N: 1}) == 1
+        assert time.monotonic() - began < 10.0, "not when its lease has ended"
+        other.kill()
+    pool.await_log("closed a private session of model counter, whose client is gone")
+
+
 def test_a_fork_does_not_use_its_parents_private_session(pool: PoolProcess) -> None:
     script = f"""
 import os, pool

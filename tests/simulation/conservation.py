@@ -16,8 +16,8 @@ GRACE_S = 1e-9
 class Conservation:
     """The jobs that wait, and the lanes that could run them.
 
-    Two reasons may keep a lane idle: `batch_wait`, and one slot a line that is kept until it runs nothing else, for the
-    jobs of the line that have lost a worker.
+    Three reasons may keep a lane idle: `batch_wait`, one slot a line that is kept until it runs nothing else, for the
+    jobs of the line that have lost a worker, and a model that writes state, whose jobs keep to one slot.
     """
 
     def __init__(self, policy: Policy, plans: Sequence[SlotPlan]) -> None:
@@ -61,15 +61,18 @@ class Conservation:
         ready: Sequence[Seat],
         may_join: Callable[[Record], bool],
         suits: Callable[[Record, Seat], bool],
+        at_home: Callable[[Line, Seat], bool],
         now: float,
     ) -> None:
+        """`at_home`: whether the line's jobs may run there, as far as what they write is concerned."""
         if not self._waiting and not self._suspects:
             return
         free = [seat for seat in ready if seat.free > 0]
         idlers = {}
         for line, jobs in self._waiting.items():
             if free and self._any_ripe(line[0], jobs, may_join, now):
-                idlers.update({seat: line for seat in free if self._holds(seat, line) and not seat.exclusive})
+                able = [seat for seat in free if self._holds(seat, line) and not seat.exclusive]
+                idlers.update({seat: line for seat in able if at_home(line, seat)})
         kept = [seat for seat in idlers if seat.runs and any(self._holds(seat, line) for line in self._suspects)]
         assert len(kept) == len(idlers), f"slots idle while work of a line waits: {idlers}"
         assert len(kept) <= len(self._suspects), f"more slots are kept idle than are needed: {kept}, {self._suspects}"

@@ -48,7 +48,8 @@ class Driver:
     ) -> None:
         self.now = 1000.0
         self.log: list[do.Action] = []
-        self._stateful = frozenset(stateful)
+        self.stateful = frozenset(stateful)
+        """The models that write state, as workers tell that become READY from now on."""
         self._unbatchable = frozenset(unbatchable)
         self._jobs = 0
         self.versions = dict(versions or {})
@@ -103,7 +104,7 @@ class Driver:
         """What a worker says of these."""
         return tuple(
             replace(
-                model_info(name, name in self._stateful, name not in self._unbatchable), version=self.versions.get(name)
+                model_info(name, name in self.stateful, name not in self._unbatchable), version=self.versions.get(name)
             )
             for name in models
         )

@@ -10,7 +10,7 @@ from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from simulation.conservation import Conservation
-from simulation.records import Lease, Payload, Record, Run, Seat, Submission
+from simulation.records import Lease, Line, Payload, Record, Run, Seat, Submission
 
 from pool.core import actions as do
 from pool.core import events as told
@@ -59,6 +59,7 @@ class Ledger:
         self._kept: set[tuple[int, int]] = set()
         self._confined: dict[tuple[bytes, str], tuple[int, float]] = {}  # client and model: the slot, and since when
         self._versions = {slot: dict(plan.versions) for slot, plan in enumerate(plans)}  # as they were READY last
+        self._homes: dict[str, Seat] = {}  # of each stateful model, where its last job went that was not pinned
         self._stopping = False
         self._ready_told = False
         self._events = 0
@@ -80,7 +81,7 @@ class Ledger:
         self._events += 1
         if self._events % self._conserve_every == 0:
             ready = [seat for seat in self._seats.values() if self._states.get(seat.slot) is SlotState.READY]
-            self._conservation.check(ready, self._may_join, self._suits, now)
+            self._conservation.check(ready, self._may_join, self._suits, self._at_home, now)
 
     def retained(self) -> list[int]:
         """Ended jobs whose payload somebody still holds."""
@@ -476,6 +477,38 @@ class Ledger:
         assert not (record.started and self._infos[run.model].stateful), "a stateful job may have started"
         assert not record.stuck, "its former worker may still write"
 
+        if self._infos[run.model].stateful and record.device is None:
+            self._check_home(record, self._seats[run.slot])
+
+    def _check_home(self, record: Record, seat: Seat) -> None:
+        """All jobs of a model that writes state keep to one worker, while it serves and has the version."""
+        home = self._home(record.model)
+        if home is not None and record.version in (None, home.versions.get(record.model)):
+            assert seat is home, f"{record} is run in {seat}, and the model's home is {home}"
+        if record.version is None:
+            self._homes[record.model] = seat
+
+    def _home(self, model: str) -> Seat | None:
+        """None where that is not known, or it serves no more."""
+        home = self._homes.get(model)
+        serves = home is not None and self._seats.get(home.slot) is home
+        return home if home is not None and serves and self._states[home.slot] is SlotState.READY else None
+
+    def _at_home(self, line: Line, seat: Seat) -> bool:
+        """Whether the line's jobs may certainly run here, or in another one that is as free."""
+        model, device, version = line
+        if model not in self._infos or not self._infos[model].stateful:
+            return True
+        home = self._home(model)
+        if version is not None:
+            return False
+        if home is None:
+            slots = [slot for slot, plan in enumerate(self._plans) if model in plan.models]
+            ready = [self._seats[slot] for slot in slots if self._states[slot] is SlotState.READY]
+            drains = any(self._states[slot] is SlotState.DRAINING for slot in slots)  # it may be the home all the same
+            return not drains and all(each.free > 0 and not each.exclusive for each in ready)
+        return seat is home or (device is not None and device not in self._plans[home.slot].names)
+
     def _check_other_slot(self, record: Record, start: int, stop: int, slot: int) -> None:
         """What has died twice in a slot is tried in another one, while there is one, or where the slot works."""
         died_in = record.slots_lost(start, stop)
@@ -574,6 +607,8 @@ class Ledger:
 
     def _confine(self, record: Record, now: float) -> None:
         """For a minute after a job of a client was quarantined, all go where that happened, as if they were pinned."""
+        if record.model in self._infos and self._infos[record.model].stateful:
+            return  # its home goes before
         slot, since = self._confined.get((record.client, record.model), (-1, 0.0))
         here = slot >= 0 and self._has(record, slot)
         if record.device is None and here and now < since + CONFINED_S and self._states[slot] not in DOWN:

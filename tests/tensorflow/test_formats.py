@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
+from pool import Ragged, Sparse
 from pool.wire.signatures import TensorSpec
 from pool.wire.worker_messages import ModelSettings
 from workers.backend import CannotLoad
@@ -272,6 +273,9 @@ def test_ragged_and_sparse_tensors_travel_as_their_parts(loaded, ragged):
         assert answer[f"letters.row_splits_{number}"].tolist() == splits.numpy().tolist()
     for part in ("indices", "values", "dense_shape"):
         assert answer[f"long.{part}"].tolist() == getattr(eager["long"], part).numpy().tolist()
+    assert Ragged.of(answer, "words").to_list() == eager["words"].to_list() == [[b"ab", b"c"], [], [b"d\0"]]
+    assert Ragged.of(answer, "letters").to_list() == eager["letters"].to_list()
+    assert Sparse.of(answer, "long").to_dense().tolist() == tf.sparse.to_dense(eager["long"]).numpy().tolist()
     assert not model.info.batchable("cut", None)
 
 
@@ -283,6 +287,7 @@ def test_a_ragged_input_is_fed_by_its_parts(loaded, tmp_path):
     feeds = {"rows.flat_values": np.array([1, 2, 4], np.float32), "rows.row_splits_0": np.array([0, 2, 2, 3])}
     assert set(model.info.signatures["serving_default"].inputs) == set(feeds)
     assert run(model, feeds)["total"].tolist() == [3.0, 0.0, 4.0]
+    assert run(model, Ragged.from_rows([[1, 2], [], [4]], np.float32).parts("rows"))["total"].tolist() == [3, 0, 4]
 
 
 def test_the_newest_version_is_served(loaded, trained, two_signatures, tmp_path, caplog):

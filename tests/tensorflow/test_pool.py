@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def pool(
         model("two", two_signatures),
         model("keras", keras_export),
         model("table", tf1_table),
-        model("counter", counter, '"auto"'),
+        model("counter", counter),
         model("failing", failing),
     ]
     with pool_process(stub_config(models="".join(models))) as running:
@@ -121,10 +122,51 @@ def test_a_private_session_counts_for_itself(client: Client, counter: Path) -> N
     assert client.session("counter").run(count, {step: 0}) == before
 
 
+def test_a_private_session_ends_when_its_client_is_killed(pool: PoolProcess) -> None:
+    script = f"""
+import sys, pool
+session = pool.Client({pool.endpoint!r}).session("failing", private=True)
+print(session.run("picky:0", {{"index:0": [1]}}), flush=True)
+sys.stdin.read()
+"""
+    command = [sys.executable, "-P", "-c", script]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as client:
+        assert client.stdout is not None
+        assert client.stdout.readline() == b"[2.]\n"
+        client.kill()
+    pool.await_log("closed a private session of model failing, whose client is gone", 10.0)
+
+
 def test_a_stateful_model_is_known_and_counts_once(client: Client) -> None:
     assert {served["name"]: served["stateful"] for served in client.models()}["counter"] is True
+    before = int(client.run("counter", 0, signature="peek")["count"])
     counts = [int(client.run("counter", 1)["count"]) for _ in range(5)]
-    assert counts == [1, 2, 3, 4, 5]
+    assert counts == [before + each for each in (1, 2, 3, 4, 5)]
+
+
+def test_two_workers_with_two_lanes_count_as_one(client: Client, pool: PoolProcess) -> None:
+    before = int(client.run("counter", 0, signature="peek")["count"])
+    answers = counted(client)
+    assert client.run("counter", 0, signature="peek")["count"] == before + 200
+    assert all(before < answer <= before + 200 for answer in answers)
+    assert "model counter writes state: its jobs keep to slot" in pool.text()
+
+
+@pytest.mark.long
+def test_with_one_lane_each_job_sees_what_all_before_it_wrote(counter: Path) -> None:
+    with pool_process(stub_config("lanes = 1", models=model("counter", counter))) as pool, pool.client() as client:
+        assert counted(client) == list(range(1, 201))
+        slot = client.models()[0]["scheduling"]["home"]
+        subprocess.run(["kill", f"-{signal.SIGKILL.value}", str(client.status()["slots"][slot]["pid"])], check=True)
+        eventually(lambda: client.models()[0]["scheduling"]["home"] != slot)
+        assert counted(client) == list(range(1, 201)), "the other one begins with the variables as they were loaded"
+        pool.await_log(f"what its jobs wrote went with slot {slot} incarnation 1")
+
+
+def counted(client: Client) -> list[int]:
+    """The answers to 200 jobs of four threads."""
+    with ThreadPoolExecutor(4) as threads:
+        return sorted(threads.map(lambda _: int(client.run("counter", 1)["count"]), range(200)))
 
 
 def test_outputs_that_alias_what_was_fed_stay_apart(client: Client) -> None:
@@ -139,7 +181,8 @@ def test_outputs_that_alias_what_was_fed_stay_apart(client: Client) -> None:
 
 
 def test_the_start_is_quiet(pool: PoolProcess) -> None:
-    noise = [line for line in pool.text().splitlines() if " | " in line and "picky" not in line]
+    told = ("picky", "closed a private session")
+    noise = [line for line in pool.text().splitlines() if " | " in line and not any(text in line for text in told)]
     assert not noise
 
 

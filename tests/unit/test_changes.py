@@ -56,7 +56,7 @@ def test_of_a_model_its_scheduling_too() -> None:
 
 def test_what_a_worker_is_told_reaches_the_next_one() -> None:
     after = dump(
-        {"name": "m", "path": "stub:rows", "warmup": False},
+        {"name": "m", "path": "stub:rows", "warmup": False, "stateful": True},
         pool={"lanes": 3},
         session={"jit": True, "device_count": {"CPU": 1}},
         health={"heartbeat": "2s"},
@@ -70,6 +70,7 @@ def test_what_a_worker_is_told_reaches_the_next_one() -> None:
         "[health] heartbeat: 1s → 2s",
         '[[model]] m path: "stub:echo" → "stub:rows"',
         "[[model]] m warmup: true → false",
+        "[[model]] m stateful: none → true",
     ]
 
 

@@ -199,7 +199,7 @@ def test_status_with_models_keeps_to_its_width(shown: Any, monkeypatch: pytest.M
 
 def test_models(shown: Any) -> None:
     assert shown(models).splitlines() == [
-        "digits  slots 0, 1 (ready: 0)  stateful: a job that may have started is not run again",
+        "digits  slots 0, 1 (ready: 0)  stateful: one that may have started is not run again",
         "  /models/digits",
         "  serving_default  in   pixels: float32 [?, 64]",
         "  runs in batches  out  a: float32 [?, 64]",
@@ -229,6 +229,12 @@ def test_a_model_that_a_session_has_written_says_where(shown: Any, monkeypatch: 
     monkeypatch.setitem(MODELS[0], "stateful", False)
     title = "digits  slots 0, 1 (ready: 0)  a session wrote its variables: all its jobs run in slot 1"
     assert shown(models).splitlines()[0] == title
+
+
+def test_a_model_that_writes_state_says_where_it_is(shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MODELS[0], "scheduling", {"home": 1})
+    title = "digits  slots 0, 1 (ready: 0)  stateful: its jobs keep to slot 1, and one that may have started is not run"
+    assert " ".join(shown(models).split()).startswith(" ".join(title.split()))
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_the_example_has_every_key_and_its_model_loads(tmp_path: Path) -> None:
     assert present == set(_keys(Settings))
     (loaded,) = load_settings(shown).model
     assert loaded == ModelSection(
-        name="digits", path=str(tmp_path / "models/digits"), memory=2**30, max_jobs=1000, max_bytes=2**28
+        name="digits", path=str(tmp_path / "models/digits"), memory=2**30, max_jobs=1000, max_bytes=2**28, stateful=True
     )
 
 

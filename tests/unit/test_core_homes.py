@@ -231,6 +231,13 @@ def test_opening_a_private_session_may_take_as_long_as_a_load() -> None:
     assert every(driver.pass_time(200.0), do.KillWorker) != []
 
 
+def test_and_the_worker_is_not_killed_when_its_client_goes_meanwhile() -> None:
+    driver = Driver(["m"], hung_after_s=5.0, load_timeout_s=300.0).serve()
+    driver.submit(signature=OPEN, timeout_s=1000.0)
+    driver.feed(told.ClientGone(b"client"))
+    assert every(driver.pass_time(200.0), do.KillWorker) == []
+
+
 def test_a_write_that_nobody_wants_any_more_leaves_the_model_as_it_was() -> None:
     driver = Driver(["m"], ["m"])
     driver.start()

@@ -503,7 +503,7 @@ def test_members_that_may_have_started_never_start_again_where_the_model_keeps_s
     driver.submit(members=(1,) * 24)
     first = driver.running()[0]
     driver.done(first)
-    driver._stateful = frozenset({"m"})
+    driver.stateful = frozenset({"m"})
     driver.up(1)
     driver.die(0)
     run_all(driver)

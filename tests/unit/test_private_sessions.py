@@ -41,13 +41,13 @@ def lost(sessions: PrivateSessions, name: bytes, model: str = "m") -> str:
 def test_there_are_so_many_and_no_more() -> None:
     load = Loaded()
     sessions = PrivateSessions(2, 10.0)
-    one, _ = sessions.open("m", load), sessions.open("m", load)
+    one, _ = sessions.open("m", load, 1), sessions.open("m", load, 1)
     with pytest.raises(Refused, match="2 private sessions") as caught:
-        sessions.open("m", load)
+        sessions.open("m", load, 1)
     assert caught.value.fault is Fault.OVERLOADED
     sessions.close(one)
     assert len(load.closed) == 1
-    sessions.open("m", load)
+    sessions.open("m", load, 1)
 
 
 def test_one_that_cannot_be_loaded_takes_no_place() -> None:
@@ -56,14 +56,14 @@ def test_one_that_cannot_be_loaded_takes_no_place() -> None:
 
     sessions = PrivateSessions(1, 10.0)
     with pytest.raises(Refused, match="cannot be opened: no such file") as caught:
-        sessions.open("m", broken)
+        sessions.open("m", broken, 1)
     assert caught.value.fault is Fault.MODEL_FAILED
-    sessions.open("m", Loaded())
+    sessions.open("m", Loaded(), 1)
 
 
 def test_each_runs_its_own_model() -> None:
     sessions = PrivateSessions(2, 10.0)
-    one, other = sessions.open("m", Loaded()), sessions.open("m", Loaded())
+    one, other = sessions.open("m", Loaded(), 1), sessions.open("m", Loaded(), 1)
     with sessions.running("m", one) as first, sessions.running("m", other) as second:
         assert first is not second
 
@@ -71,7 +71,7 @@ def test_each_runs_its_own_model() -> None:
 def test_one_that_nobody_touches_is_closed_and_says_so() -> None:
     load = Loaded()
     sessions = PrivateSessions(2, 10.0)
-    left, kept = sessions.open("m", load), sessions.open("m", load)
+    left, kept = sessions.open("m", load, 1), sessions.open("m", load, 1)
     now = idle(sessions, 0.0, 8.0)
     sessions.touch("m", kept)
     idle(sessions, now, 4.0)
@@ -83,7 +83,7 @@ def test_one_that_nobody_touches_is_closed_and_says_so() -> None:
 def test_time_in_which_no_lane_was_idle_does_not_count() -> None:
     """A touch waits for one then."""
     sessions = PrivateSessions(2, 10.0)
-    name = sessions.open("m", Loaded())
+    name = sessions.open("m", Loaded(), 1)
     sessions.tend(0.0)
     sessions.tend(1000.0)
     sessions.touch("m", name)
@@ -92,24 +92,55 @@ def test_time_in_which_no_lane_was_idle_does_not_count() -> None:
 def test_one_that_runs_is_closed_when_it_has_ended() -> None:
     load = Loaded()
     sessions = PrivateSessions(1, 10.0)
-    name = sessions.open("m", load)
+    name = sessions.open("m", load, 1)
     with sessions.running("m", name):
         idle(sessions, 0.0, 20.0)
         assert not load.closed, "it is in use"
         sessions.close(name)
         assert not load.closed
-        sessions.open("m", load)
+        sessions.open("m", load, 1)
     assert len(load.closed) == 1
 
 
 def test_a_name_that_is_unknown_or_of_another_model_is_lost() -> None:
     sessions = PrivateSessions(2, 10.0)
-    name = sessions.open("m", Loaded())
+    name = sessions.open("m", Loaded(), 1)
     assert "its worker is gone" in lost(sessions, b"unknown")
     lost(sessions, name, "another")
     sessions.close(b"unknown")
     sessions.close(name)
     assert "it was closed" in lost(sessions, name)
+
+
+def test_those_of_a_client_that_is_gone_end_at_once_and_no_others() -> None:
+    load = Loaded()
+    sessions = PrivateSessions(3, 10.0)
+    one, other, kept = (sessions.open("m", load, owner) for owner in (1, 1, 2))
+    with sessions.running("m", other):
+        sessions.client_left(1)
+        assert len(load.closed) == 1, "the other is in use"
+        assert len(sessions) == 1
+    assert len(load.closed) == 2
+    assert "the pool has lost its client" in lost(sessions, one)
+    sessions.touch("m", kept)
+    sessions.client_left(3)
+    sessions.touch("m", kept)
+
+
+def test_one_that_comes_to_be_opened_when_its_client_is_gone_is_not() -> None:
+    load = Loaded()
+    sessions = PrivateSessions(3, 10.0)
+
+    def slow() -> StubModel:
+        sessions.client_left(1)
+        return load()
+
+    for each in (slow, load):
+        with pytest.raises(Refused, match="the pool has lost its client"):
+            sessions.open("m", each, 1)
+    assert len(load.closed) == 1, "the second one was not even loaded"
+    assert len(sessions) == 0
+    sessions.open("m", load, 2)
 
 
 def test_many_threads_open_no_more_than_there_may_be() -> None:
@@ -118,7 +149,7 @@ def test_many_threads_open_no_more_than_there_may_be() -> None:
 
     def open_one() -> None:
         try:
-            sessions.open("m", Loaded())
+            sessions.open("m", Loaded(), 1)
         except Refused as error:
             refused.append(error)
 

@@ -1,0 +1,36 @@
+"""Which workers may have private sessions of whom: they end with their client."""
+
+from __future__ import annotations
+
+from pool.core import actions as do
+from pool.core.slots import Slot
+
+__all__ = ["Tenants"]
+
+
+class Tenants:
+    """A client that opens private sessions has a number, which is never another's."""
+
+    def __init__(self, actions: list[do.Action]) -> None:
+        self._actions = actions
+        self._last = 0
+        self._owners: dict[bytes, int] = {}
+        self._seats: dict[bytes, dict[tuple[int, int], None]] = {}
+
+    def opens(self, route: bytes, slot: Slot) -> int:
+        """The client's number, by which the slot's worker is to know the session that is opened there."""
+        if route not in self._owners:
+            self._last += 1
+            self._owners[route] = self._last
+        self._seats.setdefault(route, {})[slot.number, slot.incarnation] = None
+        return self._owners[route]
+
+    def gone(self, route: bytes) -> None:
+        """The client is gone: its workers are told."""
+        owner = self._owners.pop(route, 0)
+        self._actions += [do.EndSessions(slot, incarnation, owner) for slot, incarnation in self._seats.pop(route, ())]
+
+    def exited(self, slot: int, incarnation: int) -> None:
+        """The worker's exit was seen, and what it had is gone with it."""
+        for seats in self._seats.values():
+            seats.pop((slot, incarnation), None)

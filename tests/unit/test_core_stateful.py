@@ -1,0 +1,177 @@
+"""Models whose signatures write state: all their jobs keep to one worker."""
+
+from simulation.driver import Driver, every, one
+
+from pool.core import actions as do
+from pool.core import events as told
+from pool.core.policy import ModelPolicy
+from pool.core.slots import SlotState
+from pool.wire.faults import Fault
+from pool.wire.session_runs import RUN, WRITING_RUN
+
+
+def slots_of(driver: Driver) -> list[int]:
+    return [run.slot for run in driver.running()]
+
+
+def counting(*placement: list[str], **options: object) -> Driver:
+    return Driver(*placement, stateful=["m"], **options)  # type: ignore[arg-type]  # whatever it takes
+
+
+def notices(driver: Driver) -> list[str]:
+    return [notice.text for notice in every(driver.log, do.Notice)]
+
+
+def home(driver: Driver) -> object:
+    return driver.machine.models_snapshot()[0]["home"]
+
+
+def test_all_jobs_of_a_stateful_model_run_in_one_slot_those_that_only_read_too() -> None:
+    driver = counting(["m", "other"], ["m", "other"]).serve(lanes=2)
+    for signature in (None, "peek", RUN, WRITING_RUN, None, "peek"):
+        driver.submit(signature=signature)
+    assert slots_of(driver) == [0, 0], "as many as it has lanes"
+    while driver.running():
+        driver.done(driver.running()[0])
+    assert {driver.run_of(number).slot for number in range(1, 7)} == {0}
+    assert notices(driver) == ["model m writes state: its jobs keep to slot 0 incarnation 1"]
+    assert home(driver) == 0
+    driver.submit("other")
+    driver.submit("other")
+    assert sorted(slots_of(driver)) == [0, 1], "other models go anywhere"
+    assert "kept to slot:0" in str(driver.machine.explain("1"))
+
+
+def test_what_came_before_any_worker_goes_to_the_one_that_is_ready_first() -> None:
+    driver = counting(["m"], ["m"], models={"m": ModelPolicy(max_batch=8, batch_wait_s=1.0)})
+    driver.start()
+    for _ in range(3):
+        driver.submit(rows=1)
+    driver.submit(members=(1,) * 3)
+    driver.up(1)
+    driver.up(0, lanes=2)
+    assert slots_of(driver) == [1]
+    while driver.running():
+        assert slots_of(driver) == [1]
+        driver.done(driver.running()[0])
+    assert len(driver.answers()) == 6
+    assert len(notices(driver)) == 1
+
+
+def test_when_the_home_dies_the_next_one_begins_anew_and_says_so() -> None:
+    driver = counting(["m"], ["m"]).serve()
+    for _ in range(3):
+        driver.submit()
+    driver.die(0)
+    assert driver.fault(1) is Fault.STATEFUL_WORKER_LOST
+    assert slots_of(driver) == [1], "the jobs that waited have not started"
+    assert notices(driver)[1:] == [
+        "model m writes state, and what its jobs wrote went with slot 0 incarnation 1:"
+        " they keep to slot 1 incarnation 1, and begin there with the variables as they were loaded"
+    ]
+    driver.pass_time(5.0)
+    driver.up(0)
+    driver.done(driver.run_of(2))
+    driver.done(driver.run_of(3))
+    driver.submit()
+    assert slots_of(driver) == [1], "it stays while that worker lives"
+    assert len(notices(driver)) == 2
+
+
+def test_the_next_home_is_the_worker_that_is_ready_first() -> None:
+    driver = counting(["m"], ["m"])
+    driver.start()
+    driver.up(0)
+    driver.die(0)
+    driver.submit()
+    driver.up(1)
+    assert slots_of(driver) == [1], "nobody waits for slot 0"
+
+
+def test_in_its_only_slot_a_stateful_model_begins_anew_too() -> None:
+    driver = counting(["m"], ["other"]).serve()
+    driver.submit()
+    assert driver.machine.explain("1")["device"] is None  # type: ignore[index]  # as it has one only
+    driver.die(0)
+    driver.pass_time(5.0)
+    driver.up(0)
+    assert notices(driver)[0] == "model m writes state: its jobs keep to slot 0 incarnation 1"
+    assert "went with slot 0 incarnation 1: they keep to slot 0 incarnation 2" in notices(driver)[1]
+
+
+def test_while_a_successor_takes_the_seat_the_jobs_wait_for_it() -> None:
+    driver = counting(["m"], ["m"], successor="always").serve()
+    driver.submit()
+    driver.feed(told.RestartAsked(0))
+    successor = one(driver.log, do.SpawnSuccessor)
+    driver.feed(told.WorkerHello(0, successor.incarnation))
+    driver.feed(told.WorkerReady(0, successor.incarnation, 1, driver.infos(["m"])))
+    assert driver.state(0) is SlotState.DRAINING
+    driver.submit()
+    assert len(driver.running()) == 1, "what the first one writes is still there"
+    driver.done(driver.run_of(1))
+    assert [(run.slot, run.incarnation) for run in driver.running()] == [(0, successor.incarnation)]
+    assert f"they keep to slot 0 incarnation {successor.incarnation}," in notices(driver)[1]
+
+
+def test_a_home_that_need_not_make_way_after_all_keeps_what_was_written() -> None:
+    driver = counting(["m"], ["m"], successor="always").serve()
+    driver.submit()
+    driver.feed(told.RestartAsked(0))
+    successor = one(driver.log, do.SpawnSuccessor)
+    driver.feed(told.WorkerHello(0, successor.incarnation))
+    driver.feed(told.WorkerReady(0, successor.incarnation, 1, driver.infos(["m"])))
+    driver.submit()
+    driver.feed(told.WorkerExited(0, successor.incarnation, told.Death("SIGKILL", True, ())))
+    assert driver.state(0) is SlotState.READY
+    driver.done(driver.run_of(1))
+    assert [(run.slot, run.incarnation) for run in driver.running()] == [(0, 1)]
+    assert len(notices(driver)) == 1
+
+
+def test_a_home_that_is_drained_is_left() -> None:
+    driver = counting(["m"], ["m"]).serve()
+    driver.submit()
+    driver.submit()
+    driver.feed(told.DrainAsked(0))
+    assert sorted(slots_of(driver)) == [0, 1]
+    assert home(driver) == 1
+
+
+def test_who_names_a_device_gets_its_own_variables_and_the_homes_where_it_is_there() -> None:
+    driver = counting(["m"], ["m"], ["m"]).serve()  # slots 0 and 1 sit on gpu:0
+    driver.submit(device="slot:1")
+    driver.submit(device="gpu:1")
+    driver.submit(device="gpu:0")
+    driver.submit(device="gpu:0")
+    assert sorted(slots_of(driver)) == [0, 1, 2], "of the two that are gpu:0 the home"
+    driver.die(0)
+    driver.done(driver.run_of(1))
+    driver.pass_time(5.0)
+    driver.up(0)
+    assert slots_of(driver) == [2, 0], "what was pinned there waits for it"
+
+
+def test_what_never_left_the_pool_goes_to_the_next_home() -> None:
+    driver = counting(["m"], ["m"]).serve(lanes=2)
+    driver.submit()
+    driver.submit()
+    unsent = driver.run_of(1)
+    driver.feed(told.BatchUnsent(unsent.slot, unsent.incarnation, unsent.batch))
+    assert driver.run_of(1).slot == 1
+    driver.die(0)
+    assert driver.fault(2) is Fault.STATEFUL_WORKER_LOST
+
+
+def test_a_model_that_turns_out_to_write_state_with_its_next_version_is_kept_together_then() -> None:
+    driver = Driver(["m"], ["m"], models={"m": ModelPolicy(max_batch=2, batch_wait_s=60.0)}, successor="never").serve()
+    driver.submit(rows=1)  # gathers
+    driver.stateful = frozenset({"m"})
+    driver.feed(told.RestartAsked(1))
+    driver.feed(told.WorkerExited(1, 1, told.Death("stopped", True)))
+    driver.pass_time(5.0)
+    driver.up(1)
+    assert home(driver) == 0, "the first that is READY"
+    assert slots_of(driver) == [0]
+    driver.submit(rows=1)
+    assert slots_of(driver) == [0]
