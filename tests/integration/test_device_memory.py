@@ -295,3 +295,13 @@ def test_a_gpu_that_vanishes_ends_its_slot_alone(nvml: FakeNvml) -> None:
         nvml.say(CARD)
         client.restart(0)
         eventually(lambda: slot(client)["state"] == "READY")
+
+
+def test_what_the_driver_says_of_an_error_is_in_the_log(nvml: FakeNvml) -> None:
+    with two_gpus(nvml) as (pool, client):
+        assert asks_nvml(pool), "events are told from then on at which somebody has asked for them"
+        nvml.say(CARD, xid=31)
+        os.kill(slot(client)["pid"], signal.SIGKILL)
+        pool.await_log("slot 0: the driver says of its GPU: Xid 31, ")
+        eventually(lambda: is_ready(client, 2))
+        assert pool.text().count("Xid 31") == 1

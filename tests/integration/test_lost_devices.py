@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -41,7 +42,7 @@ def slots(client: Client) -> list[dict[str, Any]]:
 
 
 def lose(nvml: FakeNvml, client: Client, uuid: str = CARD, number: int = 0) -> None:
-    nvml.say(uuid, error="GPU is lost")
+    nvml.say(uuid, error="GPU is lost", xid=79)
     os.kill(slots(client)[number]["pid"], signal.SIGKILL)
 
 
@@ -60,10 +61,9 @@ def test_the_models_of_a_lost_gpu_come_up_on_another_and_go_home_again(nvml: Fak
             eventually(lambda: settled(client))
             found = client.status()
             assert found["moved"] == {"away": [{"model": "a", "from": "gpu:0", "to": "gpu:1"}], "stays": []}
-            assert (found["slots"][0]["state"], found["slots"][0]["reason"]) == (
-                "FATAL",
-                "gpu:0 is gone: GPU is lost",
-            )
+            assert found["slots"][0]["state"] == "FATAL"
+            why = r"gpu:0 is gone: GPU is lost \(Xid 79, \d+ s ago: the GPU has fallen off the bus: .*\)"
+            assert re.fullmatch(why, found["slots"][0]["reason"])
             assert found["slots"][1]["models"] == ["a", "b"]
             assert "model a is on gpu:1 while gpu:0 is gone" in run_pool(pool, "status").stdout
             assert "on gpu:1 while gpu:0 is gone" in run_pool(pool, "models").stdout
