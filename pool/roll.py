@@ -173,10 +173,14 @@ class Roll:
                 log.info("slot %d gets a new worker for the new settings", slot, extra=about("roll_slot", slot=slot))
                 yield RestartAsked(slot, sparing=True)
 
+    @property
+    def left(self) -> list[int]:
+        """The slots that are still to have the new settings, the one whose turn it is among them."""
+        return sorted([*self._left, *([] if self._turn is None else [self._turn.slot])])
+
     def status(self) -> dict[str, object]:
         """For people: which slots are still to have the new settings, and why they will not."""
-        left = sorted([*self._left, *([] if self._turn is None else [self._turn.slot])])
-        return {"left": left, "failure": self._failure}
+        return {"left": self.left, "failure": self._failure}
 
 
 def _settings(welcome: Welcome) -> Welcome:

@@ -399,7 +399,7 @@ class Service:
     def _roll_out(self, *, back: bool = False) -> list[int]:
         """New workers for the plan, in which slots. Whatever becomes of one of them, jobs of its models wait for it."""
         slots = self._roll.begin(self._welcomes(), back=back)
-        names = {name for slot in slots for name in self._plan.shares[slot].models}
+        names = {name for slot in self._roll.left for name in self._plan.shares[slot].models}
         self._feed(ModelsAwaited(frozenset(names)))
         return slots
 
