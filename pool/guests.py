@@ -67,7 +67,8 @@ def keep_guests(settings: "Settings", plan: Plan, guests: Sequence[Guest]) -> Pl
         shares = _with(settings, plan, devices, placed, [(guest.model, devices.index(guest.at))])
         if shares is None:
             raise InvalidConfig(
-                f"model {guest.model} is on {guest.at.label} while {guest.home.label} is gone, and could not stay there"
+                f"model {guest.model} is on {guest.at.label} while {guest.home.label} is gone, and could not stay;"
+                " bring that device back with `pool restart SLOT` first, or leave its options as they are"
             )
         plan = replace(plan, shares=shares, guests=(*plan.guests, guest))
     return plan

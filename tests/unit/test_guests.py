@@ -111,5 +111,5 @@ def test_a_reload_after_which_a_guest_could_not_stay_is_refused() -> None:
     apart = settings(
         {"name": "a", **SMALL, "session": {"intra_op_parallelism_threads": 1}}, {"name": "b", **SMALL}, devices=(0, 1)
     )
-    with pytest.raises(InvalidConfig, match="model a is on gpu:1 while gpu:0 is gone, and could not stay there"):
+    with pytest.raises(InvalidConfig, match="model a is on gpu:1 while gpu:0 is gone, and could not stay; bring"):
         keep_guests(apart, plan_of(apart), moved.guests)
