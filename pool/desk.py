@@ -47,7 +47,7 @@ class Desk:
                 status = pool_status(self._machine, self._devices, time.monotonic(), self._pool())
                 self._front.reply(question, status)
             case "models":
-                self._front.reply(question, models_status(self._machine))
+                self._front.reply(question, models_status(self._machine, self._pool()["moved"]["away"]))
             case "explain" if question.about.startswith(SLOT):
                 self._explain_slot(question)
             case "explain":

@@ -4,13 +4,13 @@ A pool that serves does not move what works: only the copies that are lost are p
 have room and no copy yet. Pins are kept: a model that names its devices goes to no other.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from pool.devices import Device
-from pool.placement import ModelDemand
+from pool.placement import ModelDemand, readable
 
-__all__ = ["Move", "displace", "displaced"]
+__all__ = ["Move", "displace", "homeless"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,39 +27,54 @@ def displace(
     devices: Sequence[Device],
     placed: Sequence[Collection[str]],
     lost: Collection[int],
+    may: Callable[[str, int], bool] = lambda model, device: True,  # noqa: ARG005
 ) -> tuple[Move, ...]:
     """A move for each copy that was on one of the devices `lost`; `placed`: the models of each device, those too.
+
+    `may`: whether a model may go to a device, as far as anything but its memory decides that.
 
     Guarantees: the same answer every time, no device beyond what it has free, no two copies on one device. Where the
     devices with the least bytes leave more copies without room than the fullest do, the fullest are taken.
     """
-    spread = _moves(models, devices, placed, lost, tight=False)
-    tight = _moves(models, devices, placed, lost, tight=True)
-    return spread if _homeless(spread) <= _homeless(tight) else tight
+    spread = _moves(models, devices, placed, lost, may, tight=False)
+    tight = _moves(models, devices, placed, lost, may, tight=True)
+    return spread if _left_out(spread) <= _left_out(tight) else tight
 
 
-def displaced(
+def homeless(
     models: Sequence[ModelDemand],
     devices: Sequence[Device],
     placed: Sequence[Collection[str]],
     lost: Collection[int],
+    moves: Sequence[Move],
+    may: Callable[[str, int], bool] = lambda model, device: True,  # noqa: ARG005
 ) -> tuple[str, ...]:
-    """The same in words. Here all are of slots, of which several may be on one device."""
-    each = list(dict.fromkeys(devices))
-    on_each = [
-        {name for slot, names in enumerate(placed) if devices[slot] == device for name in names} for device in each
-    ]
-    moves = displace(models, each, on_each, {each.index(devices[slot]) for slot in lost})
+    """A line for each copy that goes nowhere: why, what it needs, and what is free of each device after all moves."""
     named = {model.name: model for model in models}
-    return tuple(f"{move.model}: {_told(named[move.model], move, each)}" for move in moves)
+    held = [sum(named[name].memory_bytes or 0 for name in names if name in named) for names in placed]
+    for move in moves:
+        if move.to is not None:
+            held[move.to] += named[move.model].memory_bytes or 0
 
+    def free(model: str, number: int) -> str:
+        if not may(model, number):
+            return "cannot take it"
+        size = devices[number].free_bytes
+        return readable(None if size is None else max(0, size - held[number]))
 
-def _told(model: ModelDemand, move: Move, devices: Sequence[Device]) -> str:
-    if move.to is not None:
-        return f"{devices[move.to].label} has room"
-    if model.devices == "all":
-        return "as it is on all others"
-    return "no other has room for it" if model.devices == "auto" else "its `devices` name no other that it is not on"
+    lines = []
+    for move in moves:
+        model = named[move.model]
+        if move.to is not None:
+            continue
+        if model.devices != "auto":
+            why = "it is on all others" if model.devices == "all" else "its `devices` name no other that it is not on"
+        else:
+            others = [number for number in range(len(devices)) if number not in lost]
+            there = ", ".join(f"{devices[number].label} {free(model.name, number)}" for number in others) or "none"
+            why = f"no other has room for it: it needs {readable(model.memory_bytes)}, free are {there}"
+        lines.append(f"model {move.model} is not moved from {devices[move.lost].label}: {why}")
+    return tuple(lines)
 
 
 def _moves(
@@ -67,6 +82,7 @@ def _moves(
     devices: Sequence[Device],
     placed: Sequence[Collection[str]],
     lost: Collection[int],
+    may: Callable[[str, int], bool],
     *,
     tight: bool,
 ) -> tuple[Move, ...]:
@@ -83,6 +99,7 @@ def _moves(
                 and number not in lost
                 and number not in homes[model.name]
                 and _fits(device, held[number], model)
+                and may(model.name, number)
             ]
             to = min(room, key=lambda number: (-held[number] if tight else held[number], number), default=None)
             if to is not None:
@@ -96,5 +113,5 @@ def _fits(device: Device, held: int, model: ModelDemand) -> bool:
     return device.free_bytes is None or model.memory_bytes is None or held + model.memory_bytes <= device.free_bytes
 
 
-def _homeless(moves: Sequence[Move]) -> int:
+def _left_out(moves: Sequence[Move]) -> int:
     return sum(move.to is None for move in moves)

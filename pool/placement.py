@@ -18,7 +18,7 @@ from pool.errors import InvalidConfig
 from pool.packing import pack
 from pool.wire.model_files import Format, NotServed, checkpoint_prefix, look
 
-__all__ = ["DevicesOccupied", "ModelDemand", "model_bytes", "place"]
+__all__ = ["DevicesOccupied", "ModelDemand", "model_bytes", "place", "readable"]
 
 _Way = Literal["spread", "tight", "search"]
 
@@ -125,11 +125,11 @@ class _Plan:
                 self._devices[slot].label for slot in self._slots[model.name]
             )
             source = f"  {model.source:<{max(sources, 5)}}" if sources else ""
-            lines.append(f"  {model.name:<{width}}  {_readable(model.memory_bytes):>10}{source}  {where}")
+            lines.append(f"  {model.name:<{width}}  {readable(model.memory_bytes):>10}{source}  {where}")
         width = max(len(name) for name in ["device", *(device.label for device in self._devices)])
         lines.append(f"  {'device':<{width}}  {'has':>10}  {'others use':>10}  {'free':>10}")
         for slot, device in enumerate(self._devices):
-            has, used, left = map(_readable, (device.memory_bytes, device.used_bytes, self._left(slot)))
+            has, used, left = map(readable, (device.memory_bytes, device.used_bytes, self._left(slot)))
             lines.append(f"  {device.label:<{width}}  {has:>10}  {used:>10}  {left:>10}")
         return "\n".join(lines)
 
@@ -183,7 +183,7 @@ def _sizes(files: Iterable[Path]) -> int:
     return sum(os.path.getsize(file) for file in files if file.is_file())
 
 
-def _readable(size: int | None) -> str:
+def readable(size: int | None) -> str:
     if size is None:
         return "unknown"
     for unit, step in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):

@@ -6,14 +6,22 @@ from pathlib import Path
 
 from pool.core.policy import Policy, SlotPlan
 from pool.devices import Device, slot_names
-from pool.displacement import displaced
 from pool.placement import ModelDemand
 from pool.shares import Share
 from pool.sizes import Sizes
 from pool.versions import Served
 from pool.wire.worker_messages import ModelSettings, SessionSettings, Welcome
 
-__all__ = ["Plan", "at_version"]
+__all__ = ["Guest", "Plan", "at_version"]
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """`model` is on the device `at` as well, while the one that it was placed on, its `home`, is gone."""
+
+    model: str
+    home: Device
+    at: Device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +38,8 @@ class Plan:
 
     `paths` are those of the models as configured; `versions` is what was found there of those that have versions, which
     are looked for again every `watch_s` seconds, unless that is None.
+
+    `guests` are in `shares` too, at home and where they are.
     """
 
     endpoint: str
@@ -56,6 +66,7 @@ class Plan:
     arena_max_bytes: int
     arena_client_max_bytes: int
     notes: tuple[str, ...]
+    guests: tuple[Guest, ...] = ()
 
     @property
     def model_bytes(self) -> Mapping[str, int]:
@@ -83,9 +94,18 @@ class Plan:
             return None
         return next(model for model in self.models if model.name in share.models)
 
-    def displaced(self, lost: Collection[int]) -> tuple[str, ...]:
-        """Of each copy of a model that was on the devices of these slots, where a new placement would have it."""
-        return displaced(self.demands, self.devices, self.placement, lost)
+    def at_home(self, gone: Collection[Guest] | None = None) -> "Plan":
+        """The same, but for these guests, or without any, where they were placed alone."""
+        leave = self.guests if gone is None else gone
+        shares = tuple(
+            share.without({guest.model for guest in leave if guest.at == share.device}) for share in self.shares
+        )
+        return replace(self, shares=shares, guests=tuple(guest for guest in self.guests if guest not in leave))
+
+    def guest_bytes(self, device: Device) -> int:
+        """What guests take there, as far as that is known."""
+        sizes = {demand.name: demand.memory_bytes or 0 for demand in self.demands}
+        return sum(sizes.get(guest.model, 0) for guest in self.guests if guest.at == device)
 
     def slots(self) -> list[SlotPlan]:
         """What the core is to know of each slot."""
@@ -112,6 +132,7 @@ class Plan:
             models=tuple(model for model in self.models if model.name not in names),
             paths={name: path for name, path in self.paths.items() if name not in names},
             versions={name: served for name, served in self.versions.items() if name not in names},
+            guests=tuple(guest for guest in self.guests if guest.model not in names),
         )
 
     def welcome(self, slot: int) -> Welcome:

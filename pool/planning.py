@@ -5,6 +5,7 @@ settings ─► devices ─► versions ─► sizes ─► demands ─► place
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pool.config.session import SessionOverrides
     from pool.config.settings import ModelSection
 
-__all__ = ["make_plan", "replan"]
+__all__ = ["make_plan", "replan", "share_models"]
 
 _CLEAR = {True: Clear.ALL, False: Clear.NONE, "missing": Clear.MISSING}
 
@@ -41,7 +42,7 @@ def make_plan(settings: "Settings", environ: Mapping[str, str], discovery: Disco
     versions = _versions(settings)
     sizes = _sizes(settings, environ, versions)
     demands = _demands(settings, devices, sizes)
-    shares = _share_out(settings, devices, place(demands, devices), sizes)
+    shares = share_models(settings, devices, place(demands, devices), sizes)
     allowed = os.sched_getaffinity(0)
     share = cpu_share(len(allowed), sum(share.device.kind == "cpu" for share in shares))
     cores = _cores(shares, settings.pool.cpu_affinity, allowed)
@@ -51,19 +52,21 @@ def make_plan(settings: "Settings", environ: Mapping[str, str], discovery: Disco
 def replan(settings: "Settings", environ: Mapping[str, str], running: Plan, *, place_anew: bool) -> Plan:
     """The same on the devices that a running pool has; where it listens and what it can see are as they were.
 
-    Unless `place_anew`, the models stay on their devices. Raises `InvalidConfig` as `make_plan` does.
+    Unless `place_anew`, the models stay on their devices. Guests are not in it, but their room is kept.
+    Raises `InvalidConfig` as `make_plan` does.
     """
     _check_models(settings)
     devices = tuple(dict.fromkeys(running.devices))
+    rooms = [replace(device, used_bytes=device.used_bytes + running.guest_bytes(device)) for device in devices]
     versions = _versions(settings)
     if place_anew:
         sizes = _sizes(settings, environ, versions, running)
-        placed = place(_demands(settings, devices, sizes), devices)
+        placed = place(_demands(settings, devices, sizes), rooms)
     else:
         sizes = {**_sizes(settings, environ, versions), **running.sizes}
-        placed = place(_demands(settings, devices, sizes, _where(settings, devices, running)), devices)
+        placed = place(_demands(settings, devices, sizes, _where(settings, devices, running.at_home())), rooms)
     demands = _demands(settings, devices, sizes)
-    shares = _share_out(settings, devices, placed, sizes)
+    shares = share_models(settings, devices, placed, sizes)
     return _plan(settings, environ, shares, demands, sizes, versions, running.cpu_share, running.cores, running.notes)
 
 
@@ -155,7 +158,7 @@ def _copies(model: "ModelSection", sizes: Sizes, devices: Sequence[Device]) -> i
     return max((len(device.uuids) for device in devices), default=1) or 1
 
 
-def _share_out(
+def share_models(
     settings: "Settings",
     devices: Sequence[Device],
     placed: Sequence[Sequence[str]],

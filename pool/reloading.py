@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pool.logs import about
 from pool.plan import Plan
@@ -11,6 +11,9 @@ from pool.reloads import NO_FILE, Outcome, Reloaded, Reloads
 from pool.router.front import Question
 from pool.systemd.notify import Notifier
 from pool.wishes import RELOAD, wish_of
+
+if TYPE_CHECKING:
+    from pool.config import Settings
 
 __all__ = ["Reloading"]
 
@@ -61,6 +64,11 @@ class Reloading:
             log.warning("not reloaded: %s", why, extra=about("not_reloaded", reason=why))
         else:
             self._reply(question, None, why)
+
+    @property
+    def settings(self) -> "Settings | None":
+        """By which the pool runs; None where nobody knows them."""
+        return None if self._reloads is None else self._reloads.settings
 
     def forget(self, names: Collection[str]) -> None:
         """These models did not come up, and are not served."""

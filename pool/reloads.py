@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from pool.changes import Change, Reach, differences, needs_new_pool
 from pool.errors import InvalidConfig
+from pool.guests import keep_guests
 from pool.plan import Plan
 from pool.planning import replan
 from pool.router.front import Question
@@ -67,6 +68,7 @@ class _Reading:
     wish: Wish
     askers: tuple[Question | None, ...]
     ends: float
+    running: Plan
     thread: threading.Thread | None = None
     found: Reloaded | None = None
     refusal: str = ""
@@ -83,6 +85,11 @@ class Reloads:
         self._loaded: dict[str, ModelSection] = {}  # beside those of the file
         self._reading: _Reading | None = None
         self._stuck: threading.Thread | None = None
+
+    @property
+    def settings(self) -> "Settings":
+        """By which the pool runs."""
+        return self._settings
 
     @property
     def has_file(self) -> bool:
@@ -115,7 +122,10 @@ class Reloads:
         if reading is not None and reading.thread is not None:
             if not reading.thread.is_alive():
                 self._reading = None
-                yield Outcome(reading.askers, reading.found, reading.refusal)
+                if reading.running is running:
+                    yield Outcome(reading.askers, reading.found, reading.refusal)
+                else:  # it is not about what is served now
+                    self._asked.extendleft((reading.wish, asker) for asker in reversed(reading.askers))
             elif now >= reading.ends:
                 self._reading, self._stuck = None, reading.thread
                 why = f"{self._source.where}: it and its models could not be read within {READ_S:g} s"
@@ -129,7 +139,7 @@ class Reloads:
                 yield Outcome(tuple(askers), None, f"{self._source.where}: the disk has not answered the last time yet")
                 return
             self._stuck = None
-            self._reading = reading = _Reading(wish, tuple(askers), now + READ_S)
+            self._reading = reading = _Reading(wish, tuple(askers), now + READ_S, running)
             reading.thread = threading.Thread(target=self._read, args=(reading, running), name="reload", daemon=True)
             try:
                 reading.thread.start()
@@ -168,13 +178,14 @@ def compare(
     places = [change for change in changes if change.reach is Reach.PLACEMENT or change.key.endswith(" path")]
     # Without such a change no model changes its device, even if the models' files have grown since.
     plan = replan(settings, environ, running, place_anew=bool(places))
-    if _moves(plan, running):
+    if _moves(plan, running.at_home()):
         # Options of the process that differ take workers of their own, so another number of slots.
         apart = [change for change in changes if "session" in change.key and change not in places]
         moved = [f"{needs_new_pool(source.where, change)} (a model would move to another device)" for change in places]
         apart += [change for change in changes if change.is_of_model]
         moved += [f"{needs_new_pool(source.where, change)} (a model would move to another slot)" for change in apart]
         raise InvalidConfig("\n".join(moved))
+    plan = keep_guests(settings, plan, running.guests)
     return Reloaded(settings, plan, (*changes, *_versions(running, plan)), loaded)
 
 

@@ -8,7 +8,7 @@ A slot whose turn has not come keeps its former settings, also when its worker d
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pool.core.actions import SlotChanged, SuccessorFailed
@@ -43,8 +43,15 @@ class Refused:
 class Roll:
     """Used from the pool's loop. Between two rolls it only keeps what each slot's workers are told."""
 
-    def __init__(self, supervision: Supervision, welcomes: Sequence[Welcome]) -> None:
+    def __init__(
+        self,
+        supervision: Supervision,
+        welcomes: Sequence[Welcome],
+        is_lost: Callable[[int], bool] = lambda slot: False,  # noqa: ARG005
+    ) -> None:
+        """`is_lost`: whether the slot's device is gone: it has no turn, and the new settings if it ever comes up."""
         self._supervision = supervision
+        self._is_lost = is_lost
         self._given = list(welcomes)
         self._wanted = list(welcomes)
         self._left: list[int] = []
@@ -72,7 +79,10 @@ class Roll:
             for slot in slots
             if (self._given[slot.number].models or self._wanted[slot.number].models)
             and _settings(self._given[slot.number]) != _settings(self._wanted[slot.number])
+            and not self._is_lost(slot.number)
         ]
+        if self._turn is not None and self._is_lost(self._turn.slot):
+            self._turn = None
         for slot in slots:
             if slot.number not in self._left:
                 self._given[slot.number] = self._wanted[slot.number]
@@ -163,10 +173,14 @@ class Roll:
                 log.info("slot %d gets a new worker for the new settings", slot, extra=about("roll_slot", slot=slot))
                 yield RestartAsked(slot, sparing=True)
 
+    @property
+    def left(self) -> list[int]:
+        """The slots that are still to have the new settings, the one whose turn it is among them."""
+        return sorted([*self._left, *([] if self._turn is None else [self._turn.slot])])
+
     def status(self) -> dict[str, object]:
         """For people: which slots are still to have the new settings, and why they will not."""
-        left = sorted([*self._left, *([] if self._turn is None else [self._turn.slot])])
-        return {"left": left, "failure": self._failure}
+        return {"left": self.left, "failure": self._failure}
 
 
 def _settings(welcome: Welcome) -> Welcome:

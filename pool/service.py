@@ -26,6 +26,7 @@ from pool.core.events import (
     BatchUnsent,
     Death,
     Event,
+    ModelsAwaited,
     PolicyChanged,
     Start,
     StopAsked,
@@ -40,6 +41,7 @@ from pool.desk import Desk
 from pool.endpoint import ARENAS_SUFFIX, WORKERS_SUFFIX, EndpointLock, ipc_path, prepare_folder
 from pool.footprints import Footprints
 from pool.logs import about
+from pool.moving import Moving
 from pool.plan import Plan
 from pool.quarantine import KeptJob, Quarantine
 from pool.recorder import Recorder, Shelf
@@ -103,7 +105,7 @@ class Service:
         self._machine = Machine(plan.policy, plan.slots(), random.Random(self._instance))
         self._footprints = Footprints(plan.state)
         self._slot_log = SlotLog(plan.devices, plan.placement)
-        self._roll = Roll(self._machine.supervision, self._welcomes())
+        self._roll = Roll(self._machine.supervision, self._welcomes(), self._is_lost)
         self._versions = VersionWatch(plan.watch_s)
         self._reloading = Reloading(
             None if source is None else Reloads(source, environ),
@@ -113,6 +115,7 @@ class Service:
             reply=lambda question, value, error: self._front.reply(question, value, error),
             adopt=self._adopt,
         )
+        self._moving = Moving(self._machine.supervision, lambda: self._reloading.settings, self._is_lost)
         self._quarantine = Quarantine(plan.state, plan.quarantine_keep, plan.quarantine_max_bytes)
         self._recorder = Recorder(
             self._machine.supervision,
@@ -278,6 +281,9 @@ class Service:
             self._stopping(event.reason)
             # The unit's time-out may be of another `drain_timeout`.
             self._notifier.extend(self._plan.policy.longest_stop_s)
+        if isinstance(event, WorkerExited) and not event.death.restartable and self._is_lost(event.slot):
+            # Before the core tells those who wait that there is no worker left for them.
+            self._change(self._moving.lost(self._plan))
         now = time.monotonic()
         if isinstance(event, WorkerExited):
             # First: the core takes away what its worker held.
@@ -375,18 +381,29 @@ class Service:
         if change.state is SlotState.READY and self._plan.weighs(change.slot) is not None:
             self._supervisor.weigh(change.slot)
         if change.state is SlotState.FATAL:
-            self._tell_displaced(change.slot)
             self._record_stuck(change)
         recorded = change.state in DOWN and self._recorder.has(change.slot, change.incarnation)
         self._notify(self._slot_log.changed(change, self._machine.supervision.slots[change.slot], recorded))
         self._roll.changed(change)
+        if change.state is SlotState.READY:
+            self._change(self._moving.returned(change.slot, self._plan))
         self._feed_all(self._roll.plans())
 
-    def _tell_displaced(self, slot: int) -> None:
-        """What a start without the device that is gone would make of its models."""
-        if self._supervisor.lost(slot) is not None:
-            lost = [number for number in range(len(self._plan.devices)) if self._supervisor.lost(number) is not None]
-            self._slot_log.displaced(slot, self._plan.displaced(lost))
+    def _is_lost(self, slot: int) -> bool:
+        return self._supervisor.lost(slot) is not None
+
+    def _change(self, plan: Plan, *, back: bool = False) -> None:
+        """Models move, unless it is the plan that there is."""
+        if plan is not self._plan and not self._machine.supervision.stopping:
+            self._plan = plan
+            self._roll_out(back=back)
+
+    def _roll_out(self, *, back: bool = False) -> list[int]:
+        """New workers for the plan, in which slots. Whatever becomes of one of them, jobs of its models wait for it."""
+        slots = self._roll.begin(self._welcomes(), back=back)
+        names = {name for slot in self._roll.left for name in self._plan.shares[slot].models}
+        self._feed(ModelsAwaited(frozenset(names)))
+        return slots
 
     def _record_stuck(self, change: do.SlotChanged) -> None:
         """One that SIGKILL does not end is as good as dead, and what it is stuck in may be gone by the time it is."""
@@ -422,6 +439,7 @@ class Service:
             "dropped": dict(self._back.dropped),
             "roll": self._roll.status(),
             "versions": self._versions.status(),
+            "moved": self._moving.status(self._plan),
         }
 
     # --- the configuration, again ---------------------------------------------------------------------------------
@@ -449,7 +467,8 @@ class Service:
         self._quarantine.adopt(self._plan.quarantine_keep, self._plan.quarantine_max_bytes)
         self._recorder.adopt(self._plan.recorder_keep, self._plan.recorder_max_bytes)
         self._versions.adopt(self._plan.watch_s)
-        return self._roll.begin(self._welcomes())
+        self._plan = self._moving.lost(self._plan)  # what is new may have its place on a device that is gone
+        return self._roll_out()
 
     def _tend_versions(self) -> None:
         """New versions of models come as new settings do: with a new worker in each slot."""
@@ -460,17 +479,22 @@ class Service:
             log_versions(self._plan.versions, found)
             former, self._plan = self._plan.versions, self._plan.with_versions(found)
             back = any(name in former and served.number < former[name].number for name, served in found.items())
-            self._roll.begin(self._welcomes(), back=back)
+            self._roll_out(back=back)
+        if self._machine.supervision.awaited and not self._roll.is_under_way:
+            self._feed(ModelsAwaited(frozenset()))
 
     def _give_up(self, refused: Refused) -> None:
         """What did not come up in one slot is not to be in any: a model that is new, a version of one."""
         self._versions.refused([each for each in refused.versions if each.name not in refused.models], self._plan)
-        if refused.models:
+        away = {guest.model for guest in self._plan.guests}
+        new = tuple(name for name in refused.models if name not in away)
+        self._change(self._moving.refused(refused.models, self._plan), back=True)
+        if new:
             text = "not served, as a slot did not come up with it: %s"
-            log.error(text, ", ".join(refused.models), extra=about("models_given_up", models=refused.models))
-            self._reloading.forget(refused.models)
-            self._plan = self._plan.without(refused.models)
-            self._roll.begin(self._welcomes(), back=True)
+            log.error(text, ", ".join(new), extra=about("models_given_up", models=new))
+            self._reloading.forget(new)
+            self._plan = self._plan.without(new)
+            self._roll_out(back=True)
 
 
 def _count(jobs: int) -> str:

@@ -48,14 +48,6 @@ class SlotLog:
             extra = about("slot_planned", slot=slot, device=device.label, uuids=device.uuids or None, models=models)
             log.info("slot %d is %s%s: %s", slot, device.label, named, serves, extra=extra)
 
-    def displaced(self, slot: int, moves: Sequence[str]) -> None:
-        """The slot's device is gone; `moves`: where its models could be."""
-        if moves:
-            device = self._devices[slot].label
-            extra = about("models_displaced", slot=slot, device=device, moves=moves)
-            text = "slot %d: where its models could be without %s: %s"
-            log.warning(text, slot, device, "; ".join(moves), extra=extra)
-
     def weighed(self, slot: int, model: str, size_bytes: int) -> None:
         """What the slot's worker, which has this model alone, takes of its GPUs."""
         text = "slot %d: %s takes %d MiB of %s; the next start plans with that"

@@ -110,10 +110,17 @@ def resident_bytes(pid: int) -> int | None:
         return None
 
 
-def models_status(machine: Machine) -> list[dict[str, Any]]:
-    """A model that no worker has loaded yet is listed without signatures."""
+def models_status(machine: Machine, away: Sequence[Mapping[str, str]] = ()) -> list[dict[str, Any]]:
+    """A model that no worker has loaded yet is listed without signatures. `away`: what was moved, from where to where.
+
+    Each has the keys "model", "from", "to".
+    """
     return [
-        {**_model(snapshot["name"], machine.supervision.slots), "scheduling": snapshot}
+        {
+            **_model(snapshot["name"], machine.supervision.slots),
+            "moved": [each for each in away if each["model"] == snapshot["name"]],
+            "scheduling": snapshot,
+        }
         for snapshot in machine.models_snapshot()
     ]
 

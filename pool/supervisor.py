@@ -85,7 +85,8 @@ class Supervisor:
         self._asked: list[Process] = []  # for their stacks, before they are killed
         self._traces: dict[tuple[int, int], Trace] = {}
         self._after: dict[int, SpawnWorker] = {}  # by slot: who comes when the workers of the slot are gone
-        self._vacancies = Vacancies(devices, Lookout(teller_argv(), inherited(environ)), device_free_timeout_s)
+        buses = {uuid: bus for device in devices for uuid, bus in zip(device.uuids, device.buses, strict=False) if bus}
+        self._vacancies = Vacancies(devices, Lookout(teller_argv(buses), inherited(environ)), device_free_timeout_s)
         self._cancelled: list[WorkerExited] = []
 
     def adopt(self, device_free_timeout_s: float) -> None:

@@ -184,6 +184,7 @@ class Vacancies:
         verdict = seat.tenancy.judge(found, now)
         if not isinstance(verdict, Lost):
             held.lost = None
+            _say_xid(held, found)
         match verdict:
             case Lost():
                 yield from self._still_lost(seat, held, verdict, now)
@@ -264,6 +265,15 @@ class Vacancies:
     def _let_go(self, seat: Seat, held: Held, found: Found) -> Wish:
         seat.held, seat.found = None, found
         return held.action
+
+
+def _say_xid(held: Held, found: Found) -> None:
+    """Why the former worker may have died; once."""
+    words = next((one.xid for one in found.values() if one.xid), "")
+    if words and not held.xid_told:
+        held.xid_told = True
+        extra = about("device_error", slot=held.action.slot, reason=words)
+        log.warning("slot %d: the driver says of its GPU: %s", held.action.slot, words, extra=extra)
 
 
 def _refused(action: Wish, why: str) -> SuccessorRefused:

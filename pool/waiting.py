@@ -23,6 +23,7 @@ class Held:
     why: str = "no answer"
     said_at: float = 0.0
     said: str = ""
+    xid_told: bool = False
 
 
 @dataclass(slots=True)

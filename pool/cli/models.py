@@ -39,6 +39,8 @@ def _shown(model: Mapping[str, Any]) -> RenderableType:
     title = Text.assemble((model["name"], "bold"), f"  {_where(model['slots'], model['ready_slots'])}")
     if versions := model.get("versions"):
         title.append(f"  version{'s' * (len(versions) > 1)} {', '.join(map(str, versions))}")
+    for each in model.get("moved", ()):
+        title.append(f"  on {each['to']} while {each['from']} is gone", "yellow")
     if model["path"] is None:
         return Group(title, Text("  no worker has loaded it; `pool status` says why"))
     title.append(f"  handled by {model['handler']}" if model["handler"] else "")

@@ -43,8 +43,16 @@ def status(endpoint: str | None, as_json: bool) -> None:
     for slot in slots:
         if slot["reason"]:
             show(Text.assemble(f"\nslot {slot['slot']} is ", styled_state(slot["state"]), f": {slot['reason']}"))
-    for note in model_notes(models or ()):
+    for note in (*_moved(found.get("moved")), *model_notes(models or ())):
         show(Text(f"\n{note}"))
+
+
+def _moved(moved: Mapping[str, Any] | None) -> list[str]:
+    """Of models whose device is gone."""
+    if not moved:
+        return []
+    away = [f"model {each['model']} is on {each['to']} while {each['from']} is gone" for each in moved["away"]]
+    return [*away, *moved["stays"]]
 
 
 def _headline(found: Mapping[str, Any]) -> Text:

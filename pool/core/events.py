@@ -22,6 +22,7 @@ __all__ = [
     "Failed",
     "JobArrived",
     "JobCancelled",
+    "ModelsAwaited",
     "Outcome",
     "PolicyChanged",
     "RestartAsked",
@@ -120,6 +121,16 @@ class SlotPlanned:
 
     slot: int
     models: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsAwaited:
+    """Slots are about to get these models, and only these: until then their jobs wait, though no slot may have them.
+
+    Before the loss of the slot that had them is told. With none nobody waits any more.
+    """
+
+    models: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +315,7 @@ Event = (
     | RestartAsked
     | DrainAsked
     | SlotPlanned
+    | ModelsAwaited
     | WorkerMeasured
     | PolicyChanged
     | JobArrived

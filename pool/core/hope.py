@@ -27,6 +27,8 @@ class Hope:
             return True
         if any(slot.lasts for slot in self._dispatch.holders(line)):
             return True
+        if line.model.name in self._supervision.awaited and not line.pinned and not self._supervision.stopping:
+            return True
         # Workers that are to have the model are on their way.
         return line.version is None and any(
             slot.lasts and line.model.name in slot.planned and line.suits(slot) for slot in self._supervision.slots

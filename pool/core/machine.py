@@ -103,6 +103,9 @@ class Machine:
                 self._adopt(policy)
             case told.SlotPlanned():
                 self._plan(event, now)
+            case told.ModelsAwaited(models):
+                self.supervision.awaited = models
+                self._refuse_hopeless(now)
             case _:
                 self.supervision.handle(event, now)
         self._slots_changed(now)

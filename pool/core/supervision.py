@@ -47,6 +47,8 @@ class Supervision:
         """How many slots are FATAL."""
         self.down = sum(bool(plan.models) for plan in plans)
         """How many slots with models run nothing any more, or not yet: they are FATAL or STOPPED."""
+        self.awaited: frozenset[str] = frozenset()
+        """The models that slots are about to get, whose jobs wait though no slot has them."""
         self.stopping = False
         self.stop_reason = ""
         self.over = False
@@ -146,7 +148,7 @@ class Supervision:
         if self.stopping:
             return all(slot.state in (SlotState.STOPPED, SlotState.FATAL) for slot in self.slots)
         seated = [slot for slot in self.slots if slot.planned]
-        return bool(seated) and all(slot.state is SlotState.FATAL for slot in seated)
+        return bool(seated) and not self.awaited and all(slot.state is SlotState.FATAL for slot in seated)
 
     def verdict(self) -> do.PoolStopped:
         fatal = [slot for slot in self.slots if slot.state is SlotState.FATAL]

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from pool.devices.occupancy import Occupancy, read_occupancy, untold
 
@@ -24,9 +25,18 @@ class Answer:
     found: Mapping[str, Occupancy]
 
 
-def teller_argv() -> Sequence[str]:
+def teller_argv(buses: Mapping[str, str] = MappingProxyType({})) -> Sequence[str]:
+    """`buses`: where the GPU of each uuid is, for what the kernel's log says of it."""
     # `-W ignore`: what NVML's module has to say about its own name is of no use in the pool's log.
-    return (sys.executable, "-P", "-W", "ignore", "-m", "pool.devices.teller")
+    return (
+        sys.executable,
+        "-P",
+        "-W",
+        "ignore",
+        "-m",
+        "pool.devices.teller",
+        *(f"{uuid}={bus}" for uuid, bus in buses.items()),
+    )
 
 
 class Lookout:

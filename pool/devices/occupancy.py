@@ -43,6 +43,8 @@ class Occupancy:
     free_bytes: int | None = None
     lost: bool = False
     """NVML says that the device is gone, or needs a reset; `trouble` has its words."""
+    xid: str = ""
+    """What the driver said last of an error on it, if that was not long ago."""
 
     @property
     def told(self) -> bool:
@@ -93,6 +95,7 @@ def read_occupancy(told: dict[str, Any]) -> Occupancy:
         told["trouble"],
         told["free_bytes"],
         told["lost"],
+        told["xid"],
     )
 
 

@@ -5,7 +5,7 @@ set for the pool. Labels use the same numbers, so what a table shows can be writ
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from pool.devices.discovery import Discovery, Gpu
@@ -29,7 +29,7 @@ class Device:
     `uuids`: for CUDA_VISIBLE_DEVICES, in order; empty for the CPU. `label`: "gpu:0", "gpu:0+1", "cpu:1".
     `memory_bytes`: of all its GPUs together; None if unknown, and for the CPU.
     `numbers`: of its GPUs, as the configuration counts them; None for one that has only a uuid (MIG).
-    `used_bytes`: of that memory, what others held when the pool looked.
+    `used_bytes`: of that memory, what others held when the pool looked. `buses`: of its GPUs, on PCI, "" for MIG's.
     """
 
     kind: Literal["gpu", "cpu"]
@@ -39,6 +39,7 @@ class Device:
     memory_bytes: int | None
     numbers: tuple[int | None, ...] = ()
     used_bytes: int = 0
+    buses: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def free_bytes(self) -> int | None:
@@ -213,6 +214,7 @@ def _gpu_device(gpus: tuple[Gpu, ...], numbers: tuple[int | None, ...]) -> Devic
         memory_bytes=sum(known) if len(known) == len(sizes) else None,
         numbers=numbers,
         used_bytes=sum(gpu.held_bytes for gpu in gpus),
+        buses=tuple(gpu.pci_bus_id for gpu in gpus),
     )
 
 

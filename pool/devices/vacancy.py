@@ -163,7 +163,8 @@ class Tenancy:
 
     def _judge(self, uuid: str, occupancy: Occupancy, now: float) -> Verdict:
         if occupancy.lost:
-            return Lost(self._where(uuid), occupancy.trouble)
+            why = f"{occupancy.trouble} ({occupancy.xid})" if occupancy.xid else occupancy.trouble
+            return Lost(self._where(uuid), why)
         for occupant in occupancy.occupants or ():
             if self._is_mine(occupant):
                 return Taken(self._where(uuid), f"{_amount(occupant)} of the former worker ({_process(occupant)})")

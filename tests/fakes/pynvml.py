@@ -8,9 +8,10 @@ answers only between `nvmlInit` and `nvmlShutdown`. The environment bends it:
     FAKE_NVML_STATE    a file of JSON that is read at every call, so that a test can change what the devices hold:
                        {uuid: {"used": bytes, "processes": [[pid, bytes or null], ...], "error": text,
                        "hang_s": seconds, "no_processes": text, "no_memory": text, "exit": status,
-                       "each_worker": bytes, "instances": [uuid, ...]}}; each is optional. A card with "instances" is
-                       in MIG mode. "each_worker" is held by each process that runs
+                       "each_worker": bytes, "instances": [uuid, ...], "xid": number}}; each is
+                       optional. A card with "instances" is in MIG mode. "each_worker" is held by each process that runs
                        `-m workers` and has the uuid in its CUDA_VISIBLE_DEVICES.
+                       "xid" is told once to each who has asked for events before.
                        A uuid that is no card's is a MIG instance; "exit" ends the process that asks; a call that
                        hangs makes a file of the same name that ends with ".hangs"
 """
@@ -35,6 +36,11 @@ __all__ = [
     "nvmlDeviceGetName",
     "nvmlDeviceGetPciInfo",
     "nvmlDeviceGetUUID",
+    "nvmlDeviceRegisterEvents",
+    "nvmlEventSetCreate",
+    "nvmlEventSetFree",
+    "nvmlEventSetWait_v2",
+    "nvmlEventTypeXidCriticalError",
     "nvmlInit",
     "nvmlShutdown",
 ]
@@ -223,6 +229,45 @@ def nvmlDeviceGetComputeRunningProcesses(handle: _Card | _Mig) -> list[_Process]
         raise NVMLError(state["no_processes"])
     workers = [_Process(pid, state["each_worker"]) for pid in _workers(handle.uuid, state)]
     return workers + [_Process(pid, used) for pid, used in state.get("processes", [])]
+
+
+nvmlEventTypeXidCriticalError = 8  # noqa: N816
+
+
+class _EventSet:
+    uuid = ""
+    told: object = None
+
+
+@dataclass(frozen=True)
+class _Event:
+    eventData: int  # noqa: N815
+
+
+def nvmlEventSetCreate() -> _EventSet:  # noqa: N802
+    _require_init()
+    return _EventSet()
+
+
+def nvmlDeviceRegisterEvents(handle: _Card | _Mig, types: int, events: _EventSet) -> None:  # noqa: N802
+    _require_init()
+    if isinstance(handle, _Mig) or types != nvmlEventTypeXidCriticalError:
+        raise NVMLError("Not Supported")
+    events.uuid = handle.uuid
+
+
+def nvmlEventSetWait_v2(events: _EventSet, timeout_ms: int) -> _Event:  # noqa: N802
+    _require_init()
+    number = _state(events.uuid).get("xid")
+    if timeout_ms or number is None or number == events.told:
+        raise NVMLError("Timeout")
+    events.told = number
+    return _Event(number)
+
+
+def nvmlEventSetFree(events: _EventSet) -> None:  # noqa: N802
+    _require_init()
+    events.uuid = ""
 
 
 def _workers(uuid: str, state: dict[str, Any]) -> list[int]:

@@ -8,25 +8,19 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import gpu_card
 import pytest
+from gpu_card import UP_S, Card, slot
 
 from harness import PoolProcess, eventually, pool_process, stub_config
 from pool import Client
 from pool.demo import demo_folder
-from pool.devices import discover_gpus
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.tensorflow,
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(not discover_gpus().gpus, reason="NVML lists no GPU"),
-]
+pytestmark = gpu_card.marks
 
 PIDFD_GETFD = 438  # the same number on every architecture; Python has no name for it
 TAKEN_BYTES = 1 << 30  # far more than a context, and less than a tenth of any card that TensorFlow is run on
-UP_S = 300.0  # the first kernels of a new card are compiled when a model is first run
 CONFIG = f"""
 [session]
 allow_growth = false
@@ -49,42 +43,10 @@ class Sample:
     worker: int | None
 
 
-class Card:
-    """The first GPU, asked by the test itself."""
-
-    def __init__(self) -> None:
-        import pynvml
-
-        self._nvml = pynvml
-        pynvml.nvmlInit()
-        self._handle = pynvml.nvmlDeviceGetHandleByUUID(discover_gpus().gpus[0].uuid)
-
-    def used(self) -> int:
-        return int(self._nvml.nvmlDeviceGetMemoryInfo(self._handle).used)
-
-    def listed(self) -> frozenset[int]:
-        return frozenset(found.pid for found in self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle))
-
-    def close(self) -> None:
-        self._nvml.nvmlShutdown()
-
-
-@pytest.fixture
-def card() -> Iterator[Card]:
-    card = Card()
-    yield card
-    card.close()
-
-
 @contextlib.contextmanager
 def serving() -> Iterator[tuple[PoolProcess, Client]]:
     with pool_process(stub_config(devices="[0]", models=CONFIG)) as pool, pool.client() as client:
         yield pool, client
-
-
-def slot(client: Client) -> dict[str, Any]:
-    found: dict[str, Any] = client.status()["slots"][0]
-    return found
 
 
 def await_looked_at(pool: PoolProcess, card: Card, pid: int) -> None:

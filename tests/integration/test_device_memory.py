@@ -1,7 +1,6 @@
 """A GPU slot's next worker, its device, and NVML: stub workers, a fake NVML, and all that is between them."""
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -13,36 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_nvml import CARD, GIB, OTHER, FakeNvml
 
 from harness import PoolProcess, alive, children, eventually, pool_process, stub_config
 from pool import Client
 
 pytestmark = pytest.mark.faults
 
-FAKES = str(Path(__file__).parents[1] / "fakes")
-CARD, OTHER = (f"GPU-{bus}000000-0000-4000-8000-000000000000" for bus in ("1a", "1b"))  # numbers 0 and 1
 MIG = "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f"
-GIB = 2**30
 MODELS = '[[model]]\nname = "faults"\npath = "stub:faults"\ndevices = "all"\n'
-
-
-class FakeNvml:
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "nvml.json"
-        self._whole: dict[str, Any] = {}
-        self.environ = {"PYTHONPATH": FAKES, "FAKE_NVML_STATE": str(self._path)}
-        self.say(CARD)
-
-    def say(self, uuid: str, **state: object) -> None:
-        """From now on this is so of the device; what is left out is as in an idle one."""
-        self._whole[uuid] = state
-        new = self._path.with_suffix(".new")
-        new.write_text(json.dumps(self._whole))
-        os.replace(new, self._path)
-
-    def hangs(self) -> bool:
-        """Whether a call into it was seen to hang."""
-        return self._path.with_suffix(".hangs").exists()
 
 
 @pytest.fixture
@@ -301,7 +279,7 @@ def test_what_a_model_takes_is_learned_and_planned_with(nvml: FakeNvml) -> None:
         pool.kill()
 
 
-def test_a_gpu_that_vanishes_ends_its_slot_alone_and_says_where_its_models_fit(nvml: FakeNvml) -> None:
+def test_a_gpu_that_vanishes_ends_its_slot_alone(nvml: FakeNvml) -> None:
     models = MODELS + '[[model]]\nname = "a"\npath = "stub:echo"\nmemory = "10GiB"\n'
     models += '[[model]]\nname = "b"\npath = "stub:echo"\nmemory = "4GiB"\n'
     config = stub_config(devices="[0, 1]", models=models)
@@ -311,10 +289,19 @@ def test_a_gpu_that_vanishes_ends_its_slot_alone_and_says_where_its_models_fit(n
         eventually(lambda: slot(client)["doing"].startswith("waiting for gpu:0, which is gone: GPU is lost"))
         eventually(lambda: slot(client)["state"] == "FATAL")
         assert slot(client)["reason"] == "gpu:0 is gone: GPU is lost"
-        where = "a: gpu:1 has room; faults: as it is on all others"
-        pool.await_log(f"slot 0: where its models could be without gpu:0: {where}")
+        pool.await_log("model faults is not moved from gpu:0: it is on all others")
         assert client.run("faults", {}, signature="pid", timeout=5)["pid"] == slot(client, 1)["pid"]
         # It is back after a reset.
         nvml.say(CARD)
         client.restart(0)
         eventually(lambda: slot(client)["state"] == "READY")
+
+
+def test_what_the_driver_says_of_an_error_is_in_the_log(nvml: FakeNvml) -> None:
+    with two_gpus(nvml) as (pool, client):
+        assert asks_nvml(pool), "events are told from then on at which somebody has asked for them"
+        nvml.say(CARD, xid=31)
+        os.kill(slot(client)["pid"], signal.SIGKILL)
+        pool.await_log("slot 0: the driver says of its GPU: Xid 31, ")
+        eventually(lambda: is_ready(client, 2))
+        assert pool.text().count("Xid 31") == 1

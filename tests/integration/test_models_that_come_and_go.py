@@ -69,6 +69,14 @@ def test_a_model_that_does_not_come_up_is_given_up_and_nothing_else_is_touched(p
         assert answers(client, "more") == 7.0
 
 
+def test_where_the_old_worker_goes_first_a_model_that_cannot_load_costs_no_job_of_its_neighbours() -> None:
+    config = stub_config(devices='["cpu"]', models=ONE, rest='[restart]\nsuccessor = "never"')
+    with pool_process(config) as pool, pool.client() as client, asked_all_the_time(pool):
+        client.load("more", "stub:cannot-load")
+        pool.await_log("not served, as a slot did not come up with it: more")
+        eventually(lambda: client.status()["slots"][0]["state"] == "READY")
+
+
 def test_slots_without_a_model_get_a_worker_and_lose_it_again() -> None:
     one = ONE.replace('devices = "all"', "replicas = 1")
     with pool_process(stub_config(models=one)) as pool, pool.client() as client:

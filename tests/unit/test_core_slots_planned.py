@@ -166,3 +166,46 @@ def test_jobs_that_are_pinned_wait_for_the_model_to_come_to_their_slot() -> None
     follow(driver, 1, "m", "new")
     driver.done(driver.run_of(1))
     assert driver.result(1)
+
+
+def test_jobs_of_a_model_that_is_awaited_wait_though_no_slot_has_it() -> None:
+    driver = Driver(["m"], ["other"], successor="always").serve()
+    driver.die(0)
+    driver.pass_time(1.0)
+    driver.submit("m")
+    driver.feed(told.ModelsAwaited(frozenset({"m"})))
+    driver.die(0, "gpu:0 is gone", restartable=False)
+    driver.submit("m")
+    assert driver.state(0) is SlotState.FATAL
+    assert driver.machine.backlog.queued_jobs == 2
+    plan(driver, 1, "other", "m")
+    driver.feed(told.ModelsAwaited(frozenset()))
+    assert driver.machine.backlog.queued_jobs == 2, "the slot that is to have it is on its way"
+    follow(driver, 1, "other", "m")
+    assert driver.run_of(1).slot == 1
+
+
+def test_jobs_of_a_model_that_is_awaited_no_more_are_told() -> None:
+    driver = Driver(["m"], successor="always").serve()
+    driver.feed(told.ModelsAwaited(frozenset({"m"})))
+    driver.die(0)
+    driver.pass_time(1.0)
+    driver.die(0, "gpu:0 is gone", restartable=False)
+    driver.submit("m")
+    assert driver.machine.backlog.queued_jobs == 1, "the pool has not ended, though its only slot is FATAL"
+    actions = driver.feed(told.ModelsAwaited(frozenset()))
+    assert driver.fault(1) is Fault.WORKER_LOST
+    assert any(isinstance(action, do.PoolStopped) for action in actions)
+
+
+def test_who_is_awaited_is_not_waited_for_by_a_pool_that_stops_nor_by_jobs_for_one_device() -> None:
+    driver = Driver(["m"], ["other"], successor="always").serve()
+    driver.feed(told.ModelsAwaited(frozenset({"m"})))
+    driver.die(0)
+    driver.pass_time(1.0)
+    driver.die(0, "gpu:0 is gone", restartable=False)
+    driver.submit("m", device="slot:0")
+    assert driver.fault(1) is Fault.WORKER_LOST
+    driver.submit("m")
+    driver.feed(told.StopAsked("it was asked for"))
+    assert driver.fault(2) is Fault.POOL_STOPPING

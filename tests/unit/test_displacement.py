@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pool.devices import Device
-from pool.displacement import Move, displace, displaced
+from pool.displacement import Move, displace, homeless
 from pool.errors import InvalidConfig
 from pool.placement import ModelDemand, place
 
@@ -48,18 +48,25 @@ def test_a_second_copy_is_never_beside_the_first_and_pins_are_kept() -> None:
     assert moves == (Move("p", 0, None), Move("all", 0, None))
 
 
-def test_in_words_and_by_slots() -> None:
-    devices = gpus(8, 8)
-    slots = [devices[0], devices[0], devices[1]]
+def test_who_goes_nowhere_is_told_in_a_line() -> None:
+    devices = gpus(8, 8, 4)
     models = [auto("a", 2), auto("b", 9), auto("c", 1)]
-    assert displaced(models, slots, [("a",), ("b",), ("c",)], [0, 1]) == (
-        "b: no other has room for it",
-        "a: gpu:1 has room",
+    placed = [{"a", "b"}, {"c"}, set()]
+
+    def may(_: str, number: int) -> bool:
+        return number != 2
+
+    moves = displace(models, devices, placed, {0}, may)
+    assert moves == (Move("b", 0, None), Move("a", 0, 1))
+    assert homeless(models, devices, placed, {0}, moves, may) == (
+        "model b is not moved from gpu:0: no other has room for it: it needs 9.0 GiB, free are gpu:1 5.0 GiB,"
+        " gpu:2 cannot take it",
     )
     pinned = [ModelDemand("p", (0,), 1, GIB), ModelDemand("e", "all", 1, GIB)]
-    assert displaced(pinned, devices, [("p", "e"), ("e",)], [0]) == (
-        "p: its `devices` name no other that it is not on",
-        "e: as it is on all others",
+    moves = displace(pinned, devices[:2], [("p", "e"), ("e",)], [0])
+    assert homeless(pinned, devices[:2], [("p", "e"), ("e",)], [0], moves) == (
+        "model p is not moved from gpu:0: its `devices` name no other that it is not on",
+        "model e is not moved from gpu:0: it is on all others",
     )
 
 

@@ -105,7 +105,7 @@ def test_a_mig_instance_has_a_memory_of_its_own(nvml: ModuleType, say: Say) -> N
 
 
 def test_a_session_stays_open_while_it_tells_anything(nvml: ModuleType, say: Say) -> None:
-    session = Session(lambda: nvml)
+    session = Session(lambda: nvml, {})
     assert session.ask([CARD, OTHER])[CARD] == Occupancy(GIB, (), "", 39 * GIB)
     assert nvml.open_sessions == 2
     say(error="GPU is lost")
@@ -125,7 +125,7 @@ def test_nvml_that_does_not_start_is_an_answer(nvml: ModuleType, monkeypatch: py
 
     monkeypatch.setenv("FAKE_NVML_FAILS", fails)
     why = "Driver Not Loaded" if fails == "init" else "No module named 'pynvml'"
-    session = Session(load)
+    session = Session(load, {})
     assert session.ask([CARD]) == {CARD: untold(why)}
     session.close()
 

@@ -1,5 +1,7 @@
 """What of a changed file a running pool takes."""
 
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from pool.devices import discover_gpus
 from pool.errors import InvalidConfig
 from pool.plan import Plan
 from pool.planning import make_plan
-from pool.reloads import Reloaded, Source, compare
+from pool.reloads import Outcome, Reloaded, Reloads, Source, compare
 from pool.wishes import RELOAD, Wish, wish_of, wished
 
 
@@ -120,3 +122,24 @@ def test_what_is_loaded_is_beside_what_the_file_says() -> None:
     assert [model.name for model in less.model] == ["new"]
     with pytest.raises(InvalidConfig, match="model new is the last one"):
         wished(Wish("unload", "new"), None, less, mine)
+
+
+def test_what_was_read_for_another_plan_than_runs_by_now_is_read_again() -> None:
+    """Models may move while a thread reads."""
+    read = settings({"name": "a"})
+    times: list[int] = []
+
+    def again() -> Settings:
+        times.append(1)
+        return read
+
+    reloads = Reloads(Source("f.toml", read, again), {})
+    former = make_plan(read, {}, discover_gpus(pynvml))  # type: ignore[arg-type]
+    running = replace(former)
+    reloads.ask(RELOAD, None)
+    outcomes: list[Outcome] = list(reloads.tend(former))
+    ends = time.monotonic() + 20
+    while not outcomes and time.monotonic() < ends:
+        outcomes += reloads.tend(running)
+    assert [outcome.refusal for outcome in outcomes] == [""]
+    assert len(times) == 2

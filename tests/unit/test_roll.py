@@ -342,3 +342,19 @@ def test_a_model_that_is_new_and_did_not_come_up_is_told(beside: Seats) -> None:
     assert list(beside.roll.plans()) == [told.SlotPlanned(0, ("m",))], "the core is told that it went back"
     assert beside.roll.begin(everywhere(OLD), back=True) == []
     assert beside.roll.status()["failure"] != ""
+
+
+def test_a_slot_whose_device_is_gone_has_no_turn_and_the_new_settings_if_it_ever_comes_up() -> None:
+    seats, lost = Seats(), {0}
+    seats.roll = Roll(seats.machine.supervision, everywhere(OLD), lost.__contains__)
+    assert seats.roll.begin(everywhere(NEW)) == [1, 2]
+    assert seats.roll.welcome(0) == NEW
+    assert seats.turn() == [1]
+    lost.add(1)
+    assert seats.roll.begin(everywhere(NEWER)) == [2], "it is not waited for any more"
+    seats.die(1, told.Death("gpu:1 is gone", restartable=False))
+    assert seats.turn() == [2]
+    assert seats.roll.left == [2]
+    seats.replaced(2)
+    assert seats.given[2] == NEWER
+    assert not seats.roll.is_under_way

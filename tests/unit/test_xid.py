@@ -1,0 +1,136 @@
+"""What the driver says of errors on a GPU, from NVML's events and from the kernel's log."""
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from fakes import pynvml
+
+from pool.devices.occupancy import Occupancy
+from pool.devices.teller import Session
+from pool.devices.vacancy import Lost, Tenancy
+from pool.devices.xid import MEANINGS, Record, Xids, bus_of, parse
+
+CARD = "GPU-1a000000-0000-4000-8000-000000000000"
+BUSES = {CARD: "00000000:1A:00.0"}
+
+
+@pytest.mark.parametrize(
+    ("line", "record"),
+    [
+        ("NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus.", Record((0, 0x3B, 0), 79, None)),
+        ("[12345.678901] NVRM: Xid (PCI:0000:3b:00): 31, Ch 00000010", Record((0, 0x3B, 0), 31, 12345.678901)),
+        ("<4>[    1.5] NVRM: Xid (PCI:000a:01:00): 13, pid='<unknown>', name=python", Record((10, 1, 0), 13, 1.5)),
+        ("[    7.0] NVRM: Xid (0000:03:00): 45, Ch 00000001", Record((0, 3, 0), 45, 7.0)),
+        ("NVRM: Xid (PCI:0000:3b:00): ", None),
+        ("NVRM: Xid (PCI:::): 79,", None),
+        ("NVRM: GPU at PCI:0000:3b:00: GPU-1a000000", None),
+        ("Xid of something else: 79", None),
+        ("", None),
+    ],
+)
+def test_a_line_of_the_kernels_log(line: str, record: Record | None) -> None:
+    assert parse(line) == record
+
+
+def test_nvml_and_the_kernel_write_a_bus_in_their_own_ways() -> None:
+    assert bus_of("00000000:3B:00.0") == bus_of("0000:3b:00") == (0, 59, 0)
+    assert bus_of("") == bus_of("nonsense") == ()
+
+
+@pytest.fixture
+def kmsg(tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Makes what gives one record a read, as the kernel's device does: a pipe of packets. Returns its path."""
+    path = tmp_path / "kmsg"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # or nobody could write
+    writer = os.open(path, os.O_WRONLY)
+    fcntl.fcntl(writer, fcntl.F_SETFL, os.O_DIRECT)
+
+    def say(*records: bytes) -> str:
+        for record in records:
+            os.write(writer, record)
+        return str(path)
+
+    yield say
+    os.close(writer)
+    os.close(reader)
+
+
+def record(ago_s: float, text: str) -> bytes:
+    return b"4,1234,%d,-;%s\n SUBSYSTEM=pci\n" % ((time.monotonic() - ago_s) * 1e6, text.encode())
+
+
+def test_the_last_one_of_the_gpu_is_told_with_its_age(kmsg: Callable[..., str]) -> None:
+    path = kmsg(
+        record(300, "NVRM: Xid (PCI:0000:1a:00): 79, pid=7"),
+        b"what is this",
+        record(130, "NVRM: Xid (PCI:0000:1a:00): 31, pid=7"),
+        record(100, "NVRM: Xid (PCI:0000:1b:00): 48, pid=7"),
+        record(90, "usb 1-1: new device"),
+    )
+    xids = Xids(BUSES, path)
+    assert xids.words(CARD, 60.0) == ""
+    assert xids.words(CARD, 200.0) == f"Xid 31, 2 min ago: {MEANINGS[31]}"
+    kmsg(record(0, "NVRM: Xid (PCI:0000:1a:00): 13, pid=7"))
+    assert xids.words(CARD, 60.0) == f"Xid 13, 0 s ago: {MEANINGS[13]}"
+    assert xids.words("GPU-other", 1e9) == ""
+
+
+def test_one_without_a_meaning_is_told_by_its_number(kmsg: Callable[..., str]) -> None:
+    path = kmsg(record(3, "NVRM: Xid (PCI:0000:1a:00): 4711, pid=7"))
+    assert Xids(BUSES, path).words(CARD, 60.0) == "Xid 4711, 3 s ago"
+
+
+def test_a_log_that_may_not_be_read_is_silence(tmp_path: Path) -> None:
+    assert Xids(BUSES, str(tmp_path / "none")).words(CARD, 1e9) == "", "nor has the machine's own log one of it"
+    assert Xids(BUSES, str(tmp_path)).words(CARD, 1e9) == "", "it cannot be read as a file"
+
+
+@pytest.fixture
+def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    path = tmp_path / "nvml.json"
+    monkeypatch.setenv("FAKE_NVML_STATE", str(path))
+
+    def say(state: str) -> None:
+        path.write_text(f'{{"{CARD}": {state}}}')
+
+    say("{}")
+    return say
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.setattr(pynvml, "open_sessions", 0)
+    return pynvml
+
+
+def test_an_event_is_told_with_the_loss_that_it_announces(nvml: ModuleType, say: Callable[[str], None]) -> None:
+    session = Session(lambda: nvml, {})
+    assert session.ask([CARD])[CARD].xid == ""
+    say('{"xid": 79}')
+    assert session.ask([CARD])[CARD].xid == f"Xid 79, 0 s ago: {MEANINGS[79]}"
+    say('{"xid": 79, "error": "GPU is lost"}')
+    for _ in range(2):  # NVML is opened anew in between
+        [found] = session.ask([CARD]).values()
+        assert found == Occupancy(None, None, "GPU is lost", lost=True, xid=f"Xid 79, 0 s ago: {MEANINGS[79]}")
+    session.close()
+
+
+def test_an_nvml_without_events_tells_all_the_rest(nvml: ModuleType, say: Callable[[str], None]) -> None:
+    say('{"used": 7}')
+    bare = ModuleType("pynvml")
+    bare.__dict__.update({name: value for name, value in vars(nvml).items() if "Event" not in name})
+    session = Session(lambda: bare, {})
+    assert session.ask([CARD])[CARD].used_bytes == 7
+    session.close()
+
+
+def test_it_is_a_part_of_the_reason() -> None:
+    tenancy = Tenancy("gpu:0", {"U": 1})
+    found = {"U": Occupancy(None, None, "GPU is lost", lost=True, xid="Xid 79, 3 s ago: it fell")}
+    assert tenancy.judge(found, 0.0) == Lost("gpu:0", "GPU is lost (Xid 79, 3 s ago: it fell)")
