@@ -13,7 +13,7 @@ import resource
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -57,11 +57,13 @@ from pool.slot_log import SlotLog
 from pool.status import resident_bytes
 from pool.supervisor import Supervisor
 from pool.systemd.notify import Notifier
-from pool.version_watch import VersionWatch, log_versions
+from pool.version_watch import VersionWatch, log_several, log_versions
 from pool.watch import Watch
 from pool.wire import client_messages as wire
 from pool.wire.arena import Grant
+from pool.wire.entries import is_entry, model_of
 from pool.wire.worker_messages import Welcome
+from pool.wishes import Wish
 
 __all__ = ["Service"]
 
@@ -103,7 +105,9 @@ class Service:
         self._machine = Machine(plan.policy, plan.slots(), random.Random(self._instance))
         self._footprints = Footprints(plan.state)
         self._slot_log = SlotLog(plan.devices, plan.placement)
-        self._roll = Roll(self._machine.supervision, self._welcomes())
+        self._roll = Roll(self._machine.supervision, self._welcomes(), self._unfinished)
+        self._after: Plan | None = None
+        self._finish_by = 0.0
         self._versions = VersionWatch(plan.watch_s)
         self._reloading = Reloading(
             None if source is None else Reloads(source, environ),
@@ -112,6 +116,7 @@ class Service:
             stops=lambda: self._machine.supervision.stopping,
             reply=lambda question, value, error: self._front.reply(question, value, error),
             adopt=self._adopt,
+            unfit=lambda wish: self._versions.unfit(wish.versions or {}, self._plan),
         )
         self._quarantine = Quarantine(plan.state, plan.quarantine_keep, plan.quarantine_max_bytes)
         self._recorder = Recorder(
@@ -247,7 +252,7 @@ class Service:
             self._front.next_deadline(now),
             self._notifier.next_alive(now),
             self._reloading.next_deadline(now),
-            now if self._roll.due() else None,
+            self._roll.next_deadline(now),
             self._versions.next_deadline(now, self._roll.is_under_way),
         )
         earliest = min((instant for instant in deadlines if instant is not None), default=now + LONGEST_POLL_S)
@@ -418,7 +423,7 @@ class Service:
             "unread_bytes": self._front.unread_bytes,
             "lent_bytes": self._arenas.lent_bytes,
             "dropped": dict(self._back.dropped),
-            "roll": self._roll.status(),
+            "roll": self._roll_status(),
             "versions": self._versions.status(),
         }
 
@@ -437,37 +442,68 @@ class Service:
         else:
             self._feed(StopAsked(f"{name} came"))
 
-    def _adopt(self, found: Reloaded) -> list[int]:
+    def _adopt(self, found: Reloaded, wish: Wish) -> list[int]:
         """What is decided here is another from now on; what the workers decide, with the next worker of each slot."""
-        self._plan, policy = found.plan, found.plan.policy
+        if wish.what != "versions":
+            self._versions.adopt(found.plan.watch_s)
+        self._after = None if found.first is None else found.plan
+        return self._become(found.first or found.plan)
+
+    def _become(self, plan: Plan) -> list[int]:
+        former, self._plan, policy = self._plan, plan, plan.policy
+        log_several(former.policy.versions, policy.versions)
         self._feed(PolicyChanged(policy))
         self._front.adopt(self._opened(), policy.max_jobs)
         self._arenas.adopt(self._plan.arena_max_bytes, self._plan.arena_client_max_bytes)
         self._supervisor.adopt(policy.device_free_timeout_s)
         self._quarantine.adopt(self._plan.quarantine_keep, self._plan.quarantine_max_bytes)
         self._recorder.adopt(self._plan.recorder_keep, self._plan.recorder_max_bytes)
-        self._versions.adopt(self._plan.watch_s)
+        self._finish_by = time.monotonic() + policy.drain_timeout_s
         return self._roll.begin(self._welcomes())
+
+    def _unfinished(self, names: Collection[str]) -> bool:
+        """Whether versions that no job gets any more, beside others of their model, still have some."""
+        models, several = self._machine.backlog.models, self._plan.policy.versions
+        going = [models[name] for name in names if name in models and (is_entry(name) or name in several)]
+        return time.monotonic() < self._finish_by and any(model.jobs for model in going)
+
+    def _roll_status(self) -> dict[str, object]:
+        status = self._roll.status()
+        return (
+            status if self._after is None else {**status, "left": status["left"] or list(range(len(self._plan.shares)))}
+        )
 
     def _tend_versions(self) -> None:
         """New versions of models come as new settings do: with a new worker in each slot."""
+        stopping = self._machine.supervision.stopping
         if (refused := self._roll.take_refused()) is not None:
             self._give_up(refused)
+        elif self._after is not None and not self._roll.is_under_way and not stopping:
+            last, self._after = self._after, None
+            self._become(last)
         found = self._versions.tend(self._plan, self._roll.is_under_way)
-        if found and not self._machine.supervision.stopping:
+        if found and not stopping:
             log_versions(self._plan.versions, found)
             former, self._plan = self._plan.versions, self._plan.with_versions(found)
             back = any(name in former and served.number < former[name].number for name, served in found.items())
             self._roll.begin(self._welcomes(), back=back)
+        families = self._versions.take_families()
+        if families and not stopping:
+            self._reloading.found(families, self._plan)
 
     def _give_up(self, refused: Refused) -> None:
         """What did not come up in one slot is not to be in any: a model that is new, a version of one."""
-        self._versions.refused([each for each in refused.versions if each.name not in refused.models], self._plan)
-        if refused.models:
+        gone = {*refused.models, *(self._plan.pending if self._after is not None else ())}
+        self._after = None
+        entries = [model for model in self._plan.models if model.name in gone and is_entry(model.name)]
+        versions = [each for each in refused.versions if each.name not in gone]
+        self._versions.refused([*versions, *entries], self._plan)
+        if gone:
             text = "not served, as a slot did not come up with it: %s"
-            log.error(text, ", ".join(refused.models), extra=about("models_given_up", models=refused.models))
-            self._reloading.forget(refused.models)
-            self._plan = self._plan.without(refused.models)
+            log.error(text, ", ".join(sorted(gone)), extra=about("models_given_up", models=sorted(gone)))
+            self._plan = self._plan.without(gone)
+            self._reloading.forget({model_of(name) for name in gone} - self._plan.settled.keys())
+            self._feed(PolicyChanged(self._plan.policy))
             self._roll.begin(self._welcomes(), back=True)
 
 
