@@ -32,7 +32,7 @@ class Plan:
 
     `paths` are those of the models as configured; `versions` is what was found there of those that have versions, which
     are looked for again every `watch_s` seconds, unless that is None. A model of several versions is here as an entry
-    for each, with a name of its own; `folders` are of those models of which all are served.
+    for each, with a name of its own; `folders` are of those models of which all are served. `older` as in `Selection`.
     """
 
     endpoint: str
@@ -44,6 +44,7 @@ class Plan:
     paths: Mapping[str, str]
     versions: Mapping[str, Served]
     folders: Mapping[str, str]
+    older: Mapping[str, tuple[Served, ...]]
     watch_s: float | None
     session: SessionSettings
     lanes: int
@@ -106,6 +107,10 @@ class Plan:
         versions = {**self.versions, **found}
         return replace(self, versions=versions, models=tuple(at_version(model, versions) for model in self.models))
 
+    def path_of(self, name: str) -> str | None:
+        """Where a worker is told that the model lies."""
+        return next((model.path for model in self.models if model.name == name), None)
+
     @property
     def settled(self) -> Mapping[str, tuple[str, ...]]:
         """By model, what jobs get that name it: itself, or its versions, in their order."""
@@ -131,6 +136,15 @@ class Plan:
         """Versions that no job gets yet."""
         settled = self.settled
         return tuple(name for name in self.paths if is_entry(name) and name not in settled.get(model_of(name), ()))
+
+    def spared(self, name: str) -> "Plan | None":
+        """The same without a version that cannot be loaded, or with an older one; None where there is no other."""
+        versions = self.policy.versions.get(model_of(name))
+        if is_entry(name) and versions is not None and len(versions.numbers) > 1 and name in self.paths:
+            return self.without({name})
+        if next_ones := self.older.get(name, ()):
+            return replace(self.with_versions({name: next_ones[0]}), older={**self.older, name: next_ones[1:]})
+        return None
 
     def without(self, names: Collection[str]) -> "Plan":
         """The same, but for these models."""

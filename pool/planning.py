@@ -216,6 +216,7 @@ def _plan(
         paths={model.name: model.path for model in settings.model},
         versions=versions,
         folders=selection.folders,
+        older=selection.older,
         watch_s=settings.pool.watch,
         sizes={model.name: sizes[model.name] for model in settings.model},
         session=settings.session.message(),

@@ -72,6 +72,11 @@ class Reloading:
         if self._reloads is not None:
             self._reloads.ask(Wish("versions", versions=versions, seen=running), None)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is being decided that may change what is served."""
+        return self._reloads is not None and self._reloads.is_busy
+
     def forget(self, names: Collection[str]) -> None:
         """These models did not come up, and are not served."""
         if self._reloads is not None:

@@ -107,6 +107,10 @@ class Reloads:
         self._settings = self._settings.model_copy(update={"model": models})
         self._loaded = {name: model for name, model in self._loaded.items() if name not in names}
 
+    @property
+    def is_busy(self) -> bool:
+        return self._reading is not None or bool(self._asked)
+
     def next_deadline(self, now: float) -> float | None:
         """When `tend` is to be called at the latest."""
         if self._reading is not None:

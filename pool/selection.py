@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Found", "Selection", "entries_of", "select"]
 
+MOST_OLDER = 3  # that are tried at a start where the newest cannot be loaded
+
 Found = Mapping[str, tuple[Served, ...]]
 
 
@@ -26,12 +28,14 @@ Found = Mapping[str, tuple[Served, ...]]
 class Selection:
     """`settings`: with an entry for each version in the place of a model of several. `served`: what is loaded, by
     model or entry, of those that have versions. `versions`: of the models of several. `folders`: of those of all.
+    `older`: of the newest ones the next below, for the case that they cannot be loaded.
     """
 
     settings: "Settings"
     served: Mapping[str, Served]
     versions: Mapping[str, Versions]
     folders: Mapping[str, str]
+    older: Mapping[str, tuple[Served, ...]]
 
     def all_entries(self) -> dict[str, list[str]]:
         """By the name of each configured model, what it has become: itself, or one for each version."""
@@ -50,12 +54,14 @@ def select(settings: "Settings", found: Found | None = None) -> Selection:
     served: dict[str, Served] = {}
     versions: dict[str, Versions] = {}
     folders: dict[str, str] = {}
+    older: dict[str, tuple[Served, ...]] = {}
     wrong: list[str] = []
     for model in settings.model:
         if model.versions == "newest":
             models.append(model)
             if (newest := resolve(model.path)) is not None:
                 served[model.name] = newest
+                older[model.name] = _older(model.path, newest)
             continue
         known = None if found is None else found.get(model.name)
         try:
@@ -73,7 +79,7 @@ def select(settings: "Settings", found: Found | None = None) -> Selection:
         models += [_entry(model, each) for each in chosen]
     if wrong:
         raise InvalidConfig("\n".join(wrong))
-    return Selection(settings.model_copy(update={"model": tuple(models)}), served, versions, folders)
+    return Selection(settings.model_copy(update={"model": tuple(models)}), served, versions, folders, older)
 
 
 def entries_of(model: "ModelSection", served: Mapping[str, Served], names: Collection[str]) -> "list[ModelSection]":
@@ -85,6 +91,14 @@ def entries_of(model: "ModelSection", served: Mapping[str, Served], names: Colle
 def _entry(model: "ModelSection", served: Served) -> "ModelSection":
     name = entry_name(model.name, served.number)
     return model.model_copy(update={"name": name, "path": served.path, "versions": "newest", "labels": {}})
+
+
+def _older(path: str, newest: Served) -> tuple[Served, ...]:
+    try:
+        there = whole_versions(path)
+    except OSError:
+        return ()
+    return tuple(there[number] for number in sorted(there, reverse=True) if number < newest.number)[:MOST_OLDER]
 
 
 def _chosen(model: "ModelSection") -> tuple[Served, ...]:

@@ -38,6 +38,7 @@ from pool.core.machine import Machine
 from pool.core.slots import SlotState
 from pool.desk import Desk
 from pool.endpoint import ARENAS_SUFFIX, WORKERS_SUFFIX, EndpointLock, ipc_path, prepare_folder
+from pool.fallback import unloadable
 from pool.footprints import Footprints
 from pool.logs import about
 from pool.plan import Plan
@@ -108,6 +109,8 @@ class Service:
         self._roll = Roll(self._machine.supervision, self._welcomes(), self._unfinished)
         self._after: Plan | None = None
         self._finish_by = 0.0
+        self._end: do.PoolStopped | None = None
+        self._left_out = False
         self._versions = VersionWatch(plan.watch_s)
         self._reloading = Reloading(
             None if source is None else Reloads(source, environ),
@@ -233,6 +236,7 @@ class Service:
             self._handouts.closed(self._arenas.closed())
             self._tick(time.monotonic())
             self._feed_all(self._roll.tend())
+            self._end_if_over()
             self._reloading.tend(self._plan)
             self._tend_versions()
             self._notifier.alive(time.monotonic())
@@ -253,7 +257,7 @@ class Service:
             self._notifier.next_alive(now),
             self._reloading.next_deadline(now),
             self._roll.next_deadline(now),
-            self._versions.next_deadline(now, self._roll.is_under_way),
+            self._versions.next_deadline(now, self._roll.is_under_way or self._reloading.is_busy),
         )
         earliest = min((instant for instant in deadlines if instant is not None), default=now + LONGEST_POLL_S)
         return int(max(0.0, min(earliest - now, LONGEST_POLL_S)) * 1000) + 1
@@ -295,6 +299,13 @@ class Service:
         for action in self._machine.handle(event, now):
             self._do(action)
         self._front.answered()
+
+    def _end_if_over(self) -> None:
+        """Where a version was left out of the start, slots that were given up for it are about to be tried again."""
+        if not self._machine.supervision.over:
+            self._end = None
+        elif not (self._left_out and self._roll.is_under_way):
+            self._stopped = self._end
 
     def _learn(self, weighed: Iterable[tuple[int, int]]) -> None:
         for slot, size_bytes in weighed:
@@ -356,11 +367,11 @@ class Service:
                 self._roll.failed(action)
                 self._feed_all(self._roll.plans())
             case do.PoolReady(serving, slots):
-                self._ready = True
+                self._ready, self._left_out = True, False
                 self._notifier.ready(f"{serving} of {slots} slots serve")
                 self._on_ready(serving, slots)
             case do.PoolStopped():
-                self._stopped = action
+                self._end = action
 
     def _keep(self, kept: do.KeepJob) -> None:
         whole: Inputs = kept.payload  # type: ignore[assignment]  # as `Front` gave it to the core
@@ -378,6 +389,7 @@ class Service:
         if change.state is SlotState.READY and self._plan.weighs(change.slot) is not None:
             self._supervisor.weigh(change.slot)
         if change.state is SlotState.FATAL:
+            self._spare(change)
             self._tell_displaced(change.slot)
             self._record_stuck(change)
         recorded = change.state in DOWN and self._recorder.has(change.slot, change.incarnation)
@@ -481,7 +493,7 @@ class Service:
         elif self._after is not None and not self._roll.is_under_way and not stopping:
             last, self._after = self._after, None
             self._become(last)
-        found = self._versions.tend(self._plan, self._roll.is_under_way)
+        found = self._versions.tend(self._plan, self._roll.is_under_way or self._reloading.is_busy)
         if found and not stopping:
             log_versions(self._plan.versions, found)
             former, self._plan = self._plan.versions, self._plan.with_versions(found)
@@ -490,6 +502,25 @@ class Service:
         families = self._versions.take_families()
         if families and not stopping:
             self._reloading.found(families, self._plan)
+
+    def _spare(self, change: do.SlotChanged) -> None:
+        """Before the pool has served: what makes the slot useless for all that it has is left out, if it can be."""
+        name = unloadable(change)
+        if name is None or self._ready or self._machine.supervision.stopping:
+            return
+        model = next((each for each in self._roll.welcome(change.slot).models if each.name == name), None)
+        plan = self._plan.spared(name)
+        # Of several slots with it the first one has told.
+        if model is None or plan is None or self._plan.path_of(name) != model.path:
+            return
+        text = "model %s: version %s cannot be loaded, so the pool starts without it: %s"
+        extra = about("version_left_out", model=model_of(name), version=model.version)
+        log.error(text, model_of(name), model.version, change.reason, extra=extra)
+        self._versions.refused([model], self._plan)
+        log_several(self._plan.policy.versions, plan.policy.versions)
+        self._plan, self._left_out = plan, True
+        self._roll.begin(self._welcomes(), back=True)
+        self._feed(PolicyChanged(plan.policy))
 
     def _give_up(self, refused: Refused) -> None:
         """What did not come up in one slot is not to be in any: a model that is new, a version of one."""

@@ -39,7 +39,7 @@ from pool.core.settlement import Settlement
 from pool.core.slots import Slot, SlotState
 from pool.core.supervision import Supervision
 from pool.core.timers import Timers
-from pool.wire.entries import entry_name
+from pool.wire.entries import entry_name, is_entry
 from pool.wire.faults import Fault
 
 __all__ = ["Machine"]
@@ -128,8 +128,8 @@ class Machine:
         self._doubts.adopt(policy)
         self._recycling.adopt(policy)
         for name, model in self.backlog.models.items():
-            # One that is on its way out is not in it, and is scheduled as it was.
-            model.policy = policy.models.get(name, model.policy)
+            if name in policy.models or not is_entry(name):  # a version on its way out is scheduled as it was
+                model.policy = policy.model(name)
 
     def _plan(self, event: told.SlotPlanned, now: float) -> None:
         models = self.backlog.models

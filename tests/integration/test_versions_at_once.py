@@ -206,3 +206,34 @@ def test_the_last_versions_are_served_on_from_memory_and_a_death_loses_none(fold
         shutil.move(folder / "m", folder / "away")
         pool.await_log("cannot be read: No such file or directory; what is loaded is served on")
         assert [answers(client, version=version) for version in (1, 3)] == [1.0, 3.0]
+
+
+@pytest.mark.parametrize("devices", ['["cpu"]', TWO])
+def test_versions_that_cannot_be_loaded_at_the_start_are_left_out_and_the_others_served(
+    folder: Path, devices: str
+) -> None:
+    for number in (5, 6):
+        put(folder / "m", number, "cannot-load")
+    put(folder / "n", 1)
+    for number in (2, 3):
+        put(folder / "n", number, "cannot-load")
+    newest = f'[[model]]\nname = "n"\npath = "stub:files?{folder / "n"}"\ndevices = "all"\n'
+    with pool_process(config(folder, labels="{ stable = 1, canary = 5 }", devices=devices) + newest) as pool:
+        with pool.client() as client:
+            assert answers(client) == 3.0
+            assert (answers(client, version="stable"), answers(client, "n")) == (1.0, 1.0)
+            with pytest.raises(errors.ModelNotFound, match="no version has the label 'canary'; served: stable = 1, 3"):
+                answers(client, version="canary")
+            eventually(lambda: all(slot["state"] == "READY" for slot in client.status()["slots"]), 40.0)
+        assert "model m: version 6 cannot be loaded, so the pool starts without it: " in pool.text()
+
+
+def test_a_model_whose_every_version_cannot_be_loaded_ends_the_pool_as_before(folder: Path) -> None:
+    for number in (1, 3):
+        (folder / "m" / str(number) / "saved_model.pb").write_text("cannot-load")
+    pool = PoolProcess(config(folder)).start()
+    try:
+        assert pool.wait(40.0) == 3
+        assert "MODEL_CANNOT_LOAD" in pool.text()
+    finally:
+        pool.kill()

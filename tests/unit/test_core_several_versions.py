@@ -7,6 +7,7 @@ import pytest
 from simulation.driver import Driver, payloads
 
 from pool.core import events as told
+from pool.core.policy import ModelPolicy
 from pool.core.slots import SlotState
 from pool.core.versions import Versions
 from pool.wire.faults import Fault
@@ -138,15 +139,21 @@ def test_before_any_is_ready_jobs_wait_for_the_newest() -> None:
 
 
 def test_a_version_that_jobs_get_no_more_finishes_those_that_it_has_as_they_were_batched() -> None:
-    driver = both()
-    for _ in range(3):
+    driver = driver_of(["m@1", "m@3"]).serve()
+    models = {f"m@{number}": ModelPolicy(max_batch=2) for number in (1, 3)}
+    driver.feed(told.PolicyChanged(replace(driver.policy, versions={"m": Versions((1, 3))}, models=models)))
+    for _ in range(6):
         driver.submit(version=1, rows=1)
-    name(driver, 3)
+    less = {"m@3": models["m@3"]}
+    driver.feed(told.PolicyChanged(replace(driver.policy, versions={"m": Versions((3,))}, models=less)))
     driver.submit(version=1)
-    assert driver.failed(4).text == "model 'm': version 1 is not served; served: 3"
+    assert driver.failed(7).text == "model 'm': version 1 is not served; served: 3"
+    largest = 0
     while driver.running():
+        largest = max(largest, len(payloads(driver.running()[0])))
         driver.done(driver.running()[0])
-    assert all(driver.result(number) for number in (1, 2, 3))
+    assert all(driver.result(number) for number in range(1, 7))
+    assert largest == 2
 
 
 @pytest.mark.parametrize("seed", range(20))
