@@ -54,3 +54,15 @@ def test_interleaved_jobs_are_answered_bit_for_bit_by_the_version_that_each_name
         assert not np.array_equal(first, second)
         with pytest.raises(errors.ModelNotFound, match="version 2 is not served; served: stable = 1, canary = 3"):
             client.run("m", {"x": inputs[0]}, version=2)
+
+
+def test_a_session_runs_the_graph_of_its_version(
+    pool: PoolProcess, versions: Path, in_process: Callable[..., dict[str, Any]]
+) -> None:
+    x = np.linspace(-1, 1, 16, dtype=np.float32).reshape(2, 8)
+    with pool.client() as client:
+        for version, folder in (("stable", "1"), (3, "3"), (None, "3")):
+            with client.session("m", version=version) as session:
+                answer = session.run("StatefulPartitionedCall:0", {"serving_default_x:0": x})
+            np.testing.assert_array_equal(answer, in_process(versions / folder, "serving_default", {"x": x})["y"])
+        assert client.placement("m@1")["model"] == "m@1"

@@ -1,7 +1,9 @@
 """From the versions that jobs get to others: in which plans, one after the other."""
 
+import random
 import shutil
 from collections.abc import Mapping
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -152,3 +154,32 @@ def test_a_model_that_goes_goes_with_all_of_its_versions_and_one_that_comes_is_w
     assert (found.first, placed(found.plan), named(found.plan)) == (None, set(), {})
     more = changed(less, before)
     assert (more.first, named(more.plan)) == (None, {"m": Versions((1, 3, 4), {})})
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_whatever_is_wished_and_whenever_jobs_get_only_what_every_slot_has(folder: Path, seed: int) -> None:
+    """Reloads in the midst of one another, rolls that end well and others that do not."""
+    rng = random.Random(seed)
+    wishes: list[object] = ["newest", "all", *([*some] for size in (1, 2) for some in combinations((1, 3, 4), size))]
+    now = settings(folder, rng.choice(wishes))
+    plan, after = running(now), None
+    ready = placed(plan)
+    for _ in range(25):
+        match rng.choice(["reload", "done", "done", "fails"]):
+            case "reload":
+                then = settings(folder, rng.choice(wishes))
+                found = changed(now, then, plan)
+                now, plan, after = then, found.first or found.plan, found.plan if found.first else None
+            case "done":
+                ready = placed(plan)
+                if after is not None:
+                    plan, after = after, None
+            case "fails" if after is not None:
+                plan, after = plan.without(placed(plan) - ready), None
+        ready &= placed(plan)
+        assert plan.settled["m"]
+        assert set(plan.settled["m"]) <= ready
+        assert set(plan.settled) == {"m", "other"}
+    if after is None:
+        return
+    assert set(after.settled["m"]) == placed(after)
