@@ -242,10 +242,9 @@ class Machine:
 
     def _unknown_version(self, event: told.JobArrived) -> do.JobFailed | None:
         version = event.version
-        if isinstance(version, str):
-            text = f"model {event.model!r} has no version with the label {version!r:.80}; give a number"
-            return do.JobFailed(Fault.MODEL_NOT_FOUND, text)
-        if version is None or self._hope.has_version(event.model, event.device, version):
+        if version is None:
+            return None
+        if isinstance(version, int) and self._hope.has_version(event.model, event.device, version):
             return None
         return self._hope.unserved(event.model, event.device, version)
 

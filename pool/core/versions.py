@@ -10,7 +10,12 @@ It is decided when the job is taken in: a label that moves concerns those that c
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["Versions"]
+__all__ = ["Versions", "unserved"]
+
+
+def unserved(wanted: int | str) -> str:
+    """What is wrong with a number or a label."""
+    return f"no version has the label {wanted!r:.80}" if isinstance(wanted, str) else f"version {wanted} is not served"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +36,7 @@ class Versions:
 
     def unserved(self, model: str, wanted: int | str) -> str:
         """What a job is told that means none of them."""
-        what = (
-            f"no version has the label {wanted!r:.80}" if isinstance(wanted, str) else f"version {wanted} is not served"
-        )
-        return f"model {model!r}: {what}; served: {self}"
+        return f"model {model!r}: {unserved(wanted)}; served: {self}"
 
     def __str__(self) -> str:
         """`stable = 1, 3`"""
