@@ -38,7 +38,9 @@ _REACH: Mapping[Reach, Mapping[str, frozenset[str]]] = {
         "quarantine": frozenset({"keep", "max_bytes"}),
         "recorder": frozenset({"keep", "max_bytes"}),
         "arena": frozenset({"max_bytes", "client_max_bytes"}),
-        "model": frozenset({"max_batch", "batch_wait", "allowed_batch_sizes", "weight", "max_jobs", "max_bytes"}),
+        "model": frozenset(
+            {"max_batch", "batch_wait", "allowed_batch_sizes", "weight", "max_jobs", "max_bytes", "labels"}
+        ),
     },
     Reach.WORKERS: {
         "pool": frozenset({"lanes"}),
@@ -60,6 +62,7 @@ _REACH: Mapping[Reach, Mapping[str, frozenset[str]]] = {
         "model": frozenset(
             {
                 "path",
+                "versions",
                 "tags",
                 "inputs",
                 "outputs",

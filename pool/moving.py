@@ -4,13 +4,15 @@ the last worker of a lost device is given up ─► `lost`: guests on other devi
 a worker is READY on it again               ─► `returned`: the guests leave                     ─► a roll there
 """
 
+import contextlib
 import logging
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from pool.core.slots import SlotState
 from pool.core.supervision import Supervision
-from pool.guests import go_home, take_in
+from pool.errors import InvalidConfig
+from pool.guests import go_home, keep_guests, take_in
 from pool.logs import about
 from pool.plan import Guest, Plan
 
@@ -28,10 +30,10 @@ class Moving:
     def __init__(
         self,
         supervision: Supervision,
-        settings: "Callable[[], Settings | None]",
+        settings: "Callable[[Plan], Settings | None]",
         is_lost: Callable[[int], bool],
     ) -> None:
-        """`is_lost`: whether NVML has said that the slot's device is gone. Without settings nothing is moved."""
+        """`settings`: of a plan; without them nothing is moved. `is_lost`: whether the slot's device is gone."""
         self._supervision = supervision
         self._settings = settings
         self._is_lost = is_lost
@@ -39,7 +41,7 @@ class Moving:
 
     def lost(self, plan: Plan) -> Plan:
         """With all that can be moved from devices that are gone; the same object where there is nothing to move."""
-        settings = self._settings()
+        settings = self._settings(plan)
         gone = {plan.devices[slot.number] for slot in self._supervision.slots if self._is_lost(slot.number)}
         if settings is None or not gone:
             return plan
@@ -58,6 +60,14 @@ class Moving:
                 log.error("%s", line, extra=about("model_not_moved", reason=line))
         self._stays = stays
         return moved
+
+    def kept(self, plan: Plan, running: Plan) -> Plan:
+        """Another plan with the guests that the running one has by now, and all that can be moved besides."""
+        settings, plan = self._settings(plan), plan.at_home()
+        if settings is not None:
+            with contextlib.suppress(InvalidConfig):  # there is no place for them: they are told with those that stay
+                plan = keep_guests(settings, plan, running.guests)
+        return self.lost(plan)
 
     def returned(self, slot: int, plan: Plan) -> Plan:
         """A worker of the slot is READY: who was away from its device goes home. The same object where nobody was."""

@@ -5,11 +5,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pool.core.policy import Policy, SlotPlan
+from pool.core.versions import Versions
 from pool.devices import Device, slot_names
 from pool.placement import ModelDemand
 from pool.shares import Share
 from pool.sizes import Sizes
-from pool.versions import Served
+from pool.versions import Family, Served
+from pool.wire.entries import entry_name, is_entry, model_of
 from pool.wire.worker_messages import ModelSettings, SessionSettings, Welcome
 
 __all__ = ["Guest", "Plan", "at_version"]
@@ -37,7 +39,8 @@ class Plan:
     `arena_max_bytes` and `arena_client_max_bytes` what is lent to all clients and to one.
 
     `paths` are those of the models as configured; `versions` is what was found there of those that have versions, which
-    are looked for again every `watch_s` seconds, unless that is None.
+    are looked for again every `watch_s` seconds, unless that is None. A model of several versions is here as an entry
+    for each, with a name of its own; `folders` are of those models of which all are served. `older` as in `Selection`.
 
     `guests` are in `shares` too, at home and where they are.
     """
@@ -50,6 +53,8 @@ class Plan:
     sizes: Sizes
     paths: Mapping[str, str]
     versions: Mapping[str, Served]
+    folders: Mapping[str, str]
+    older: Mapping[str, tuple[Served, ...]]
     watch_s: float | None
     session: SessionSettings
     lanes: int
@@ -122,10 +127,50 @@ class Plan:
         versions = {**self.versions, **found}
         return replace(self, versions=versions, models=tuple(at_version(model, versions) for model in self.models))
 
+    def path_of(self, name: str) -> str | None:
+        """Where a worker is told that the model lies."""
+        return next((model.path for model in self.models if model.name == name), None)
+
+    @property
+    def settled(self) -> Mapping[str, tuple[str, ...]]:
+        """By model, what jobs get that name it: itself, or its versions, in their order."""
+        single = {name: (name,) for name in self.paths if not is_entry(name)}
+        several = {
+            name: tuple(entry_name(name, number) for number in versions.numbers)
+            for name, versions in self.policy.versions.items()
+        }
+        return {**single, **several}
+
+    @property
+    def families(self) -> Mapping[str, Family]:
+        """By model, those of which all versions are served, and which jobs get by now."""
+        settled = self.settled
+        return {
+            name: Family(path, tuple(self.versions[entry] for entry in settled[name]))
+            for name, path in self.folders.items()
+            if name in self.policy.versions
+        }
+
+    @property
+    def pending(self) -> tuple[str, ...]:
+        """Versions that no job gets yet."""
+        settled = self.settled
+        return tuple(name for name in self.paths if is_entry(name) and name not in settled.get(model_of(name), ()))
+
+    def spared(self, name: str) -> "Plan | None":
+        """The same without a version that cannot be loaded, or with an older one; None where there is no other."""
+        versions = self.policy.versions.get(model_of(name))
+        if is_entry(name) and versions is not None and len(versions.numbers) > 1 and name in self.paths:
+            return self.without({name})
+        if next_ones := self.older.get(name, ()):
+            return replace(self.with_versions({name: next_ones[0]}), older={**self.older, name: next_ones[1:]})
+        return None
+
     def without(self, names: Collection[str]) -> "Plan":
         """The same, but for these models."""
         return replace(
             self,
+            policy=replace(self.policy, versions=_rest(self.policy.versions, names)),
             shares=tuple(share.without(names) for share in self.shares),
             demands=tuple(demand for demand in self.demands if demand.name not in names),
             sizes={name: size for name, size in self.sizes.items() if name not in names},
@@ -150,6 +195,14 @@ class Plan:
             # TensorFlow would start a thread a core in each of the CPU workers.
             return replace(session, intra_op_parallelism_threads=len(self.cores[slot]) or self.cpu_share)
         return session
+
+
+def _rest(versions: Mapping[str, Versions], names: Collection[str]) -> Mapping[str, Versions]:
+    rest = {
+        model: Versions(tuple(number for number in each.numbers if entry_name(model, number) not in names), each.labels)
+        for model, each in versions.items()
+    }
+    return {model: each for model, each in rest.items() if each.numbers}
 
 
 def at_version(model: ModelSettings, versions: Mapping[str, Served]) -> ModelSettings:

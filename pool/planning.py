@@ -1,6 +1,6 @@
 """From a configuration and a machine to a plan, or to a refusal; nothing is started.
 
-settings ─► devices ─► versions ─► sizes ─► demands ─► placement ─► shares: a slot each ─► `Plan`
+settings ─► devices ─► versions: an entry each ─► sizes ─► demands ─► placement ─► shares: a slot each ─► `Plan`
 """
 
 import os
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pool.core.policy import ModelPolicy, Policy
+from pool.core.versions import Versions
 from pool.cores import share_cores
 from pool.devices import Device, Discovery, discover_gpus, pinned_slots, resolve_devices, used_devices
 from pool.endpoint import default_endpoint, ipc_path
@@ -18,9 +19,10 @@ from pool.launch import cpu_share
 from pool.placement import ModelDemand, place
 from pool.plan import Plan, at_version
 from pool.quarantine import state_folder
+from pool.selection import Found, Selection, select
 from pool.shares import ModelShare, Share, refusals, share_out
 from pool.sizes import Sizes, find_sizes
-from pool.versions import Served, resolve
+from pool.versions import Served
 from pool.wire.worker_messages import Clear, ModelSettings
 
 if TYPE_CHECKING:
@@ -29,36 +31,41 @@ if TYPE_CHECKING:
     from pool.config.session import SessionOverrides
     from pool.config.settings import ModelSection
 
-__all__ = ["make_plan", "replan", "share_models"]
+__all__ = ["make_plan", "replan", "selected", "share_models"]
 
 _CLEAR = {True: Clear.ALL, False: Clear.NONE, "missing": Clear.MISSING}
 
 
 def make_plan(settings: "Settings", environ: Mapping[str, str], discovery: Discovery | None = None) -> Plan:
     """Looks at the machine and decides. Starts nothing. Raises `InvalidConfig` for what cannot be met."""
-    _check_models(settings)
+    selection = selected(settings)
     ipc_path(_endpoint(settings, environ))
+    settings, versions = selection.settings, selection.served
     devices, notes = resolve_devices(settings.pool.devices, discovery or discover_gpus(), environ)
-    versions = _versions(settings)
     sizes = _sizes(settings, environ, versions)
     demands = _demands(settings, devices, sizes)
     shares = share_models(settings, devices, place(demands, devices), sizes)
     allowed = os.sched_getaffinity(0)
     share = cpu_share(len(allowed), sum(share.device.kind == "cpu" for share in shares))
     cores = _cores(shares, settings.pool.cpu_affinity, allowed)
-    return _plan(settings, environ, shares, demands, sizes, versions, share, cores, notes)
+    return _plan(selection, environ, shares, demands, sizes, share, cores, notes)
 
 
-def replan(settings: "Settings", environ: Mapping[str, str], running: Plan, *, place_anew: bool) -> Plan:
+def selected(settings: "Settings", found: Found | None = None) -> Selection:
+    """The models that are to be planned, a version each. Raises `InvalidConfig` as `make_plan` and `select` do."""
+    _check_models(settings)
+    return select(settings, found)
+
+
+def replan(selection: Selection, environ: Mapping[str, str], running: Plan, *, place_anew: bool) -> Plan:
     """The same on the devices that a running pool has; where it listens and what it can see are as they were.
 
     Unless `place_anew`, the models stay on their devices. Guests are not in it, but their room is kept.
     Raises `InvalidConfig` as `make_plan` does.
     """
-    _check_models(settings)
+    settings, versions = selection.settings, selection.served
     devices = tuple(dict.fromkeys(running.devices))
     rooms = [replace(device, used_bytes=device.used_bytes + running.guest_bytes(device)) for device in devices]
-    versions = _versions(settings)
     if place_anew:
         sizes = _sizes(settings, environ, versions, running)
         placed = place(_demands(settings, devices, sizes), rooms)
@@ -67,7 +74,7 @@ def replan(settings: "Settings", environ: Mapping[str, str], running: Plan, *, p
         placed = place(_demands(settings, devices, sizes, _where(settings, devices, running.at_home())), rooms)
     demands = _demands(settings, devices, sizes)
     shares = share_models(settings, devices, placed, sizes)
-    return _plan(settings, environ, shares, demands, sizes, versions, running.cpu_share, running.cores, running.notes)
+    return _plan(selection, environ, shares, demands, sizes, running.cpu_share, running.cores, running.notes)
 
 
 def _cores(
@@ -111,10 +118,6 @@ def _check_models(settings: "Settings") -> None:
                 f"model {model.name}: towers and speed-ups (freeze, jit, mixed_precision, grappler) are not tried"
                 " together; leave out one of them"
             )
-
-
-def _versions(settings: "Settings") -> Mapping[str, Served]:
-    return {model.name: found for model in settings.model if (found := resolve(model.path)) is not None}
 
 
 def _sizes(
@@ -196,16 +199,16 @@ def _overrides(settings: "Settings", devices: Sequence[Device]) -> "list[list[Se
 
 
 def _plan(
-    settings: "Settings",
+    selection: Selection,
     environ: Mapping[str, str],
     shares: tuple[Share, ...],
     demands: tuple[ModelDemand, ...],
     sizes: Sizes,
-    versions: Mapping[str, Served],
     share: int,
     cores: tuple[tuple[int, ...], ...],
     notes: Sequence[str],
 ) -> Plan:
+    settings, versions = selection.settings, selection.served
     state = _state(settings, environ)
     return Plan(
         endpoint=_endpoint(settings, environ),
@@ -215,6 +218,8 @@ def _plan(
         models=tuple(at_version(_model(model, state), versions) for model in settings.model),
         paths={model.name: model.path for model in settings.model},
         versions=versions,
+        folders=selection.folders,
+        older=selection.older,
         watch_s=settings.pool.watch,
         sizes={model.name: sizes[model.name] for model in settings.model},
         session=settings.session.message(),
@@ -223,7 +228,7 @@ def _plan(
         heartbeat_s=settings.health.heartbeat,
         cpu_share=share,
         cores=cores,
-        policy=_policy(settings),
+        policy=_policy(settings, selection.versions),
         state=state,
         quarantine_keep=settings.quarantine.keep,
         quarantine_max_bytes=settings.quarantine.max_bytes,
@@ -264,7 +269,7 @@ def _silent_after_s(silent_after: float | str, heartbeat_s: float) -> float:
     return max(10.0, 10 * heartbeat_s) if isinstance(silent_after, str) else silent_after
 
 
-def _policy(settings: "Settings") -> Policy:
+def _policy(settings: "Settings", versions: Mapping[str, Versions]) -> Policy:
     health, queue, restart, recycle = settings.health, settings.queue, settings.restart, settings.recycle
     return Policy(
         max_jobs=queue.max_jobs,
@@ -290,6 +295,7 @@ def _policy(settings: "Settings") -> Policy:
         recycle_age_s=recycle.age,
         recycle_jobs=recycle.jobs,
         recycle_bytes=recycle.memory,
+        versions=versions,
         models={
             model.name: ModelPolicy(
                 max_batch=model.max_batch,

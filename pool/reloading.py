@@ -9,8 +9,9 @@ from pool.logs import about
 from pool.plan import Plan
 from pool.reloads import NO_FILE, Outcome, Reloaded, Reloads
 from pool.router.front import Question
+from pool.selection import Found, entered
 from pool.systemd.notify import Notifier
-from pool.wishes import RELOAD, wish_of
+from pool.wishes import RELOAD, Wish, wish_of
 
 if TYPE_CHECKING:
     from pool.config import Settings
@@ -32,9 +33,12 @@ class Reloading:
         serves: Callable[[], bool],
         stops: Callable[[], bool],
         reply: Callable[[Question, dict[str, Any] | None, str | None], None],
-        adopt: Callable[[Reloaded], list[int]],
+        adopt: Callable[[Reloaded, Wish], list[int]],
+        unfit: Callable[[Wish], None],
     ) -> None:
         """`reloads` None: there is no file. `reply` has a value or an error; `adopt` returns who gets new workers.
+
+        `unfit` is told of versions that were found and cannot be served.
 
         `serves`: whether the service manager was told that the pool is ready.
         """
@@ -44,6 +48,7 @@ class Reloading:
         self._stops = stops
         self._reply = reply
         self._adopt = adopt
+        self._unfit = unfit
 
     def ask(self, question: Question | None) -> None:
         """Of a client, or of a signal."""
@@ -65,10 +70,21 @@ class Reloading:
         else:
             self._reply(question, None, why)
 
+    def settings_of(self, plan: Plan) -> "Settings | None":
+        """By which the plan was made, with an entry for each of its models; None where nobody knows them."""
+        if self._reloads is None:
+            return None
+        return entered(self._reloads.settings, plan.versions, [model.name for model in plan.models])
+
+    def found(self, versions: Found, running: Plan) -> None:
+        """Of models of which all versions are served, those that are to be from now on."""
+        if self._reloads is not None:
+            self._reloads.ask(Wish("versions", versions=versions, seen=running), None)
+
     @property
-    def settings(self) -> "Settings | None":
-        """By which the pool runs; None where nobody knows them."""
-        return None if self._reloads is None else self._reloads.settings
+    def is_busy(self) -> bool:
+        """Whether something is being decided that may change what is served."""
+        return self._reloads is not None and self._reloads.is_busy
 
     def forget(self, names: Collection[str]) -> None:
         """These models did not come up, and are not served."""
@@ -83,16 +99,21 @@ class Reloading:
         if self._reloads is None:
             return
         for outcome in self._reloads.tend(running):
-            self._settle(self._reloads, Outcome(outcome.askers, None, STOPPING) if self._stops() else outcome)
+            self._settle(
+                self._reloads, Outcome(outcome.wish, outcome.askers, None, STOPPING) if self._stops() else outcome
+            )
 
     def _settle(self, reloads: Reloads, outcome: Outcome) -> None:
         if outcome.found is None:
             answer: dict[str, Any] = {"refused": outcome.refusal}
+            what = "not reloaded" if outcome.wish.versions is None else "versions that came are not served"
             for line in outcome.refusal.splitlines():
-                log.error("not reloaded: %s", line, extra=about("not_reloaded", reason=line))
+                log.error("%s: %s", what, line, extra=about("not_reloaded", reason=line))
+            if outcome.wish.versions is not None:
+                self._unfit(outcome.wish)
         else:
             reloads.adopted(outcome.found)
-            answer = _told(outcome.found, self._adopt(outcome.found))
+            answer = _told(outcome.found, self._adopt(outcome.found, outcome.wish))
         for question in outcome.askers:
             if question is not None:
                 self._reply(question, answer, None)

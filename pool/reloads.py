@@ -12,12 +12,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pool.changeover import changeover
 from pool.changes import Change, Reach, differences, needs_new_pool
 from pool.errors import InvalidConfig
-from pool.guests import keep_guests
 from pool.plan import Plan
-from pool.planning import replan
+from pool.planning import selected
 from pool.router.front import Question
+from pool.selection import Found
+from pool.wire.entries import is_entry
 from pool.wishes import RELOAD, Wish, wished
 
 if TYPE_CHECKING:
@@ -46,11 +48,12 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """What the pool is to run by from now on, and what is another in it."""
+    """What the pool is to run by from now on, and what is another in it. `first`: as in `Changeover`."""
 
     settings: "Settings"
     plan: Plan
     changes: tuple[Change, ...]
+    first: Plan | None = None
     loaded: "Mapping[str, ModelSection]" = field(default_factory=dict)
 
 
@@ -58,6 +61,7 @@ class Reloaded:
 class Outcome:
     """`refusal`: each line says what is wrong. `askers`: those who are to hear of it, None for a signal."""
 
+    wish: Wish
     askers: tuple[Question | None, ...]
     found: Reloaded | None
     refusal: str = ""
@@ -109,6 +113,10 @@ class Reloads:
         self._settings = self._settings.model_copy(update={"model": models})
         self._loaded = {name: model for name, model in self._loaded.items() if name not in names}
 
+    @property
+    def is_busy(self) -> bool:
+        return self._reading is not None or bool(self._asked)
+
     def next_deadline(self, now: float) -> float | None:
         """When `tend` is to be called at the latest."""
         if self._reading is not None:
@@ -123,20 +131,24 @@ class Reloads:
             if not reading.thread.is_alive():
                 self._reading = None
                 if reading.running is running:
-                    yield Outcome(reading.askers, reading.found, reading.refusal)
+                    yield Outcome(reading.wish, reading.askers, reading.found, reading.refusal)
                 else:  # it is not about what is served now
                     self._asked.extendleft((reading.wish, asker) for asker in reversed(reading.askers))
             elif now >= reading.ends:
                 self._reading, self._stuck = None, reading.thread
                 why = f"{self._source.where}: it and its models could not be read within {READ_S:g} s"
-                yield Outcome(reading.askers, None, why)
+                yield Outcome(reading.wish, reading.askers, None, why)
         if self._asked and self._reading is None:
             wish = self._asked[0][0]
-            askers = []
+            askers: list[Question | None] = []
             while self._asked and self._asked[0][0] == wish:
                 askers.append(self._asked.popleft()[1])
+            if wish.seen is not None and wish.seen is not running:
+                return  # what was found was found of another plan
             if self._stuck is not None and self._stuck.is_alive():
-                yield Outcome(tuple(askers), None, f"{self._source.where}: the disk has not answered the last time yet")
+                yield Outcome(
+                    wish, tuple(askers), None, f"{self._source.where}: the disk has not answered the last time yet"
+                )
                 return
             self._stuck = None
             self._reading = reading = _Reading(wish, tuple(askers), now + READ_S, running)
@@ -145,7 +157,7 @@ class Reloads:
                 reading.thread.start()
             except RuntimeError as error:
                 self._reading = None
-                yield Outcome(tuple(askers), None, f"{self._source.where}: {error}")
+                yield Outcome(wish, tuple(askers), None, f"{self._source.where}: {error}")
 
     def _read(self, reading: _Reading, running: Plan) -> None:
         """In a thread of its own."""
@@ -177,22 +189,36 @@ def compare(
     # What is only more or less has its place beside the others.
     places = [change for change in changes if change.reach is Reach.PLACEMENT or change.key.endswith(" path")]
     # Without such a change no model changes its device, even if the models' files have grown since.
-    plan = replan(settings, environ, running, place_anew=bool(places))
-    if _moves(plan, running.at_home()):
+    wanted = selected(settings, _known(wish, running))
+    found = changeover(former, wanted, running, environ, place_anew=bool(places))
+    at_home = running.at_home()
+    if any(_moves(plan.at_home(), at_home) for plan in (found.last, found.first) if plan is not None):
         # Options of the process that differ take workers of their own, so another number of slots.
         apart = [change for change in changes if "session" in change.key and change not in places]
         moved = [f"{needs_new_pool(source.where, change)} (a model would move to another device)" for change in places]
         apart += [change for change in changes if change.is_of_model]
         moved += [f"{needs_new_pool(source.where, change)} (a model would move to another slot)" for change in apart]
         raise InvalidConfig("\n".join(moved))
-    plan = keep_guests(settings, plan, running.guests)
-    return Reloaded(settings, plan, (*changes, *_versions(running, plan)), loaded)
+    changes += _versions(running, found.last)
+    return Reloaded(settings, found.last, tuple(changes), found.first, loaded)
+
+
+def _known(wish: Wish, running: Plan) -> Found | None:
+    """The versions of models of which all are served, where nobody asked to look for them again."""
+    if wish.what == "reload" or wish.versions is not None:
+        return wish.versions
+    return {name: family.served for name, family in running.families.items() if name != wish.model}
 
 
 def _versions(running: Plan, plan: Plan) -> Iterator[Change]:
+    former, latter = running.settled, plan.settled
+    for model in former.keys() & latter.keys():
+        for entry in sorted(set(former[model]) ^ set(latter[model]), key=lambda name: (name in former[model], name)):
+            if is_entry(entry):
+                yield Change(f"[[model]] {entry}", running.paths.get(entry), plan.paths.get(entry), Reach.WORKERS)
     for name, served in plan.versions.items():
-        former = running.versions.get(name)
-        before, after = None if former is None else former.number, served.number
+        known = running.versions.get(name)
+        before, after = None if known is None else known.number, served.number
         if name in running.paths and before != after:
             yield Change(f"[[model]] {name} version", before, after, Reach.WORKERS)
 

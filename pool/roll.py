@@ -8,7 +8,7 @@ A slot whose turn has not come keeps its former settings, also when its worker d
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pool.core.actions import SlotChanged, SuccessorFailed
@@ -21,6 +21,8 @@ from pool.wire.worker_messages import ModelSettings, Welcome
 __all__ = ["Refused", "Roll"]
 
 log = logging.getLogger("pool")
+
+LOOK_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,13 @@ class Roll:
         supervision: Supervision,
         welcomes: Sequence[Welcome],
         is_lost: Callable[[int], bool] = lambda slot: False,  # noqa: ARG005
+        unfinished: Callable[[Collection[str]], bool] = lambda _: False,
     ) -> None:
-        """`is_lost`: whether the slot's device is gone: it has no turn, and the new settings if it ever comes up."""
+        """`is_lost`: whether the slot's device is gone: it has no turn, and the new settings if it ever comes up.
+
+        `unfinished`: whether jobs of these models are waited for before a slot loses them.
+        """
+        self._unfinished = unfinished
         self._supervision = supervision
         self._is_lost = is_lost
         self._given = list(welcomes)
@@ -154,7 +161,17 @@ class Roll:
 
     def due(self) -> bool:
         """Whether `tend` has something to do."""
-        return self._undo is not None or (self._turn is None and bool(self._left))
+        return self._undo is not None or (self._turn is None and bool(self._left) and not self._waits())
+
+    def next_deadline(self, now: float) -> float | None:
+        """When `tend` is to be called at the latest."""
+        if self.due():
+            return now
+        return now + LOOK_S if self._turn is None and self._left else None
+
+    def _waits(self) -> bool:
+        slot = self._left[0]
+        return self._unfinished(_names(self._given[slot]) - _names(self._wanted[slot]))
 
     def tend(self) -> Iterator[RestartAsked | SlotPlanned]:
         """What the core is to be told. REQUIRES that it is told each before the next is asked for."""
@@ -163,7 +180,7 @@ class Roll:
             slot, self._undo = self._undo, None
             if self._supervision.turnover.cannot_restart(slot) is None:
                 yield RestartAsked(slot)
-        while self._turn is None and self._left:
+        while self._turn is None and self._left and not self._waits():
             slot = self._left.pop(0)
             former, self._given[slot] = self._given[slot], self._wanted[slot]
             drained = self._supervision.slots[slot].state is SlotState.STOPPED and bool(former.models)

@@ -8,6 +8,7 @@ from pool.core.asides import Aside, Failure
 from pool.core.machine import Machine
 from pool.core.slots import Slot, SlotState
 from pool.devices import Device
+from pool.wire.entries import is_entry, model_of, version_of
 from pool.wire.signatures import ModelInfo, TensorSpec
 
 __all__ = ["models_status", "pool_status", "resident_bytes", "slot_status"]
@@ -27,7 +28,7 @@ def pool_status(machine: Machine, devices: Sequence[Device], now: float, about: 
             "queued": machine.backlog.queued_jobs,
             "bytes": machine.backlog.size_bytes,
         },
-        "models": machine.models_snapshot(),
+        "models": [{**snapshot, **_version(snapshot["name"], machine)} for snapshot in machine.models_snapshot()],
         "answered": dict(machine.answered),
     }
 
@@ -119,10 +120,26 @@ def models_status(machine: Machine, away: Sequence[Mapping[str, str]] = ()) -> l
         {
             **_model(snapshot["name"], machine.supervision.slots),
             "moved": [each for each in away if each["model"] == snapshot["name"]],
+            **_version(snapshot["name"], machine),
             "scheduling": snapshot,
         }
         for snapshot in machine.models_snapshot()
     ]
+
+
+def _version(name: str, machine: Machine) -> dict[str, Any]:
+    """Of a version beside others of its `model`: its number and labels, and whether it is what jobs get by default."""
+    versions = machine.policy.versions.get(model_of(name))
+    if versions is None or not is_entry(name):
+        return {"model": name, "version": None, "labels": [], "default": True}
+    number = version_of(name)
+    served = number in versions.numbers
+    return {
+        "model": model_of(name),
+        "version": number,
+        "labels": versions.of(number) if served else [],
+        "default": machine.default_version(model_of(name)) == number,
+    }
 
 
 def _model(name: str, slots: Sequence[Slot]) -> dict[str, Any]:

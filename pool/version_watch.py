@@ -8,18 +8,22 @@ One roll after the other, so that it is known what broke it. Where several model
 each of them is tried by itself.
 """
 
+import itertools
 import logging
 import threading
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from pool.core.versions import Versions
 from pool.logs import about
 from pool.plan import Plan
+from pool.selection import Found
 from pool.versions import Look, Served, Stamp, look_again
+from pool.wire.entries import entry_name, is_entry, model_of
 from pool.wire.worker_messages import ModelSettings
 
-__all__ = ["VersionWatch", "log_versions"]
+__all__ = ["VersionWatch", "log_several", "log_versions"]
 
 log = logging.getLogger("pool")
 
@@ -50,6 +54,7 @@ class VersionWatch:
         self._broken: dict[str, Stamp] = {}
         self._alone: list[str] = []  # paths of those that broke a roll together, and are to be tried by themselves
         self._troubles: Mapping[str, str] = {}
+        self._families: Found = {}
 
     def adopt(self, every_s: float | None) -> None:
         """A reload was asked: what was broken is to be tried again, now or in as many seconds."""
@@ -71,12 +76,24 @@ class VersionWatch:
                 again = "is tried again by itself"
             log.error(
                 "model %s: version %s did not come up, and %s",
-                model.name,
+                model_of(model.name),
                 model.version,
                 again,
-                extra=about("version_broken", model=model.name, version=model.version),
+                extra=about("version_broken", model=model_of(model.name), version=model.version),
             )
         self._next = time.monotonic()
+
+    def unfit(self, found: Found, plan: Plan) -> None:
+        """There is no room for those of these that are new, or something else is wrong with them."""
+        for model, several in found.items():
+            for served in several:
+                if entry_name(model, served.number) not in plan.versions:
+                    self._broken[served.path] = served.stamp
+
+    def take_families(self) -> Found:
+        """Of models of which all versions are served, those that are to be from now on; once."""
+        found, self._families = self._families, {}
+        return found
 
     def next_deadline(self, now: float, rolling: bool) -> float | None:
         """When `tend` is to be called at the latest."""
@@ -100,9 +117,10 @@ class VersionWatch:
     def _begin(self, plan: Plan, now: float) -> None:
         self._looking = looking = _Looking(plan, now)
         seen, broken = self._seen, dict(self._broken)
+        paths = {name: path for name, path in plan.paths.items() if not is_entry(name)}
 
         def run() -> None:
-            looking.look = look_again(plan.paths, plan.versions, seen, broken)
+            looking.look = look_again(paths, plan.versions, seen, broken, plan.families)
 
         looking.thread = threading.Thread(target=run, name="versions", daemon=True)
         try:
@@ -124,9 +142,11 @@ class VersionWatch:
             return {}  # it is not about what is served now
         self._seen = look.seen
         self._tell(look.troubles)
-        for served in look.found.values():
+        # Other models' new versions come in a roll of their own.
+        self._families = {} if look.found else look.families
+        for served in (*look.found.values(), *itertools.chain.from_iterable(self._families.values())):
             self._broken.pop(served.path, None)
-        if not look.found and not look.seen and self._alone:
+        if not look.found and not look.families and not look.seen and self._alone:
             self._broken.pop(self._alone.pop(0), None)
         return look.found
 
@@ -144,3 +164,11 @@ def log_versions(former: Mapping[str, Served], found: Mapping[str, Served]) -> N
         before = None if name not in former else former[name].number
         extra = about("version_found", model=name, version=served.number, before=before)
         log.info("model %s: version %s → %s, of %s", name, before or "none", served.number, served.path, extra=extra)
+
+
+def log_several(former: Mapping[str, Versions], latter: Mapping[str, Versions]) -> None:
+    """Which versions jobs get from now on, of models of which several are served, and by which labels."""
+    for name, versions in latter.items():
+        if former.get(name) != versions:
+            extra = about("versions_served", model=name, versions=versions.numbers, labels=str(versions))
+            log.info("model %s: versions %s are served", name, versions, extra=extra)

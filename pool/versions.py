@@ -1,6 +1,7 @@
-"""Which version of each model is served: the newest one when the configuration is read, and what has come since.
+"""Which versions of each model are served: the newest one or all when the configuration is read, and what came since.
 
     NAME/1, NAME/2 ─ resolve ─► Served ─ look_again ─► another Served: newer, whole, at rest, and not known to be broken
+                   └ whole ─► several ┘                     │
                                   ▲                         │
                                   └──── every [pool] watch ─┘
 
@@ -9,15 +10,16 @@ Looks at names, sizes and times, and reads no model. Never in the pool's loop: a
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from pool.wire.model_files import NotServed, holds_saved_model, look
+from pool.wire.model_files import NotServed, holds_saved_model, is_whole, look
 from pool.wire.versions import STUB_FILES, versions_in
 
-__all__ = ["Look", "Served", "Stamp", "look_again", "resolve"]
+__all__ = ["MOST_VERSIONS", "Family", "Look", "Served", "Stamp", "look_again", "resolve", "whole_versions"]
 
 MOST_FILES = 10_000  # of one version that are looked at
+MOST_VERSIONS = 100  # of one model that are served at once
 
 Stamp = tuple[tuple[str, int, int], ...]
 """Name, size and time of change of each file: another one means that somebody has written there."""
@@ -33,15 +35,25 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
+class Family:
+    """A model of which all versions are served: `path` as configured, and those that are served, which rise."""
+
+    path: str
+    served: tuple[Served, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Look:
     """`found`: by model, what is to be served from now on. `seen`: by path, versions that may be on their way here yet.
 
-    `troubles`: by model, why its versions cannot be seen; what is served goes on.
+    `troubles`: by model, why its versions cannot be seen; what is served goes on. `families`: as `found`, of those
+    models of which all versions are served; at most one of them is new.
     """
 
     found: Mapping[str, Served]
     seen: Mapping[str, Stamp]
     troubles: Mapping[str, str]
+    families: Mapping[str, tuple[Served, ...]] = field(default_factory=dict)
 
 
 def resolve(path: str) -> Served | None:
@@ -56,11 +68,21 @@ def resolve(path: str) -> Served | None:
         return None
 
 
+def whole_versions(path: str) -> dict[int, Served]:
+    """By number, those that miss nothing, as far as can be seen; none where the path has none. Raises `OSError`."""
+    prefix, folder = _split(path)
+    if folder is None or not os.path.isdir(folder) or holds_saved_model(Path(folder)):
+        return {}
+    whole = [version for version in versions_in(Path(folder)) if is_whole(version.folder)]
+    return {each.number: Served(each.number, f"{prefix}{each.folder}", _stamp(each.folder)) for each in whole}
+
+
 def look_again(
     paths: Mapping[str, str],
     served: Mapping[str, Served],
     seen: Mapping[str, Stamp],
     broken: Mapping[str, Stamp],
+    families: Mapping[str, Family] | None = None,
 ) -> Look:
     """`paths`: of each model, as configured. `seen`: of the last look: what is the same since is at rest.
 
@@ -83,7 +105,47 @@ def look_again(
         else:
             if chosen is not None:
                 found[name] = chosen
-    return Look(found, marks, troubles)
+    changed: dict[str, tuple[Served, ...]] = {}
+    for name, family in (families or {}).items():
+        try:
+            there = _others(family, seen, broken, marks)
+        except OSError as error:
+            troubles[name] = f"{_split(family.path)[1]} cannot be read: {error.strerror or error}"
+        except LookupError as error:
+            troubles[name] = str(error)
+        else:
+            if there is not None:
+                changed[name] = there
+    return Look(found, marks, troubles, changed)
+
+
+def _others(
+    family: Family, seen: Mapping[str, Stamp], broken: Mapping[str, Stamp], marks: dict[str, Stamp]
+) -> tuple[Served, ...] | None:
+    """All that are there and may be served; None where those are served already. Of new ones the newest, alone."""
+    prefix, text = _split(family.path)
+    folder = Path(text or "")
+    whole = {version.number: version.folder for version in versions_in(folder) if is_whole(version.folder)}
+    if not whole:
+        raise LookupError(f"no version is left in {folder}")
+    kept = tuple(each for each in family.served if each.number in whole)
+    known = {each.number for each in kept}
+    for number in sorted(whole.keys() - known, reverse=True):
+        path = f"{prefix}{whole[number]}"
+        try:
+            stamp = _stamp(whole[number])
+        except FileNotFoundError:
+            continue  # somebody writes there at this moment
+        if broken.get(path) == stamp:
+            continue
+        if len(kept) == MOST_VERSIONS:
+            raise LookupError(f"{len(whole)} versions are in {folder}, and at most {MOST_VERSIONS} are served at once")
+        if seen.get(path) == stamp:
+            found = (*kept, Served(number, path, stamp))
+            return tuple(sorted(found, key=lambda each: each.number))
+        marks[path] = stamp
+    # Those that have gone are served on until another can be.
+    return kept if kept and len(kept) < len(family.served) else None
 
 
 def _newer(
@@ -97,7 +159,7 @@ def _newer(
     """From the newest down to the one that is served; what is older only where that is broken, or is gone."""
     if now is None and (not folder.is_dir() or holds_saved_model(folder)):
         return None
-    whole = [version for version in reversed(versions_in(folder)) if holds_saved_model(version.folder)]
+    whole = [version for version in reversed(versions_in(folder)) if is_whole(version.folder)]
     for version in whole:
         path = f"{prefix}{version.folder}"
         if now is not None and path == now.path and path not in broken:

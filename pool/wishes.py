@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pool.errors import InvalidConfig
+from pool.plan import Plan
+from pool.selection import Found
 
 if TYPE_CHECKING:
     from pool.config import Settings
@@ -17,11 +19,17 @@ __all__ = ["RELOAD", "Wish", "wish_of", "wished"]
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """`what`: reload, load, unload. `model`: the name; `path`: of the one to load."""
+    """`what`: reload, load, unload, versions. `model`: the name; `path`: of the one to load.
+
+    `versions`: of models of which all are served, those that the pool has found in their folders while it ran by the
+    plan `seen`.
+    """
 
     what: str
     model: str = ""
     path: str = ""
+    versions: Found | None = None
+    seen: Plan | None = None
 
 
 RELOAD = Wish("reload")
@@ -67,6 +75,8 @@ def wished(
             raise InvalidConfig(f"model {wish.model} is the last one: a pool serves one at least; `pool stop` ends it")
         rest = {name: section for name, section in loaded.items() if name != wish.model}
         return former.model_copy(update={"model": tuple(models)}), rest
+    if wish.what == "versions":
+        return former, loaded
     assert read is not None
     settings = read()
     names = {model.name for model in settings.model}

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pool.cli.options import as_json, config_option
-from pool.cli.readable import short_uuid, size
+from pool.cli.readable import labelled, short_uuid, size
 from pool.cli.servable import Servable, look_at
 from pool.cli.start import settings_of
 from pool.cli.tables import fitting, new_table, show
@@ -23,6 +23,7 @@ from pool.endpoint import holder, ipc_path
 from pool.errors import PoolError
 from pool.plan import Plan
 from pool.planning import make_plan
+from pool.wire.entries import model_of, version_of
 
 if TYPE_CHECKING:
     from pool.config import Settings
@@ -85,7 +86,8 @@ def hints(settings: "Settings", plan: Plan) -> list[str]:
         unsaid = [
             model.name
             for model in settings.model
-            if plan.sizes[model.name].source == "its files" and not model.path.startswith("stub:")
+            if not model.path.startswith("stub:")
+            and any(plan.sizes[entry].source == "its files" for entry in plan.settled[model.name])
         ]
         if unsaid:
             found.append(f"placed by the size of their weights, for `memory` is not set: {', '.join(unsaid)}")
@@ -183,7 +185,17 @@ def _models_narrow(plan: Plan, servables: dict[str, Servable]) -> Table:
 def _model(plan: Plan, name: str) -> tuple[str, str, str, str]:
     slots = [str(slot) for slot, models in enumerate(plan.placement) if name in models]
     known = plan.model_bytes[name] or None
-    return name, size(known), plan.sizes[name].source if known else "–", ", ".join(slots)
+    return (
+        labelled(name, labels_of(plan, name)),
+        size(known),
+        plan.sizes[name].source if known else "–",
+        ", ".join(slots),
+    )
+
+
+def labels_of(plan: Plan, name: str) -> list[str]:
+    versions = plan.policy.versions.get(model_of(name))
+    return [] if versions is None else versions.of(version_of(name))
 
 
 def _is(servable: Servable) -> Text:
@@ -212,6 +224,7 @@ def _values(
         "models": [
             {
                 "name": model.name,
+                "labels": labels_of(plan, model.name),
                 "path": model.path,
                 "size_bytes": plan.model_bytes[model.name],
                 "size_source": plan.sizes[model.name].source,

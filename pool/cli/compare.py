@@ -19,6 +19,7 @@ from pool.cli.percentile import percentile
 from pool.cli.steadiness import Course, Warmup
 from pool.client.client import Client
 from pool.errors import PoolError
+from pool.wire.entries import said_of
 
 __all__ = ["Comparison", "Way", "compare"]
 
@@ -163,7 +164,7 @@ def _usual(batch_rows: Counter[int]) -> int:
 
 def _place(client: Client, model: str) -> tuple[str, list[dict[str, Any]]]:
     """Where the model lies, and the slots that serve it. Raises `PoolError`."""
-    described = next((each for each in client.models() if each["name"] == model), None)
+    described = said_of(client.models(), model)
     if described is None or described["path"] is None:
         raise PoolError(f"model {model} changed while it was looked up")
     path = described["path"]

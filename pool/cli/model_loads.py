@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.table import Table
 
-from pool.cli.readable import count_of, size
+from pool.cli.readable import count_of, labelled, size
 from pool.cli.tables import fitting, new_table, numeric
 
 __all__ = ["model_loads", "model_notes"]
@@ -37,7 +37,7 @@ def _table(models: Sequence[Model], *, costs: bool) -> Table:
     for model in models:
         queued, unanswered = model.get("queued_jobs", 0), model.get("unanswered_jobs", 0)
         table.add_row(
-            model["name"],
+            labelled(model["name"], model.get("labels", ())),
             f"{queued:,}",
             f"{max(0, unanswered - queued):,}",
             size(model.get("bytes")),

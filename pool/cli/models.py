@@ -12,6 +12,7 @@ from pool.cli.options import as_json, endpoint_option
 from pool.cli.readable import spec_of
 from pool.cli.tables import new_table, show
 from pool.client.client import Client
+from pool.wire.entries import is_entry
 from pool.wire.signatures import DEFAULT_SIGNATURE
 
 __all__ = ["models"]
@@ -37,7 +38,10 @@ def models(endpoint: str | None, as_json: bool) -> None:
 
 def _shown(model: Mapping[str, Any]) -> RenderableType:
     title = Text.assemble((model["name"], "bold"), f"  {_where(model['slots'], model['ready_slots'])}")
-    if versions := model.get("versions"):
+    if is_entry(model["name"]):
+        title.append("".join(f"  {label}" for label in model["labels"]))
+        title.append("  without `version`" if model["default"] else "")
+    elif versions := model.get("versions"):
         title.append(f"  version{'s' * (len(versions) > 1)} {', '.join(map(str, versions))}")
     for each in model.get("moved", ()):
         title.append(f"  on {each['to']} while {each['from']} is gone", "yellow")

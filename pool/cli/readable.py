@@ -6,7 +6,7 @@ from typing import Any
 
 from pool.wire.signatures import TensorSpec
 
-__all__ = ["count_of", "percent", "printable", "short_uuid", "size", "span", "spec_of"]
+__all__ = ["count_of", "labelled", "percent", "printable", "short_uuid", "size", "span", "spec_of"]
 
 _UUID_PREFIXES = ("GPU-", "MIG-")
 
@@ -19,6 +19,11 @@ def size(size_bytes: int | None) -> str:
         if size_bytes >= step:
             return f"{size_bytes / step:.1f} {unit}"
     return f"{size_bytes} B"
+
+
+def labelled(name: str, labels: Sequence[str]) -> str:
+    """`digits@3 (canary)`"""
+    return f"{name} ({', '.join(labels)})" if labels else name
 
 
 def printable(text: str, also: str = "") -> str:

@@ -12,6 +12,7 @@ from pool.cli.readable import spec_of
 from pool.cli.tables import progress_console
 from pool.client.client import Client
 from pool.errors import DeadlineExceeded
+from pool.wire.entries import said_of
 from pool.wire.signatures import DEFAULT_SIGNATURE, TensorSpec
 
 __all__ = ["Inputs", "chosen_signature", "inputs_of"]
@@ -22,7 +23,9 @@ LOOK_S = 0.25
 _ON_THE_WAY = frozenset({"STARTING", "LOADING", "BACKOFF"})
 
 
-def inputs_of(client: Client, model: str, signature: str | None, timeout_s: float) -> tuple[str, Inputs] | None:
+def inputs_of(
+    client: Client, model: str, signature: str | None, timeout_s: float, version: int | str | None = None
+) -> tuple[str, Inputs] | None:
     """The signature's name and its inputs; None where the pool's own error will say why there are none.
 
     A model that is still being loaded is waited for, `timeout_s` at most: a pool that has just been started is asked
@@ -32,7 +35,7 @@ def inputs_of(client: Client, model: str, signature: str | None, timeout_s: floa
     with ExitStack() as stack:
         spinner: Status | None = None
         while True:
-            described = next((each for each in client.models() if each["name"] == model), None)
+            described = said_of(client.models(), model, version)
             if described is None or described["signatures"]:
                 return None if described is None else chosen_signature(described["signatures"], signature)
             holders = [slot for slot in client.status()["slots"] if slot["slot"] in described["slots"]]

@@ -13,6 +13,7 @@ from pool.cli.options import as_json, endpoint_option
 from pool.cli.readable import count_of, short_uuid, size, span
 from pool.cli.tables import fitting, new_table, show, styled_state
 from pool.client.client import Client
+from pool.wire.entries import entry_name, is_entry
 
 __all__ = ["status"]
 
@@ -129,4 +130,10 @@ def _pid(slot: Slot) -> str:
 
 def _models(slot: Slot) -> str:
     versions = slot.get("versions", {})
-    return ", ".join(f"{name}@{versions[name]}" if name in versions else name for name in slot["models"]) or "–"
+    return (
+        ", ".join(
+            entry_name(name, versions[name]) if name in versions and not is_entry(name) else name
+            for name in slot["models"]
+        )
+        or "–"
+    )

@@ -42,7 +42,7 @@ LOADING_S = 120.0
     "--priority", type=click.IntRange(-100, 100), default=0, metavar="N", help="-100 to 100, higher first; 0 otherwise."
 )
 @click.option("--device", metavar="NAME", help="Run there only: a device, uuid or slot:N of `pool status`.")
-@click.option("--version", metavar="VERSION", help="Run this version of the model: its number.")
+@click.option("--version", metavar="VERSION", help="Run this version of the model: its number or a label.")
 @click.option("--timeline", is_flag=True, help="Print where the time went, too.")
 @click.option(
     "--replay",
@@ -131,7 +131,7 @@ def _submitted(
     from pool.cli.signature import inputs_of
     from pool.cli.values import read_inputs
 
-    found = inputs_of(client, model, signature, LOADING_S if timeout is None else timeout)
+    found = inputs_of(client, model, signature, LOADING_S if timeout is None else timeout, version)
     values = read_inputs(inputs, None if found is None else found[1], sys.stdin.buffer)
     return client.submit(
         model,

@@ -88,14 +88,15 @@ def _text(config: Path, settings: "Settings", user_unit: bool, account: str | No
             pwd.getpwnam(account)
         except KeyError:
             raise click.UsageError(f"there is no user {account!r} on this machine") from None
-    policy = make_plan(settings, os.environ).policy
+    plan = make_plan(settings, os.environ)
+    policy = plan.policy
     path = os.path.abspath(config)
     return unit(
         executable=sys.executable,
         config=path,
         user_unit=user_unit,
         user=account,
-        start_s=policy.longest_start_s(max(1, len(settings.model))),
+        start_s=policy.longest_start_s(max(1, len(plan.models))),
         stop_s=policy.longest_stop_s,
         writable=_writable(settings),
         private_tmp=not _uses_tmp(settings, path),

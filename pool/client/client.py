@@ -99,7 +99,8 @@ class Client(Replicas):
         `serving_default` by default, or the only one. `outputs` are the names to return, all by default. `timeout` is
         in seconds, the pool's `default_timeout` by default. `priority`: from -100 to 100, higher first. `device`: only
         there, by a name that `pool status` shows, such as "gpu:0", "cpu:1", a uuid or "slot:3"; 0 means "0".
-        `version`: of a model that is served from a folder of numbered versions, 3 say; any that is served by default.
+        `version`: of a model that is served from a folder of numbered versions, 3 say, or a label; by default the
+        newest of several, else any that is served.
         Errors, all from `pool.errors`, are the future's; only a client that is closed raises `PoolError` itself.
 
         `block`: a pool that is overloaded, and this client's credit when it is used up, slow the caller down instead of

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 from pool.client.futures import JobFuture
 from pool.client.questions import Questions
 from pool.errors import InvalidInput, ModelNotFound, WorkerLost
+from pool.wire.entries import said_of
 
 __all__ = ["Replicas", "tower_sizes"]
 
@@ -108,7 +109,7 @@ class Replicas(Questions):
         whole = to_inputs(model, inputs)
         if whole.rows is None:
             raise InvalidInput(f"model {model}: scatter cuts along axis 0, which all inputs must have in common")
-        sizes = tower_sizes(whole.rows, towers or max(1, len(self._ready_slots(model))))
+        sizes = tower_sizes(whole.rows, towers or max(1, len(self._ready_slots(model, version))))
         jobs = []
         start = 0
         for size in sizes:
@@ -160,7 +161,7 @@ class Replicas(Questions):
 
         self._check_thread()
         whole = to_inputs(model, inputs)
-        slots = self._ready_slots(model)
+        slots = self._ready_slots(model, version)
         if not slots:
             raise WorkerLost(f"model {model}: no worker that holds it is READY")
         jobs = [
@@ -181,12 +182,13 @@ class Replicas(Questions):
         _gather(jobs, answers.__setitem__)
         return {slot: answers[number] for number, slot in enumerate(slots)}
 
-    def _ready_slots(self, model: str) -> list[int]:
+    def _ready_slots(self, model: str, version: str | int | None) -> list[int]:
         models = self.models()
-        for each in models:
-            if each["name"] == model:
-                return list(each["ready_slots"])
-        raise ModelNotFound(f"no model {model!r:.100}; there are: {', '.join(each['name'] for each in models)}")
+        if (said := said_of(models, model, version)) is not None:
+            return list(said["ready_slots"])
+        there = ", ".join(each["name"] for each in models)
+        which = "" if version is None else f" of version {version!r:.80}"
+        raise ModelNotFound(f"no model {model!r:.100}{which}; there are: {there}")
 
 
 def tower_sizes(rows: int, towers: int) -> list[int]:

@@ -36,6 +36,7 @@ from pool.config.session import (
     rules_of,
 )
 from pool.config.speed_ups import SpeedUpKeys
+from pool.config.version_keys import VersionKeys
 from pool.wire.worker_messages import PlacementRule
 
 __all__ = [
@@ -207,7 +208,7 @@ class ArenaSection(Section):
     client_max_bytes: Bytes = 2**30
 
 
-class ModelSection(SpeedUpKeys, HandlerKeys):
+class ModelSection(SpeedUpKeys, HandlerKeys, VersionKeys):
     """One model, where it is served and how it is scheduled. Once loaded, `path` is absolute or starts with `stub:`.
 
     `max_batch` is the last of `allowed_batch_sizes`, if there are any. `max_jobs`, `max_bytes` None: only the pool's

@@ -9,6 +9,7 @@ from pool.core.events import JobArrived
 from pool.core.keys import Client
 from pool.core.models import Model
 from pool.core.policy import Policy
+from pool.wire.entries import model_of
 from pool.wire.faults import Fault
 
 __all__ = ["PRIORITIES", "refusal"]
@@ -25,9 +26,9 @@ def refusal(job: JobArrived, policy: Policy, backlog: Backlog, stopping: bool, n
     """Why a job is not taken in, in words for its caller; None if it is."""
     model = backlog.models.get(job.model)
     if model is None:
-        names = list(backlog.models)[:SEARCHED_NAMES]
-        near = difflib.get_close_matches(job.model[:SEARCHED_CHARS], names, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(backlog.models))}"
+        names = list(dict.fromkeys(model_of(name) for name in backlog.models))
+        near = difflib.get_close_matches(job.model[:SEARCHED_CHARS], names[:SEARCHED_NAMES], n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(names))}"
         return JobFailed(Fault.MODEL_NOT_FOUND, f"no model {job.model!r:.100}; {hint}")
     if model.leaving:
         return JobFailed(Fault.MODEL_NOT_FOUND, f"model {model.name!r} is not served any more")

@@ -9,6 +9,7 @@ from pool.core.dispatch import Dispatch
 from pool.core.line import Line
 from pool.core.models import Model
 from pool.core.supervision import Supervision
+from pool.core.versions import unserved
 from pool.wire.faults import Fault
 
 __all__ = ["Hope"]
@@ -62,8 +63,8 @@ class Hope:
             for slot in self._supervision.slots
         )
 
-    def unserved(self, model: str, device: str | None, version: int) -> JobFailed:
-        """What a job is told that wants a version which is not there."""
+    def unserved(self, model: str, device: str | None, version: int | str) -> JobFailed:
+        """What a job is told that wants a version which is not there, or names one by a label: there are none."""
         holders = [slot for slot in self._supervision.slots if device is None or device in slot.names]
         served = {slot.versions[model] for slot in holders if model in slot.versions}
         if not served:
@@ -71,5 +72,5 @@ class Hope:
         else:
             where = "" if device is None else f" on device {device!r}"
             there = ", ".join(map(str, sorted(served)))
-            text = f"model {model!r}: version {version} is not served{where}; served: {there}"
+            text = f"model {model!r}: {unserved(version)}{where}; served: {there}"
         return JobFailed(Fault.MODEL_NOT_FOUND, text)

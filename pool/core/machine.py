@@ -14,6 +14,7 @@ incarnation at a time, and to the next only after the exit of the former was see
 import random
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from pool.core import actions as do
@@ -38,6 +39,7 @@ from pool.core.settlement import Settlement
 from pool.core.slots import Slot, SlotState
 from pool.core.supervision import Supervision
 from pool.core.timers import Timers
+from pool.wire.entries import entry_name, is_entry
 from pool.wire.faults import Fault
 from pool.wire.session_runs import OPEN
 
@@ -131,7 +133,8 @@ class Machine:
         self._doubts.adopt(policy)
         self._recycling.adopt(policy)
         for name, model in self.backlog.models.items():
-            model.policy = policy.model(name)
+            if name in policy.models or not is_entry(name):  # a version on its way out is scheduled as it was
+                model.policy = policy.model(name)
 
     def _plan(self, event: told.SlotPlanned, now: float) -> None:
         models = self.backlog.models
@@ -159,6 +162,12 @@ class Machine:
     # --- jobs ---------------------------------------------------------------------------------------------------
 
     def _arrive(self, event: told.JobArrived, now: float) -> None:
+        if event.model in self.policy.versions:
+            entry = self._entry(event)
+            if isinstance(entry, do.JobFailed):
+                self._answers.refuse(event.client, event.job, len(event.members) or 1, entry)
+                return
+            event = replace(event, model=entry, version=None)
         failed = refusal(event, self.policy, self.backlog, self.supervision.stopping, now)
         failed = failed or self._unknown_device(event) or self._unknown_version(event) or self._doubts.refusal(event)
         if failed is not None:
@@ -209,6 +218,24 @@ class Machine:
         else:
             self._give_up(job, self._hope.lost(line), now)
 
+    def _entry(self, event: told.JobArrived) -> str | do.JobFailed:
+        """The version that the job gets, by its name as a model."""
+        name, versions = event.model, self.policy.versions[event.model]
+        number = self.default_version(name) if event.version is None else versions.number(event.version)
+        if number is None:
+            assert event.version is not None
+            return do.JobFailed(Fault.MODEL_NOT_FOUND, versions.unserved(name, event.version))
+        return entry_name(name, number)
+
+    def default_version(self, name: str) -> int:
+        """Of a model of which several are served, the one that a job gets which names none: the newest that can run."""
+        numbers, models = self.policy.versions[name].numbers, self.backlog.models
+        for number in reversed(numbers):
+            model = models.get(entry_name(name, number))
+            if model is not None and not model.leaving and self._hope.has(model.line(None)):
+                return number
+        return numbers[-1]
+
     def _unknown_device(self, event: told.JobArrived) -> do.JobFailed | None:
         device = event.device
         if device is None:
@@ -222,10 +249,9 @@ class Machine:
 
     def _unknown_version(self, event: told.JobArrived) -> do.JobFailed | None:
         version = event.version
-        if isinstance(version, str):
-            text = f"model {event.model!r} has no version with the label {version!r:.80}; give a number"
-            return do.JobFailed(Fault.MODEL_NOT_FOUND, text)
-        if version is None or self._hope.has_version(event.model, event.device, version):
+        if version is None:
+            return None
+        if isinstance(version, int) and self._hope.has_version(event.model, event.device, version):
             return None
         return self._hope.unserved(event.model, event.device, version)
 

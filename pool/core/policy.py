@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pool.core.versions import Versions
 from pool.wire.worker_messages import Phase
 
 __all__ = ["ModelPolicy", "Policy", "SlotPlan"]
@@ -74,6 +75,7 @@ class Policy:
     recycle_jobs: int | None = None  # replaced; None: for no such reason
     recycle_bytes: int | None = None
     models: Mapping[str, ModelPolicy] = field(default_factory=dict)  # those that are not in it have the defaults
+    versions: Mapping[str, Versions] = field(default_factory=dict)  # of models of which several are served at once
 
     def model(self, name: str) -> ModelPolicy:
         return self.models.get(name, ModelPolicy())

@@ -57,7 +57,7 @@ class Turnover:
         if not 0 <= number < len(supervision.slots):
             return f"there is no slot {number}; the last is {len(supervision.slots) - 1}"
         slot = supervision.slots[number]
-        if supervision.stopping or supervision.over:
+        if supervision.stopping:
             return "the pool is stopping"
         if not slot.planned:
             return f"no model is placed in slot {number}"
@@ -74,6 +74,7 @@ class Turnover:
         supervision.asides.failures.pop(number, None)
         if slot.state in (SlotState.FATAL, SlotState.BACKOFF, SlotState.STOPPED):
             # → STARTING
+            supervision.over = False
             supervision.spawn(slot, now)
             return
         former = self._wishes.get(slot)

@@ -44,7 +44,7 @@ class Intake:
             raise BadFrame(f"{submit.attempts} attempts")
         if submit.members and (submit.rows != sum(submit.members) or min(submit.members) < 1):
             raise BadFrame(f"{len(submit.members)} members with {sum(submit.members)} rows where it has {submit.rows}")
-        asked = (submit.model, submit.signature, submit.outputs)
+        asked = (submit.model, submit.version, submit.signature, submit.outputs)
         if submit.rows is None:
             layout, form = None, form_of(table)
         else:

@@ -20,14 +20,14 @@ __all__ = ["Inputs", "cut_strings"]
 class Inputs:
     """A job's payload while it is in the pool. `layout` and `rows` are None for one that has no rows.
 
-    `asked`: model, signature and outputs as the client named them. `tenancy`: of one that lies in arenas.
+    `asked`: model, version, signature and outputs as the client named them. `tenancy`: of one that lies in arenas.
     """
 
     table: bytes
     buffers: "Sequence[zmq.Frame | LentBuffer]"
     layout: Layout | None
     rows: int | None
-    asked: tuple[str, str | None, tuple[str, ...] | None] = ("", None, None)
+    asked: tuple[str, int | str | None, str | None, tuple[str, ...] | None] = ("", None, None, None)
     tenancy: Tenancy | None = None
 
     def of_rows(self, start: int, rows: int | None) -> "Inputs":

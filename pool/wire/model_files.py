@@ -3,14 +3,16 @@
 Pool and workers look with the same eyes: `pool check` says what a worker will make of a path, without TensorFlow.
 """
 
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
 from pool.wire.versions import newest, versions_in
 
-__all__ = ["Format", "ModelFiles", "NotServed", "checkpoint_prefix", "holds_saved_model", "look", "misfit"]
+__all__ = ["Format", "ModelFiles", "NotServed", "checkpoint_prefix", "holds_saved_model", "is_whole", "look", "misfit"]
 
 
 class Format(Enum):
@@ -40,6 +42,7 @@ class ModelFiles:
         return self.format.value if self.version is None else f"version {self.version}, {self.format.value}"
 
 
+_SHARD = re.compile(r"variables\.data-\d+-of-(\d+)", re.ASCII)
 _SAVED_MODEL = ("saved_model.pb", "saved_model.pbtxt")
 _FORMATS = {
     ".pb": Format.FROZEN_GRAPH,
@@ -72,7 +75,7 @@ def look(path: str) -> ModelFiles:
     if holds_saved_model(model):
         return ModelFiles(Format.SAVED_MODEL, model)
     versions = versions_in(model)
-    chosen = newest(versions, holds_saved_model)
+    chosen = newest(versions, is_whole) or newest(versions, holds_saved_model)
     if chosen is not None:
         newer = tuple(version.folder.name for version in versions if version > chosen)
         return ModelFiles(Format.SAVED_MODEL, chosen.folder, chosen.number, newer)
@@ -95,6 +98,19 @@ def misfit(found: Format, tags: Sequence[str], inputs: Sequence[str], outputs: S
 
 def holds_saved_model(folder: Path) -> bool:
     return any((folder / name).is_file() for name in _SAVED_MODEL)
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether a SavedModel is in it of which no file is seen to be missing, as it is while it is copied there."""
+    if not any((folder / name).is_file() and (folder / name).stat().st_size for name in _SAVED_MODEL):
+        return False
+    names: list[str] = []
+    with suppress(FileNotFoundError, NotADirectoryError):
+        names = [entry.name for entry in (folder / "variables").iterdir()]
+    shards = [found for name in names if (found := _SHARD.fullmatch(name))]
+    if not shards:
+        return "variables.index" not in names  # a SavedModel may have no variables, or some of an older format
+    return "variables.index" in names and len(shards) == int(shards[0][1])
 
 
 def _format_of_file(path: Path) -> Format:

@@ -55,7 +55,7 @@ def test_a_new_version_is_served_by_every_slot_and_no_job_fails(folder: Path) ->
         assert answers(client, version=2) == 2.0
         with pytest.raises(errors.ModelNotFound, match="version 1 is not served; served: 2"):
             answers(client, version=1)
-        with pytest.raises(errors.ModelNotFound, match="no version with the label 'stable'"):
+        with pytest.raises(errors.ModelNotFound, match="no version has the label 'stable'"):
             answers(client, version="stable")
         assert "model m: version 1 → 2, of stub:files?" in pool.text()
         assert client.models()[0]["versions"] == [2]

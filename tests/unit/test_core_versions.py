@@ -36,7 +36,7 @@ def test_the_version_that_is_served_may_be_asked_for() -> None:
     [
         (2, "model 'm': version 2 is not served; served: 1"),
         (-1, "model 'm': version -1 is not served; served: 1"),
-        ("stable", "model 'm' has no version with the label 'stable'; give a number"),
+        ("stable", "model 'm': no version has the label 'stable'; served: 1"),
     ],
 )
 def test_another_one_is_refused_and_what_is_served_is_told(version: int | str, text: str) -> None:

@@ -12,7 +12,7 @@ from pool.config import parse_settings
 from pool.devices import discover_gpus
 from pool.footprints import Footprints, fingerprint, footprint
 from pool.plan import Plan
-from pool.planning import make_plan, replan
+from pool.planning import make_plan, replan, selected
 from pool.wire.worker_messages import ModelSettings, PlacementRule
 
 GIB = 2**30
@@ -97,7 +97,7 @@ def plan(base: Path, *models: dict[str, object], running: Plan | None = None, **
     }
     settings = parse_settings(data, "config", base)
     if running is not None:
-        return replan(settings, {}, running, place_anew=True)
+        return replan(selected(settings), {}, running, place_anew=True)
     return make_plan(settings, {"HOME": "/home/somebody"}, discover_gpus(pynvml))  # type: ignore[arg-type]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pool.cli.servable import look_at
-from pool.wire.model_files import Format, ModelFiles, NotServed, look, misfit
+from pool.wire.model_files import Format, ModelFiles, NotServed, is_whole, look, misfit
 from pool.wire.versions import Version, newest, versions_in
 from pool.wire.worker_messages import ModelSettings
 
@@ -54,6 +54,33 @@ def test_the_newest_version_by_number(tmp_path: Path) -> None:
         Version(10, tmp_path / "0010"),
         Version(11, tmp_path / "11"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("variables", "whole"),
+    [
+        ((), True),
+        (("index", "data-00000-of-00001"), True),
+        (("index", "data-00000-of-00002", "data-00001-of-00002"), True),
+        (("index", "data-00000-of-00002"), False),
+        (("index",), False),
+        (("data-00000-of-00001",), False),
+    ],
+)
+def test_a_version_that_is_being_copied_makes_way_for_the_one_before(
+    tmp_path: Path, variables: tuple[str, ...], whole: bool
+) -> None:
+    for number in (1, 2):
+        saved_model(tmp_path / str(number))
+        (tmp_path / str(number) / "saved_model.pb").write_bytes(b"graph")
+    (tmp_path / "2" / "variables").mkdir()
+    for name in variables:
+        (tmp_path / "2" / "variables" / f"variables.{name}").write_bytes(b"values")
+    assert is_whole(tmp_path / "2") is whole
+    found = look(str(tmp_path))
+    assert (found.version, found.incomplete) == ((2, ()) if whole else (1, ("2",)))
+    (tmp_path / "2" / "saved_model.pb").write_bytes(b"")
+    assert look(str(tmp_path)).version == 1
 
 
 def test_no_version_is_whole(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pool.core.policy import ModelPolicy
 from pool.devices import discover_gpus
 from pool.errors import InvalidConfig
 from pool.plan import Plan
-from pool.planning import make_plan, replan
+from pool.planning import make_plan, replan, selected
 from pool.wire.speed_ups import SpeedUpSettings
 from pool.wire.worker_messages import Clear, HandlerSettings, ModelSettings, PlacementRule
 
@@ -183,7 +183,7 @@ def test_a_plan_that_is_made_again_has_the_same_slots(place_anew: bool) -> None:
     data = {"pool": {"devices": [3, 1, "cpu"], "workers_per_device": 2}, "model": models(*fractions)}
     made = plan(data["pool"], model=data["model"])  # type: ignore[arg-type]
     settings = parse_settings({**data, "model": data["model"][::-1]}, "config", Path("/base"))  # type: ignore[index]
-    again = replan(settings, HOME, made, place_anew=place_anew)
+    again = replan(selected(settings), HOME, made, place_anew=place_anew)
     assert again.shares == made.shares
     assert again.cpu_share == made.cpu_share
 

@@ -8,7 +8,7 @@ import zmq
 from pool.router.repeats import MOST_REMEMBERED, REMEMBERED_S, Repeats
 from pool.router.rows import Inputs
 
-POISON = Inputs(b"table", [zmq.Frame(b"poison")], None, 3, ("m", None, None))
+POISON = Inputs(b"table", [zmq.Frame(b"poison")], None, 3, ("m", None, None, None))
 
 
 def test_the_same_inputs_are_refused_until_the_time_is_over() -> None:
@@ -30,9 +30,10 @@ def test_the_same_inputs_are_refused_until_the_time_is_over() -> None:
         dataclasses.replace(POISON, buffers=[zmq.Frame(b"poi"), zmq.Frame(b"son")]),
         dataclasses.replace(POISON, table=b"tablf"),
         dataclasses.replace(POISON, rows=2),
-        dataclasses.replace(POISON, asked=("other", None, None)),
-        dataclasses.replace(POISON, asked=("m", "predict", None)),
-        dataclasses.replace(POISON, asked=("m", None, ("y",))),
+        dataclasses.replace(POISON, asked=("other", None, None, None)),
+        dataclasses.replace(POISON, asked=("m", "canary", None, None)),
+        dataclasses.replace(POISON, asked=("m", None, "predict", None)),
+        dataclasses.replace(POISON, asked=("m", None, None, ("y",))),
     ],
 )
 def test_any_other_inputs_are_run(other: Inputs) -> None:

@@ -1,6 +1,7 @@
 """New settings come to one slot after the other, and the first that cannot serve with them ends that."""
 
 import random
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Literal
 
@@ -11,7 +12,7 @@ from pool.core import events as told
 from pool.core.machine import Machine
 from pool.core.policy import Policy, SlotPlan
 from pool.core.slots import SlotState
-from pool.roll import Refused, Roll
+from pool.roll import LOOK_S, Refused, Roll
 from pool.wire.signatures import ModelInfo
 from pool.wire.worker_messages import ModelSettings, SessionSettings, Welcome
 
@@ -358,3 +359,26 @@ def test_a_slot_whose_device_is_gone_has_no_turn_and_the_new_settings_if_it_ever
     seats.replaced(2)
     assert seats.given[2] == NEWER
     assert not seats.roll.is_under_way
+
+
+def test_what_goes_has_its_jobs_finished_first(beside: Seats) -> None:
+    asked: list[set[str]] = []
+    busy = True
+
+    def unfinished(names: Collection[str]) -> bool:
+        asked.append(set(names))
+        return busy and bool(names)
+
+    more = welcome("stub:old", "new")
+    roll = Roll(beside.machine.supervision, everywhere(more), unfinished=unfinished)
+    assert roll.begin(everywhere(OLD)) == [0, 1, 2]
+    assert not roll.due()
+    assert list(roll.tend()) == []
+    assert roll.next_deadline(5.0) == 5.0 + LOOK_S
+    assert roll.is_under_way
+    assert roll.status()["left"] == [0, 1, 2]
+    busy = False
+    assert roll.next_deadline(5.0) == 5.0
+    assert list(roll.tend())[-1] == told.RestartAsked(0, sparing=True)
+    assert roll.next_deadline(5.0) is None, "a worker is awaited"
+    assert {frozenset(names) for names in asked} == {frozenset({"new"})}

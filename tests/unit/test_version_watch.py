@@ -1,6 +1,7 @@
 """What a running pool is told of the folders of its models, and what it makes of versions that break."""
 
 import logging
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -25,17 +26,21 @@ def put(folder: Path, number: int) -> None:
 class Pool:
     """What a service does between two rolls; a version in `bad` does not come up."""
 
-    def __init__(self, folder: Path, *names: str, every_s: float | None = 0.01) -> None:
-        models = [{"name": name, "path": f"stub:files?{folder / name}"} for name in names]
+    def __init__(self, folder: Path, *names: str, every_s: float | None = 0.01, versions: str = "newest") -> None:
+        models = [{"name": name, "path": f"stub:files?{folder / name}", "versions": versions} for name in names]
         settings = parse_settings({"pool": {"devices": ["cpu"]}, "model": models}, "f.toml", folder)
         self.plan: Plan = make_plan(settings, {}, discover_gpus(pynvml))  # type: ignore[arg-type]
         self.watch = VersionWatch(every_s)
         self.bad: set[str] = set()
         self.rolls: list[dict[str, int]] = []
+        self.families: list[dict[str, tuple[int, ...]]] = []
 
     def turn(self) -> None:
         former = self.plan
         found = self.watch.tend(self.plan, rolling=False)
+        if families := self.watch.take_families():
+            self.seen = families
+            self.families.append({name: tuple(each.number for each in there) for name, there in families.items()})
         if not found:
             return
         self.rolls.append({name: served.number for name, served in found.items()})
@@ -138,3 +143,42 @@ def test_a_trouble_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture
         (tmp_path / "away").rename(tmp_path / "a")
         pool.until(lambda: pool.watch.status()["troubles"] == {})
     assert caplog.text.count("what is loaded is served on") == 1
+
+
+def test_of_a_model_of_which_all_are_served_one_new_version_is_found_at_a_time(tmp_path: Path) -> None:
+    for number in (1, 3):
+        put(tmp_path / "a", number)
+    pool = Pool(tmp_path, "a", versions="all")
+    for number in (2, 4):
+        put(tmp_path / "a", number)
+    pool.until(lambda: bool(pool.families))
+    assert pool.families[0] == {"a": (1, 3, 4)}, "the newest first"
+    pool.watch.unfit(pool.seen, pool.plan)
+    assert pool.watch.status()["broken"] == [f"stub:files?{tmp_path}/a/4"]
+    pool.until(lambda: pool.families[-1] == {"a": (1, 2, 3)})
+    (tmp_path / "a" / "4" / "saved_model.pb").write_text("another")
+    pool.until(lambda: pool.families[-1] == {"a": (1, 3, 4)})
+
+
+def test_of_several_a_version_that_goes_is_told_and_the_last_ones_are_kept(tmp_path: Path) -> None:
+    for number in (1, 3):
+        put(tmp_path / "a", number)
+    pool = Pool(tmp_path, "a", versions="all")
+    shutil.rmtree(tmp_path / "a" / "3")
+    pool.until(lambda: pool.families == [{"a": (1,)}] * len(pool.families) != [])
+    shutil.rmtree(tmp_path / "a" / "1")
+    pool.until(lambda: pool.watch.status()["troubles"] == {"a": f"no version is left in {tmp_path}/a"})
+    shutil.rmtree(tmp_path / "a")
+    pool.until(lambda: "cannot be read" in str(pool.watch.status()["troubles"]))
+
+
+def test_several_that_do_not_change_are_no_news(tmp_path: Path) -> None:
+    for number in (1, 3):
+        put(tmp_path / "a", number)
+    pool = Pool(tmp_path, "a", versions="all", every_s=0.001)
+    (tmp_path / "a" / "5").mkdir()
+    (tmp_path / "a" / "notes").mkdir()
+    looked = threading.Event()
+    threading.Timer(0.2, looked.set).start()
+    pool.until(looked.is_set)
+    assert pool.families == []

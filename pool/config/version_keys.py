@@ -1,0 +1,82 @@
+"""The keys of `[[model]]` that choose among the numbered versions of its folder."""
+
+import re
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+
+from pool.config.section import Section
+from pool.versions import MOST_VERSIONS
+
+__all__ = ["VersionKeys"]
+
+_LABEL = re.compile(r"[A-Za-z0-9_.-]*[A-Za-z_.-][A-Za-z0-9_.-]*", re.ASCII)  # which is no number
+_LARGEST = (1 << 63) - 1
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int and 0 <= value <= _LARGEST
+
+
+def _choice(value: Any) -> Any:
+    if value in ("newest", "all"):
+        return value
+    if not isinstance(value, list | tuple) or not value or not all(map(_is_number, value)):
+        raise PydanticCustomError(
+            "versions",
+            '{value} chooses no versions; write "newest", "all", or a list of numbers such as [1, 3]',
+            {"value": repr(value)},
+        )
+    if len(set(value)) < len(value):
+        raise PydanticCustomError(
+            "versions", "{value} has a number twice; write each once", {"value": str(list(value))}
+        )
+    if len(value) > MOST_VERSIONS:
+        raise PydanticCustomError(
+            "versions",
+            "has {count} versions; write {most} at most, all that are served at once",
+            {"count": len(value), "most": MOST_VERSIONS},
+        )
+    return tuple(sorted(value))
+
+
+def _labels(value: Any) -> Any:
+    if not isinstance(value, dict):
+        raise PydanticCustomError(
+            "labels", "{value} is not a table; write one such as {example}", {"value": repr(value), "example": _EXAMPLE}
+        )
+    for label, number in value.items():
+        if not isinstance(label, str) or _LABEL.fullmatch(label) is None:
+            raise PydanticCustomError(
+                "labels",
+                "{label} is not a label; write letters, digits, '_', '.' and '-', and not digits alone",
+                {"label": repr(label)},
+            )
+        if not _is_number(number):
+            raise PydanticCustomError(
+                "labels",
+                "{label} = {value} is of no version; write its number, such as {label} = 3",
+                {"label": label, "value": repr(number)},
+            )
+    return value
+
+
+_EXAMPLE = "{ stable = 1, canary = 3 }"
+Choice: TypeAlias = Annotated[Literal["newest", "all"] | tuple[int, ...], BeforeValidator(_choice)]
+
+
+class VersionKeys(Section):
+    """`versions`: the newest alone, all that are there, or these numbers, which rise. `labels`: numbers by label."""
+
+    versions: Choice = "newest"
+    labels: Annotated[dict[str, int], BeforeValidator(_labels)] = Field(default_factory=dict)
+
+    @field_validator("labels")
+    @classmethod
+    def _several_are_served(cls, value: dict[str, int], info: ValidationInfo) -> dict[str, int]:
+        if value and info.data.get("versions") == "newest":
+            raise PydanticCustomError(
+                "labels", 'versions is "newest", which changes; write versions = "all" or a list, or leave labels out'
+            )
+        return value
