@@ -13,7 +13,7 @@ __all__ = ["Pack"]
 
 SMALL_BYTES = 64 << 10  # of an input that is worth copying together with others
 LENT_INPUT_BYTES = 1 << 20  # the same, where it would be copied into an arena anyway
-PACK_BYTES = 8 << 20
+PACK_BYTES = 16 << 20
 
 
 class Pack:

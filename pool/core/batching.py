@@ -27,10 +27,10 @@ MISFITS = 32  # jobs with more rows than there is room, looked past before the b
 GiveUp = Callable[[Job, float], None]
 
 
-def form(line: Line, leader: Job, eldest: bool, lanes: int, now: float, give_up: GiveUp) -> tuple[Part, ...]:
+def form(line: Line, leader: Job, eldest: bool, slots: int, now: float, give_up: GiveUp) -> tuple[Part, ...]:
     """The parts of the next batch, led by a waiting job that can make its deadline. Takes them out of the line.
 
-    `lanes`: how many are idle, which share a large job.
+    `slots`: how many are idle, which share a large job.
 
     `eldest`: it leads because it has waited longest, so those of its own priority go with it before higher ones.
     `give_up` is told of jobs on the way that cannot be in time any more, and when they would be done; it ends them.
@@ -46,8 +46,8 @@ def form(line: Line, leader: Job, eldest: bool, lanes: int, now: float, give_up:
     # Rather too little: what is corrected later should not have held up those who came meanwhile.
     row_s = (key.cost.known(most) or UNKNOWN_ROW_S) / most
     room = _room(key, leader, most, now)
-    if room == most and (strides := _strides(key, leader, most, lanes, now)) > 1:
-        return (_cut(line, leader, strides * most, row_s),)
+    if room == most and (rows := _in_strides(key, leader, most, slots, now)) > most:
+        return (_cut(line, leader, rows, row_s),)
     parts = [_cut(line, leader, room, row_s)]
     room -= parts[0].rows
     if room:
@@ -152,15 +152,15 @@ def _room(key: Key, leader: Job, most: int, now: float) -> int:
     return most
 
 
-def _strides(key: Key, leader: Job, most: int, lanes: int, now: float) -> int:
-    """How many full batches of the leader a lane is given at once; 1 unless it has several and they are quick."""
-    batches = leader.left // most
-    if batches < 2 or not key.line.model.strides:
-        return 1
+def _in_strides(key: Key, leader: Job, most: int, slots: int, now: float) -> int:
+    """How many rows of the leader a lane is given at once, if those are more than run together and quick; else 0."""
     run_s = most * key.cost.row_s
-    if not run_s or leader.deadline - now < HASTE * (_expected_s(key, most) + STRIDES_S):
-        return 1
-    return min(batches, math.ceil(batches / lanes), int(STRIDES_S / run_s))
+    if leader.left <= most or not key.line.model.strides or not run_s:
+        return 0
+    if leader.deadline - now < HASTE * (_expected_s(key, most) + STRIDES_S):
+        return 0
+    share = math.ceil(leader.left / most / slots)
+    return min(leader.left, most * min(share, int(STRIDES_S / run_s)))
 
 
 def _expected_s(key: Key, rows: int) -> float:

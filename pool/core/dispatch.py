@@ -447,10 +447,10 @@ class Dispatch:
             self._answers.too_late(job, end, now)
 
     def _sharers(self, job: Job) -> int:
-        """How many idle lanes may take rows of the job, one of which is to be given some; 1 if one takes all of it."""
-        if job.left < 2 * job.line.model.policy.max_batch:
+        """How many slots that run nothing may take rows of the job; 1 if one takes all of it."""
+        if job.left <= job.line.model.policy.max_batch:
             return 1
-        return max(1, sum([len(slot.idle_lanes) for slot in self.holders(job.line) if slot.takes_work]))
+        return max(1, sum([slot.takes_work and not slot.batches for slot in self.holders(job.line)]))
 
     def _lease(self, slot: Slot, parts: Group, now: float) -> Batch:
         """QUEUED → LEASED. The lane has credit: it is idle."""

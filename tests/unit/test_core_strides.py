@@ -48,12 +48,20 @@ def test_a_lane_is_given_what_it_runs_in_a_moment() -> None:
     assert run.by_rows
     run = one(done(driver, run), do.RunBatch)
     assert shape(run) == (20, 20, 4)
-    run = one(done(driver, run), do.RunBatch)
-    assert shape(run) == (8, 8, 4)
     last = one(done(driver, run), do.RunBatch)
-    assert shape(last) == (2, 2, 0), "what is no full batch may have company"
+    assert shape(last) == (10, 10, 4), "two full ones and what is left"
     done(driver, last)
-    assert driver.result(2) == tuple(("payload 2", *rows) for rows in ((0, 20), (20, 40), (40, 48), (48, 50)))
+    assert driver.result(2) == tuple(("payload 2", *rows) for rows in ((0, 20), (20, 40), (40, 50)))
+
+
+def test_what_is_left_is_padded() -> None:
+    driver = Driver(["m"], models={"m": ModelPolicy(max_batch=4, allowed_batch_sizes=(1, 4))}).serve()
+    driver.submit(rows=4)
+    done(driver, driver.run_of(1))
+    run = one(driver.submit(rows=10), do.RunBatch)
+    assert shape(run) == (10, 12, 4)
+    done(driver, run)
+    assert driver.result(2) == (("payload 2", 0, 10),)
 
 
 def test_nothing_is_given_at_once_before_anything_is_known() -> None:
@@ -66,10 +74,10 @@ def test_a_batch_that_takes_its_time_is_given_alone() -> None:
     assert shape(one(driver.submit(rows=50), do.RunBatch)) == (4, 4, 0)
 
 
-def test_idle_lanes_share_a_job() -> None:
+def test_idle_slots_share_a_job() -> None:
     driver = taught(slots=2, lanes=2)
     runs = every(driver.submit(rows=32), do.RunBatch)
-    assert [shape(run) for run in runs] == [(8, 8, 4)] * 4
+    assert [shape(run) for run in runs] == [(16, 16, 4)] * 2
 
 
 def test_a_job_of_many_runs_is_not_late_by_them() -> None:
