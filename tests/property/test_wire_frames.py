@@ -246,5 +246,5 @@ def test_what_travels_in_a_payload_is_bounded_too(kind: type) -> None:
 
 def test_another_version_is_told_apart() -> None:
     with pytest.raises(OtherVersion, match="install the same release on both") as caught:
-        decode(MESSAGES, b"TFWP\x07\x01" + INSTANCE, b"\xc1", [])
-    assert caught.value.version == 7
+        decode(MESSAGES, b"TFWP\x08\x01" + INSTANCE, b"\xc1", [])
+    assert caught.value.version == 8

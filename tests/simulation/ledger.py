@@ -67,7 +67,9 @@ class Ledger:
         self._conservation = Conservation(policy, self._plans)
 
     def check(self, event: told.Event, actions: Sequence[do.Action], now: float) -> None:
-        assert self.stopped is None or not any(isinstance(action, STARTS) for action in actions)
+        if self.stopped is not None and any(isinstance(action, STARTS) for action in actions):
+            assert not self._stopping, "a pool that was asked to stop starts nothing"
+            self.stopped = None  # no slot was left, and one is tried again before the process has ended
         pending = list(actions)
         self._hear(event, pending, now)
         for action in pending:
