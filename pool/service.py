@@ -13,7 +13,7 @@ import resource
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -21,13 +21,12 @@ from typing import Any
 
 import zmq
 
+from pool.agenda import Agenda
 from pool.core import actions as do
 from pool.core.events import (
     BatchUnsent,
     Death,
     Event,
-    ModelsAwaited,
-    PolicyChanged,
     Start,
     StopAsked,
     Tick,
@@ -39,16 +38,12 @@ from pool.core.machine import Machine
 from pool.core.slots import SlotState
 from pool.desk import Desk
 from pool.endpoint import ARENAS_SUFFIX, WORKERS_SUFFIX, EndpointLock, ipc_path, prepare_folder
-from pool.fallback import unloadable
 from pool.footprints import Footprints
 from pool.logs import about
-from pool.moving import Moving
 from pool.plan import Plan
 from pool.quarantine import KeptJob, Quarantine
 from pool.recorder import Recorder, Shelf
-from pool.reloading import Reloading
-from pool.reloads import Reloaded, Reloads, Source
-from pool.roll import Refused, Roll
+from pool.reloads import Source
 from pool.router.arenas import Arena, Arenas, LentBuffer
 from pool.router.back import Back
 from pool.router.front import Front, Question
@@ -60,13 +55,9 @@ from pool.slot_log import SlotLog
 from pool.status import resident_bytes
 from pool.supervisor import Supervisor
 from pool.systemd.notify import Notifier
-from pool.version_watch import VersionWatch, log_several, log_versions
 from pool.watch import Watch
 from pool.wire import client_messages as wire
 from pool.wire.arena import Grant
-from pool.wire.entries import is_entry, model_of
-from pool.wire.worker_messages import Welcome
-from pool.wishes import Wish
 
 __all__ = ["Service"]
 
@@ -95,12 +86,10 @@ class Service:
         `source` is what the plan was made of, where that can be read again. `reload_on_hangup`: SIGHUP has it read
         again; otherwise it stops the pool, as SIGTERM does.
         """
-        self._plan = plan
         self._reload_on_hangup = reload_on_hangup and source is not None and source.read is not None
         self._environ = environ
         self._on_ready = on_ready
         self._notifier = notifier
-        self._ready = False
         self._instance = secrets.token_bytes(8)
         self._started = time.monotonic()
         self._signals: deque[str] = deque()
@@ -108,22 +97,18 @@ class Service:
         self._machine = Machine(plan.policy, plan.slots(), random.Random(self._instance))
         self._footprints = Footprints(plan.state)
         self._slot_log = SlotLog(plan.devices, plan.placement)
-        self._roll = Roll(self._machine.supervision, self._welcomes(), self._is_lost, self._unfinished)
-        self._after: Plan | None = None
-        self._finish_by = 0.0
         self._end: do.PoolStopped | None = None
-        self._left_out = False
-        self._versions = VersionWatch(plan.watch_s)
-        self._reloading = Reloading(
-            None if source is None else Reloads(source, environ),
+        self._agenda = Agenda(
+            plan,
+            self._machine,
+            source,
+            environ,
             notifier,
-            serves=lambda: self._ready,
-            stops=lambda: self._machine.supervision.stopping,
-            reply=lambda question, value, error: self._front.reply(question, value, error),
+            feed=self._feed,
             adopt=self._adopt,
-            unfit=lambda wish: self._versions.unfit(wish.versions or {}, self._plan),
+            reply=lambda question, value, error: self._front.reply(question, value, error),
+            is_lost=self._is_lost,
         )
-        self._moving = Moving(self._machine.supervision, self._reloading.settings_of, self._is_lost)
         self._quarantine = Quarantine(plan.state, plan.quarantine_keep, plan.quarantine_max_bytes)
         self._recorder = Recorder(
             self._machine.supervision,
@@ -182,7 +167,7 @@ class Service:
                 self._recorder,
                 self._feed,
                 self._about,
-                self._reloading.ask,
+                self._agenda.ask,
             )
             try:
                 self._front.bind_local(path)
@@ -198,6 +183,10 @@ class Service:
                 self._quarantine.close(DISK_S)
                 self._footprints.close(DISK_S)
                 self._recorder.close(DISK_S)
+
+    @property
+    def _plan(self) -> Plan:
+        return self._agenda.plan
 
     # --- the loop -----------------------------------------------------------------------------------------------
 
@@ -238,10 +227,9 @@ class Service:
             self._feed_all(self._front.tend(time.monotonic()))
             self._handouts.closed(self._arenas.closed())
             self._tick(time.monotonic())
-            self._feed_all(self._roll.tend())
+            self._agenda.roll_on()
             self._end_if_over()
-            self._reloading.tend(self._plan)
-            self._tend_versions()
+            self._agenda.tend()
             self._notifier.alive(time.monotonic())
 
     def _tick(self, now: float) -> None:
@@ -258,9 +246,7 @@ class Service:
             self._supervisor.next_deadline(now),
             self._front.next_deadline(now),
             self._notifier.next_alive(now),
-            self._reloading.next_deadline(now),
-            self._roll.next_deadline(now),
-            self._versions.next_deadline(now, self._roll.is_under_way or self._reloading.is_busy),
+            *self._agenda.next_deadlines(now),
         )
         earliest = min((instant for instant in deadlines if instant is not None), default=now + LONGEST_POLL_S)
         return int(max(0.0, min(earliest - now, LONGEST_POLL_S)) * 1000) + 1
@@ -291,8 +277,7 @@ class Service:
             # The unit's time-out may be of another `drain_timeout`.
             self._notifier.extend(self._plan.policy.longest_stop_s)
         if isinstance(event, WorkerExited) and not event.death.restartable and self._is_lost(event.slot):
-            # Before the core tells those who wait that there is no worker left for them.
-            self._change(self._moving.lost(self._plan))
+            self._agenda.lost()
         now = time.monotonic()
         if isinstance(event, WorkerExited):
             # First: the core takes away what its worker held.
@@ -307,10 +292,9 @@ class Service:
         self._front.answered()
 
     def _end_if_over(self) -> None:
-        """Where a version was left out of the start, slots that were given up for it are about to be tried again."""
         if not self._machine.supervision.over:
             self._end = None
-        elif not (self._left_out and self._roll.is_under_way):
+        elif not self._agenda.tries_again:
             self._stopped = self._end
 
     def _learn(self, weighed: Iterable[tuple[int, int]]) -> None:
@@ -353,13 +337,13 @@ class Service:
             case do.SpawnWorker() | do.SpawnSuccessor() | do.SpawnStandby():
                 self._feed(self._supervisor.spawn(action))
             case do.WelcomeWorker():
-                self._back.welcome(action.slot, action.incarnation, self._roll.welcome(action.slot))
+                self._back.welcome(action.slot, action.incarnation, self._agenda.welcome(action.slot))
             case do.HoldWorker(slot, incarnation):
-                self._back.welcome(slot, incarnation, replace(self._roll.welcome(slot), hold=True))
+                self._back.welcome(slot, incarnation, replace(self._agenda.welcome(slot), hold=True))
             case do.SeatStandby():
                 self._feed(self._supervisor.seat(action))
             case do.TakeSeat(slot, incarnation):
-                self._back.take_seat(slot, incarnation, self._roll.welcome(slot))
+                self._back.take_seat(slot, incarnation, self._agenda.welcome(slot))
             case do.StopWorker():
                 if not self._back.stop(action.slot, action.incarnation):
                     self._supervisor.hang_up(action.slot, action.incarnation)
@@ -372,10 +356,9 @@ class Service:
                 self._slot_log.beside(action)
             case do.SuccessorFailed():
                 self._slot_log.beside(action)
-                self._roll.failed(action)
-                self._feed_all(self._roll.plans())
+                self._agenda.failed(action)
             case do.PoolReady(serving, slots):
-                self._ready, self._left_out = True, False
+                self._agenda.serves()
                 self._notifier.ready(f"{serving} of {slots} slots serve")
                 self._on_ready(serving, slots)
             case do.PoolStopped():
@@ -397,30 +380,13 @@ class Service:
         if change.state is SlotState.READY and self._plan.weighs(change.slot) is not None:
             self._supervisor.weigh(change.slot)
         if change.state is SlotState.FATAL:
-            self._spare(change)
             self._record_stuck(change)
         recorded = change.state in DOWN and self._recorder.has(change.slot, change.incarnation)
         self._notify(self._slot_log.changed(change, self._machine.supervision.slots[change.slot], recorded))
-        self._roll.changed(change)
-        if change.state is SlotState.READY:
-            self._change(self._moving.returned(change.slot, self._plan))
-        self._feed_all(self._roll.plans())
+        self._agenda.changed(change)
 
     def _is_lost(self, slot: int) -> bool:
         return self._supervisor.lost(slot) is not None
-
-    def _change(self, plan: Plan, *, back: bool = False) -> None:
-        """Models move, unless it is the plan that there is."""
-        if plan is not self._plan and not self._machine.supervision.stopping:
-            self._plan = plan
-            self._roll_out(back=back)
-
-    def _roll_out(self, *, back: bool = False) -> list[int]:
-        """New workers for the plan, in which slots. Whatever becomes of one of them, jobs of its models wait for it."""
-        slots = self._roll.begin(self._welcomes(), back=back)
-        names = {name for slot in self._roll.left for name in self._plan.shares[slot].models}
-        self._feed(ModelsAwaited(frozenset(names)))
-        return slots
 
     def _record_stuck(self, change: do.SlotChanged) -> None:
         """One that SIGKILL does not end is as good as dead, and what it is stuck in may be gone by the time it is."""
@@ -434,7 +400,7 @@ class Service:
         seated = [slot for slot in self._machine.supervision.slots if slot.models]
         if self._machine.supervision.stopping:
             self._notifier.status(f"stopping; {change}")
-        elif self._ready:
+        elif self._agenda.has_served:
             serving = sum(slot.state is SlotState.READY for slot in seated)
             self._notifier.status(f"{serving} of {len(seated)} slots serve; last: {change}")
         else:
@@ -454,15 +420,10 @@ class Service:
             "unread_bytes": self._front.unread_bytes,
             "lent_bytes": self._arenas.lent_bytes,
             "dropped": dict(self._back.dropped),
-            "roll": self._roll_status(),
-            "versions": self._versions.status(),
-            "moved": self._moving.status(self._plan),
+            **self._agenda.status(),
         }
 
     # --- the configuration, again ---------------------------------------------------------------------------------
-
-    def _welcomes(self) -> list[Welcome]:
-        return [self._plan.welcome(slot) for slot in range(len(self._plan.devices))]
 
     def _opened(self) -> wire.Opened:
         policy = self._plan.policy
@@ -470,97 +431,17 @@ class Service:
 
     def _signalled(self, name: str) -> None:
         if name == "SIGHUP" and self._reload_on_hangup:
-            self._reloading.ask(None)
+            self._agenda.ask(None)
         else:
             self._feed(StopAsked(f"{name} came"))
 
-    def _adopt(self, found: Reloaded, wish: Wish) -> list[int]:
-        """What is decided here is another from now on; what the workers decide, with the next worker of each slot."""
-        if wish.what != "versions":
-            self._versions.adopt(found.plan.watch_s)
-        self._after = None if found.first is None else found.plan
-        return self._become(found.first or found.plan)
-
-    def _become(self, plan: Plan) -> list[int]:
-        former, self._plan, policy = self._plan, plan, plan.policy
-        log_several(former.policy.versions, policy.versions)
-        self._feed(PolicyChanged(policy))
+    def _adopt(self, plan: Plan) -> None:
+        policy = plan.policy
         self._front.adopt(self._opened(), policy.max_jobs)
-        self._arenas.adopt(self._plan.arena_max_bytes, self._plan.arena_client_max_bytes)
+        self._arenas.adopt(plan.arena_max_bytes, plan.arena_client_max_bytes)
         self._supervisor.adopt(policy.device_free_timeout_s)
-        self._quarantine.adopt(self._plan.quarantine_keep, self._plan.quarantine_max_bytes)
-        self._recorder.adopt(self._plan.recorder_keep, self._plan.recorder_max_bytes)
-        self._finish_by = time.monotonic() + policy.drain_timeout_s
-        self._plan = self._moving.lost(self._plan)  # what is new may have its place on a device that is gone
-        return self._roll_out()
-
-    def _unfinished(self, names: Collection[str]) -> bool:
-        """Whether versions that no job gets any more, beside others of their model, still have some."""
-        models, several = self._machine.backlog.models, self._plan.policy.versions
-        going = [models[name] for name in names if name in models and (is_entry(name) or name in several)]
-        return time.monotonic() < self._finish_by and any(model.jobs for model in going)
-
-    def _roll_status(self) -> dict[str, object]:
-        status = self._roll.status()
-        return (
-            status if self._after is None else {**status, "left": status["left"] or list(range(len(self._plan.shares)))}
-        )
-
-    def _tend_versions(self) -> None:
-        """New versions of models come as new settings do: with a new worker in each slot."""
-        stopping = self._machine.supervision.stopping
-        if (refused := self._roll.take_refused()) is not None:
-            self._give_up(refused)
-        elif self._after is not None and not self._roll.is_under_way and not stopping:
-            last, self._after = self._after, None
-            self._become(self._moving.kept(last, self._plan))
-        found = self._versions.tend(self._plan, self._roll.is_under_way or self._reloading.is_busy)
-        if found and not stopping:
-            log_versions(self._plan.versions, found)
-            former, self._plan = self._plan.versions, self._plan.with_versions(found)
-            back = any(name in former and served.number < former[name].number for name, served in found.items())
-            self._roll_out(back=back)
-        families = self._versions.take_families()
-        if families and not stopping:
-            self._reloading.found(families, self._plan)
-        if self._machine.supervision.awaited and not self._roll.is_under_way:
-            self._feed(ModelsAwaited(frozenset()))
-
-    def _spare(self, change: do.SlotChanged) -> None:
-        """Before the pool has served: what makes the slot useless for all that it has is left out, if it can be."""
-        name = unloadable(change)
-        if name is None or self._ready or self._machine.supervision.stopping:
-            return
-        model = next((each for each in self._roll.welcome(change.slot).models if each.name == name), None)
-        plan = self._plan.spared(name)
-        # Of several slots with it the first one has told.
-        if model is None or plan is None or self._plan.path_of(name) != model.path:
-            return
-        text = "model %s: version %s cannot be loaded, so the pool starts without it: %s"
-        extra = about("version_left_out", model=model_of(name), version=model.version)
-        log.error(text, model_of(name), model.version, change.reason, extra=extra)
-        self._versions.refused([model], self._plan)
-        log_several(self._plan.policy.versions, plan.policy.versions)
-        self._plan, self._left_out = plan, True
-        self._roll_out(back=True)
-        self._feed(PolicyChanged(plan.policy))
-
-    def _give_up(self, refused: Refused) -> None:
-        """What did not come up in one slot is not to be in any: a model that is new, a version of one."""
-        away = {guest.model for guest in self._plan.guests}
-        gone = {*refused.models, *(self._plan.pending if self._after is not None else ())} - away
-        self._after = None
-        entries = [model for model in self._plan.models if model.name in gone and is_entry(model.name)]
-        versions = [each for each in refused.versions if each.name not in {*gone, *refused.models}]
-        self._versions.refused([*versions, *entries], self._plan)
-        self._change(self._moving.refused(refused.models, self._plan), back=True)
-        if gone:
-            text = "not served, as a slot did not come up with it: %s"
-            log.error(text, ", ".join(sorted(gone)), extra=about("models_given_up", models=sorted(gone)))
-            self._plan = self._plan.without(gone)
-            self._reloading.forget({model_of(name) for name in gone} - self._plan.settled.keys())
-            self._feed(PolicyChanged(self._plan.policy))
-            self._roll_out(back=True)
+        self._quarantine.adopt(plan.quarantine_keep, plan.quarantine_max_bytes)
+        self._recorder.adopt(plan.recorder_keep, plan.recorder_max_bytes)
 
 
 def _count(jobs: int) -> str:

@@ -1,0 +1,234 @@
+"""The plan that the pool runs by, and what makes it another one: settings, versions, devices that go and come.
+
+settings, versions that come ─► reloading ─┐
+versions on the disk ─────────► watch ─────┼─► another plan ─► roll: a new worker in each slot that it concerns
+devices that are gone, or back ─► moving ──┤                    │
+what a slot did not come up with ──────────┴─◄──────────────────┘
+"""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from pool.core.actions import SlotChanged, SuccessorFailed
+from pool.core.events import Event, ModelsAwaited, PolicyChanged
+from pool.core.machine import Machine
+from pool.core.slots import SlotState
+from pool.fallback import unloadable
+from pool.logs import about
+from pool.moving import Moving
+from pool.plan import Plan
+from pool.reloading import Reloading
+from pool.reloads import Reloaded, Reloads, Source
+from pool.roll import Refused, Roll
+from pool.router.front import Question
+from pool.systemd.notify import Notifier
+from pool.version_watch import VersionWatch, log_several, log_versions
+from pool.wire.entries import is_entry, model_of
+from pool.wire.worker_messages import Welcome
+from pool.wishes import Wish
+
+__all__ = ["Agenda"]
+
+log = logging.getLogger("pool")
+
+Reply = Callable[[Question, dict[str, Any] | None, str | None], None]
+
+
+class Agenda:
+    """Used from the pool's loop."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        machine: Machine,
+        source: Source | None,
+        environ: Mapping[str, str],
+        notifier: Notifier,
+        *,
+        feed: Callable[[Event], None],
+        adopt: Callable[[Plan], None],
+        reply: Reply,
+        is_lost: Callable[[int], bool],
+    ) -> None:
+        """`feed` has the core handle an event; `adopt` is told of each plan of other settings, before its roll.
+
+        `is_lost`: whether a slot's device is gone.
+        """
+        self.plan = plan
+        self.has_served = False
+        self._machine = machine
+        self._supervision = machine.supervision
+        self._feed = feed
+        self._adopt = adopt
+        self._roll = Roll(self._supervision, self._welcomes(), is_lost, self._unfinished)
+        self._after: Plan | None = None  # follows the one that is rolled out
+        self._finish_by = 0.0
+        self._left_out = False
+        self._versions = VersionWatch(plan.watch_s)
+        self._reloading = Reloading(
+            None if source is None else Reloads(source, environ),
+            notifier,
+            serves=lambda: self.has_served,
+            stops=lambda: self._supervision.stopping,
+            reply=reply,
+            adopt=self._reloaded,
+            unfit=lambda wish: self._versions.unfit(wish.versions or {}, self.plan),
+        )
+        self._moving = Moving(self._supervision, self._reloading.settings_of, is_lost)
+
+    # --- what is asked, and what happens ------------------------------------------------------------------------
+
+    def ask(self, question: Question | None) -> None:
+        """For other settings: a client, or a signal."""
+        self._reloading.ask(question)
+
+    def welcome(self, slot: int) -> Welcome:
+        """What the slot's next worker is to have."""
+        return self._roll.welcome(slot)
+
+    def lost(self) -> None:
+        """A device is gone. Comes before the core tells those who wait that there is no worker left for them."""
+        self._change(self._moving.lost(self.plan))
+
+    def changed(self, change: SlotChanged) -> None:
+        if change.state is SlotState.FATAL:
+            self._spare(change)
+        self._roll.changed(change)
+        if change.state is SlotState.READY:
+            self._change(self._moving.returned(change.slot, self.plan))
+        self._feed_all(self._roll.plans())
+
+    def failed(self, failure: SuccessorFailed) -> None:
+        self._roll.failed(failure)
+        self._feed_all(self._roll.plans())
+
+    def serves(self) -> None:
+        """The pool is READY for the first time."""
+        self.has_served, self._left_out = True, False
+
+    @property
+    def tries_again(self) -> bool:
+        """Whether slots that were given up for a version that is left out now are about to be tried again."""
+        return self._left_out and self._roll.is_under_way
+
+    # --- time ---------------------------------------------------------------------------------------------------
+
+    def next_deadlines(self, now: float) -> Iterable[float | None]:
+        yield self._reloading.next_deadline(now)
+        yield self._roll.next_deadline(now)
+        yield self._versions.next_deadline(now, self._roll.is_under_way or self._reloading.is_busy)
+
+    def roll_on(self) -> None:
+        self._feed_all(self._roll.tend())
+
+    def tend(self) -> None:
+        """New versions of models come as new settings do: with a new worker in each slot."""
+        self._reloading.tend(self.plan)
+        stopping = self._supervision.stopping
+        if (refused := self._roll.take_refused()) is not None:
+            self._give_up(refused)
+        elif self._after is not None and not self._roll.is_under_way and not stopping:
+            last, self._after = self._after, None
+            self._become(self._moving.kept(last, self.plan))
+        found = self._versions.tend(self.plan, self._roll.is_under_way or self._reloading.is_busy)
+        if found and not stopping:
+            log_versions(self.plan.versions, found)
+            former, self.plan = self.plan.versions, self.plan.with_versions(found)
+            back = any(name in former and served.number < former[name].number for name, served in found.items())
+            self._roll_out(back=back)
+        families = self._versions.take_families()
+        if families and not stopping:
+            self._reloading.found(families, self.plan)
+        if self._supervision.awaited and not self._roll.is_under_way:
+            self._feed(ModelsAwaited(frozenset()))
+
+    def status(self) -> dict[str, object]:
+        """For people."""
+        roll = self._roll.status()
+        if self._after is not None and not roll["left"]:
+            roll = {**roll, "left": list(range(len(self.plan.shares)))}
+        return {"roll": roll, "versions": self._versions.status(), "moved": self._moving.status(self.plan)}
+
+    # --- another plan -------------------------------------------------------------------------------------------
+
+    def _reloaded(self, found: Reloaded, wish: Wish) -> list[int]:
+        """What is decided here is another from now on; what the workers decide, with the next worker of each slot."""
+        if wish.what != "versions":
+            self._versions.adopt(found.plan.watch_s)
+        self._after = None if found.first is None else found.plan
+        return self._become(found.first or found.plan)
+
+    def _become(self, plan: Plan) -> list[int]:
+        former, self.plan = self.plan, plan
+        log_several(former.policy.versions, plan.policy.versions)
+        self._feed(PolicyChanged(plan.policy))
+        self._adopt(plan)
+        self._finish_by = time.monotonic() + plan.policy.drain_timeout_s
+        self.plan = self._moving.lost(plan)  # what is new may have its place on a device that is gone
+        return self._roll_out()
+
+    def _change(self, plan: Plan, *, back: bool = False) -> None:
+        """Models move, unless it is the plan that there is."""
+        if plan is not self.plan and not self._supervision.stopping:
+            self.plan = plan
+            self._roll_out(back=back)
+
+    def _roll_out(self, *, back: bool = False) -> list[int]:
+        """New workers for the plan, in which slots. Whatever becomes of one of them, jobs of its models wait for it."""
+        slots = self._roll.begin(self._welcomes(), back=back)
+        names = {name for slot in self._roll.left for name in self.plan.shares[slot].models}
+        self._feed(ModelsAwaited(frozenset(names)))
+        return slots
+
+    def _spare(self, change: SlotChanged) -> None:
+        """Before the pool has served: what makes the slot useless for all that it has is left out, if it can be."""
+        name = unloadable(change)
+        if name is None or self.has_served or self._supervision.stopping:
+            return
+        model = next((each for each in self._roll.welcome(change.slot).models if each.name == name), None)
+        plan = self.plan.spared(name)
+        # Of several slots with it the first one has told.
+        if model is None or plan is None or self.plan.path_of(name) != model.path:
+            return
+        text = "model %s: version %s cannot be loaded, so the pool starts without it: %s"
+        extra = about("version_left_out", model=model_of(name), version=model.version)
+        log.error(text, model_of(name), model.version, change.reason, extra=extra)
+        self._versions.refused([model], self.plan)
+        log_several(self.plan.policy.versions, plan.policy.versions)
+        self.plan, self._left_out = plan, True
+        self._roll_out(back=True)
+        self._feed(PolicyChanged(plan.policy))
+
+    def _give_up(self, refused: Refused) -> None:
+        """What did not come up in one slot is not to be in any: a model that is new, a version of one."""
+        away = {guest.model for guest in self.plan.guests}
+        gone = {*refused.models, *(self.plan.pending if self._after is not None else ())} - away
+        self._after = None
+        entries = [model for model in self.plan.models if model.name in gone and is_entry(model.name)]
+        versions = [each for each in refused.versions if each.name not in {*gone, *refused.models}]
+        self._versions.refused([*versions, *entries], self.plan)
+        self._change(self._moving.refused(refused.models, self.plan), back=True)
+        if gone:
+            text = "not served, as a slot did not come up with it: %s"
+            log.error(text, ", ".join(sorted(gone)), extra=about("models_given_up", models=sorted(gone)))
+            self.plan = self.plan.without(gone)
+            self._reloading.forget({model_of(name) for name in gone} - self.plan.settled.keys())
+            self._feed(PolicyChanged(self.plan.policy))
+            self._roll_out(back=True)
+
+    # --- within -------------------------------------------------------------------------------------------------
+
+    def _welcomes(self) -> list[Welcome]:
+        return [self.plan.welcome(slot) for slot in range(len(self.plan.devices))]
+
+    def _feed_all(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self._feed(event)
+
+    def _unfinished(self, names: Collection[str]) -> bool:
+        """Whether versions that no job gets any more, beside others of their model, still have some."""
+        models, several = self._machine.backlog.models, self.plan.policy.versions
+        going = [models[name] for name in names if name in models and (is_entry(name) or name in several)]
+        return time.monotonic() < self._finish_by and any(model.jobs for model in going)
