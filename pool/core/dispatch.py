@@ -448,7 +448,7 @@ class Dispatch:
 
     def _sharers(self, job: Job) -> int:
         """How many slots that run nothing may take rows of the job; 1 if one takes all of it."""
-        if job.left <= job.line.model.policy.max_batch:
+        if job.left <= job.line.model.most_rows(job.key):
             return 1
         return max(1, sum([slot.takes_work and not slot.batches for slot in self.holders(job.line)]))
 
@@ -458,8 +458,9 @@ class Dispatch:
         model = key.line.model
         rows = sum(part.rows for part in parts)
         batchable = rows > 0 and model.batchable(key.signature, key.outputs)
-        if batchable and model.strides and rows > model.policy.max_batch:
-            stride = model.most_rows(key)
+        most = model.most_rows(key) if batchable and model.strides else rows
+        if rows > most:
+            stride = most
             ahead = (rows - 1) // stride * stride
             padded = ahead + model.padded(key, rows - ahead)
         else:

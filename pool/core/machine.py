@@ -264,7 +264,7 @@ class Machine:
         self._answers.cancel(job, now)
         if batch is not None and not batch.over and not batch.wanted:
             # Its budget was as long as the longest timeout of its jobs, which nobody waits out any more.
-            budget_s = self.policy.batch_budget_s(0.0, batch.key.cost.slowest())
+            budget_s = self.policy.batch_budget_s(0.0, batch.strides * batch.key.cost.slowest())
             if batch.key.signature == OPEN:  # but a load takes its time, whoever waits
                 budget_s = max(budget_s, self.policy.load_timeout_s)
             self.timers.advance(("batch", batch.slot, batch.number), now + budget_s)
