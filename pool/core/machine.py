@@ -347,6 +347,7 @@ class Machine:
 
     def _refuse(self, line: Line, now: float) -> None:
         failed = self._hope.lost(line)
+        self._dispatch.end_waits(line, now)
         for job in dict.fromkeys(line.unleased()):
             if job.out:
                 continue
@@ -354,7 +355,7 @@ class Machine:
             if not self._hope.has(anywhere):
                 anywhere = line.model.line(None, line.version)  # its home has another version
             shares_a_retry = any(part.job is job for group in line.retries for part in group)
-            if (job.confined or job.homed) and not job.gathering and not shares_a_retry and self._hope.has(anywhere):
+            if (job.confined or job.homed) and not shares_a_retry and self._hope.has(anywhere):
                 job.confined, job.homed = False, anywhere.device is not None
                 self._dispatch.move(job, anywhere, now)
             else:
