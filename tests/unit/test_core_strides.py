@@ -74,6 +74,17 @@ def test_a_batch_that_takes_its_time_is_given_alone() -> None:
     assert shape(one(driver.submit(rows=50), do.RunBatch)) == (4, 4, 0)
 
 
+def test_one_that_was_quick_is_no_measure_for_all() -> None:
+    """What a run takes may depend on what it is given."""
+    driver = taught(row_s=0.002)
+    for number in (2, 3):
+        driver.submit(rows=4)
+        done(driver, driver.run_of(number), row_s=0.002)
+    driver.submit(rows=4)
+    done(driver, driver.run_of(4), row_s=0.000001)
+    assert shape(one(driver.submit(rows=5000), do.RunBatch)) == (8, 8, 4), "two of eight milliseconds each"
+
+
 def test_rows_that_are_large_are_given_by_their_bytes() -> None:
     """Reading them may take far longer than running them, and they are all in the worker's memory meanwhile."""
     driver = taught()
@@ -87,10 +98,13 @@ def test_what_is_cancelled_in_the_midst_has_time_for_all_its_runs() -> None:
     driver = Driver(["m"], models=FOUR, hung_floor_s=1.0).serve()
     driver.submit(rows=4)
     first = driver.run_of(1)
-    driver.pass_time(0.5)  # in the pool; of the run itself the worker tells that it was quick
-    driver.feed(told.BatchDone(0, first.incarnation, first.lane, first.batch, (told.Succeeded(()),), run_s=4 * ROW_S))
+    driver.pass_time(0.5)  # the first takes its time
+    driver.feed(told.BatchDone(0, first.incarnation, first.lane, first.batch, (told.Succeeded(()),), run_s=0.5))
+    for number in (2, 3):
+        driver.submit(rows=4)
+        done(driver, driver.run_of(number))
     assert shape(one(driver.submit(rows=20), do.RunBatch)) == (20, 20, 4)
-    driver.feed(told.JobCancelled(b"client", 2))
+    driver.feed(told.JobCancelled(b"client", 4))
     assert not every(driver.pass_time(24.0), do.KillWorker), "ten times what five like it have taken"
     assert every(driver.pass_time(2.0), do.KillWorker)
 
