@@ -189,3 +189,13 @@ def test_what_gathers_where_it_is_pinned_runs_when_the_model_turns_out_to_write(
     driver.pass_time(0.5)
     driver.up(2)
     assert sorted(slots_of(driver)) == [0, 1]
+
+
+def test_who_names_a_device_of_several_slots_is_served_there_when_the_home_among_them_is_lost() -> None:
+    driver = counting(["m"], ["m"], ["m"]).serve()  # slots 0 and 1 sit on gpu:0
+    for device in ("gpu:0", "gpu:0", "slot:0"):
+        driver.submit(device=device)
+    driver.give_up(0, "cannot load")
+    assert slots_of(driver) == [1]
+    driver.done(driver.run_of(2))
+    assert "slot 0 is FATAL: cannot load" in driver.failed(3).text
