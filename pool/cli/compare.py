@@ -21,7 +21,7 @@ from pool.client.client import Client
 from pool.errors import PoolError
 from pool.wire.entries import said_of
 
-__all__ = ["Comparison", "Way", "compare"]
+__all__ = ["Comparison", "Way", "compare", "usual_rows"]
 
 ROUNDS = 5
 WARMUP_PART = 0.1  # of a turn, for what the others' turns have cooled down
@@ -104,7 +104,7 @@ class Comparison:
 
 def compare(client: Client, runner: Runner, job: BenchJob, options: BenchOptions) -> Comparison:
     """Raises `PoolError` where the model cannot be run in a process of its own, or nothing was measured."""
-    path, slots = _place(client, job.model)
+    path, slots, most_rows = _place(client, job.model)
     seconds = options.duration / ROUNDS
     batch_rows: Counter[int] = Counter()
 
@@ -142,7 +142,7 @@ def compare(client: Client, runner: Runner, job: BenchJob, options: BenchOptions
         try:
             # A turn that does not count: until the pool has run some, nobody knows how many rows it runs together.
             found.ways[-1].take(seconds, 0.0, bar("first turn of the pool"))
-            jobs_a_call = _usual(batch_rows) // job.rows
+            jobs_a_call = usual_rows(batch_rows, most_rows) // job.rows
             if jobs_a_call > 1 and all(inputs.rows for inputs in job.inputs):
                 found.ways[len(child.ways) : len(child.ways)] = [child_way(way, jobs_a_call) for way in child.ways]
             for number in range(ROUNDS):
@@ -157,13 +157,16 @@ def compare(client: Client, runner: Runner, job: BenchJob, options: BenchOptions
     return found
 
 
-def _usual(batch_rows: Counter[int]) -> int:
-    """The rows with which the median job was run; 0 where that is not known."""
-    return int(percentile(sorted(batch_rows.elements()), 50)) if batch_rows else 0
+def usual_rows(batch_rows: Counter[int], most_rows: int) -> int:
+    """The rows with which the median job was run; 0 where that is not known.
+
+    A lane may be given more than `most_rows`, its `max_batch`, which it runs one batch after the other.
+    """
+    return min(most_rows, int(percentile(sorted(batch_rows.elements()), 50))) if batch_rows else 0
 
 
-def _place(client: Client, model: str) -> tuple[str, list[dict[str, Any]]]:
-    """Where the model lies, and the slots that serve it. Raises `PoolError`."""
+def _place(client: Client, model: str) -> tuple[str, list[dict[str, Any]], int]:
+    """Where the model lies, the slots that serve it, and its `max_batch`. Raises `PoolError`."""
     described = said_of(client.models(), model)
     if described is None or described["path"] is None:
         raise PoolError(f"model {model} changed while it was looked up")
@@ -173,4 +176,4 @@ def _place(client: Client, model: str) -> tuple[str, list[dict[str, Any]]]:
     slots = [slot for slot in client.status()["slots"] if slot["slot"] in described["ready_slots"]]
     if not slots:
         raise PoolError(f"no slot serves model {model} now")
-    return path, slots
+    return path, slots, described["scheduling"]["max_batch"]

@@ -71,6 +71,7 @@ class Dispatch:
     def open(self, opened: wire.Opened, instance: bytes) -> None:
         """There is a pool: what was held for it is sent."""
         self._opened, self._instance = opened, instance
+        self._grain.lent(opened.credit_bytes)
         self._jobs.find_pool(instance)
         self._holds = False
         held, self._held = self._held, {}
@@ -80,6 +81,7 @@ class Dispatch:
     def adopt(self, opened: wire.Opened) -> None:
         """The same pool has other terms now."""
         self._opened = opened
+        self._grain.lent(opened.credit_bytes)
 
     def lose_pool(self, unread: bool) -> None:
         """What has no answer is held for the next one, in its order; `unread`: the pool has read none of it."""

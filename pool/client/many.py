@@ -55,8 +55,10 @@ class _Many:
             self._pack.add(inputs)
         else:
             self.flush()
-            self._pack, self._began = Pack(inputs, connection.grain.rows(self._request), connection.arenas), began
-        if self._pack.filled >= self._pack.most_rows:
+            grain = connection.grain
+            self._pack = Pack(inputs, grain.rows(self._request), connection.arenas, grain.most_bytes)
+            self._began = began
+        if self._pack.is_full:
             self.flush()
 
     def flush(self) -> None:

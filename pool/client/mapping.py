@@ -93,8 +93,9 @@ class _Gatherer:
                     return
                 if pack is None or not pack.fits(inputs):
                     self.flush()
-                    most_rows = min(max(1, self._in_flight // PACKS), connection.grain.rows(self._request))
-                    pack = self._pack = Pack(inputs, most_rows, connection.arenas)
+                    grain = connection.grain
+                    most_rows = min(max(1, self._in_flight // PACKS), grain.rows(self._request))
+                    pack = self._pack = Pack(inputs, most_rows, connection.arenas, grain.most_bytes)
                     self._answers = Answers(connection.thread)
                     self.turns.append(_Packed(self._answers))
                 else:
@@ -103,7 +104,7 @@ class _Gatherer:
                 self.flush()
                 self.turns.append(_Refused(error))
                 return
-        if not self._is_busy() or slow or pack.filled >= pack.most_rows:
+        if not self._is_busy() or slow or pack.is_full:
             self.flush()
 
     def results(self) -> Iterator[dict[str, Array]]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from pool.client.arenas import Arenas
+from pool.client.grain import PACK_BYTES
 from pool.client.payload import Inputs, empty
 from pool.client.spans import piece_of
 from pool.wire.tensors import Array
@@ -13,20 +14,21 @@ __all__ = ["Pack"]
 
 SMALL_BYTES = 64 << 10  # of an input that is worth copying together with others
 LENT_INPUT_BYTES = 1 << 20  # the same, where it would be copied into an arena anyway
-PACK_BYTES = 16 << 20
 
 
 class Pack:
     """Inputs are added, each a copy; `rows` of each."""
 
-    def __init__(self, first: Inputs, most_rows: int, arenas: Arenas) -> None:
+    def __init__(self, first: Inputs, most_rows: int, arenas: Arenas, most_bytes: int = PACK_BYTES) -> None:
         """There is room for `most_rows`, or for fewer large ones. REQUIRES `fits_any(first, arenas)`."""
         assert first.rows is not None
+        self._room_bytes = most_bytes
+        self._string_bytes = 0
         self.rows: list[int] = []
         self._first = first
         self.filled = 0
         row_bytes = _bytes(first) / first.rows
-        self.most_rows = max(first.rows, min(most_rows, int(PACK_BYTES / max(1.0, row_bytes))))
+        self.most_rows = max(first.rows, min(most_rows, int(most_bytes / max(1.0, row_bytes))))
         self._most_bytes = _most_bytes(arenas)
         self._columns = {
             name: empty((self.most_rows, *array.shape[1:]), array.dtype, arenas)
@@ -37,6 +39,10 @@ class Pack:
         self._usual = None if lone is None else (lone.shape, lone.dtype)
         self._usual_rows = first.rows
         self.add(first)
+
+    @property
+    def is_full(self) -> bool:
+        return self.filled >= self.most_rows or self._string_bytes >= self._room_bytes
 
     @staticmethod
     def fits_any(inputs: Inputs, arenas: Arenas) -> bool:
@@ -59,6 +65,7 @@ class Pack:
     def add(self, inputs: Inputs) -> None:
         """REQUIRES that it fits."""
         assert inputs.rows is not None
+        self._string_bytes += _string_bytes(inputs)
         self._put(inputs.rows, {name: array for name, (array, _) in inputs.tensors.items()})
 
     def take(self, item: object) -> bool:
@@ -82,11 +89,11 @@ class Pack:
             array = arrays.get(name)
             if type(array) is not np.ndarray or array.dtype != column.dtype or array.shape[1:] != column.shape[1:]:
                 return False
+            if not array.ndim or not len(array):
+                return False
             rows = rows or len(array)
             if len(array) != rows or array.nbytes > self._most_bytes // len(self._columns):
                 return False
-        if not rows:
-            return False
         self._put(rows, arrays)
         return True
 
@@ -113,7 +120,11 @@ class Pack:
 
 
 def _bytes(inputs: Inputs) -> int:
-    return sum([array.nbytes for array, _ in inputs.tensors.values()])
+    return sum([array.nbytes for array, _ in inputs.tensors.values()]) + _string_bytes(inputs)
+
+
+def _string_bytes(inputs: Inputs) -> int:
+    return sum([len(text) for array, _ in inputs.tensors.values() if array.dtype.hasobject for text in array.flat])
 
 
 def _most_bytes(arenas: Arenas) -> int:

@@ -38,13 +38,16 @@ class Packer:
         if len(outbox) < 2 or not _is_small(first):
             return None
         most = self._grain.rows(first.request)
-        jobs, rows = [first], first.rows or 0
+        jobs, rows, size_bytes = [first], first.rows or 0, first.size_bytes
         while len(jobs) < len(outbox):
             job = outbox[len(jobs)]
             if not isinstance(job, Job) or not _alike(first, job) or rows + (job.rows or 0) > most:
                 break
+            if size_bytes + job.size_bytes > self._grain.most_bytes:
+                break
             jobs.append(job)
             rows += job.rows or 0
+            size_bytes += job.size_bytes
         return None if len(jobs) < 2 else _pack(jobs, rows)
 
 

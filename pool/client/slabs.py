@@ -12,7 +12,7 @@ import numpy as np
 
 from pool.client.answers import Answers
 from pool.client.connection import Connection
-from pool.client.pack import PACK_BYTES, Pack
+from pool.client.pack import Pack
 from pool.client.payload import encode_call, to_inputs
 from pool.client.request import Request
 from pool.wire.tensors import Array
@@ -58,7 +58,8 @@ def fits_a_slab(connected: Callable[[], Connection], request: Request, inputs: A
 
 def _items(connection: Connection, request: Request, inputs: Array, in_flight: int) -> int:
     """How many of them make a slab: as many as run in a moment, of what may be in flight."""
-    rows = min(connection.grain.rows(request), int(PACK_BYTES / max(1, inputs[0, :1].nbytes)))
+    grain = connection.grain
+    rows = min(grain.rows(request), int(grain.most_bytes / max(1, inputs[0, :1].nbytes)))
     return max(1, min(in_flight // AT_ONCE, rows // int(inputs.shape[1])))
 
 

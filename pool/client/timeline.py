@@ -25,7 +25,8 @@ class JobTimeline:
     segments are those of the piece that was answered last.
 
     `job` is the pool's number of the job, as `pool explain` takes it. Its `rows` were run as some of `batch_rows` in
-    `slot`, on `device`; `attempts` counts the runs that began.
+    `slot`, on `device`: in one go, or one after the other where those are more than `max_batch`. `attempts` counts
+    the runs that began.
     """
 
     encode_s: float

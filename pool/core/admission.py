@@ -47,13 +47,14 @@ def refusal(job: JobArrived, policy: Policy, backlog: Backlog, stopping: bool, n
         allowed = f"{PRIORITIES[0]} to {PRIORITIES[-1]}"
         return JobFailed(Fault.INVALID_INPUT, f"priority is {job.priority}, give one from {allowed}")
     bounds = (
-        ("[queue] max_bytes", policy.max_bytes),
-        ("[queue] client_max_bytes", policy.client_max_bytes),
-        (f"model {model.name}: max_bytes", model.policy.max_bytes),
+        ("[queue] max_bytes", policy.max_bytes, job.size_bytes),
+        ("[queue] client_max_bytes", policy.client_max_bytes, job.size_bytes),
+        # Of a pack, which knows nothing of the model's own bound, each job would have room.
+        (f"model {model.name}: max_bytes", model.policy.max_bytes, _largest(job)),
     )
-    for bound, most in bounds:
-        if most is not None and job.size_bytes > most:
-            text = f"the job has {job.size_bytes} bytes, {bound} = {most} never has room for it"
+    for bound, most, size_bytes in bounds:
+        if most is not None and size_bytes > most:
+            text = f"the job has {size_bytes} bytes, {bound} = {most} never has room for it"
             return JobFailed(Fault.INVALID_INPUT, text)
     if stopping:
         return JobFailed(Fault.POOL_STOPPING, "the pool is stopping and takes no new job")
@@ -77,7 +78,7 @@ def _full(job: JobArrived, policy: Policy, backlog: Backlog, client: Client, mod
     if allowed is not None and model.jobs and model.jobs + more > allowed:
         return f"{model.jobs} jobs of model {model.name} are in the pool, its max_jobs allows no more", model.jobs
     allowed = model.policy.max_bytes
-    if allowed is not None and model.size_bytes + job.size_bytes > allowed:
+    if allowed is not None and model.jobs and model.size_bytes + job.size_bytes > allowed:
         held = f"{model.size_bytes} bytes of model {model.name} are in the pool, its max_bytes = {allowed}"
         return f"{held} has no room for {job.size_bytes} more", model.jobs
     mine = client.held
@@ -90,6 +91,11 @@ def _full(job: JobArrived, policy: Policy, backlog: Backlog, client: Client, mod
         held = f"this client has {client.size_bytes} bytes in the pool"
         return f"{held}, {_bound(policy.client_max_bytes, 'bytes')} for {job.size_bytes} more", mine
     return None
+
+
+def _largest(job: JobArrived) -> int:
+    """The bytes of the job, or of the largest that came in this pack."""
+    return job.size_bytes * max(job.members) // sum(job.members) if job.members else job.size_bytes
 
 
 def _bound(configured: int | None, what: str) -> str:

@@ -21,6 +21,8 @@ ROOMY = 2  # a timeout of so many batches leaves time to wait for one
 HASTE = 1.5  # times what a batch is expected to take, before a deadline
 LOOP_LATE_S = 0.02  # and so much more for the pool's loop, which may be busy at that instant
 STRIDES_S = 0.002  # what a lane may be given at once of a job that is cut: so long do others wait for it
+STRIDES_MOST_S = 0.02  # the same, by what batches take in all: one that was quick of late may be no measure for others
+STRIDES_BYTES = 32 << 20  # the same, as the worker reads and keeps what it is given before it runs any
 MISFITS = 32  # jobs with more rows than there is room, looked past before the batch is closed
 
 
@@ -157,10 +159,13 @@ def _in_strides(key: Key, leader: Job, most: int, slots: int, now: float) -> int
     run_s = most * key.cost.row_s
     if leader.left <= most or not key.line.model.strides or not run_s:
         return 0
-    if leader.deadline - now < HASTE * (_expected_s(key, most) + STRIDES_S):
+    whole_s = _expected_s(key, most)
+    if leader.deadline - now < HASTE * (whole_s + STRIDES_S):
         return 0
     share = math.ceil(leader.left / most / slots)
-    return min(leader.left, most * min(share, int(STRIDES_S / run_s)))
+    run_bytes = max(1.0, most * leader.size_bytes / leader.rows)
+    quick = int(min(STRIDES_S / run_s, STRIDES_MOST_S / max(whole_s, run_s)))
+    return min(leader.left, most * min(share, quick, int(STRIDES_BYTES / run_bytes)))
 
 
 def _expected_s(key: Key, rows: int) -> float:

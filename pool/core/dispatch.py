@@ -155,27 +155,41 @@ class Dispatch:
         """What sessions wrote there may be gone with the slot's worker: jobs that wait for it go where they may now."""
         for name in slot.models:
             for line in self._models[name].lines_of(f"slot:{slot.number}"):
+                if slot.state is not SlotState.READY:
+                    self.end_waits(line, now)
                 for job in _movable(line):
                     home = self.homes.device(line.model, job.key.signature)
                     if job.homed and home != line.device:
                         job.homed = home is not None
                         self.move(job, line.model.line(home, line.version), now)
+                self.offer(line, now)
 
     def _keep_home(self, model: Model, now: float) -> None:
-        """Jobs of a stateful model that wait for any worker, or for a home that is none now, wait for its home."""
-        home = self.homes.device(model, None) if model.stateful else None
+        """Jobs that wait for any worker, or for a home that is none now, wait for the model's home, if it has one.
+
+        Of a model that is not stateful those that write do, and those that had to wait for a home.
+        """
+        home = self.homes.device(model, None)
         if home is None or model.home is None:
             return
         for line in list(model.lines.values()):
             target = model.line(home, line.version)
             if line is target or not target.suits(model.home[0]):
                 continue
-            for key in line.gathering():
-                self._end_wait(key, now)
+            if model.stateful:
+                self.end_waits(line, now)
             for job in _movable(line):
-                if job.homed or line.device is None:
+                bound = model.stateful or job.key.signature == WRITING_RUN
+                if job.homed or (bound and line.device is None):
                     job.homed = True
                     self.move(job, target, now)
+            if model.stateful:
+                self.offer(line, now)
+
+    def end_waits(self, line: Line, now: float) -> None:
+        """Its jobs wait for no company, but for a lane, to which the caller offers those that it leaves there."""
+        for key in line.gathering():
+            self._end_wait(key, now)
 
     def _gather(self, job: Job, release_at: float, now: float) -> None:
         key = job.key
@@ -448,7 +462,7 @@ class Dispatch:
 
     def _sharers(self, job: Job) -> int:
         """How many slots that run nothing may take rows of the job; 1 if one takes all of it."""
-        if job.left <= job.line.model.policy.max_batch:
+        if job.left <= job.line.model.most_rows(job.key):
             return 1
         return max(1, sum([slot.takes_work and not slot.batches for slot in self.holders(job.line)]))
 
@@ -458,8 +472,9 @@ class Dispatch:
         model = key.line.model
         rows = sum(part.rows for part in parts)
         batchable = rows > 0 and model.batchable(key.signature, key.outputs)
-        if batchable and model.strides and rows > model.policy.max_batch:
-            stride = model.most_rows(key)
+        most = model.most_rows(key) if batchable and model.strides else rows
+        if rows > most:
+            stride = most
             ahead = (rows - 1) // stride * stride
             padded = ahead + model.padded(key, rows - ahead)
         else:

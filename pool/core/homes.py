@@ -42,7 +42,7 @@ class Homes:
             model.home = None
         if model.home is None and (model.stateful or signature == WRITING_RUN):
             self._choose(model)
-        if model.home is None or (model.stateful and len(self._holders(model.line(None))) < 2):
+        if model.home is None or len(self._holders(model.line(None))) < 2:
             return None
         return f"slot:{model.home[0].number}"
 
@@ -53,19 +53,23 @@ class Homes:
 
     def came(self, model: Model, slot: Slot) -> None:
         """A worker of the slot is READY and has told what the model is. It has no work yet."""
-        if not model.stateful:
-            return
-        if model.home is not None and model.home[1] is None and model.home[0] is not slot:
-            model.home = None  # that worker is still on its way
-        self.device(model, None)
+        if model.home is not None and model.home[1] is None and model.home[0].state is not SlotState.READY:
+            # That worker is still on its way, so nothing is written there.
+            model.home = None if model.stateful else (slot, slot.incarnation)
+        if model.stateful:
+            self.device(model, None)
 
     def written(self, model: Model, slot: Slot) -> None:
-        """A run of a session that writes is given to the slot's worker."""
+        """A run of a session that writes is given to the slot's worker.
+
+        Where that was pinned to another one than the home, it writes what only jobs that are pinned there too see.
+        """
         seat = slot, slot.incarnation
-        if model.written == seat or len(self._holders(model.line(None))) < 2:
+        if model.written == seat or (model.home is not None and model.home == model.written and _stands(model)):
             return
         model.home = model.written = seat
-        self._actions.append(do.Notice(WRITTEN.format(model.name, slot.number, slot.incarnation)))
+        if len(self._holders(model.line(None))) > 1:
+            self._actions.append(do.Notice(WRITTEN.format(model.name, slot.number, slot.incarnation)))
 
     def _choose(self, model: Model) -> None:
         """Among those that are READY the former home, or the first."""
@@ -92,6 +96,8 @@ def _stands(model: Model) -> bool:
     """Whether the worker is there that was, or is to be, written."""
     assert model.home is not None
     slot, incarnation = model.home
+    if model.name not in slot.models:
+        return False
     if incarnation is not None:
         return slot.incarnation == incarnation and (slot.state is SlotState.READY or slot.makes_way)
     if slot.state is not SlotState.READY:

@@ -92,6 +92,7 @@ class Job:
     waiting: bool = False  # in its line, for the next lane
     confined: bool = False  # its line is that of one slot by the pool's choice, see `cells`
     homed: bool = False  # the same, see `homes`
+    asked: str | None = None  # the device that its client named, where a home on it was chosen among several slots
     gathering: bool = False  # for company, as `batch_wait` asks
     work_s: float = 0.0
     members: tuple[int, ...] = ()

@@ -202,6 +202,8 @@ class Machine:
         self.backlog.admit(job)
         if event.attempts or event.in_doubt:
             self._doubts.taken_in(job, event, now)
+        if pin is not None and pin == device != event.device:
+            job.asked = event.device
         if home is not None:
             job.homed = True
             job.note(now, "kept to {}, which has what was written to the model's variables", home)
@@ -264,7 +266,7 @@ class Machine:
         self._answers.cancel(job, now)
         if batch is not None and not batch.over and not batch.wanted:
             # Its budget was as long as the longest timeout of its jobs, which nobody waits out any more.
-            budget_s = self.policy.batch_budget_s(0.0, batch.key.cost.slowest())
+            budget_s = self.policy.batch_budget_s(0.0, batch.strides * batch.key.cost.slowest())
             if batch.key.signature == OPEN:  # but a load takes its time, whoever waits
                 budget_s = max(budget_s, self.policy.load_timeout_s)
             self.timers.advance(("batch", batch.slot, batch.number), now + budget_s)
@@ -347,15 +349,18 @@ class Machine:
 
     def _refuse(self, line: Line, now: float) -> None:
         failed = self._hope.lost(line)
+        self._dispatch.end_waits(line, now)
         for job in dict.fromkeys(line.unleased()):
             if job.out:
                 continue
-            anywhere = line.model.line(self._dispatch.homes.device(line.model, job.key.signature), line.version)
+            homes = self._dispatch.homes
+            there = homes.within(line.model, job.asked) if job.asked else homes.device(line.model, job.key.signature)
+            anywhere = line.model.line(there, line.version)
             if not self._hope.has(anywhere):
-                anywhere = line.model.line(None, line.version)  # its home has another version
+                anywhere = line.model.line(job.asked, line.version)  # its home has another version
             shares_a_retry = any(part.job is job for group in line.retries for part in group)
-            if (job.confined or job.homed) and not job.gathering and not shares_a_retry and self._hope.has(anywhere):
-                job.confined, job.homed = False, anywhere.device is not None
+            if (job.confined or job.homed or job.asked) and not shares_a_retry and self._hope.has(anywhere):
+                job.confined, job.homed = False, anywhere.device is not None and not job.asked
                 self._dispatch.move(job, anywhere, now)
             else:
                 self._give_up(job, failed, now)

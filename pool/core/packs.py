@@ -156,6 +156,7 @@ class Packs:
             gathered_s=pack.gathered_s,
             confined=pack.confined,
             homed=pack.homed,
+            asked=pack.asked,
             story=pack.story[:],
             untold=pack.untold,
         )

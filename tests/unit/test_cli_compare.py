@@ -1,9 +1,11 @@
 """What is made of the turns that the pool and a process without one have taken."""
 
+from collections import Counter
+
 import pytest
 
 from pool.cli.bench_job import BenchJob
-from pool.cli.compare import Comparison, Way
+from pool.cli.compare import Comparison, Way, usual_rows
 from pool.cli.compare_table import print_comparison
 from pool.cli.inprocess import Turn, environment
 
@@ -52,3 +54,9 @@ def test_the_environment_is_a_copy_with_the_devices_of_the_slot() -> None:
     assert made == {**before, "CUDA_VISIBLE_DEVICES": "GPU-1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     assert environment({}, [])["CUDA_VISIBLE_DEVICES"] == ""
     assert before["CUDA_VISIBLE_DEVICES"] == "0,1"
+
+
+def test_what_a_lane_is_given_at_once_is_not_taken_for_one_call() -> None:
+    assert usual_rows(Counter(), 32) == 0
+    assert usual_rows(Counter({1: 1, 24: 5}), 32) == 24
+    assert usual_rows(Counter({1: 1, 640: 5}), 32) == 32, "twenty batches, one after the other"

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from pool.client.arenas import Arenas
-from pool.client.pack import LENT_INPUT_BYTES, PACK_BYTES, SMALL_BYTES, Pack
+from pool.client.grain import PACK_BYTES
+from pool.client.pack import LENT_INPUT_BYTES, SMALL_BYTES, Pack
 from pool.client.payload import Inputs, to_inputs
 
 
@@ -57,6 +58,33 @@ def test_inputs_that_differ_in_height_are_not_taken() -> None:
     assert not pack.take({"a": np.zeros(2), "b": np.zeros(1)})
     assert pack.take({"b": np.ones(2), "a": np.zeros(2)})
     assert pack.inputs().tensors["b"][0].tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"a": np.array(1.0), "b": np.array(1.0)},
+        {"a": np.zeros(0), "b": np.zeros(3)},
+        {"a": np.zeros(3), "b": np.zeros(0)},
+        {"a": np.zeros(0), "b": np.zeros(0)},
+    ],
+)
+def test_what_has_no_rows_of_its_own_is_not_taken(other: dict[str, Any]) -> None:
+    pack = Pack(inputs(a=np.zeros(1), b=np.zeros(1)), 4, Arenas())
+    assert not pack.take(other)
+    assert pack.rows == [1]
+
+
+def test_strings_count_by_their_length() -> None:
+    text = "x" * 1000
+    assert not Pack.fits_any(inputs(x=["x" * (SMALL_BYTES + 1)]), Arenas())
+    pack = Pack(inputs(x=[""]), 1000, Arenas(), 10_000)
+    added = 0
+    while not pack.is_full:
+        pack.add(inputs(x=[text]))
+        added += 1
+    assert added == 10, "the first does not tell how long the others are"
+    assert Pack(inputs(x=[text]), 1000, Arenas(), 10_000).most_rows == 9
 
 
 def test_it_grows_past_what_it_was_made_for() -> None:

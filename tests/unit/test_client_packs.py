@@ -172,7 +172,7 @@ def test_one_that_was_cancelled_before_it_was_sent_is_not_run(fake: FakePool, cl
     taught(fake, client)
     large = client.submit("m", {"x": np.zeros((1, 200_000), np.float32)})  # most of the credit
     number = fake.expect(wire.Submit).job
-    futures = client.submit_many("m", [{"x": np.zeros((1, 7000), np.float32)} for _ in range(10)], block=True)
+    futures = client.submit_many("m", [{"x": np.zeros((1, 6500), np.float32)} for _ in range(10)], block=True)
     assert futures[3].cancel()
     fake.nothing_of(wire.Submit)
     fake.answer(number, {"y": np.zeros(1)})
@@ -339,6 +339,37 @@ def test_what_map_cannot_send_is_raised_in_its_turn(serving: Serving) -> None:
             next(results)
     assert found == [[2.0], [4.0]]
     assert len(asked) == 3, "it goes on no further"
+
+
+def test_map_of_what_has_rows_and_what_has_none(serving: Serving) -> None:
+    given = [np.ones(1), 2 * np.ones(1), np.array(3.0), np.zeros(0), 4 * np.ones((1, 1)), np.asfortranarray([5.0])]
+    with Client(serving.endpoint) as client:
+        found = [answer["y"].tolist() for answer in client.map("m", given)]
+        serving._serve = lambda _, inputs: {"y": inputs["x"]}
+        pairs = [{"x": np.zeros(height), "z": np.zeros(3 - height)} for height in (1, 2, 0, 3)]
+        heights = [len(answer["y"]) for answer in client.map("m", pairs)]
+    assert found == [[2.0], [4.0], 6.0, [], [[8.0]], [10.0]]
+    assert heights == [1, 2, 0, 3]
+
+
+@pytest.mark.parametrize("way", ["map", "slab", "submit_many", "submit", "strings"])
+def test_a_pack_is_no_larger_than_the_pool_takes(serving: Serving, way: str) -> None:
+    """It lends 1 MiB here. Each of them has room, and so has to have an answer."""
+    serving._serve = lambda _, inputs: {"y": np.zeros(len(next(iter(inputs.values()))))}
+    given = np.zeros((400, 1, 10_000), np.uint8)
+    with Client(serving.endpoint) as client:
+        for _ in range(2):
+            if way == "map":
+                found = list(client.map("m", iter(given), in_flight=1000))
+            elif way == "slab":
+                found = list(client.map("m", given, in_flight=1000))
+            elif way == "strings":
+                found = list(client.map("m", [["x" * 10_000]] * 400, in_flight=1000))
+            elif way == "submit_many":
+                found = [each.result(10) for each in client.submit_many("m", list(given), block=True)]
+            else:
+                found = [each.result(10) for each in [client.submit("m", item, block=True) for item in given]]
+            assert len(found) == 400
 
 
 def test_a_bare_array_and_a_named_one_are_no_company(serving: Serving) -> None:

@@ -195,19 +195,75 @@ def test_without_a_further_write_it_has_no_home_then() -> None:
     assert sorted(slots_of(driver)) == [0, 1]
 
 
-def test_writes_that_come_before_any_worker_is_ready_go_to_one_slot() -> None:
+def test_writes_that_come_before_any_worker_is_ready_go_to_the_one_that_is_first() -> None:
     driver = Driver(["m"], ["m"])
     driver.start()
     for _ in range(3):
         driver.submit(signature=WRITING_RUN)
+    driver.submit()
     driver.up(1)
-    driver.submit(signature=WRITING_RUN)
-    assert slots_of(driver) == [], "they wait for slot 0"
+    assert slots_of(driver) == [1], "slot 0 may be a long time coming, and has nothing that was written"
     driver.up(0)
+    driver.submit(signature=WRITING_RUN)
+    while driver.running():
+        assert slots_of(driver) == [1]
+        driver.done(driver.running()[0])
+    assert len(driver.answers()) == 5
+
+
+def test_what_gathers_for_a_home_that_is_gone_does_not_wait_for_it() -> None:
+    gathers = {"m": ModelPolicy(max_batch=8, batch_wait_s=1.0)}
+    driver = written(["m"], ["m"], models=gathers, backoff_first_s=20.0)
+    driver.submit(rows=1)
+    driver.submit(rows=1, device="slot:0")
+    driver.die(0)
+    assert slots_of(driver) == [1]
+    driver.pass_time(25.0)
+    driver.up(0)
+    assert slots_of(driver) == [1, 0], "who names it waits for it"
+
+
+def test_what_gathers_for_one_that_will_never_serve_is_moved() -> None:
+    driver = written(["m"], ["m"], models={"m": ModelPolicy(max_batch=8, batch_wait_s=1.0)})
+    driver.submit(rows=1)
+    driver.submit(rows=1, device="slot:0")
+    driver.give_up(0, "cannot load")
+    assert slots_of(driver) == [1]
+    assert driver.fault(3) is Fault.WORKER_LOST
+
+
+def test_writes_that_are_pinned_elsewhere_leave_the_home_where_it_is() -> None:
+    """Each of them would take all other jobs with it, and say so."""
+    driver = written(["m"], ["m"])
+    for device in ("slot:1", "slot:0", "slot:1"):
+        driver.submit(signature=WRITING_RUN, device=device)
+        driver.done(driver.running()[0])
+    driver.submit()
+    assert slots_of(driver) == [0]
+    assert len(every(driver.log, do.Notice)) == 1
+    driver.done(driver.running()[0])
+    driver.die(0)
+    driver.submit(signature=WRITING_RUN, device="slot:1")
+    assert len(every(driver.log, do.Notice)) == 2, "then it is as good as any"
+
+
+def test_what_was_written_where_the_model_had_one_slot_is_kept_to_when_it_has_two() -> None:
+    driver = written(["m"], ["other"], successor="always")
+    for _ in range(3):
+        driver.submit(signature=WRITING_RUN)
+    driver.feed(told.SlotPlanned(1, ("m",)))
+    driver.feed(told.RestartAsked(1))
+    seat = one(driver.log, do.SpawnSuccessor).incarnation
+    driver.feed(told.WorkerHello(1, seat))
+    driver.feed(told.WorkerReady(1, seat, 1, driver.infos(["m"])))
+    driver.feed(told.WorkerExited(1, 1, told.Death("exit 0", True, ())))
+    driver.submit()
+    assert driver.machine.supervision.slots[1].models == ("m",)
+    assert driver.state(1) is SlotState.READY
     while driver.running():
         assert slots_of(driver) == [0]
         driver.done(driver.running()[0])
-    assert len(driver.answers()) == 4
+    assert len(driver.answers()) == 5
 
 
 def test_writes_wait_for_no_slot_that_will_never_serve() -> None:

@@ -698,3 +698,15 @@ def test_each_has_a_story_and_so_has_their_pack() -> None:
     story = driver.machine.explain("1")
     assert story is not None
     assert "dissolved: they go on by themselves, as jobs 2 to 3" in str(story["story"])
+
+
+def test_a_pack_of_jobs_that_each_have_room_is_not_refused_for_ever_by_its_models_bound() -> None:
+    """Whoever made it knows the pool's bounds, but none of a model's."""
+    driver = Driver(["m"], models={"m": ModelPolicy(max_batch=8, max_bytes=100)}).serve()
+    driver.submit(members=(1, 3), size_bytes=120)
+    assert len(run_all(driver)) == 1
+    driver.submit(members=(1, 3), size_bytes=140)
+    assert "the job has 105 bytes, model m: max_bytes = 100 never has room for it" in driver.failed(4).text
+    driver.submit(size_bytes=60)
+    driver.submit(members=(1, 3), size_bytes=60)
+    assert driver.fault(8) is Fault.OVERLOADED, "it waits until there is room"

@@ -175,3 +175,27 @@ def test_a_model_that_turns_out_to_write_state_with_its_next_version_is_kept_tog
     assert slots_of(driver) == [0]
     driver.submit(rows=1)
     assert slots_of(driver) == [0]
+
+
+def test_what_gathers_where_it_is_pinned_runs_when_the_model_turns_out_to_write() -> None:
+    """By a later version of it, say."""
+    gathers = {"m": ModelPolicy(max_batch=8, batch_wait_s=1.0)}
+    driver = Driver(["m"], ["m"], ["m"], models=gathers, successor="never").serve()
+    driver.submit(rows=1, device="slot:1")
+    driver.submit(rows=1)
+    driver.stateful = frozenset({"m"})
+    driver.feed(told.RestartAsked(2))
+    driver.die(2)
+    driver.pass_time(0.5)
+    driver.up(2)
+    assert sorted(slots_of(driver)) == [0, 1]
+
+
+def test_who_names_a_device_of_several_slots_is_served_there_when_the_home_among_them_is_lost() -> None:
+    driver = counting(["m"], ["m"], ["m"]).serve()  # slots 0 and 1 sit on gpu:0
+    for device in ("gpu:0", "gpu:0", "slot:0"):
+        driver.submit(device=device)
+    driver.give_up(0, "cannot load")
+    assert slots_of(driver) == [1]
+    driver.done(driver.run_of(2))
+    assert "slot 0 is FATAL: cannot load" in driver.failed(3).text

@@ -74,10 +74,58 @@ def test_a_batch_that_takes_its_time_is_given_alone() -> None:
     assert shape(one(driver.submit(rows=50), do.RunBatch)) == (4, 4, 0)
 
 
+def test_one_that_was_quick_is_no_measure_for_all() -> None:
+    """What a run takes may depend on what it is given."""
+    driver = taught(row_s=0.002)
+    for number in (2, 3):
+        driver.submit(rows=4)
+        done(driver, driver.run_of(number), row_s=0.002)
+    driver.submit(rows=4)
+    done(driver, driver.run_of(4), row_s=0.000001)
+    assert shape(one(driver.submit(rows=5000), do.RunBatch)) == (8, 8, 4), "two of eight milliseconds each"
+
+
+def test_rows_that_are_large_are_given_by_their_bytes() -> None:
+    """Reading them may take far longer than running them, and they are all in the worker's memory meanwhile."""
+    driver = taught()
+    assert shape(one(driver.submit(rows=50, size_bytes=50 * (3 << 20)), do.RunBatch)) == (8, 8, 4)
+    driver = taught()
+    assert shape(one(driver.submit(rows=50, size_bytes=50 * (9 << 20)), do.RunBatch)) == (4, 4, 0)
+
+
+def test_what_is_cancelled_in_the_midst_has_time_for_all_its_runs() -> None:
+    """As its client has given it up, its timeout counts no more; what its like have taken still does."""
+    driver = Driver(["m"], models=FOUR, hung_floor_s=1.0).serve()
+    driver.submit(rows=4)
+    first = driver.run_of(1)
+    driver.pass_time(0.5)  # the first takes its time
+    driver.feed(told.BatchDone(0, first.incarnation, first.lane, first.batch, (told.Succeeded(()),), run_s=0.5))
+    for number in (2, 3):
+        driver.submit(rows=4)
+        done(driver, driver.run_of(number))
+    assert shape(one(driver.submit(rows=20), do.RunBatch)) == (20, 20, 4)
+    driver.feed(told.JobCancelled(b"client", 4))
+    assert not every(driver.pass_time(24.0), do.KillWorker), "ten times what five like it have taken"
+    assert every(driver.pass_time(2.0), do.KillWorker)
+
+
 def test_idle_slots_share_a_job() -> None:
     driver = taught(slots=2, lanes=2)
     runs = every(driver.submit(rows=32), do.RunBatch)
     assert [shape(run) for run in runs] == [(16, 16, 4)] * 2
+
+
+def test_they_share_one_of_a_single_batch_that_memory_has_no_room_for() -> None:
+    driver = taught(slots=2)
+    driver.submit(rows=4)
+    while driver.running():
+        run = driver.running()[0]
+        if (run.stride or run.pad_to) > 1:
+            driver.spoil(run, Fault.OUT_OF_MEMORY)
+        else:
+            done(driver, run)
+    runs = every(driver.submit(rows=4), do.RunBatch)
+    assert [shape(run) for run in runs] == [(2, 2, 1)] * 2
 
 
 def test_a_job_of_many_runs_is_not_late_by_them() -> None:
@@ -125,10 +173,35 @@ def test_where_memory_runs_out_less_is_fed_at_once() -> None:
             driver.spoil(run, Fault.OUT_OF_MEMORY, "OOM when allocating")
         else:
             done(driver, run)
-    assert tried[:3] == [(20, 20, 4), (10, 10, 2), (10, 10, 2)]
+    assert tried == [(20, 20, 4), (10, 10, 2), (10, 10, 2)]
     assert driver.machine.answered == {"done": 2}
     notices = [notice.text.partition(": ")[2] for notice in every(driver.log, do.Notice)]
     assert notices == ["no memory for 4 rows, 2 are tried now"]
+
+
+def test_a_job_that_would_be_one_batch_is_fed_as_memory_has_room() -> None:
+    driver = Driver(["m"], models={"m": ModelPolicy(max_batch=16)}).serve()
+    tried = []
+
+    def run_all() -> None:
+        while driver.running():
+            run = driver.running()[0]
+            tried.append(shape(run))
+            if (run.stride or run.pad_to) > 2:
+                driver.spoil(run, Fault.OUT_OF_MEMORY, "OOM when allocating")
+            else:
+                done(driver, run)
+
+    driver.submit(rows=16)
+    run_all()
+    first = [(16, 16, 0), (8, 8, 0), (4, 4, 0), (2, 2, 0), (2, 2, 0)]
+    assert tried == [*first, (4, 4, 2), (8, 8, 2)], "what is to run again is not tried in sizes that were too large"
+    tried.clear()
+    driver.submit(rows=7)
+    driver.submit(rows=3)
+    run_all()
+    assert tried == [(7, 7, 2), (3, 3, 2)]
+    assert driver.machine.answered == {"done": 3}
 
 
 def test_a_worker_that_dies_in_the_midst_takes_the_job_nowhere_else_but_to_another() -> None:
