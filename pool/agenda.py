@@ -15,7 +15,7 @@ from pool.core.actions import SlotChanged, SuccessorFailed
 from pool.core.events import Event, ModelsAwaited, PolicyChanged
 from pool.core.machine import Machine
 from pool.core.slots import SlotState
-from pool.fallback import unloadable
+from pool.fallback import blamed, unloadable
 from pool.logs import about
 from pool.moving import Moving
 from pool.plan import Plan
@@ -26,7 +26,7 @@ from pool.router.front import Question
 from pool.systemd.notify import Notifier
 from pool.version_watch import VersionWatch, log_several, log_versions
 from pool.wire.entries import is_entry, model_of
-from pool.wire.worker_messages import Welcome
+from pool.wire.worker_messages import ModelSettings, Welcome
 from pool.wishes import Wish
 
 __all__ = ["Agenda"]
@@ -59,6 +59,7 @@ class Agenda:
         self.plan = plan
         self.has_served = False
         self._machine = machine
+        self._is_lost = is_lost
         self._supervision = machine.supervision
         self._feed = feed
         self._adopt = adopt
@@ -130,8 +131,11 @@ class Agenda:
         if (refused := self._roll.take_refused()) is not None:
             self._give_up(refused)
         elif self._after is not None and not self._roll.is_under_way and not stopping:
-            last, self._after = self._after, None
-            self._become(self._moving.kept(last, self.plan))
+            if nowhere := self._nowhere():
+                self._abandon(nowhere, (), "its place is on a device that is gone")
+            else:
+                last, self._after = self._after, None
+                self._become(self._moving.kept(last, self.plan))
         found = self._versions.tend(self.plan, self._roll.is_under_way or self._reloading.is_busy)
         if found and not stopping:
             log_versions(self.plan.versions, found)
@@ -202,21 +206,46 @@ class Agenda:
         self._feed(PolicyChanged(plan.policy))
 
     def _give_up(self, refused: Refused) -> None:
-        """What did not come up in one slot is not to be in any: a model that is new, a version of one."""
-        away = {guest.model for guest in self.plan.guests}
-        gone = {*refused.models, *(self.plan.pending if self._after is not None else ())} - away
+        """What did not come up in one slot is not to be in any: a model that is new, a version of one.
+
+        Guests were served before, and what is new was not: unless the worker has named one of them, they are to blame
+        only where nothing else was new.
+        """
+        pending = {*self.plan.pending} if self._after is not None else set()
+        guests = {guest.model for guest in self.plan.guests} & {*refused.models} - pending
+        new, named = {*refused.models} - guests, blamed(refused.reason)
+        if named in guests or not (new or refused.versions or not guests):
+            self._change(self._moving.refused([named] if named in guests else guests, self.plan), back=True)
+        elif gone := new | pending:
+            self._abandon(gone, refused.versions, "a slot did not come up with it")
+        else:
+            self._after = None
+            self._versions.refused(refused.versions, self.plan)
+            self._change(self._moving.refused(guests, self.plan), back=True)
+
+    def _abandon(self, gone: set[str], versions: Collection[ModelSettings], why: str) -> None:
+        """Models that are not to be, and with them what was to follow; `versions` of others broke as well."""
         self._after = None
         entries = [model for model in self.plan.models if model.name in gone and is_entry(model.name)]
-        versions = [each for each in refused.versions if each.name not in {*gone, *refused.models}]
         self._versions.refused([*versions, *entries], self.plan)
-        self._change(self._moving.refused(refused.models, self.plan), back=True)
-        if gone:
-            text = "not served, as a slot did not come up with it: %s"
-            log.error(text, ", ".join(sorted(gone)), extra=about("models_given_up", models=sorted(gone)))
-            self.plan = self.plan.without(gone)
-            self._reloading.forget({model_of(name) for name in gone} - self.plan.settled.keys())
-            self._feed(PolicyChanged(self.plan.policy))
-            self._roll_out(back=True)
+        text = "not served, as %s: %s"
+        log.error(text, why, ", ".join(sorted(gone)), extra=about("models_given_up", models=sorted(gone)))
+        self.plan = self.plan.without(gone)
+        self._reloading.forget({model_of(name) for name in gone} - self.plan.settled.keys())
+        self._feed(PolicyChanged(self.plan.policy))
+        self._roll_out(back=True)
+
+    def _nowhere(self) -> set[str]:
+        """What is to follow, if nobody can have got it, though former versions of the same model are served."""
+        here = {
+            name for number, share in enumerate(self.plan.shares) if not self._is_lost(number) for name in share.models
+        }
+        settled = self.plan.settled
+        return {
+            name
+            for name in self.plan.pending
+            if name not in here and not here.isdisjoint(settled.get(model_of(name), ()))
+        }
 
     # --- within -------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,103 @@
+"""Devices that vanish, versions that come and reloads that are asked, all at once."""
+
+from pathlib import Path
+
+import pytest
+from agenda_house import House, settings
+from steady_clients import put
+
+from pool.core.versions import Versions
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for number in (1, 3, 4):
+        put(tmp_path / "m", number)
+    return tmp_path
+
+
+def m(folder: Path, versions: object, **more: object) -> dict[str, object]:
+    return {"name": "m", "path": f"stub:files?{folder / 'm'}", "versions": versions, **more}
+
+
+def test_a_guest_that_does_not_come_up_stops_no_changeover(folder: Path) -> None:
+    house = House(settings(folder, {"name": "a"}, m(folder, [1], devices=[1])))
+    house.settle()
+    assert house.served() == [{"a"}, {"m@1"}]
+    house.file = settings(folder, {"name": "a"}, m(folder, [3], devices=[1]))
+    house.held.add(1)
+    house.ask(1)
+    house.settle()
+    house.broken.add((1, "a"))
+    house.lose("gpu:0")
+    house.settle()
+    house.held.clear()
+    house.settle()
+    assert house.served() == [set(), {"m@3"}]
+    assert house.agenda.status()["moved"]["stays"] == [
+        "model a is not moved from gpu:0: a worker on gpu:1 did not come up with it"
+    ]
+
+
+def test_a_version_that_does_not_come_up_keeps_no_guest_away(folder: Path) -> None:
+    house = House(settings(folder, {"name": "a"}, m(folder, [1], devices=[1])))
+    house.settle()
+    house.file = settings(folder, {"name": "a"}, m(folder, [3], devices=[1]))
+    house.held.add(1)
+    house.ask(1)
+    house.settle()
+    house.broken.add((1, "m@3"))
+    house.lose("gpu:0")
+    house.settle()
+    house.held.clear()
+    house.settle()
+    assert house.served() == [set(), {"m@1", "a"}]
+    assert house.plan.policy.versions == {"m": Versions((1,))}
+    assert house.plan.pending == ()
+
+
+def test_a_version_that_is_a_guest_and_does_not_come_up_leaves_the_former(folder: Path) -> None:
+    house = House(settings(folder, m(folder, [1]), {"name": "a", "devices": [1]}))
+    house.settle()
+    house.file = settings(folder, m(folder, [3]), {"name": "a", "devices": [1]})
+    house.held.add(0)
+    house.ask(1)
+    house.settle()
+    house.broken.add((1, "m@3"))
+    house.lose("gpu:0")
+    house.settle()
+    house.held.clear()
+    house.settle()
+    assert house.served() == [set(), {"m@1", "a"}]
+    assert house.plan.pending == ()
+    assert [Path(path).name for path in house.broken_paths()] == ["3"]
+
+
+def test_jobs_are_not_given_to_a_version_that_no_slot_can_have(folder: Path) -> None:
+    """Its place is on the device that is gone, and nowhere else is room for it."""
+    big = {"memory": "7GiB"}
+    house = House(settings(folder, m(folder, [1], **big), {"name": "a", "devices": [1]}))
+    house.settle()
+    house.lose("gpu:0")
+    house.settle()
+    assert house.served() == [set(), {"m@1", "a"}]
+    house.file = settings(folder, m(folder, [3], **big), {"name": "a", "devices": [1]})
+    house.ask(1)
+    house.settle()
+    assert house.served() == [set(), {"m@1", "a"}]
+    assert house.plan.policy.versions == {"m": Versions((1,))}
+
+
+def test_a_version_that_does_not_come_up_as_a_guest_is_not_broken(folder: Path) -> None:
+    house = House(settings(folder, m(folder, [1]), {"name": "a", "devices": [1]}))
+    house.settle()
+    house.broken.add((1, "m@1"))
+    house.lose("gpu:0")
+    house.settle()
+    assert house.served() == [set(), {"a"}]
+    assert house.broken_paths() == []
+    assert house.agenda.status()["moved"]["stays"]
+    house.come_back("gpu:0")
+    house.settle()
+    assert house.served() == [{"m@1"}, {"a"}]
+    assert house.agenda.status()["moved"] == {"away": [], "stays": []}
