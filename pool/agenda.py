@@ -126,7 +126,7 @@ class Agenda:
 
     def tend(self) -> None:
         """New versions of models come as new settings do: with a new worker in each slot."""
-        self._reloading.tend(self.plan)
+        self._reloading.tend(self.plan, self._after or self.plan)
         stopping = self._supervision.stopping
         if (refused := self._roll.take_refused()) is not None:
             self._give_up(refused)
@@ -231,7 +231,7 @@ class Agenda:
         text = "not served, as %s: %s"
         log.error(text, why, ", ".join(sorted(gone)), extra=about("models_given_up", models=sorted(gone)))
         self.plan = self.plan.without(gone)
-        self._reloading.forget({model_of(name) for name in gone} - self.plan.settled.keys())
+        self._reloading.forget({model_of(name) for name in gone}, self.plan)
         self._feed(PolicyChanged(self.plan.policy))
         self._roll_out(back=True)
 

@@ -6,6 +6,7 @@ import pytest
 from agenda_house import House, settings
 from steady_clients import put
 
+from harness import eventually
 from pool.core.versions import Versions
 
 
@@ -101,3 +102,57 @@ def test_a_version_that_does_not_come_up_as_a_guest_is_not_broken(folder: Path) 
     house.settle()
     assert house.served() == [{"m@1"}, {"a"}]
     assert house.agenda.status()["moved"] == {"away": [], "stays": []}
+
+
+@pytest.mark.parametrize(("former", "wanted"), [([1], [1, 3]), ([1], [3]), ("newest", [1, 3]), ([1, 4], "newest")])
+def test_a_load_after_versions_that_did_not_come_up_tries_them_not_again(
+    folder: Path, former: object, wanted: object
+) -> None:
+    house = House(settings(folder, m(folder, former), devices=[0]))
+    house.settle()
+    before = house.plan.policy.versions
+    house.broken |= {(0, "m@3"), *({(0, "m")} if wanted == "newest" else set())}
+    house.file = settings(folder, m(folder, wanted), devices=[0])
+    house.ask(1)
+    house.settle()
+    (served,) = house.served()
+    house.ask(2, "load", '["b", "stub:echo"]')
+    house.settle()
+    assert house.served() == [{*served, "b"}]
+    assert set(house.plan.policy.versions) == set(before)
+    assert [change["line"] for change in house.replies[2]["changes"]] == ["[[model]] b: is new"]
+    house.broken.clear()
+    house.ask(3)
+    house.settle()
+    assert house.plan.settled["m"] == (("m",) if wanted == "newest" else tuple(f"m@{number}" for number in wanted))  # type: ignore[attr-defined]
+
+
+def test_versions_that_come_of_one_model_try_those_of_another_not_again(folder: Path) -> None:
+    put(folder / "n", 1)
+    n = m(folder, "all", name="n", path=f"stub:files?{folder / 'n'}", memory="1GiB")
+    house = House(settings(folder, m(folder, "all", memory="1GiB"), n, devices=[0], watch="50ms"))
+    house.settle()
+    house.broken.add((0, "n@2"))
+    put(folder / "n", 2)
+    eventually(lambda: bool(house.settle() or house.broken_paths()))
+    house.settle()
+    put(folder / "m", 5)
+    eventually(lambda: bool(house.settle() or house.plan.settled["m"][-1] == "m@5"))
+    house.settle()
+    assert house.served() == [{"m@1", "m@3", "m@4", "m@5", "n@1"}]
+    assert [Path(path).name for path in house.broken_paths()] == ["2"]
+
+
+def test_a_load_in_the_midst_of_a_changeover_ends_it_not(folder: Path) -> None:
+    house = House(settings(folder, m(folder, "all"), {"name": "a"}, watch="never"))
+    house.settle()
+    put(folder / "m", 5)
+    house.held.add(0)
+    house.ask(1)
+    house.settle()
+    house.ask(2, "load", '["b", "stub:echo"]')
+    house.settle()
+    house.held.clear()
+    house.settle()
+    assert set().union(*house.served()) == {"m@1", "m@3", "m@4", "m@5", "a", "b"}
+    assert house.plan.policy.versions == {"m": Versions((1, 3, 4, 5))}
