@@ -94,15 +94,25 @@ class House:
     def lose(self, label: str) -> None:
         """The device vanishes, and its workers die of it."""
         self.lost.add(label)
-        for slot in self.machine.supervision.slots:
-            if slot.device == label and slot.state is SlotState.READY:
-                self.feed(told.WorkerExited(slot.number, slot.incarnation, told.Death("SIGBUS", restartable=True)))
+        slots = self.machine.supervision.slots
+        coming = [
+            step for step in self._todo if isinstance(step, told.WorkerReady) and slots[step.slot].device == label
+        ]
+        self._todo = deque(step for step in self._todo if step not in coming)
+        alive = [
+            (slot.number, slot.incarnation) for slot in slots if slot.device == label and slot.state is SlotState.READY
+        ]
+        for key in (*((step.slot, step.incarnation) for step in coming), *alive):
+            self.feed(told.WorkerExited(*key, told.Death("SIGBUS", restartable=True)))
 
     def come_back(self, label: str) -> None:
         self.lost.discard(label)
         for slot in self.machine.supervision.slots:
             if slot.device == label:
                 self.feed(told.RestartAsked(slot.number))
+
+    def restart(self, slot: int) -> None:
+        self.feed(told.RestartAsked(slot))
 
     def feed(self, event: told.Event) -> None:
         self._now += 0.001
