@@ -67,6 +67,7 @@ class Agenda:
         self._after: Plan | None = None  # follows the one that is rolled out
         self._finish_by = 0.0
         self._left_out = False
+        self._starting = {slot for slot, models in enumerate(plan.placement) if models}  # have not been READY yet
         self._versions = VersionWatch(plan.watch_s)
         self._reloading = Reloading(
             None if source is None else Reloads(source, environ),
@@ -94,8 +95,10 @@ class Agenda:
         self._change(self._moving.lost(self.plan))
 
     def changed(self, change: SlotChanged) -> None:
-        if change.state is SlotState.FATAL:
+        if change.state is SlotState.FATAL and change.slot in self._starting:
             self._spare(change)
+        elif change.state is SlotState.READY:
+            self._starting.discard(change.slot)
         self._roll.changed(change)
         if change.state is SlotState.READY:
             self._change(self._moving.returned(change.slot, self.plan))
@@ -187,9 +190,9 @@ class Agenda:
         return slots
 
     def _spare(self, change: SlotChanged) -> None:
-        """Before the pool has served: what makes the slot useless for all that it has is left out, if it can be."""
+        """Before the slot has served: what makes it useless for all that it has is left out, if it can be."""
         name = unloadable(change)
-        if name is None or self.has_served or self._supervision.stopping:
+        if name is None or self._supervision.stopping:
             return
         model = next((each for each in self._roll.welcome(change.slot).models if each.name == name), None)
         plan = self.plan.spared(name)

@@ -41,13 +41,15 @@ def settings(folder: Path, *models: dict[str, Any], devices: object = (0, 1), **
 class House:
     """`file`: what a reload reads. `lost`: devices that are gone. `broken`: (slot, model) that does not come up there.
 
-    `held`: slots whose workers say nothing until they are let go. What clients are told is in `replies`.
+    `broken_numbers`: versions that come up nowhere. `held`: slots whose workers say nothing until they are let go.
+    What clients are told is in `replies`.
     """
 
     def __init__(self, file: Settings) -> None:
         self.file = file
         self.lost: set[str] = set()
         self.broken: set[tuple[int, str]] = set()
+        self.broken_numbers: set[int] = set()
         self.held: set[int] = set()
         self.replies: dict[int, Any] = {}
         self.ready = 0
@@ -171,7 +173,9 @@ class House:
             self.feed(told.WorkerHello(*key))
         elif isinstance(step, told.WorkerReady):
             models = self._told[key].models
-            if (bad := next((each.name for each in models if (step.slot, each.name) in self.broken), None)) is not None:
+            bad = next((each.name for each in models if (step.slot, each.name) in self.broken), None)
+            bad = bad or next((each.name for each in models if each.version in self.broken_numbers), None)
+            if bad is not None:
                 text = f"exit status 74 MODEL_CANNOT_LOAD: model {bad}: it is broken"
                 self.feed(told.WorkerExited(*key, told.Death(text, restartable=False)))
                 return

@@ -1,5 +1,6 @@
 """Devices that vanish, versions that come and reloads that are asked, all at once."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -156,3 +157,33 @@ def test_a_load_in_the_midst_of_a_changeover_ends_it_not(folder: Path) -> None:
     house.settle()
     assert set().union(*house.served()) == {"m@1", "m@3", "m@4", "m@5", "a", "b"}
     assert house.plan.policy.versions == {"m": Versions((1, 3, 4, 5))}
+
+
+@pytest.mark.parametrize(("versions", "served"), [([1, 3], {"m@1", "b"}), ("newest", {"m", "b"})])
+def test_a_slot_that_starts_while_others_serve_leaves_out_what_cannot_be_loaded(
+    folder: Path, versions: object, served: set[str]
+) -> None:
+    models = {"name": "a", "devices": [0]}, m(folder, versions, devices=[1]), {"name": "b", "devices": [1]}
+    house = House(settings(folder, *models, ready="any", watch="never"))
+    house.held.add(1)
+    house.settle()
+    assert (house.ready, house.served()) == (1, [{"a"}, set()])
+    house.broken |= {(1, "m@3"), (1, "m@4")}
+    if versions == "newest":
+        shutil.rmtree(folder / "m" / "3")
+        house.broken_numbers.add(4)
+    house.held.clear()
+    house.settle()
+    assert house.served() == [{"a"}, served]
+    assert house.ready == 1
+
+
+def test_a_slot_that_has_served_gives_up_no_version_by_itself(folder: Path) -> None:
+    house = House(settings(folder, m(folder, [1, 3]), devices=[0]))
+    house.settle()
+    house.broken.add((0, "m@3"))
+    house.lose("gpu:0")  # its worker dies, and the next one cannot load what the former had
+    house.lost.clear()
+    house.settle()
+    assert house.ended
+    assert house.plan.policy.versions == {"m": Versions((1, 3))}
