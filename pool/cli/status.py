@@ -54,7 +54,7 @@ def _moved(moved: Mapping[str, Any] | None, slots: Sequence[Slot]) -> list[str]:
         return []
     away = [f"model {each['model']} is on {each['to']} while {each['from']} is gone" for each in moved["away"]]
     homes = {each["from"] for each in moved["away"]}
-    gone = [str(slot["slot"]) for slot in slots if slot["device"] in homes and slot["state"] == "FATAL"]
+    gone = [str(slot["slot"]) for slot in slots if slot["device"] in homes and slot["state"] in ("FATAL", "STOPPED")]
     back = [f"when it is back, `pool restart {number}` tries slot {number} again" for number in gone]
     return [*away, *moved["stays"], *back]
 
