@@ -15,7 +15,7 @@ from pool.core.actions import SlotChanged, SuccessorFailed
 from pool.core.events import Event, ModelsAwaited, PolicyChanged
 from pool.core.machine import Machine
 from pool.core.slots import SlotState
-from pool.fallback import unloadable
+from pool.fallback import blamed, unloadable
 from pool.logs import about
 from pool.moving import Moving
 from pool.plan import Plan
@@ -26,7 +26,7 @@ from pool.router.front import Question
 from pool.systemd.notify import Notifier
 from pool.version_watch import VersionWatch, log_several, log_versions
 from pool.wire.entries import is_entry, model_of
-from pool.wire.worker_messages import Welcome
+from pool.wire.worker_messages import ModelSettings, Welcome
 from pool.wishes import Wish
 
 __all__ = ["Agenda"]
@@ -59,6 +59,7 @@ class Agenda:
         self.plan = plan
         self.has_served = False
         self._machine = machine
+        self._is_lost = is_lost
         self._supervision = machine.supervision
         self._feed = feed
         self._adopt = adopt
@@ -66,6 +67,7 @@ class Agenda:
         self._after: Plan | None = None  # follows the one that is rolled out
         self._finish_by = 0.0
         self._left_out = False
+        self._starting = {slot for slot, models in enumerate(plan.placement) if models}  # have not been READY yet
         self._versions = VersionWatch(plan.watch_s)
         self._reloading = Reloading(
             None if source is None else Reloads(source, environ),
@@ -93,8 +95,10 @@ class Agenda:
         self._change(self._moving.lost(self.plan))
 
     def changed(self, change: SlotChanged) -> None:
-        if change.state is SlotState.FATAL:
+        if change.state is SlotState.FATAL and change.slot in self._starting:
             self._spare(change)
+        elif change.state is SlotState.READY:
+            self._starting.discard(change.slot)
         self._roll.changed(change)
         if change.state is SlotState.READY:
             self._change(self._moving.returned(change.slot, self.plan))
@@ -125,13 +129,16 @@ class Agenda:
 
     def tend(self) -> None:
         """New versions of models come as new settings do: with a new worker in each slot."""
-        self._reloading.tend(self.plan)
+        self._reloading.tend(self.plan, self._after or self.plan)
         stopping = self._supervision.stopping
         if (refused := self._roll.take_refused()) is not None:
             self._give_up(refused)
         elif self._after is not None and not self._roll.is_under_way and not stopping:
-            last, self._after = self._after, None
-            self._become(self._moving.kept(last, self.plan))
+            if nowhere := self._nowhere():
+                self._abandon(nowhere, (), "its place is on a device that is gone")
+            else:
+                last, self._after = self._after, None
+                self._become(self._moving.kept(last, self.plan))
         found = self._versions.tend(self.plan, self._roll.is_under_way or self._reloading.is_busy)
         if found and not stopping:
             log_versions(self.plan.versions, found)
@@ -183,9 +190,9 @@ class Agenda:
         return slots
 
     def _spare(self, change: SlotChanged) -> None:
-        """Before the pool has served: what makes the slot useless for all that it has is left out, if it can be."""
+        """Before the slot has served: what makes it useless for all that it has is left out, if it can be."""
         name = unloadable(change)
-        if name is None or self.has_served or self._supervision.stopping:
+        if name is None or self._supervision.stopping:
             return
         model = next((each for each in self._roll.welcome(change.slot).models if each.name == name), None)
         plan = self.plan.spared(name)
@@ -202,21 +209,46 @@ class Agenda:
         self._feed(PolicyChanged(plan.policy))
 
     def _give_up(self, refused: Refused) -> None:
-        """What did not come up in one slot is not to be in any: a model that is new, a version of one."""
-        away = {guest.model for guest in self.plan.guests}
-        gone = {*refused.models, *(self.plan.pending if self._after is not None else ())} - away
+        """What did not come up in one slot is not to be in any: a model that is new, a version of one.
+
+        Guests were served before, and what is new was not: unless the worker has named one of them, they are to blame
+        only where nothing else was new.
+        """
+        pending = {*self.plan.pending} if self._after is not None else set()
+        guests = {guest.model for guest in self.plan.guests} & {*refused.models} - pending
+        new, named = {*refused.models} - guests, blamed(refused.reason)
+        if named in guests or not (new or refused.versions or not guests):
+            self._change(self._moving.refused([named] if named in guests else guests, self.plan), back=True)
+        elif gone := new | pending:
+            self._abandon(gone, refused.versions, "a slot did not come up with it")
+        else:
+            self._after = None
+            self._versions.refused(refused.versions, self.plan)
+            self._change(self._moving.refused(guests, self.plan), back=True)
+
+    def _abandon(self, gone: set[str], versions: Collection[ModelSettings], why: str) -> None:
+        """Models that are not to be, and with them what was to follow; `versions` of others broke as well."""
         self._after = None
         entries = [model for model in self.plan.models if model.name in gone and is_entry(model.name)]
-        versions = [each for each in refused.versions if each.name not in {*gone, *refused.models}]
         self._versions.refused([*versions, *entries], self.plan)
-        self._change(self._moving.refused(refused.models, self.plan), back=True)
-        if gone:
-            text = "not served, as a slot did not come up with it: %s"
-            log.error(text, ", ".join(sorted(gone)), extra=about("models_given_up", models=sorted(gone)))
-            self.plan = self.plan.without(gone)
-            self._reloading.forget({model_of(name) for name in gone} - self.plan.settled.keys())
-            self._feed(PolicyChanged(self.plan.policy))
-            self._roll_out(back=True)
+        text = "not served, as %s: %s"
+        log.error(text, why, ", ".join(sorted(gone)), extra=about("models_given_up", models=sorted(gone)))
+        self.plan = self.plan.without(gone)
+        self._reloading.forget({model_of(name) for name in gone}, self.plan)
+        self._feed(PolicyChanged(self.plan.policy))
+        self._roll_out(back=True)
+
+    def _nowhere(self) -> set[str]:
+        """What is to follow, if nobody can have got it, though former versions of the same model are served."""
+        here = {
+            name for number, share in enumerate(self.plan.shares) if not self._is_lost(number) for name in share.models
+        }
+        settled = self.plan.settled
+        return {
+            name
+            for name in self.plan.pending
+            if name not in here and not here.isdisjoint(settled.get(model_of(name), ()))
+        }
 
     # --- within -------------------------------------------------------------------------------------------------
 

@@ -52,9 +52,11 @@ def homeless(
     """A line for each copy that goes nowhere: why, what it needs, and what is free of each device after all moves."""
     named = {model.name: model for model in models}
     held = [sum(named[name].memory_bytes or 0 for name in names if name in named) for names in placed]
+    homes = [set(names) for names in placed]
     for move in moves:
         if move.to is not None:
             held[move.to] += named[move.model].memory_bytes or 0
+            homes[move.to].add(move.model)
 
     def free(model: str, number: int) -> str:
         if not may(model, number):
@@ -67,10 +69,13 @@ def homeless(
         model = named[move.model]
         if move.to is not None:
             continue
-        if model.devices != "auto":
-            why = "it is on all others" if model.devices == "all" else "its `devices` name no other that it is not on"
+        left = [number for number in range(len(devices)) if number not in lost]
+        others = [number for number in left if move.model not in homes[number]]
+        if model.devices == "all" or (model.devices == "auto" and left and not others):
+            why = "it is on all others"
+        elif model.devices != "auto":
+            why = "its `devices` name no other that it is not on"
         else:
-            others = [number for number in range(len(devices)) if number not in lost]
             there = ", ".join(f"{devices[number].label} {free(model.name, number)}" for number in others) or "none"
             why = f"no other has room for it: it needs {readable(model.memory_bytes)}, free are {there}"
         lines.append(f"model {move.model} is not moved from {devices[move.lost].label}: {why}")

@@ -9,12 +9,17 @@ from pool.core.actions import SlotChanged
 from pool.core.slots import SlotState
 from pool.wire.exits import Exit
 
-__all__ = ["unloadable"]
+__all__ = ["blamed", "unloadable"]
 
 _SAID = re.compile(rf"{Exit.MODEL_CANNOT_LOAD.name}: model (\S+): ")
 
 
 def unloadable(change: SlotChanged) -> str | None:
     """The model for whose sake a slot was given up, as its worker said it; None where it was for something else."""
-    said = _SAID.search(change.reason) if change.state is SlotState.FATAL else None
+    return blamed(change.reason) if change.state is SlotState.FATAL else None
+
+
+def blamed(reason: str) -> str | None:
+    """The model that a worker says it cannot load; None where it has said nothing of the kind."""
+    said = _SAID.search(reason)
     return None if said is None else said[1]

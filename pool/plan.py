@@ -153,9 +153,9 @@ class Plan:
 
     @property
     def pending(self) -> tuple[str, ...]:
-        """Versions that no job gets yet."""
+        """What no job gets yet: versions, or a model in the place of its versions."""
         settled = self.settled
-        return tuple(name for name in self.paths if is_entry(name) and name not in settled.get(model_of(name), ()))
+        return tuple(name for name in self.paths if name not in settled.get(model_of(name), ()))
 
     def spared(self, name: str) -> "Plan | None":
         """The same without a version that cannot be loaded, or with an older one; None where there is no other."""

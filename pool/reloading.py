@@ -2,7 +2,8 @@
 
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
 from pool.logs import about
@@ -86,19 +87,20 @@ class Reloading:
         """Whether something is being decided that may change what is served."""
         return self._reloads is not None and self._reloads.is_busy
 
-    def forget(self, names: Collection[str]) -> None:
-        """These models did not come up, and are not served."""
+    def forget(self, names: AbstractSet[str], plan: Plan) -> None:
+        """These models did not come up, or not with their new versions: what the plan has of them is served."""
         if self._reloads is not None:
-            self._reloads.forget(names)
+            self._reloads.forget(names, plan)
 
     def next_deadline(self, now: float) -> float | None:
         """When `tend` is to be called at the latest."""
         return None if self._reloads is None else self._reloads.next_deadline(now)
 
-    def tend(self, running: Plan) -> None:
+    def tend(self, running: Plan, towards: Plan) -> None:
+        """`towards`: what follows the running plan, or that one itself."""
         if self._reloads is None:
             return
-        for outcome in self._reloads.tend(running):
+        for outcome in self._reloads.tend(running, towards):
             self._settle(
                 self._reloads, Outcome(outcome.wish, outcome.askers, None, STOPPING) if self._stops() else outcome
             )

@@ -8,7 +8,8 @@ The loop never waits for the disk: a file on a server that is gone costs a refus
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from pool.errors import InvalidConfig
 from pool.plan import Plan
 from pool.planning import selected
 from pool.router.front import Question
-from pool.selection import Found
+from pool.selection import Found, as_served
 from pool.wire.entries import is_entry
 from pool.wishes import RELOAD, Wish, wished
 
@@ -73,6 +74,7 @@ class _Reading:
     askers: tuple[Question | None, ...]
     ends: float
     running: Plan
+    towards: Plan
     thread: threading.Thread | None = None
     found: Reloaded | None = None
     refusal: str = ""
@@ -107,11 +109,16 @@ class Reloads:
         """The pool runs by these settings now."""
         self._settings, self._loaded = found.settings, dict(found.loaded)
 
-    def forget(self, names: Collection[str]) -> None:
-        """These models did not come up, and are not served."""
-        models = tuple(model for model in self._settings.model if model.name not in names)
+    def forget(self, names: AbstractSet[str], plan: Plan) -> None:
+        """These models did not come up, or not with their new versions: what the plan has of them is served."""
+        gone = names - plan.settled.keys()
+        models = tuple(
+            as_served(model, plan.policy.versions.get(model.name)) if model.name in names else model
+            for model in self._settings.model
+            if model.name not in gone
+        )
         self._settings = self._settings.model_copy(update={"model": models})
-        self._loaded = {name: model for name, model in self._loaded.items() if name not in names}
+        self._loaded = {name: model for name, model in self._loaded.items() if name not in gone}
 
     @property
     def is_busy(self) -> bool:
@@ -123,14 +130,18 @@ class Reloads:
             return now + LOOK_S
         return now if self._asked else None
 
-    def tend(self, running: Plan) -> Iterator[Outcome]:
-        """REQUIRES that `adopted` is called for what is adopted, before the next call."""
+    def tend(self, running: Plan, towards: Plan | None = None) -> Iterator[Outcome]:
+        """`towards`: what follows the running plan, where something does.
+
+        REQUIRES that `adopted` is called for what is adopted, before the next call.
+        """
+        towards = towards or running
         now = time.monotonic()
         reading = self._reading
         if reading is not None and reading.thread is not None:
             if not reading.thread.is_alive():
                 self._reading = None
-                if reading.running is running:
+                if reading.running is running and reading.towards is towards:
                     yield Outcome(reading.wish, reading.askers, reading.found, reading.refusal)
                 else:  # it is not about what is served now
                     self._asked.extendleft((reading.wish, asker) for asker in reversed(reading.askers))
@@ -151,18 +162,19 @@ class Reloads:
                 )
                 return
             self._stuck = None
-            self._reading = reading = _Reading(wish, tuple(askers), now + READ_S, running)
-            reading.thread = threading.Thread(target=self._read, args=(reading, running), name="reload", daemon=True)
+            self._reading = reading = _Reading(wish, tuple(askers), now + READ_S, running, towards)
+            reading.thread = threading.Thread(target=self._read, args=(reading,), name="reload", daemon=True)
             try:
                 reading.thread.start()
             except RuntimeError as error:
                 self._reading = None
                 yield Outcome(wish, tuple(askers), None, f"{self._source.where}: {error}")
 
-    def _read(self, reading: _Reading, running: Plan) -> None:
+    def _read(self, reading: _Reading) -> None:
         """In a thread of its own."""
+        plans, wish = (reading.running, reading.towards), reading.wish
         try:
-            reading.found = compare(self._source, self._settings, running, self._environ, reading.wish, self._loaded)
+            reading.found = compare(self._source, self._settings, plans[0], self._environ, wish, self._loaded, plans[1])
         except InvalidConfig as error:
             reading.refusal = str(error)
         except Exception as error:  # whatever is on the disk, the pool goes on
@@ -176,8 +188,11 @@ def compare(
     environ: Mapping[str, str],
     wish: Wish = RELOAD,
     loaded: "Mapping[str, ModelSection] | None" = None,
+    towards: Plan | None = None,
 ) -> Reloaded:
     """Says what is another by what is wished, or in the file. `loaded`: models that are served beside the file's.
+
+    `towards`: what follows the running plan, where something does.
 
     Raises `InvalidConfig` for what is wrong, or takes a new pool.
     """
@@ -189,7 +204,7 @@ def compare(
     # What is only more or less has its place beside the others.
     places = [change for change in changes if change.reach is Reach.PLACEMENT or change.key.endswith(" path")]
     # Without such a change no model changes its device, even if the models' files have grown since.
-    wanted = selected(settings, _known(wish, running))
+    wanted = selected(settings, _known(wish, towards or running))
     found = changeover(former, wanted, running, environ, place_anew=bool(places))
     at_home = running.at_home()
     if any(_moves(plan.at_home(), at_home) for plan in (found.last, found.first) if plan is not None):
@@ -203,11 +218,17 @@ def compare(
     return Reloaded(settings, found.last, tuple(changes), found.first, loaded)
 
 
-def _known(wish: Wish, running: Plan) -> Found | None:
-    """The versions of models of which all are served, where nobody asked to look for them again."""
-    if wish.what == "reload" or wish.versions is not None:
-        return wish.versions
-    return {name: family.served for name, family in running.families.items() if name != wish.model}
+def _known(wish: Wish, towards: Plan) -> Found | None:
+    """The versions of those models for whose versions nobody has asked to look."""
+    if wish.what == "reload":
+        return None
+    there = towards.versions
+    served = {
+        name: tuple(there[entry] for entry in entries)
+        for name, entries in towards.settled.items()
+        if name != wish.model and all(entry in there for entry in entries)
+    }
+    return {**served, **(wish.versions or {})}
 
 
 def _versions(running: Plan, plan: Plan) -> Iterator[Change]:

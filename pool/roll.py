@@ -36,10 +36,11 @@ class _Turn:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """What was new to a slot that did not come up: whole models, by name, and versions of models."""
+    """What was new to a slot that did not come up, for a `reason`: whole models, by name, and versions of others."""
 
     models: tuple[str, ...]
     versions: tuple[ModelSettings, ...]
+    reason: str = ""
 
 
 class Roll:
@@ -137,7 +138,12 @@ class Roll:
         given = self._given[turn.slot].models
         self._refused = Refused(
             tuple(model.name for model in given if model.name not in former),
-            tuple(model for model in given if model.version is not None and former.get(model.name, "") != model.path),
+            tuple(
+                model
+                for model in given
+                if model.version is not None and model.name in former and former[model.name] != model.path
+            ),
+            reason,
         )
         self._given[turn.slot] = turn.former
         self._left, self._turn = [], None

@@ -44,16 +44,19 @@ def status(endpoint: str | None, as_json: bool) -> None:
     for slot in slots:
         if slot["reason"]:
             show(Text.assemble(f"\nslot {slot['slot']} is ", styled_state(slot["state"]), f": {slot['reason']}"))
-    for note in (*_moved(found.get("moved")), *model_notes(models or ())):
+    for note in (*_moved(found.get("moved"), slots), *model_notes(models or ())):
         show(Text(f"\n{note}"))
 
 
-def _moved(moved: Mapping[str, Any] | None) -> list[str]:
-    """Of models whose device is gone."""
+def _moved(moved: Mapping[str, Any] | None, slots: Sequence[Slot]) -> list[str]:
+    """Of models whose device is gone, and what brings them home."""
     if not moved:
         return []
     away = [f"model {each['model']} is on {each['to']} while {each['from']} is gone" for each in moved["away"]]
-    return [*away, *moved["stays"]]
+    homes = {each["from"] for each in moved["away"]}
+    gone = [str(slot["slot"]) for slot in slots if slot["device"] in homes and slot["state"] in ("FATAL", "STOPPED")]
+    back = [f"when it is back, `pool restart {number}` tries slot {number} again" for number in gone]
+    return [*away, *moved["stays"], *back]
 
 
 def _headline(found: Mapping[str, Any]) -> Text:

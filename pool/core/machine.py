@@ -153,7 +153,7 @@ class Machine:
 
     def _forget_models(self) -> None:
         """Those that no slot has any more, when their last job is answered."""
-        held = {name for slot in self.supervision.slots for name in slot.models}
+        held = {name for slot in self.supervision.slots for name in self.supervision.held(slot)}
         for name in self._leaving - held:
             if not self.backlog.models[name].jobs:
                 self._dispatch.forget(self.backlog.models.pop(name))

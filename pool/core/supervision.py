@@ -141,6 +141,14 @@ class Supervision:
     def alive(self) -> Iterator[Slot]:
         return (slot for slot in self.slots if slot.state in ALIVE)
 
+    def held(self, slot: Slot) -> Iterator[str]:
+        """The models that a worker of the slot has, or may come up with: it was told of them, and they may be gone."""
+        yield from slot.models
+        if slot.state is SlotState.LOADING:
+            yield from slot.welcomed
+        for aside in self.asides.of(slot):
+            yield from aside.models
+
     def all_down(self) -> bool:
         """No process is left and none will be spawned."""
         if self.asides:

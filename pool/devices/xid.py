@@ -1,7 +1,7 @@
 """The driver's own numbers for what went wrong on a GPU, where they can be read. What cannot be read is silence.
 
     NVML's events, from the moment on at which they were asked for ─┐
-    the kernel's log: /dev/kmsg, else klogctl(3) ───────────────────┴─► `Xids.words`: "Xid 79, 3 s ago: …"
+    the kernel's log: /dev/kmsg, else klogctl(3) ───────────────────┴─► `Xids.words`: "Xid 79, 3 s earlier: …"
 
 Nothing here waits, but a driver may hang in any call: it is used by `pool.devices.teller` alone.
 """
@@ -115,7 +115,7 @@ class Xids:
         if not number or ago_s > within_s:
             return ""
         meaning = MEANINGS.get(number)
-        return f"Xid {number}, {_ago(ago_s)} ago" + (f": {meaning}" if meaning else "")
+        return f"Xid {number}, {_ago(ago_s)} earlier" + (f": {meaning}" if meaning else "")
 
     def _note(self, uuid: str, number: int, at: float) -> None:
         if at >= self._last.get(uuid, (0.0, 0))[0]:

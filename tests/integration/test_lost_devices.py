@@ -62,10 +62,12 @@ def test_the_models_of_a_lost_gpu_come_up_on_another_and_go_home_again(nvml: Fak
             found = client.status()
             assert found["moved"] == {"away": [{"model": "a", "from": "gpu:0", "to": "gpu:1"}], "stays": []}
             assert found["slots"][0]["state"] == "FATAL"
-            why = r"gpu:0 is gone: GPU is lost \(Xid 79, \d+ s ago: the GPU has fallen off the bus: .*\)"
+            why = r"gpu:0 is gone: GPU is lost \(Xid 79, \d+ s earlier: the GPU has fallen off the bus: .*\)"
             assert re.fullmatch(why, found["slots"][0]["reason"])
             assert found["slots"][1]["models"] == ["a", "b"]
-            assert "model a is on gpu:1 while gpu:0 is gone" in run_pool(pool, "status").stdout
+            said = run_pool(pool, "status").stdout
+            assert "model a is on gpu:1 while gpu:0 is gone" in said
+            assert "when it is back, `pool restart 0` tries slot 0 again" in said
             assert "on gpu:1 while gpu:0 is gone" in run_pool(pool, "models").stdout
             # A reload changes nothing of it, and tries nothing again.
             assert client.reload() == {"changes": [], "slots": []}

@@ -209,3 +209,35 @@ def test_who_is_awaited_is_not_waited_for_by_a_pool_that_stops_nor_by_jobs_for_o
     driver.submit("m")
     driver.feed(told.StopAsked("it was asked for"))
     assert driver.fault(2) is Fault.POOL_STOPPING
+
+
+def test_a_model_that_goes_while_a_worker_loads_it_is_known_until_that_has_gone() -> None:
+    driver = Driver(["m", "old"], successor="never")
+    driver.start()
+    driver.hello(0)
+    driver.feed(told.SlotPlanned(0, ("m",)))
+    driver.feed(told.WorkerReady(0, 1, 1, driver.infos(["m", "old"])))
+    assert driver.state(0) is SlotState.READY
+    driver.submit("old")
+    assert driver.fault(1) is not None
+    driver.submit("m")
+    driver.done(driver.run_of(2))
+    assert driver.result(2)
+    driver.die(0)
+    assert list(driver.machine.backlog.models) == ["m"]
+
+
+def test_a_model_that_goes_while_a_successor_has_it_is_known_until_that_has_gone() -> None:
+    driver = Driver(["m"], successor="always").serve()
+    plan(driver, 0, "m", "new")
+    seat = driver.machine.supervision.slots[0].named
+    driver.feed(told.WorkerSpawned(0, seat, 4711))
+    driver.feed(told.WorkerHello(0, seat))
+    driver.feed(told.SlotPlanned(0, ("m",)))
+    driver.feed(told.WorkerReady(0, seat, 1, driver.infos(["m", "new"])))
+    assert models(driver, 0) == ("m", "new")
+    driver.submit()
+    driver.done(driver.run_of(1))
+    assert driver.result(1)
+    driver.die(0)
+    assert list(driver.machine.backlog.models) == ["m"]

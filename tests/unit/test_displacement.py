@@ -68,6 +68,16 @@ def test_who_goes_nowhere_is_told_in_a_line() -> None:
         "model p is not moved from gpu:0: its `devices` name no other that it is not on",
         "model e is not moved from gpu:0: it is on all others",
     )
+    copies = [auto("c", 2, replicas=2), auto("d", 9, replicas=2)]
+    placed = [{"c", "d"}, {"c", "d"}, set()]
+    assert homeless(copies, devices[:2], placed[:2], [0], displace(copies, devices[:2], placed[:2], {0})) == (
+        "model d is not moved from gpu:0: it is on all others",
+        "model c is not moved from gpu:0: it is on all others",
+    )
+    moves = displace(copies[1:], devices, [{"d"}, {"d"}, set()], {0})
+    assert homeless(copies[1:], devices, [{"d"}, {"d"}, set()], [0], moves) == (
+        "model d is not moved from gpu:0: no other has room for it: it needs 9.0 GiB, free are gpu:2 4.0 GiB",
+    )
 
 
 @given(

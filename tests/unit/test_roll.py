@@ -327,7 +327,7 @@ def test_settings_that_did_not_come_up_are_no_version(beside: Seats) -> None:
     beside.turn()
     gets_ready(beside, 0, warm=False)
     beside.feed(told.WorkerExited(0, 2, DIED))
-    assert beside.roll.take_refused() == Refused((), ())
+    assert beside.roll.take_refused() == Refused((), (), "SIGSEGV")
 
 
 def test_a_model_that_is_new_and_did_not_come_up_is_told(beside: Seats) -> None:
@@ -339,7 +339,7 @@ def test_a_model_that_is_new_and_did_not_come_up_is_told(beside: Seats) -> None:
     beside.feed(told.RestartAsked(0))
     gets_ready(beside, 0, warm=False)
     beside.feed(told.WorkerExited(0, 2, DIED))
-    assert beside.roll.take_refused() == Refused(("new",), ())
+    assert beside.roll.take_refused() == Refused(("new",), (), "SIGSEGV")
     assert list(beside.roll.plans()) == [told.SlotPlanned(0, ("m",))], "the core is told that it went back"
     assert beside.roll.begin(everywhere(OLD), back=True) == []
     assert beside.roll.status()["failure"] != ""

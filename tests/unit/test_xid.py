@@ -75,15 +75,15 @@ def test_the_last_one_of_the_gpu_is_told_with_its_age(kmsg: Callable[..., str]) 
     )
     xids = Xids(BUSES, path)
     assert xids.words(CARD, 60.0) == ""
-    assert xids.words(CARD, 200.0) == f"Xid 31, 2 min ago: {MEANINGS[31]}"
+    assert xids.words(CARD, 200.0) == f"Xid 31, 2 min earlier: {MEANINGS[31]}"
     kmsg(record(0, "NVRM: Xid (PCI:0000:1a:00): 13, pid=7"))
-    assert xids.words(CARD, 60.0) == f"Xid 13, 0 s ago: {MEANINGS[13]}"
+    assert xids.words(CARD, 60.0) == f"Xid 13, 0 s earlier: {MEANINGS[13]}"
     assert xids.words("GPU-other", 1e9) == ""
 
 
 def test_one_without_a_meaning_is_told_by_its_number(kmsg: Callable[..., str]) -> None:
     path = kmsg(record(3, "NVRM: Xid (PCI:0000:1a:00): 4711, pid=7"))
-    assert Xids(BUSES, path).words(CARD, 60.0) == "Xid 4711, 3 s ago"
+    assert Xids(BUSES, path).words(CARD, 60.0) == "Xid 4711, 3 s earlier"
 
 
 def test_a_log_that_may_not_be_read_is_silence(tmp_path: Path) -> None:
@@ -113,11 +113,11 @@ def test_an_event_is_told_with_the_loss_that_it_announces(nvml: ModuleType, say:
     session = Session(lambda: nvml, {})
     assert session.ask([CARD])[CARD].xid == ""
     say('{"xid": 79}')
-    assert session.ask([CARD])[CARD].xid == f"Xid 79, 0 s ago: {MEANINGS[79]}"
+    assert session.ask([CARD])[CARD].xid == f"Xid 79, 0 s earlier: {MEANINGS[79]}"
     say('{"xid": 79, "error": "GPU is lost"}')
     for _ in range(2):  # NVML is opened anew in between
         [found] = session.ask([CARD]).values()
-        assert found == Occupancy(None, None, "GPU is lost", lost=True, xid=f"Xid 79, 0 s ago: {MEANINGS[79]}")
+        assert found == Occupancy(None, None, "GPU is lost", lost=True, xid=f"Xid 79, 0 s earlier: {MEANINGS[79]}")
     session.close()
 
 
@@ -132,5 +132,5 @@ def test_an_nvml_without_events_tells_all_the_rest(nvml: ModuleType, say: Callab
 
 def test_it_is_a_part_of_the_reason() -> None:
     tenancy = Tenancy("gpu:0", {"U": 1})
-    found = {"U": Occupancy(None, None, "GPU is lost", lost=True, xid="Xid 79, 3 s ago: it fell")}
-    assert tenancy.judge(found, 0.0) == Lost("gpu:0", "GPU is lost (Xid 79, 3 s ago: it fell)")
+    found = {"U": Occupancy(None, None, "GPU is lost", lost=True, xid="Xid 79, 3 s earlier: it fell")}
+    assert tenancy.judge(found, 0.0) == Lost("gpu:0", "GPU is lost (Xid 79, 3 s earlier: it fell)")

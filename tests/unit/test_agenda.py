@@ -1,0 +1,189 @@
+"""Devices that vanish, versions that come and reloads that are asked, all at once."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from agenda_house import House, settings
+from steady_clients import put
+
+from harness import eventually
+from pool.core.versions import Versions
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for number in (1, 3, 4):
+        put(tmp_path / "m", number)
+    return tmp_path
+
+
+def m(folder: Path, versions: object, **more: object) -> dict[str, object]:
+    return {"name": "m", "path": f"stub:files?{folder / 'm'}", "versions": versions, **more}
+
+
+def test_a_guest_that_does_not_come_up_stops_no_changeover(folder: Path) -> None:
+    house = House(settings(folder, {"name": "a"}, m(folder, [1], devices=[1])))
+    house.settle()
+    assert house.served() == [{"a"}, {"m@1"}]
+    house.file = settings(folder, {"name": "a"}, m(folder, [3], devices=[1]))
+    house.held.add(1)
+    house.ask(1)
+    house.settle()
+    house.broken.add((1, "a"))
+    house.lose("gpu:0")
+    house.settle()
+    house.held.clear()
+    house.settle()
+    assert house.served() == [set(), {"m@3"}]
+    assert house.agenda.status()["moved"]["stays"] == [
+        "model a is not moved from gpu:0: a worker on gpu:1 did not come up with it"
+    ]
+
+
+def test_a_version_that_does_not_come_up_keeps_no_guest_away(folder: Path) -> None:
+    house = House(settings(folder, {"name": "a"}, m(folder, [1], devices=[1])))
+    house.settle()
+    house.file = settings(folder, {"name": "a"}, m(folder, [3], devices=[1]))
+    house.held.add(1)
+    house.ask(1)
+    house.settle()
+    house.broken.add((1, "m@3"))
+    house.lose("gpu:0")
+    house.settle()
+    house.held.clear()
+    house.settle()
+    assert house.served() == [set(), {"m@1", "a"}]
+    assert house.plan.policy.versions == {"m": Versions((1,))}
+    assert house.plan.pending == ()
+
+
+def test_a_version_that_is_a_guest_and_does_not_come_up_leaves_the_former(folder: Path) -> None:
+    house = House(settings(folder, m(folder, [1]), {"name": "a", "devices": [1]}))
+    house.settle()
+    house.file = settings(folder, m(folder, [3]), {"name": "a", "devices": [1]})
+    house.held.add(0)
+    house.ask(1)
+    house.settle()
+    house.broken.add((1, "m@3"))
+    house.lose("gpu:0")
+    house.settle()
+    house.held.clear()
+    house.settle()
+    assert house.served() == [set(), {"m@1", "a"}]
+    assert house.plan.pending == ()
+    assert [Path(path).name for path in house.broken_paths()] == ["3"]
+
+
+def test_jobs_are_not_given_to_a_version_that_no_slot_can_have(folder: Path) -> None:
+    """Its place is on the device that is gone, and nowhere else is room for it."""
+    big = {"memory": "7GiB"}
+    house = House(settings(folder, m(folder, [1], **big), {"name": "a", "devices": [1]}))
+    house.settle()
+    house.lose("gpu:0")
+    house.settle()
+    assert house.served() == [set(), {"m@1", "a"}]
+    house.file = settings(folder, m(folder, [3], **big), {"name": "a", "devices": [1]})
+    house.ask(1)
+    house.settle()
+    assert house.served() == [set(), {"m@1", "a"}]
+    assert house.plan.policy.versions == {"m": Versions((1,))}
+
+
+def test_a_version_that_does_not_come_up_as_a_guest_is_not_broken(folder: Path) -> None:
+    house = House(settings(folder, m(folder, [1]), {"name": "a", "devices": [1]}))
+    house.settle()
+    house.broken.add((1, "m@1"))
+    house.lose("gpu:0")
+    house.settle()
+    assert house.served() == [set(), {"a"}]
+    assert house.broken_paths() == []
+    assert house.agenda.status()["moved"]["stays"]
+    house.come_back("gpu:0")
+    house.settle()
+    assert house.served() == [{"m@1"}, {"a"}]
+    assert house.agenda.status()["moved"] == {"away": [], "stays": []}
+
+
+@pytest.mark.parametrize(("former", "wanted"), [([1], [1, 3]), ([1], [3]), ("newest", [1, 3]), ([1, 4], "newest")])
+def test_a_load_after_versions_that_did_not_come_up_tries_them_not_again(
+    folder: Path, former: object, wanted: object
+) -> None:
+    house = House(settings(folder, m(folder, former), devices=[0]))
+    house.settle()
+    before = house.plan.policy.versions
+    house.broken |= {(0, "m@3"), *({(0, "m")} if wanted == "newest" else set())}
+    house.file = settings(folder, m(folder, wanted), devices=[0])
+    house.ask(1)
+    house.settle()
+    (served,) = house.served()
+    house.ask(2, "load", '["b", "stub:echo"]')
+    house.settle()
+    assert house.served() == [{*served, "b"}]
+    assert set(house.plan.policy.versions) == set(before)
+    assert [change["line"] for change in house.replies[2]["changes"]] == ["[[model]] b: is new"]
+    house.broken.clear()
+    house.ask(3)
+    house.settle()
+    assert house.plan.settled["m"] == (("m",) if wanted == "newest" else tuple(f"m@{number}" for number in wanted))  # type: ignore[attr-defined]
+
+
+def test_versions_that_come_of_one_model_try_those_of_another_not_again(folder: Path) -> None:
+    put(folder / "n", 1)
+    n = m(folder, "all", name="n", path=f"stub:files?{folder / 'n'}", memory="1GiB")
+    house = House(settings(folder, m(folder, "all", memory="1GiB"), n, devices=[0], watch="50ms"))
+    house.settle()
+    house.broken.add((0, "n@2"))
+    put(folder / "n", 2)
+    eventually(lambda: bool(house.settle() or house.broken_paths()))
+    house.settle()
+    put(folder / "m", 5)
+    eventually(lambda: bool(house.settle() or house.plan.settled["m"][-1] == "m@5"))
+    house.settle()
+    assert house.served() == [{"m@1", "m@3", "m@4", "m@5", "n@1"}]
+    assert [Path(path).name for path in house.broken_paths()] == ["2"]
+
+
+def test_a_load_in_the_midst_of_a_changeover_ends_it_not(folder: Path) -> None:
+    house = House(settings(folder, m(folder, "all"), {"name": "a"}, watch="never"))
+    house.settle()
+    put(folder / "m", 5)
+    house.held.add(0)
+    house.ask(1)
+    house.settle()
+    house.ask(2, "load", '["b", "stub:echo"]')
+    house.settle()
+    house.held.clear()
+    house.settle()
+    assert set().union(*house.served()) == {"m@1", "m@3", "m@4", "m@5", "a", "b"}
+    assert house.plan.policy.versions == {"m": Versions((1, 3, 4, 5))}
+
+
+@pytest.mark.parametrize(("versions", "served"), [([1, 3], {"m@1", "b"}), ("newest", {"m", "b"})])
+def test_a_slot_that_starts_while_others_serve_leaves_out_what_cannot_be_loaded(
+    folder: Path, versions: object, served: set[str]
+) -> None:
+    models = {"name": "a", "devices": [0]}, m(folder, versions, devices=[1]), {"name": "b", "devices": [1]}
+    house = House(settings(folder, *models, ready="any", watch="never"))
+    house.held.add(1)
+    house.settle()
+    assert (house.ready, house.served()) == (1, [{"a"}, set()])
+    house.broken |= {(1, "m@3"), (1, "m@4")}
+    if versions == "newest":
+        shutil.rmtree(folder / "m" / "3")
+        house.broken_numbers.add(4)
+    house.held.clear()
+    house.settle()
+    assert house.served() == [{"a"}, served]
+    assert house.ready == 1
+
+
+def test_a_slot_that_has_served_gives_up_no_version_by_itself(folder: Path) -> None:
+    house = House(settings(folder, m(folder, [1, 3]), devices=[0]))
+    house.settle()
+    house.broken.add((0, "m@3"))
+    house.lose("gpu:0")  # its worker dies, and the next one cannot load what the former had
+    house.lost.clear()
+    house.settle()
+    assert house.ended
+    assert house.plan.policy.versions == {"m": Versions((1, 3))}
