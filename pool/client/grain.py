@@ -7,7 +7,7 @@ from pool.wire.timeline import Timeline
 
 __all__ = ["PACK_BYTES", "Grain"]
 
-BUNDLE_S = 0.002  # what a pack may take to run
+BUNDLE_S = 0.005  # what a pack may take to run
 PACK_BYTES = 16 << 20
 PACKS = 4  # of what the pool lends its client there is room for so many: none is refused for what each would have had
 MOST_ROWS = 1024
