@@ -21,6 +21,7 @@ from benchmarks.turns import Turns
 CASE = Case("double", "stub:rows", "double", "x", "y", "float32", (3,), 4)
 ROWS = rows_of(CASE, 8)
 SHORT_S = 0.002
+LONG_S = 0.05  # in which all rows have their turn
 
 
 class Answered:
@@ -103,11 +104,11 @@ def test_no_way_of_a_turn_counts_wrong_answers() -> None:
         return [submit(rows[number - 1]) for number in range(len(rows))]
 
     for way in (
-        lambda: ours.loop(wrong, SHORT_S),
-        lambda: ours.alone(wrong, SHORT_S),
-        lambda: ours.window(promised, 3, SHORT_S),
-        lambda: ours.groups(late, 2, SHORT_S),
-        lambda: ours.batches(lambda batch: batch, [np.concatenate(ROWS)], SHORT_S),
+        lambda: ours.loop(wrong, LONG_S),
+        lambda: ours.alone(wrong, LONG_S),
+        lambda: ours.window(promised, 3, LONG_S),
+        lambda: ours.groups(late, 2, LONG_S),
+        lambda: ours.batches(lambda batch: batch, [np.concatenate(ROWS)], LONG_S),
     ):
         with pytest.raises(WrongAnswer, match="double"):
             way()

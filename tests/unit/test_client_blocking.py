@@ -50,6 +50,11 @@ def refused_bytes(client: Client) -> int:
     return client._connection._dialogue._dispatch._backpressure.refused_bytes
 
 
+def unanswered(client: Client) -> int:
+    assert client._connection is not None
+    return len(client._connection._dialogue.jobs)
+
+
 def occupied(fake: FakePool, client: Client, credit_bytes: int = 1000) -> tuple[JobFuture, int]:
     """A job that uses up most of the credit, and its number."""
     first = client.submit("m", np.zeros(100))
@@ -60,6 +65,7 @@ def occupied(fake: FakePool, client: Client, credit_bytes: int = 1000) -> tuple[
 def test_a_caller_waits_for_credit(fake: FakePool, client: Client) -> None:
     first, number = occupied(fake, client)
     caller = Caller(client, np.zeros(50))
+    eventually(lambda: unanswered(client) == 2)
     fake.nothing_of(wire.Submit)
     assert caller.is_alive()
     fake.answer(number, {"y": np.zeros(1)})
