@@ -14,6 +14,8 @@ import pytest
 from harness import PoolProcess, alive, eventually, pool_process, stub_config
 from pool import errors
 
+pytestmark = pytest.mark.long
+
 MODELS = """
 [[model]]
 name = "rows"
