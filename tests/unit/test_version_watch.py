@@ -69,6 +69,17 @@ def test_a_new_version_is_in_the_plan_that_workers_are_told_of(tmp_path: Path) -
     assert pool.plan.slots()[0].versions == {"a": 2}
 
 
+def test_twenty_models_are_watched_beside_each_other(tmp_path: Path) -> None:
+    names = [f"model-{number}" for number in range(20)]
+    for name in names:
+        put(tmp_path / name, 1)
+    pool = Pool(tmp_path, *names)
+    for name in names[::2]:
+        put(tmp_path / name, 2)
+    pool.until(lambda: pool.served() == {name: 1 + (number % 2 == 0) for number, name in enumerate(names)})
+    assert sorted(name for roll in pool.rolls for name in roll) == sorted(names[::2]), "each once, and nobody else"
+
+
 def test_of_several_that_broke_a_roll_each_is_tried_by_itself(tmp_path: Path) -> None:
     for name in "abc":
         put(tmp_path / name, 1)
