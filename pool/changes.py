@@ -66,6 +66,7 @@ _REACH: Mapping[Reach, Mapping[str, frozenset[str]]] = {
                 "tags",
                 "inputs",
                 "outputs",
+                "batching",
                 "warmup",
                 "session",
                 "placement",

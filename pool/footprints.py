@@ -8,15 +8,12 @@ import hashlib
 import json
 import logging
 import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from glob import escape
-from itertools import islice
 from pathlib import Path
 
 from pool.kept_files import KeptFiles
 from pool.logs import about
-from pool.wire.model_files import Format, NotServed, checkpoint_prefix, look
+from pool.wire.model_files import NotServed, files_of
 from pool.wire.worker_messages import ModelSettings
 
 __all__ = ["Footprints", "fingerprint", "footprint"]
@@ -28,13 +25,12 @@ SUFFIX = ".json"
 KEEP = 1000  # models; the oldest go first
 MAX_BYTES = 4 << 20
 LARGEST = 64 << 10  # bytes; what is larger is none of ours
-MOST_FILES = 10_000  # of one model, that are looked at
 
 
 def fingerprint(model: ModelSettings, lanes: int) -> str | None:
     """Of what decides the model's footprint; None where its files cannot be looked at. Reads the disk."""
     try:
-        files = [] if model.path.startswith("stub:") else list(_files(model.path))
+        files = [] if model.path.startswith("stub:") else list(files_of(model.path))
     except (NotServed, OSError):
         return None
     rules = [(rule.layers, rule.device) for rule in model.placement]
@@ -100,22 +96,6 @@ class Footprints:
             at = datetime.now(UTC).isoformat(timespec="seconds")
             told = {"format": FORMAT, "model": model.path, "bytes": size_bytes, "device": device, "at": at}
             kept.write(key, [json.dumps(told).encode()], lambda _, why: _not_kept(model.name, why) if why else None)
-
-
-def _files(path: str) -> Iterator[tuple[str, int, int]]:
-    """Name, size and time of each file of the model. Raises `NotServed` and `OSError`."""
-    found = look(path)
-    match found.format:
-        case Format.SAVED_MODEL:
-            files = [each for each in islice(found.path.rglob("*"), MOST_FILES) if each.is_file()]
-        case Format.META_GRAPH:
-            prefix = checkpoint_prefix(found.path)
-            files = [found.path, *prefix.parent.glob(f"{escape(prefix.name)}.*")]
-        case _:
-            files = [found.path]
-    for file in sorted(set(files)):
-        seen = file.stat()
-        yield str(file), seen.st_size, seen.st_mtime_ns
 
 
 def _not_kept(model: str, why: str) -> None:

@@ -23,6 +23,7 @@ from pool.selection import Found, Selection, select
 from pool.shares import ModelShare, Share, refusals, share_out
 from pool.sizes import Sizes, find_sizes
 from pool.versions import Served
+from pool.wire.independence import Batching
 from pool.wire.worker_messages import Clear, ModelSettings
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["make_plan", "replan", "selected", "share_models"]
 
+_BATCHING = {True: Batching.ALWAYS, False: Batching.NEVER, "auto": Batching.AUTO}
 _CLEAR = {True: Clear.ALL, False: Clear.NONE, "missing": Clear.MISSING}
 
 
@@ -258,6 +260,7 @@ def _model(model: "ModelSection", state: Path | None) -> ModelSettings:
         least_loaded=model.least_loaded,
         towers=model.towers,
         stateful=model.stateful,
+        batching=_BATCHING[model.batching],
         clear_devices=_CLEAR[model.clear_devices],
         handler=model.handler_message(model.allowed_batch_sizes),
         speed_ups=model.speed_ups_message(),
@@ -298,6 +301,7 @@ def _policy(settings: "Settings", versions: Mapping[str, Versions]) -> Policy:
         versions=versions,
         models={
             model.name: ModelPolicy(
+                batching=_BATCHING[model.batching],
                 max_batch=model.max_batch,
                 batch_wait_s=model.batch_wait,
                 allowed_batch_sizes=model.allowed_batch_sizes,

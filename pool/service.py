@@ -58,6 +58,7 @@ from pool.systemd.notify import Notifier
 from pool.watch import Watch
 from pool.wire import client_messages as wire
 from pool.wire.arena import Grant
+from pool.wire.worker_messages import Welcome
 
 __all__ = ["Service"]
 
@@ -267,6 +268,9 @@ class Service:
     def _end_arena(self, slot: int, incarnation: int, arena: int) -> bool:
         return self._supervisor.grant(slot, incarnation, Grant(arena, 0), None)
 
+    def _welcome(self, slot: int) -> Welcome:
+        return replace(self._agenda.welcome(slot), judged=self._machine.judged(slot))
+
     def _feed_all(self, events: Iterable[Event]) -> None:
         for event in events:
             self._feed(event)
@@ -326,6 +330,8 @@ class Service:
                 self._recorder.ran(action)
                 if not self._back.run(action):
                     self._feed(BatchUnsent(action.slot, action.incarnation, action.batch))
+            case do.JudgeRows(slot, incarnation, judged):
+                self._back.judge(slot, incarnation, judged)
             case do.EndSessions(slot, incarnation, owner):
                 self._back.end_sessions(slot, incarnation, owner)
             case do.PackDissolved():
@@ -337,13 +343,13 @@ class Service:
             case do.SpawnWorker() | do.SpawnSuccessor() | do.SpawnStandby():
                 self._feed(self._supervisor.spawn(action))
             case do.WelcomeWorker():
-                self._back.welcome(action.slot, action.incarnation, self._agenda.welcome(action.slot))
+                self._back.welcome(action.slot, action.incarnation, self._welcome(action.slot))
             case do.HoldWorker(slot, incarnation):
-                self._back.welcome(slot, incarnation, replace(self._agenda.welcome(slot), hold=True))
+                self._back.welcome(slot, incarnation, replace(self._welcome(slot), hold=True))
             case do.SeatStandby():
                 self._feed(self._supervisor.seat(action))
             case do.TakeSeat(slot, incarnation):
-                self._back.take_seat(slot, incarnation, self._agenda.welcome(slot))
+                self._back.take_seat(slot, incarnation, self._welcome(slot))
             case do.StopWorker():
                 if not self._back.stop(action.slot, action.incarnation):
                     self._supervisor.hang_up(action.slot, action.incarnation)

@@ -6,6 +6,7 @@ from typing import Any
 
 from pool.core.asides import Aside, Failure
 from pool.core.machine import Machine
+from pool.core.models import Model
 from pool.core.slots import Slot, SlotState
 from pool.devices import Device
 from pool.wire.entries import is_entry, model_of, version_of
@@ -118,7 +119,7 @@ def models_status(machine: Machine, away: Sequence[Mapping[str, str]] = ()) -> l
     """
     return [
         {
-            **_model(snapshot["name"], machine.supervision.slots),
+            **_model(snapshot["name"], machine),
             "moved": [each for each in away if each["model"] == snapshot["name"]],
             **_version(snapshot["name"], machine),
             "scheduling": snapshot,
@@ -142,8 +143,8 @@ def _version(name: str, machine: Machine) -> dict[str, Any]:
     }
 
 
-def _model(name: str, slots: Sequence[Slot]) -> dict[str, Any]:
-    holders = [slot for slot in slots if name in slot.models]
+def _model(name: str, machine: Machine) -> dict[str, Any]:
+    holders = [slot for slot in machine.supervision.slots if name in slot.models]
     ready = [slot for slot in holders if slot.state is SlotState.READY]
     loaded = next((slot.loaded[name] for slot in holders if name in slot.loaded), None)
     return {
@@ -160,16 +161,21 @@ def _model(name: str, slots: Sequence[Slot]) -> dict[str, Any]:
             if name in slot.loaded
             for each in slot.loaded[name].speed_ups
         ],
-        "signatures": {} if loaded is None else {key: _signature(loaded, key) for key in loaded.signatures},
+        "signatures": {}
+        if loaded is None
+        else {key: _signature(loaded, machine.backlog.models[name], key) for key in loaded.signatures},
     }
 
 
-def _signature(model: ModelInfo, name: str) -> dict[str, Any]:
-    signature = model.signatures[name]
+def _signature(info: ModelInfo, model: Model, name: str) -> dict[str, Any]:
+    """`batchable`: whether its jobs are joined now, `rows`: why, or why not; `amiss`: why no warm-up run succeeded."""
+    signature = info.signatures[name]
     return {
         "inputs": _specs(signature.inputs),
         "outputs": _specs(signature.outputs),
         "batchable": model.batchable(name, None),
+        "rows": model.rows_told(name),
+        "amiss": info.amiss.get(name),
     }
 
 

@@ -4,7 +4,7 @@ A backend is made once a process, on the main thread, and loads each model once.
 at the same time, so `run` must be safe from several threads.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from pool.wire.signatures import ModelInfo
@@ -54,6 +54,10 @@ class Model(Protocol):
         Raises `pool.wire.signatures.Refused` with `Fault.MODEL_FAILED` or `Fault.OUT_OF_MEMORY`, and
         `ProcessUnusable`.
         """
+        ...
+
+    def to_try(self, signature: str, rows: int) -> Iterator[Mapping[str, Array]]:
+        """Feeds of so many rows to try it with: recorded requests, then made-up values. It may refuse any of them."""
         ...
 
     def placement(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import zmq
 
 from pool.wire.exits import Exit
 from pool.wire.frames import BadFrame
+from pool.wire.independence import RowsJudged
 from pool.wire.message import Message
 from pool.wire.worker_messages import EndSessions, Phase, Stop, TakeSeat, Welcome
 from workers.arenas import Arenas
@@ -43,6 +44,7 @@ class Control:
         self._thread = threading.Thread(target=self._main, name="control", daemon=True)
         self._seat: Welcome | None = None
         self._client_left: Callable[[int], None] | None = None
+        self._judge: Callable[[RowsJudged], None] | None = None
         self._seat_given = threading.Event()
 
     def start(self) -> None:
@@ -67,9 +69,12 @@ class Control:
         assert self._seat is not None
         return self._seat
 
-    def heed(self, client_left: Callable[[int], None]) -> None:
-        """Called in this thread with the number of a client that is gone. REQUIRES that no lane serves yet."""
-        self._client_left = client_left
+    def heed(self, client_left: Callable[[int], None], judge: Callable[[RowsJudged], None]) -> None:
+        """Called in this thread with the number of a client that is gone, and with what is known of rows.
+
+        REQUIRES that no lane serves yet.
+        """
+        self._client_left, self._judge = client_left, judge
 
     def _main(self) -> None:
         try:
@@ -112,6 +117,9 @@ class Control:
             return
         if isinstance(message, EndSessions) and self._client_left is not None:
             self._client_left(message.owner)
+            return
+        if isinstance(message, RowsJudged) and self._judge is not None:
+            self._judge(message)
             return
         if not isinstance(message, Stop):
             raise BadFrame(f"the control thread got {type(message).__name__}")

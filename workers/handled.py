@@ -7,7 +7,7 @@ are run in another group, and none fails for it.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from pool.wire.tensors import Array
 from workers.backend import Model, ProcessUnusable
 from workers.batch import join, own, rows_differ
 from workers.handlers import Handler
+from workers.independence.known import Known
 from workers.memory import BatchMemory
 from workers.session_calls import SessionCall
 
@@ -40,8 +41,9 @@ class HandledModel:
     What is asked by the names of the graph's tensors, sessions and the placement, passes the handler by.
     """
 
-    def __init__(self, model: Model, handler: Handler, sizes: Sequence[int]) -> None:
+    def __init__(self, model: Model, handler: Handler, sizes: Sequence[int], known: Known) -> None:
         """`sizes`: the numbers of rows that joined parts are padded to; none: they are run as they are."""
+        self._known = known
         self._model = model
         self._handler = handler
         self._sizes = tuple(sizes)
@@ -49,7 +51,8 @@ class HandledModel:
 
     @property
     def info(self) -> ModelInfo:
-        return replace(self._handler.info, speed_ups=self._model.info.speed_ups)
+        graph = self._model.info
+        return replace(self._handler.info, speed_ups=graph.speed_ups, amiss=graph.amiss)
 
     def run(self, signature: str, feeds: Mapping[str, Array], outputs: Sequence[str]) -> Arrays:
         """See `workers.backend.Model.run`."""
@@ -73,7 +76,8 @@ class HandledModel:
                 feeds[index] = self._handler.preprocess(part, signature)
             except Exception as error:
                 found[index] = PartError(error, shared=False)
-        for group, joins in self._groups(signature, fetched, feeds):
+        vouched = self._known.joins(self._model.info.name, signature, outputs)
+        for group, joins in self._groups(signature, fetched, feeds, vouched):
             for index, ran in self._run_group(signature, fetched, group, joins, memory).items():
                 if not isinstance(ran, PartError):
                     ran = self._answer(signature, ran, parts[index], outputs)
@@ -91,10 +95,13 @@ class HandledModel:
         return own({name: answer[name] for name in outputs}, part.values())
 
     def _groups(
-        self, signature: str, fetched: Sequence[str], feeds: Mapping[int, Arrays]
+        self, signature: str, fetched: Sequence[str], feeds: Mapping[int, Arrays], vouched: bool
     ) -> list[tuple[dict[int, Arrays], bool]]:
-        """Parts whose feeds fit together, and whether those can be joined along axis 0; one that cannot is alone."""
-        joins = signature not in self._alone and self._model.info.batchable(signature, tuple(fetched))
+        """Parts whose feeds fit together, and whether those can be joined along axis 0; one that cannot is alone.
+
+        `vouched`: whether rows of the signature are known to be independent.
+        """
+        joins = vouched and signature not in self._alone and self._model.info.has_rows(signature, tuple(fetched))
         groups: dict[Any, dict[int, Arrays]] = {}
         alone: list[tuple[dict[int, Arrays], bool]] = []
         for index, each in feeds.items():
@@ -134,6 +141,10 @@ class HandledModel:
             cut[index] = {name: array[start : start + count] for name, array in ran.items()}
             start += count
         return cut
+
+    def to_try(self, signature: str, rows: int) -> Iterator[Mapping[str, Array]]:  # noqa: ARG002
+        """Nothing: what a handler takes is its own affair."""
+        return iter(())
 
     def session_run(self, call: SessionCall) -> Arrays:
         """See `workers.backend.Model.session_run`."""

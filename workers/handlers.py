@@ -65,7 +65,7 @@ class Handler:
             if declared and _method(made, method) is None:
                 raise CannotLoad(f"{where}: it declares {kind} and has no method {method} to make the graph's of them")
         signatures = {
-            key: Signature(inputs.get(key, each.inputs), outputs.get(key, each.outputs))
+            key: Signature(inputs.get(key, each.inputs), outputs.get(key, each.outputs), each.composite)
             for key, each in graph.signatures.items()
         }
         self.info = replace(graph, signatures=signatures, handler=name)

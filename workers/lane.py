@@ -13,6 +13,9 @@ from pool.wire.worker_messages import Run, WelcomeLane, done
 from workers.backend import ProcessUnusable
 from workers.connection import Connection
 from workers.environment import Seat
+from workers.independence.checks import IDLE_S, Checks
+from workers.independence.known import Known
+from workers.independence.samples import Sampler
 from workers.leaving import leave
 from workers.memory import BatchMemory
 from workers.progress import Progress
@@ -35,6 +38,7 @@ class Lane:
         runner: Runner,
         progress: Progress,
         spin_s: float,
+        known: Known,
     ) -> None:
         self.welcomed = threading.Event()
         self.failure: BaseException | None = None
@@ -43,6 +47,8 @@ class Lane:
         self._progress = progress
         self._spin_s = spin_s
         self._memory = BatchMemory()
+        self._known = known
+        self._sampler = Sampler(known)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._main, args=(context, seat, secret), name=f"lane-{number}")
 
@@ -68,11 +74,12 @@ class Lane:
                 if not isinstance(first, WelcomeLane):
                     raise BadFrame(f"{type(first).__name__} instead of WELCOME_LANE")
                 self.welcomed.set()
+                checks = Checks(self._sampler, self._runner.run_rows, connection.send, self._number)
                 while not self._stopping.is_set():
-                    if connection.wait(IDLE_POLL_S):
-                        self._serve(connection)
+                    if checks.overdue or not connection.wait(IDLE_S if checks.waits else IDLE_POLL_S):
+                        self._tend(checks)
                     else:
-                        self._runner.tend(time.monotonic())
+                        self._serve(connection, checks)
                     self._memory.trim(time.monotonic())
             finally:
                 connection.close()
@@ -81,14 +88,22 @@ class Lane:
             traceback.print_exc()
             self.failure = error
 
-    def _serve(self, connection: Connection) -> None:
+    def _tend(self, checks: Checks) -> None:
+        self._runner.tend(time.monotonic())
+        try:
+            checks.step()
+        except ProcessUnusable as error:
+            log.error("this process is of no more use: rows of a job in other company: %s", error)
+            leave(Exit.PROCESS_UNUSABLE)
+
+    def _serve(self, connection: Connection, checks: Checks) -> None:
         envelope = connection.receive()
         run = envelope.message
         if not isinstance(run, Run):
             raise BadFrame(f"a lane got {type(run).__name__}")
         self._progress.begin(self._number, run.batch)
         try:
-            finished = self._runner.run(run, [frame.buffer for frame in envelope.payload], self._memory)
+            finished = self._runner.run(run, [frame.buffer for frame in envelope.payload], self._memory, self._sampler)
         except ProcessUnusable as error:
             log.error("this process is of no more use: model %s: %s", run.model, error)
             leave(Exit.PROCESS_UNUSABLE)
@@ -96,3 +111,4 @@ class Lane:
         self._progress.end(self._number)
         times = finished.ended - finished.began, time.monotonic() - finished.ended
         connection.send(done(run.batch, finished.outcomes, *times), finished.payload)
+        checks.served(finished.sample, self._known.most_rows(run.model))

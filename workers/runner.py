@@ -23,6 +23,7 @@ from workers.backend import Model, ProcessUnusable
 from workers.batch import following, join, own, rows_differ, whole
 from workers.calls import Calls
 from workers.handled import HandledModel, PartError
+from workers.independence.samples import Sample, Sampler
 from workers.inputs import Buffer, Piece
 from workers.memory import BatchMemory
 from workers.placements import placement_answer
@@ -48,6 +49,8 @@ class Finished:
     payload: list[Buffer]
     began: float
     ended: float
+    sample: Sample | None = None
+    """Rows to be compared when it is answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +73,8 @@ class Runner:
         self._arenas = arenas
         self._calls = {name: Calls(model.info) for name, model in models.items()}
 
-    def run(self, run: Run, frames: Sequence[Buffer], memory: BatchMemory) -> Finished:
-        """`frames`: the payload of the RUN; `memory` is the lane's.
+    def run(self, run: Run, frames: Sequence[Buffer], memory: BatchMemory, sampler: Sampler | None = None) -> Finished:
+        """`frames`: the payload of the RUN; `memory` and `sampler` are the lane's.
 
         Raises `ProcessUnusable`; all else is an outcome.
         """
@@ -79,10 +82,11 @@ class Runner:
         outcomes: dict[int, PartOutcome] = {}
         answers: list[list[Buffer]] = []
         began = ended = time.monotonic()
+        sample: Sample | None = None
         joined = self._read(run, frames, outcomes, memory)
         handled = self._models.get(run.model)
         if joined is not None and isinstance(handled, HandledModel) and _of_its_own(joined):
-            began, ended, of_parts = self._handled(run, joined, handled, memory)
+            began, ended, of_parts, sample = self._handled(run, joined, handled, memory, sampler)
             for position, (outcome, answer) in zip(joined.positions, of_parts, strict=True):
                 outcomes[position] = outcome
                 answers += [answer] if answer else []
@@ -95,6 +99,7 @@ class Runner:
                 finally:
                     ended = time.monotonic()
                 if amiss is None:
+                    sample = self._sampled(run, joined, feeds, fetched, sampler, ended - began)
                     answers = self._answers(run, joined, fetched)
                     outcomes.update(zip(joined.positions, (PartDone(len(answer)) for answer in answers), strict=True))
                 else:
@@ -106,7 +111,30 @@ class Runner:
                 failure = PartFailed if len(joined.positions) == 1 else PartSpoiled
                 outcomes.update(dict.fromkeys(joined.positions, failure(*_said(run.model, error))))
         ordered = tuple(outcomes[position] for position in range(len(outcomes)))
-        return Finished(ordered, [frame for answer in answers for frame in answer], began, ended)
+        return Finished(ordered, [frame for answer in answers for frame in answer], began, ended, sample)
+
+    def run_rows(self, sample: Sample, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Rows of a sample in other company. Raises `Refused` and `ProcessUnusable`."""
+        fetched = self._models[sample.model].run(sample.signature, feeds, sample.outputs)
+        return own(fetched, feeds.values())
+
+    def _sampled(
+        self,
+        run: Run,
+        joined: _Joined,
+        feeds: Mapping[str, Array],
+        fetched: Mapping[str, Array],
+        sampler: Sampler | None,
+        run_s: float,
+    ) -> Sample | None:
+        model = self._models.get(run.model)
+        call = joined.invocation
+        if sampler is None or model is None or not _of_its_own(joined):
+            return None
+        if not sampler.wanted(model.info, call.signature, call.outputs, run.by_rows, run_s):
+            return None
+        rows = sum(joined.rows) if run.by_rows else None
+        return sampler.sample(model.info, call.signature, call.outputs, feeds, fetched, rows)
 
     def tend(self, now: float) -> None:
         """Called by lanes that have nothing to do."""
@@ -131,9 +159,12 @@ class Runner:
         return self._models[run.model].run(invocation.signature, feeds, invocation.outputs)
 
     def _handled(
-        self, run: Run, joined: _Joined, model: HandledModel, memory: BatchMemory
-    ) -> tuple[float, float, list[tuple[PartOutcome, list[Buffer]]]]:
-        """When it began and ended, and of each part that could be read what came of it, with its answer's frames."""
+        self, run: Run, joined: _Joined, model: HandledModel, memory: BatchMemory, sampler: Sampler | None
+    ) -> tuple[float, float, list[tuple[PartOutcome, list[Buffer]]], Sample | None]:
+        """When it began and ended, of each part that could be read what came of it with its answer's frames; a sample.
+
+        The sample is of one part, which in a proven signature shared its run with the others.
+        """
         began = time.monotonic()
         signature, outputs = joined.invocation.signature, joined.invocation.outputs
         parts = [_part(joined, number, run.by_rows) for number in range(len(joined.positions))]
@@ -149,7 +180,10 @@ class Runner:
             else:
                 frames = pack_answer(each, self._room(run.rooms[position]) if run.rooms else None)
                 of_parts.append((PartDone(len(frames)), frames))
-        return began, ended, of_parts
+        sample = None
+        if len(found) and not isinstance(found[0], PartError):
+            sample = self._sampled(run, joined, parts[0], found[0], sampler, ended - began)
+        return began, ended, of_parts, sample
 
     def _answers(self, run: Run, joined: _Joined, fetched: Mapping[str, Array]) -> list[list[Buffer]]:
         rooms = [self._room(run.rooms[position]) for position in joined.positions] if run.rooms else []

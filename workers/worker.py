@@ -22,6 +22,8 @@ from workers.backend import Backend, CannotLoad, LoadFailed, Model, ProcessUnusa
 from workers.connection import Connection, PoolGone
 from workers.control import Control
 from workers.environment import Seat, WrongEnvironment
+from workers.independence.known import Known
+from workers.independence.warm_up import identity_of, trials_of
 from workers.lane import Lane
 from workers.progress import Progress
 from workers.runner import Runner
@@ -76,7 +78,8 @@ def run(seat: Seat) -> Exit:
             control.enter(Phase.IMPORTING, "what runs its models")
             backends.prepare([model.path for model in welcome.models])
             welcome = control.await_seat()
-        models = _load(welcome, backends, control)
+        known = Known(welcome.models, welcome.judged)
+        models, infos = _load(welcome, backends, control, known)
     except CannotLoad as error:
         log.error("%s", error)
         return Exit.MODEL_CANNOT_LOAD
@@ -94,37 +97,50 @@ def run(seat: Seat) -> Exit:
         return Exit.BACKEND_MISSING
     # A private session is the model itself, with its variables: what belongs to one client alone needs no second tower.
     settings = {each.name: replace(each, speed_ups=None, towers=False) for each in welcome.models}
-    sessions = Sessions(models, lambda name: backends.serving(settings[name].path, welcome).load(settings[name]))
-    control.heed(sessions.client_left)
+    sessions = Sessions(models, lambda name: backends.serving(settings[name].path, welcome, known).load(settings[name]))
+    control.heed(sessions.client_left, known.judge)
     runner = Runner(models, arenas, sessions)
-    lanes = [Lane(number, context, seat, secret, runner, progress, welcome.spin_s) for number in range(welcome.lanes)]
-    return _serve(lanes, tuple(_told(settings[name], model.info) for name, model in models.items()), control)
+    lanes = [
+        Lane(number, context, seat, secret, runner, progress, welcome.spin_s, known) for number in range(welcome.lanes)
+    ]
+    return _serve(lanes, infos, control)
 
 
 class BackendMissing(Exception):
     """The library that runs the models does not import; one line says why and what to install."""
 
 
-def _load(welcome: Welcome, backends: "_Backends", control: Control) -> Mapping[str, Model]:
+def _load(
+    welcome: Welcome, backends: "_Backends", control: Control, known: Known
+) -> tuple[Mapping[str, Model], tuple[ModelInfo, ...]]:
+    """The models, and what the pool is told of them."""
     models: dict[str, Model] = {}
+    told: list[ModelInfo] = []
     for settings in welcome.models:
         control.enter(Phase.IMPORTING, f"what runs {settings.name}")
-        backend = backends.serving(settings.path, welcome)
+        backend = backends.serving(settings.path, welcome, known)
         control.enter(Phase.LOADING, settings.name)
-        models[settings.name] = _handled(settings, backend.load(settings), control)
+        models[settings.name] = _handled(settings, backend.load(settings), control, known)
     for settings in welcome.models:
+        model = models[settings.name]
         if settings.warmup:
             control.enter(Phase.WARMING_UP, settings.name)
-            models[settings.name].warm_up()
-    return models
+            model.warm_up()
+        info = _told(settings, model.info)
+        known.load(info.name, info.identity)
+        if settings.warmup:
+            info = replace(info, trials=trials_of(model, info, settings, known))
+        told.append(info)
+    return models, tuple(told)
 
 
 def _told(settings: ModelSettings, info: ModelInfo) -> ModelInfo:
     """What the pool is told of a model: whether it keeps state, the configuration may know better than its graph."""
-    return info if settings.stateful is None else replace(info, stateful=settings.stateful)
+    stateful = info.stateful if settings.stateful is None else settings.stateful
+    return replace(info, stateful=stateful, identity=identity_of(settings, info))
 
 
-def _handled(settings: ModelSettings, model: Model, control: Control) -> Model:
+def _handled(settings: ModelSettings, model: Model, control: Control, known: Known) -> Model:
     """After the load: what the handler imports may be TensorFlow, and the first Session's GPU options count."""
     if settings.handler is None:
         return model
@@ -132,7 +148,7 @@ def _handled(settings: ModelSettings, model: Model, control: Control) -> Model:
     from workers.handled import HandledModel
     from workers.handlers import load_handler
 
-    return HandledModel(model, load_handler(settings.handler, model.info), settings.handler.sizes)
+    return HandledModel(model, load_handler(settings.handler, model.info), settings.handler.sizes, known)
 
 
 class _Backends:
@@ -146,10 +162,10 @@ class _Backends:
         for path in paths:
             self._stub_class() if _is_stub(path) else self._tensorflow_class()
 
-    def serving(self, path: str, welcome: Welcome) -> Backend:
+    def serving(self, path: str, welcome: Welcome, known: Known) -> Backend:
         stub = _is_stub(path)
         if stub not in self._made:
-            made = self._stub_class()() if stub else self._tensorflow_class()(welcome.session, welcome.gpus)
+            made = self._stub_class()() if stub else self._tensorflow_class()(welcome.session, welcome.gpus, known)
             self._made[stub] = made
         return self._made[stub]
 

@@ -26,8 +26,10 @@ def model_notes(models: Sequence[Model]) -> list[str]:
             rows = count_of(lowered["rows"], "row")
             most = f"not max_batch's {model['max_batch']}, for lack of memory"
             notes.append(f"{_named(model, lowered['signature'])} runs in batches of {rows}, {most}")
-        alone = "runs each job alone: its outputs came without the inputs' rows"
-        notes.extend(f"{_named(model, signature)} {alone}" for signature in model.get("run_alone", ()))
+        for signature, why in model.get("dependent", {}).items():
+            notes.append(f"{_named(model, signature)} runs each job alone: {why}")
+        for signature, why in model.get("amiss", {}).items():
+            notes.append(f"{_named(model, signature)} failed whenever it was warmed up: {why}")
     return list(dict.fromkeys(notes))
 
 

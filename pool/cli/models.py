@@ -62,9 +62,14 @@ def _shown(model: Mapping[str, Any]) -> RenderableType:
     for name, signature in sorted(model["signatures"].items(), key=lambda item: item[0] != DEFAULT_SIGNATURE):
         for side, specs in (("in", signature["inputs"]), ("out", signature["outputs"])):
             tensors = Text("\n").join([Text(f"{key}: {spec_of(spec)}") for key, spec in specs.items()] or [Text("–")])
-            batched = Text("  runs in batches" if signature["batchable"] else "  runs job by job", "dim")
-            table.add_row(Text(f"  {name}", "cyan") if side == "in" else batched, side, tensors)
-    return Group(title, Text(f"  {model['path']}", "dim"), table)
+            table.add_row(Text(f"  {name}", "cyan") if side == "in" else "", side, tensors)
+    runs = [Text(f"  {name} runs {each['rows']}", "dim") for name, each in model["signatures"].items()]
+    failed = [
+        Text(f"  {name} failed whenever it was warmed up: {each['amiss']}", "yellow")
+        for name, each in model["signatures"].items()
+        if each["amiss"]
+    ]
+    return Group(title, Text(f"  {model['path']}", "dim"), table, *runs, *failed)
 
 
 def _where(slots: Sequence[int], ready: Sequence[int]) -> str:

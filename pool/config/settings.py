@@ -211,6 +211,7 @@ class ArenaSection(Section):
 class ModelSection(SpeedUpKeys, HandlerKeys, VersionKeys):
     """One model, where it is served and how it is scheduled. Once loaded, `path` is absolute or starts with `stub:`.
 
+    `batching` "auto": rows that are proven independent are joined, cut and padded; true: the user vouches for all.
     `max_batch` is the last of `allowed_batch_sizes`, if there are any. `max_jobs`, `max_bytes` None: only the pool's
     own bounds. `tags`: of the graph of a SavedModel that has several. `inputs`, `outputs`: tensors of a graph that
     declares none. `stateful` None: as its worker finds in the graph.
@@ -225,6 +226,7 @@ class ModelSection(SpeedUpKeys, HandlerKeys, VersionKeys):
     replicas: Annotated[int, Field(ge=1)] = 1
     memory: Bytes | None = None
     warmup: bool = True
+    batching: Literal["auto"] | bool = "auto"
     max_batch: Annotated[int, Field(ge=1, le=_LARGEST_BATCH)] = 32
     batch_wait: Seconds = 0.0
     allowed_batch_sizes: Annotated[tuple[Annotated[int, Field(ge=1, le=_LARGEST_BATCH)], ...], Field(strict=False)] = ()
@@ -272,6 +274,11 @@ class ModelSection(SpeedUpKeys, HandlerKeys, VersionKeys):
                 "sizes",
                 "ends with {last} and max_batch is {most}; write the same number, or leave max_batch out",
                 {"last": value[-1], "most": most},
+            )
+        if value and info.data.get("batching") is False:
+            raise PydanticCustomError(
+                "sizes",
+                "are sizes to pad up to, and batching = false joins, cuts and pads nothing; leave one of them out",
             )
         return value
 

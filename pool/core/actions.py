@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pool.core.slots import SlotState
 from pool.wire.faults import Fault
+from pool.wire.independence import RowsJudged
 from pool.wire.timeline import Timeline
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "HoldWorker",
     "JobDone",
     "JobFailed",
+    "JudgeRows",
     "KeepJob",
     "KillWorker",
     "Notice",
@@ -69,6 +71,15 @@ class SpawnStandby:
 
     slot: int
     incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeRows:
+    """Tell a worker what is known of a signature's rows."""
+
+    slot: int
+    incarnation: int
+    judged: RowsJudged
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +316,7 @@ Action = (
     | WelcomeWorker
     | RunBatch
     | EndSessions
+    | JudgeRows
     | AnswerJob
     | PackDissolved
     | KeepJob

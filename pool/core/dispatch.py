@@ -322,7 +322,6 @@ class Dispatch:
         self._joined[slot.number] = slot.lanes
         self._bank[slot.number].lanes += slot.lanes
         for name in slot.models:
-            self._models[name].loaded(slot.loaded[name])
             self._suit(self._models[name], slot)
         for name in slot.models:
             self.homes.came(self._models[name], slot)

@@ -6,6 +6,7 @@ Those that are made for every job are not frozen, which would make them cost fiv
 from dataclasses import dataclass
 
 from pool.core.policy import Policy
+from pool.wire import independence as wire
 from pool.wire.faults import Fault
 from pool.wire.signatures import ModelInfo
 from pool.wire.worker_messages import LaneProgress, Phase
@@ -27,6 +28,7 @@ __all__ = [
     "PolicyChanged",
     "RestartAsked",
     "RowsChanged",
+    "RowsCompared",
     "SlotPlanned",
     "SpawnHeld",
     "Spoiled",
@@ -264,6 +266,16 @@ class WorkerReady:
     models: tuple[ModelInfo, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class RowsCompared:
+    """A lane compares rows of a job that ran both ways, or has done so."""
+
+    slot: int
+    incarnation: int
+    lane: int
+    compared: wire.RowsCompared
+
+
 @dataclass(slots=True)
 class BatchDone:
     """One outcome a part, in the order of the batch; and the worker's own times of it."""
@@ -330,6 +342,7 @@ Event = (
     | WorkerBeat
     | WorkerBroken
     | WorkerReady
+    | RowsCompared
     | BatchDone
     | BatchUnsent
     | WorkerExited

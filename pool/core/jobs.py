@@ -227,6 +227,11 @@ class Batch:
         return -(-self.padded // self.stride) if self.stride else 1
 
     @property
+    def joined(self) -> bool:
+        """Whether rows of several jobs ran together, or a piece of one, or some were added."""
+        return len(self.parts) > 1 or self.padded != self.rows or not self.parts[0].whole or self.jobs > 1
+
+    @property
     def wanted(self) -> bool:
         """Whether anybody still waits for an answer of it."""
         return any(part.wanted for part in self.parts)

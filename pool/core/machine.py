@@ -29,6 +29,7 @@ from pool.core.explain import recent_jobs, story_of
 from pool.core.history import History
 from pool.core.hope import Hope
 from pool.core.jobs import Batch, Job
+from pool.core.joining import Joining
 from pool.core.keys import Key
 from pool.core.line import Line
 from pool.core.models import Model
@@ -41,6 +42,7 @@ from pool.core.supervision import Supervision
 from pool.core.timers import Timers
 from pool.wire.entries import entry_name, is_entry
 from pool.wire.faults import Fault
+from pool.wire.independence import RowsJudged
 from pool.wire.session_runs import OPEN
 
 __all__ = ["Machine"]
@@ -60,6 +62,7 @@ class Machine:
         slots, models = self.supervision.slots, self.backlog.models
         self._packs = Packs(self.backlog, slots, self.timers, self._answers, self._actions)
         self._dispatch = Dispatch(policy, slots, models, self.timers, self._answers, self._packs, self._actions)
+        self._joining = Joining(slots, models, self._actions)
         self._cells = Cells()
         self._doubts = Doubts(policy, self.backlog, self._answers)
         self._settlement = Settlement(policy, self._dispatch, self._answers, self._packs, self._cells, self._actions)
@@ -97,6 +100,8 @@ class Machine:
                 self._dispatch.tenants.gone(event.client)
             case told.BatchUnsent():
                 self._batch_unsent(event, now)
+            case told.RowsCompared():
+                self._rows_compared(event, now)
             case told.WorkerExited():
                 self._worker_exited(event, now)
             case told.StopAsked():
@@ -134,7 +139,7 @@ class Machine:
         self._recycling.adopt(policy)
         for name, model in self.backlog.models.items():
             if name in policy.models or not is_entry(name):  # a version on its way out is scheduled as it was
-                model.policy = policy.model(name)
+                model.adopt(policy.model(name))
 
     def _plan(self, event: told.SlotPlanned, now: float) -> None:
         models = self.backlog.models
@@ -311,6 +316,12 @@ class Machine:
         self._dispatch.leave_home(slot, now)
         self._refuse_hopeless(now)
 
+    def _rows_compared(self, event: told.RowsCompared, now: float) -> None:
+        slot = self.supervision.current(event.slot, event.incarnation)
+        model = None if slot is None else self._joining.compared(slot, event)
+        if model is not None:
+            self._dispatch.end_gathering(model, now)
+
     def _worker_exited(self, event: told.WorkerExited, now: float) -> None:
         self._dispatch.tenants.exited(event.slot, event.incarnation)
         slot = self.supervision.current(event.slot, event.incarnation)
@@ -318,6 +329,9 @@ class Machine:
             if not self.supervision.asides.handle(event, now):
                 self.supervision.gone_at_last(event, now)
             return
+        crashed = slot.state is SlotState.READY or slot.killed_for is not None
+        for model in self._joining.exited(slot, event.incarnation, crashed):
+            self._dispatch.end_gathering(model, now)
         batches = self._dispatch.withdraw(slot)
         death = self.supervision.exited(slot, event.death, bool(batches), now)
         self._slots_changed(now)
@@ -338,6 +352,7 @@ class Machine:
             for slot in slots:
                 if slot.state is SlotState.READY:
                     self._doubts.loaded(slot, now)
+                self._joining.changed(slot)
                 self._dispatch.changed(slot, now)
                 self._dispatch.leave_home(slot, now)
         self._refuse_hopeless(now)
@@ -462,6 +477,10 @@ class Machine:
         if not (about.isascii() and about.isdecimal() and len(about) < 20):
             return None
         return self.backlog.jobs.get(int(about)) or self.history.find(int(about))
+
+    def judged(self, slot: int) -> tuple[RowsJudged, ...]:
+        """What a new worker of the slot is told of its models' rows."""
+        return self._joining.judged(self.supervision.slots[slot])
 
     def models_snapshot(self) -> list[dict[str, Any]]:
         """What each model has waiting, has used and costs, as plain values."""

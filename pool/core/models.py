@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pool.core.costs import Cost
+from pool.core.independence import Independence
 from pool.core.keys import Key
 from pool.core.line import Line
 from pool.core.policy import ModelPolicy
@@ -54,7 +55,7 @@ class Model:
         self.lines: dict[tuple[str | None, int | None], Line] = {(None, None): Line(self, None)}
         self._costs: OrderedDict[KeyName, Cost] = OrderedDict()
         self._sizes: OrderedDict[KeyName, WorkingSize] = OrderedDict()
-        self._alone: set[str | None] = set()  # signatures that turned out not to keep their rows
+        self.independence = Independence(policy.batching)
         self.home: tuple[Slot, int | None] | None = None  # and its incarnation, once it has one; see `homes`
         self.leaving = False  # no slot is to have it any more
         self.written: tuple[Slot, int] | None = None  # where a session wrote last
@@ -77,10 +78,22 @@ class Model:
     def queued(self) -> int:
         return sum(line.queued for line in self.lines.values())
 
+    def adopt(self, policy: ModelPolicy) -> None:
+        """From now on it is scheduled so."""
+        self.policy = policy
+        self.independence.batching = policy.batching
+        self._batchable.clear()
+
     def loaded(self, info: ModelInfo) -> None:
         """A worker has told what the model takes and gives."""
         if info != self._info:
             self._info = info
+            self._batchable.clear()
+
+    def serve(self, identities: frozenset[str]) -> None:
+        """The workers that serve it have these files. With none, what is known stays as it is."""
+        if identities and identities != self.independence.serving:
+            self.independence.serving = identities
             self._batchable.clear()
 
     def line(self, device: str | None, version: int | None = None) -> Line:
@@ -122,25 +135,38 @@ class Model:
         return asked if self._info is None else self._info.signature_name(asked)
 
     def batchable(self, signature: str | None, outputs: tuple[str, ...] | None) -> bool:
-        """Whether jobs for these outputs may run together, as far as it is known by now."""
+        """Whether jobs for these outputs may be joined, cut and padded, as far as it is known by now."""
         batchable = self._batchable.get((signature, outputs))
         if batchable is None:
-            if self._info is None:
+            info, name = self._info, self.signature_name(signature)
+            if info is None:
                 return False
-            name = self.signature_name(signature)
-            batchable = name not in self._alone and self._info.batchable(name, outputs)
+            batchable = (
+                name is not None
+                and info.has_rows(name, outputs)
+                and self.independence.joins(name, info.signatures[name].asked(outputs))
+            )
             if len(self._batchable) < MOST_COSTS:
                 self._batchable[(signature, outputs)] = batchable
         return batchable
 
-    def run_alone(self, signature: str | None) -> bool:
-        """From now on; False if it does already."""
-        name = self.signature_name(signature)
-        if name in self._alone:
-            return False
-        self._alone.add(name)
+    def judged_anew(self) -> None:
+        """Something was found out about the rows of a signature."""
         self._batchable.clear()
-        return True
+
+    def run_alone(self, signature: str | None, why: str) -> bool:
+        """From now on, as a run of it gave other rows than it was fed; False if it does already."""
+        name = self.signature_name(signature) or ""
+        self._batchable.clear()
+        return self.independence.misshapen(name, why)
+
+    def answered_joined(self, signature: str | None) -> None:
+        """An answer of joined, cut or padded rows was given."""
+        self.independence.answered(self.signature_name(signature) or "")
+
+    def refuted(self, signature: str | None) -> str:
+        """Why answers of joined rows of this signature are not to be trusted, or ""."""
+        return self.independence.refuted(self.signature_name(signature) or "")
 
     def most_rows(self, key: Key) -> int:
         """How many rows of this key may run together."""
@@ -199,6 +225,20 @@ class Model:
             if size.rows < self.policy.max_batch:
                 yield signature, size.rows
 
+    def _dependent(self) -> dict[str, str]:
+        """The signatures whose jobs run one by one for what was found out, and what that is."""
+        names = () if self._info is None else self._info.signatures
+        return {name: why for name in names if (why := self.independence.refuted(name))}
+
+    def rows_told(self, signature: str) -> str:
+        """For people: whether jobs for all outputs of the signature run together, and why."""
+        assert self._info is not None
+        if self._info.signatures[signature].composite:
+            return "job by job: it takes or gives ragged or sparse tensors"
+        if not self._info.has_rows(signature, None):
+            return "job by job: it keeps state" if self.stateful else "job by job: not all it takes and gives has rows"
+        return self.independence.told(signature, self._info.signatures[signature].asked(None))
+
     def snapshot(self) -> dict[str, Any]:
         """For people."""
         return {
@@ -211,7 +251,8 @@ class Model:
             "device_s": self.device_s,
             "max_batch": self.policy.max_batch,
             "working_sizes": [{"signature": signature, "rows": rows} for signature, rows in self.sizes()],
-            "run_alone": sorted(name or "" for name in self._alone),
+            "dependent": self._dependent(),
+            "amiss": {} if self._info is None else dict(self._info.amiss),
             "costs": [
                 {
                     "signature": signature,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pool.core.versions import Versions
+from pool.wire.independence import Batching
 from pool.wire.worker_messages import Phase
 
 __all__ = ["ModelPolicy", "Policy", "SlotPlan"]
@@ -29,8 +30,9 @@ class SlotPlan:
 
 @dataclass(frozen=True, slots=True)
 class ModelPolicy:
-    """How the jobs of one model are scheduled; defaults are the configuration's."""
+    """How the jobs of one model are scheduled; but for `batching` the defaults are the configuration's."""
 
+    batching: Batching = Batching.ALWAYS  # whoever makes a policy by hand knows its model
     max_batch: int = 32  # rows
     batch_wait_s: float = 0.0  # how long a job may wait for company while a lane is idle
     allowed_batch_sizes: tuple[int, ...] = ()  # rising, the last one is `max_batch`; empty: any size

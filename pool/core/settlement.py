@@ -57,6 +57,7 @@ class Settlement:
         """One outcome a part. The batch has ended already, and its slot is served afterwards."""
         first = not slot.proven
         jobs = batch.jobs
+        refuted = batch.joined and batch.key.line.model.refuted(batch.key.signature)
         slot.jobs_done += jobs
         slot.in_vain = 0
         self._learn(batch, event, now)
@@ -71,6 +72,10 @@ class Settlement:
                 continue
             job.out -= 1
             match outcome:
+                case told.Succeeded() if refuted:
+                    acquit(part)
+                    text = f"meanwhile it was found that its rows depend on each other: {refuted}"
+                    unjoined.append(part)
                 case told.Succeeded(payload):
                     acquit(part)
                     self._succeeded(slot, batch, part, payload, event, now)
@@ -151,6 +156,8 @@ class Settlement:
             device=slot.device,
             attempts=job.losses + 1,
         )
+        if batch.joined or not part.whole:
+            job.line.model.answered_joined(job.key.signature)
         self._answers.done(job, payloads, timeline, now)
 
     # --- the run failed -----------------------------------------------------------------------------------------
@@ -172,13 +179,14 @@ class Settlement:
 
     def _run_whole(self, batch: Batch, parts: Sequence[Part], text: str, now: float) -> None:
         """The rows of this signature do not come back as they were fed: from now on each job runs by itself."""
-        if batch.key.line.model.run_alone(batch.key.signature):
+        model = batch.key.line.model
+        if not model.refuted(batch.key.signature) and model.run_alone(batch.key.signature, text):
             name = batch.key.signature or "default"
             self._actions.append(do.Notice(f"model {batch.model}, signature {name}: not batched any more: {text}"))
-            self._dispatch.end_gathering(batch.key.line.model, now)
+            self._dispatch.end_gathering(model, now)
         whole: list[Part] = []
         for part in parts:
-            part.job.note(now, "batch {} gave other rows than it was fed, and is run again job by job", batch.number)
+            part.job.note(now, "batch {} is run again job by job: {}", batch.number, text)
             whole.append(whole_again(part))
         self._again(batch, singly(whole), now)
 

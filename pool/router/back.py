@@ -15,6 +15,7 @@ from typing import Any
 
 import zmq
 
+from pool.core import events as told
 from pool.core.actions import RunBatch
 from pool.core.events import (
     BatchDone,
@@ -36,6 +37,7 @@ from pool.router.refusals import count
 from pool.router.rows import Inputs
 from pool.wire import worker_messages as wire
 from pool.wire.frames import BadFrame, Envelope, decode, encode
+from pool.wire.independence import RowsCompared, RowsJudged
 from pool.wire.multipart import receive_frames, send_frames
 
 __all__ = ["Back"]
@@ -124,6 +126,8 @@ class Back:
                 return WorkerBeat(slot, incarnation, phase, detail, running)
             case wire.Ready(lanes, models):
                 return WorkerReady(slot, incarnation, lanes, models)
+            case RowsCompared() as compared if lane is not None:
+                return told.RowsCompared(slot, incarnation, lane, compared)
             case wire.Done(batch, frames, failures, run_s, fetch_s) if lane is not None:
                 outcomes = tuple(_outcomes(message.outcomes, envelope.payload))
                 if frames.count(0) != len(failures):
@@ -164,6 +168,9 @@ class Back:
 
     def stop(self, slot: int, incarnation: int) -> bool:
         return self._send((slot, incarnation, None), encode(wire.Stop(), self._instance))
+
+    def judge(self, slot: int, incarnation: int, judged: RowsJudged) -> bool:
+        return self._send((slot, incarnation, None), encode(judged, self._instance))
 
     def end_sessions(self, slot: int, incarnation: int, owner: int) -> bool:
         return self._send((slot, incarnation, None), encode(wire.EndSessions(owner), self._instance))

@@ -4,15 +4,27 @@ Pool and workers look with the same eyes: `pool check` says what a worker will m
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from glob import escape
+from itertools import islice
 from pathlib import Path
 
 from pool.wire.versions import newest, versions_in
 
-__all__ = ["Format", "ModelFiles", "NotServed", "checkpoint_prefix", "holds_saved_model", "is_whole", "look", "misfit"]
+__all__ = [
+    "Format",
+    "ModelFiles",
+    "NotServed",
+    "checkpoint_prefix",
+    "files_of",
+    "holds_saved_model",
+    "is_whole",
+    "look",
+    "misfit",
+]
 
 
 class Format(Enum):
@@ -42,6 +54,7 @@ class ModelFiles:
         return self.format.value if self.version is None else f"version {self.version}, {self.format.value}"
 
 
+_MOST_FILES = 10_000  # of one model, that are looked at
 _SHARD = re.compile(r"variables\.data-\d+-of-(\d+)", re.ASCII)
 _SAVED_MODEL = ("saved_model.pb", "saved_model.pbtxt")
 _FORMATS = {
@@ -94,6 +107,22 @@ def misfit(found: Format, tags: Sequence[str], inputs: Sequence[str], outputs: S
     if (inputs or outputs) and found in (Format.SAVED_MODEL, Format.KERAS):
         return f"is {found.value}, which says itself what it takes and gives: leave `inputs` and `outputs` out"
     return None
+
+
+def files_of(path: str) -> Iterator[tuple[str, int, int]]:
+    """Name, size and time of each file of the model. Raises `NotServed` and `OSError`."""
+    found = look(path)
+    match found.format:
+        case Format.SAVED_MODEL:
+            files = [each for each in islice(found.path.rglob("*"), _MOST_FILES) if each.is_file()]
+        case Format.META_GRAPH:
+            prefix = checkpoint_prefix(found.path)
+            files = [found.path, *prefix.parent.glob(f"{escape(prefix.name)}.*")]
+        case _:
+            files = [found.path]
+    for file in sorted(set(files)):
+        seen = file.stat()
+        yield str(file), seen.st_size, seen.st_mtime_ns
 
 
 def holds_saved_model(folder: Path) -> bool:

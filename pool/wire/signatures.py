@@ -1,9 +1,10 @@
 """What a model takes and gives, as a worker tells it when it is READY."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pool.wire.faults import Fault
+from pool.wire.independence import Trial
 from pool.wire.speed_ups import SpeedUp
 
 __all__ = ["DEFAULT_SIGNATURE", "PLACEMENT", "REPORT", "ModelInfo", "Refused", "Signature", "TensorSpec"]
@@ -42,16 +43,26 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Named feeds and fetches with dtype and shape."""
+    """Named feeds and fetches with dtype and shape.
+
+    `composite`: some are the parts of ragged or sparse tensors, whose axes 0 are of sizes of their own.
+    """
 
     inputs: Mapping[str, TensorSpec]
     outputs: Mapping[str, TensorSpec]
+    composite: bool = False
+
+    def asked(self, outputs: Collection[str] | None) -> Collection[str]:
+        """The outputs that a call means: None are all of them."""
+        return self.outputs.keys() if outputs is None else outputs
 
     def has_rows(self, outputs: Collection[str] | None) -> bool:
         """Whether every input and these outputs (None: all) have an axis 0 of unknown size.
 
         Only then may jobs be joined and cut along it. That each row is computed by itself cannot be seen here.
         """
+        if self.composite:
+            return False
         fetched = self.outputs.keys() if outputs is None else self.outputs.keys() & outputs
         specs = [*self.inputs.values(), *(self.outputs[name] for name in fetched)]
         return bool(self.inputs) and all(spec.shape is not None and spec.shape[:1] == (-1,) for spec in specs)
@@ -64,6 +75,9 @@ class ModelInfo:
     `speed_ups`: what the worker decided about those that are asked for.
     `handler`: the class around its graph, "" where there is none; the signatures are then what that takes and gives.
     `version`: as in `ModelSettings`.
+    `identity`: of the files, the settings that decide what is computed, and the library's version; a digest.
+    `trials`: what the worker found of the rows of each signature that has some, where it tried.
+    `amiss`: of each signature whose warm-up runs all failed, why; one line, the library's own words.
     """
 
     name: str
@@ -73,6 +87,9 @@ class ModelInfo:
     handler: str = ""
     speed_ups: tuple[SpeedUp, ...] = ()
     version: int | None = None
+    identity: str = ""
+    trials: Mapping[str, Trial] = field(default_factory=dict)
+    amiss: Mapping[str, str] = field(default_factory=dict)
 
     def signature_name(self, asked: str | None) -> str | None:
         """The signature that a call means: the one it asks for, else the default one, else the only one, else None."""
@@ -82,7 +99,7 @@ class ModelInfo:
             return DEFAULT_SIGNATURE
         return next(iter(self.signatures)) if len(self.signatures) == 1 else None
 
-    def batchable(self, signature: str | None, outputs: Collection[str] | None) -> bool:
-        """Whether jobs for these outputs of this signature may run together."""
+    def has_rows(self, signature: str | None, outputs: Collection[str] | None) -> bool:
+        """Whether these outputs of this signature have rows; that each is computed by itself is still to be proven."""
         found = self.signatures.get(signature or "")
         return not self.stateful and found is not None and found.has_rows(outputs)

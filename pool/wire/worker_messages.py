@@ -9,6 +9,8 @@
       │ ◄───────────────────── READY │  what each model takes and gives
       │ RUN ───────────────────────► │  tensors pass unread
       │ ◄────────────────────── DONE │  one answer a batch, which is the lane's credit again
+      │ ◄───────────── ROWS_COMPARED │  a lane, see `pool.wire.independence`
+      │ ROWS_JUDGED ───────────────► │  control thread
       │ END_SESSIONS ──────────────► │  control thread: a client is gone
       │ STOP ──────────────────────► │
 
@@ -23,6 +25,7 @@ from enum import Enum
 from typing import ClassVar
 
 from pool.wire.faults import Fault
+from pool.wire.independence import Batching, RowsCompared, RowsJudged
 from pool.wire.lent import Lent, Room
 from pool.wire.message import Message
 from pool.wire.signatures import ModelInfo
@@ -243,6 +246,7 @@ class ModelSettings:
     not have. `least_loaded`: instead of rules, its variables are spread over the worker's devices.
     `towers`: it is loaded once for each of them. `version`: its number, where `path` is the folder of one version.
     `stateful`: what the pool is told of it, whatever the graph says; None: what the graph says.
+    `batching`: whether it is tried if its rows are independent.
     """
 
     name: str
@@ -262,6 +266,7 @@ class ModelSettings:
     towers: bool = False
     version: int | None = None
     stateful: bool | None = None
+    batching: Batching = Batching.AUTO
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +275,7 @@ class Welcome:
 
     `spin_s`: how long a lane looks again and again for work before it sleeps.
     `hold`: it imports what runs the models, touches no device, and waits for TAKE_SEAT.
+    `judged`: what is known of its models' rows.
     """
 
     kind: ClassVar[int] = 33
@@ -280,6 +286,7 @@ class Welcome:
     models: tuple[ModelSettings, ...]
     hold: bool = False
     spin_s: float = 0.0
+    judged: tuple[RowsJudged, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,5 +346,18 @@ class Stop:
 
 WORKER_MESSAGES: Mapping[int, type[Message]] = {
     message.kind: message
-    for message in (Hello, Beat, Ready, Done, Welcome, WelcomeLane, Run, EndSessions, Stop, TakeSeat)
+    for message in (
+        Hello,
+        Beat,
+        Ready,
+        Done,
+        Welcome,
+        WelcomeLane,
+        Run,
+        EndSessions,
+        Stop,
+        TakeSeat,
+        RowsCompared,
+        RowsJudged,
+    )
 }

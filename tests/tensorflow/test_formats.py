@@ -276,7 +276,7 @@ def test_ragged_and_sparse_tensors_travel_as_their_parts(loaded, ragged):
     assert Ragged.of(answer, "words").to_list() == eager["words"].to_list() == [[b"ab", b"c"], [], [b"d\0"]]
     assert Ragged.of(answer, "letters").to_list() == eager["letters"].to_list()
     assert Sparse.of(answer, "long").to_dense().tolist() == tf.sparse.to_dense(eager["long"]).numpy().tolist()
-    assert not model.info.batchable("cut", None)
+    assert not model.info.has_rows("cut", None)
 
 
 def test_a_ragged_input_is_fed_by_its_parts(loaded, tmp_path):

@@ -27,7 +27,7 @@ from workers.tf.agreement import disagreement, largest_difference
 from workers.tf.library import RewriterConfig
 from workers.tf.session import config_proto
 from workers.tf.speed_ups import choose, with_speed_ups
-from workers.tf.trial_marks import ENOUGH, EndedBefore, TrialMarks
+from workers.trial_marks import ENOUGH, EndedBefore, TrialMarks
 from workers.tf.trial_runs import TrialRun
 from workers.tf.tuned import TunedModel
 
@@ -352,7 +352,7 @@ def test_a_killed_worker_leaves_its_mark(tmp_path):
     program = """
 import os, signal, sys
 from pathlib import Path
-from workers.tf.trial_marks import TrialMarks
+from workers.trial_marks import TrialMarks
 with TrialMarks(Path(sys.argv[1]), "m").trying("jit"):
     os.kill(os.getpid(), signal.SIGKILL)
 """

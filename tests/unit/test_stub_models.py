@@ -26,13 +26,13 @@ def x(*values: float) -> dict[str, np.ndarray]:
 def test_every_signature_of_rows_may_be_batched() -> None:
     info = load("stub:rows").info
     assert set(info.signatures) == {"double", "sleep", "fail", "kill", "oom", "unusable", "shrink", "text", "view"}
-    assert all(info.batchable(name, None) for name in info.signatures)
+    assert all(info.has_rows(name, None) for name in info.signatures)
 
 
 def test_no_signature_of_the_others_is_batched() -> None:
     for path in ("stub:echo", "stub:faults", "stub:counter"):
         info = load(path).info
-        assert not any(info.batchable(name, None) for name in info.signatures)
+        assert not any(info.has_rows(name, None) for name in info.signatures)
 
 
 def test_a_negative_row_is_the_guilty_one() -> None:

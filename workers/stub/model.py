@@ -4,7 +4,7 @@ By name, "SIGNATURE/NAME:0" is the tensor of an input or an output, and "SIGNATU
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,12 @@ from pool.wire.session_runs import RUN_METADATA, WRITES
 from pool.wire.signatures import ModelInfo, Refused, Signature
 from pool.wire.tensors import DTYPES, Array
 from pool.wire.worker_messages import ModelSettings
+from workers.made_up import made_up_rows
 from workers.session_calls import SessionCall
 
 __all__ = ["Feeds", "Fetched", "Functions", "StubModel", "pid"]
+
+_SMALL = np.float32(1e-6)  # a stub may take them for seconds
 
 Feeds = Mapping[str, Array]
 Fetched = dict[str, Array]
@@ -37,6 +40,11 @@ class StubModel:
     def run(self, signature: str, feeds: Feeds, outputs: Sequence[str]) -> Fetched:
         fetched = self._functions[signature](feeds)
         return {name: fetched[name] for name in outputs}
+
+    def to_try(self, signature: str, rows: int) -> Iterator[Feeds]:
+        """Small numbers, and none that is negative: those are what a stub is told to do wrong."""
+        for feeds in made_up_rows(self._info.signatures[signature], rows):
+            yield {name: array if array.dtype.hasobject else np.abs(array) * _SMALL for name, array in feeds.items()}
 
     def placement(self) -> dict[str, Any]:
         """Each signature is one node, whatever the rules say."""

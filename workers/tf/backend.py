@@ -5,6 +5,7 @@ from typing import Any
 
 from pool.wire.worker_messages import ModelSettings, SessionSettings
 from workers.backend import WrongDevices
+from workers.independence.known import Known
 from workers.tf.library import tf
 from workers.tf.loading import load
 from workers.tf.model import TensorFlowModel
@@ -25,7 +26,9 @@ class TensorFlowBackend:
     promised one never falls back to the CPU. Takes no memory of the GPU before the first `load`.
     """
 
-    def __init__(self, session: SessionSettings, gpus: int) -> None:
+    def __init__(self, session: SessionSettings, gpus: int, known: Known | None = None) -> None:
+        """`known`: of the rows of its models; None: nothing, so towers split none."""
+        self._known = Known(()) if known is None else known
         _check_devices(gpus)
         load_op_libraries(session.op_libraries)
         self._gpus = gpus
@@ -36,7 +39,9 @@ class TensorFlowBackend:
         config = config_of_model(settings, self._config)
         if settings.speed_ups is not None:
             return TunedModel(settings, settings.speed_ups, config, self._gpus)
-        return (load_towers if settings.towers else load)(settings, config, self._gpus)
+        if settings.towers:
+            return load_towers(settings, config, self._gpus, self._known)
+        return load(settings, config, self._gpus)
 
 
 def _check_devices(gpus: int) -> None:

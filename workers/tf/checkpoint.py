@@ -21,6 +21,7 @@ class Checkpoint:
     """A `workers.tf.source.Source`. Its signatures are those configured, else those it declares, else guessed."""
 
     samples: Path | None = None
+    composite: frozenset[str] = frozenset()
 
     def __init__(self, settings: ModelSettings, path: Path) -> None:
         """Raises `CannotLoad`, and the passing `OSError`s."""

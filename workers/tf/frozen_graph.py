@@ -23,6 +23,7 @@ class FrozenGraph:
     """A `workers.tf.source.Source`. What it takes and gives is configured or guessed."""
 
     samples: Path | None = None
+    composite: frozenset[str] = frozenset()
 
     def __init__(self, settings: ModelSettings, path: Path) -> None:
         """Raises `CannotLoad`, and the passing `OSError`s."""

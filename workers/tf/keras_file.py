@@ -38,6 +38,7 @@ class KerasFile:
         self._settings = settings
         self._saved_model = SavedModel(self._kept(path) or self._not_kept(path), ())
         self.meta_graph: Any = self._saved_model.meta_graph
+        self.composite = self._saved_model.composite
 
     def restore(self, session: Any, saver: Any) -> None:
         self._saved_model.restore(session, saver)

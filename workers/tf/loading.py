@@ -87,7 +87,7 @@ def _load(settings: ModelSettings, files: ModelFiles, session: Any, rewrite: Rew
     with session.graph.as_default():
         saver = tf.compat.v1.train.import_meta_graph(meta_graph)
         source.restore(session, saver)
-        bound = bind(settings.name, source.signature_defs(session.graph), session.graph)
+        bound = bind(settings.name, source.signature_defs(session.graph), session.graph, source.composite)
     traces = Traces(session, placed)
     model = TensorFlowModel(settings, session, bound, ReachableOps(meta_graph.graph_def), source.samples, traces)
     session.graph.finalize()

@@ -3,9 +3,10 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from pool.wire.signatures import ModelInfo, Refused
 from pool.wire.tensors import Array
 from pool.wire.worker_messages import ModelSettings
 from workers.backend import ProcessUnusable
+from workers.made_up import made_up_rows
 from workers.session_calls import SessionCall
 from workers.tf.callables import Callables
 from workers.tf.errors import of_a_run
@@ -27,13 +29,14 @@ from workers.tf.signature_defs import BoundSignature
 from workers.tf.statefulness import writes_references
 from workers.tf.traces import OneRun, Traces, not_kept
 from workers.tf.trial import Verdict, try_out
-from workers.tf.warm_up import first_recorded, recorded, rehearsals
+from workers.tf.warm_up import first_recorded, recorded, recorded_rows, rehearsals
 
 __all__ = ["TensorFlowModel"]
 
 logger = logging.getLogger("workers.tf")
 
 _ROUTES_KEPT = 256  # a kilobyte each; callers choose the outputs, and their order
+_WHY_CHARS = 500
 _TRIALS_S = 5.0  # of all signatures together
 
 
@@ -121,6 +124,7 @@ class TensorFlowModel:
         Skips what would change the model's state, and inputs of unknown rank of which nothing was recorded. What the
         model makes of zeros says nothing about what it makes of data, so nothing is raised but `ProcessUnusable`.
         """
+        self._failures: dict[str, str | None] = {}
         trials_end = time.monotonic() + _TRIALS_S
         cold = {name for name, plan in self._plans.items() if not plan.stateful}
         for sample in recorded(self.info.name, self._samples, self.info.signatures):
@@ -132,8 +136,19 @@ class TensorFlowModel:
                 self._try(name, sample.feeds, sample.outputs, None)
         for name in sorted(cold):
             self._rehearse(name, None, trials_end)
+        amiss = {name: why for name, why in self._failures.items() if why is not None}
+        self.info = replace(self.info, amiss=amiss)
+        for name, why in amiss.items():
+            text = "model %s: signature %r failed whenever it was warmed up, so nobody knows if it can be served: %s"
+            logger.warning(text, self.info.name, name, why)
         if self._traces.has_rules:
             self._say_not_kept()
+
+    def to_try(self, signature: str, rows: int) -> Iterator[Mapping[str, Array]]:
+        """See `workers.backend.Model.to_try`."""
+        spec = self.info.signatures[signature]
+        recorded = recorded_rows(self._samples, signature, spec, rows)
+        return chain(() if recorded is None else (recorded,), made_up_rows(spec, rows))
 
     def _say_not_kept(self) -> None:
         try:
@@ -175,7 +190,9 @@ class TensorFlowModel:
                 logger.warning("model %s: signature %r finds no memory for %s: %s", self.info.name, name, what, error)
             else:
                 logger.debug("model %s: warming up signature %r: %s", self.info.name, name, error)
+            self._failures.setdefault(name, " ".join(str(error).split())[:_WHY_CHARS])
             return False
+        self._failures[name] = None
         return True
 
     def _choose_threads(self, name: str, plan: Plan, feeds: Mapping[str, Array], budget_s: float) -> None:

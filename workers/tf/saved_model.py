@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from workers.backend import CannotLoad
+from workers.tf.composites import composite_signatures
 from workers.tf.errors import passes
 from workers.tf.library import SavedModelLoader
 
@@ -29,6 +30,7 @@ class SavedModel:
         self._tags = sorted(_chosen([frozenset(graph.meta_info_def.tags) for graph in graphs], frozenset(tags)))
         self.meta_graph: Any = self._loader.get_meta_graph_def_from_tags(self._tags)
         self.samples: Path | None = folder / _SAMPLES
+        self.composite = composite_signatures(self.meta_graph)
 
     def restore(self, session: Any, saver: Any) -> None:
         self._loader.restore_variables(session, saver)

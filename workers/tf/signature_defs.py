@@ -1,7 +1,7 @@
 """The signatures that a model declares, as far as they can be offered."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,9 +31,12 @@ class BoundSignature:
     fetches: Mapping[str, str]
 
 
-def bind(model: str, signature_defs: Mapping[str, Any], graph: Any) -> dict[str, BoundSignature]:
+def bind(
+    model: str, signature_defs: Mapping[str, Any], graph: Any, composite: Collection[str] = ()
+) -> dict[str, BoundSignature]:
     """All signatures that can be offered, in the order of their names.
 
+    `composite`: the names of those with ragged or sparse tensors that their definitions do not show.
     One with a tensor that cannot travel (a resource, a variant) is left out with a warning. Raises
     `CannotLoad` if a name stands for no tensor of the graph, or if nothing is left.
     """
@@ -50,7 +53,7 @@ def bind(model: str, signature_defs: Mapping[str, Any], graph: Any) -> dict[str,
             left_out.append(str(reason))
             logger.warning("model %s: signature %r is not offered: %s", model, name, reason)
         else:
-            bound[name] = BoundSignature(Signature(inputs, outputs), feeds, fetches)
+            bound[name] = BoundSignature(Signature(inputs, outputs, name in composite), feeds, fetches)
     if not bound:
         why = "; ".join(left_out) or "it declares none that has outputs; save it with signatures="
         raise CannotLoad(f"model {model}: no signature can be offered: {why}")

@@ -25,6 +25,11 @@ class Source(Protocol):
         """Where recorded requests may lie; None where the format has no place for them."""
         ...
 
+    @property
+    def composite(self) -> frozenset[str]:
+        """The signatures with ragged or sparse tensors, as far as their definitions do not show it."""
+        ...
+
     def restore(self, session: Any, saver: Any) -> None:
         """Fills variables and tables. The session's graph, which is the default one, holds what was imported.
 

@@ -20,8 +20,8 @@ from workers.tf.agreement import disagreement
 from workers.tf.errors import one_line
 from workers.tf.library import RewriterConfig, tf
 from workers.tf.trial import Measure, ratio, timed
-from workers.tf.trial_marks import TrialMarks
 from workers.tf.trial_runs import TrialRun
+from workers.trial_marks import TrialMarks
 
 __all__ = ["TOLERANCES", "Build", "Candidate", "choose", "with_speed_ups"]
 

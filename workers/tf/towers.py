@@ -24,6 +24,7 @@ from pool.wire.signatures import ModelInfo, Refused
 from pool.wire.tensors import Array
 from pool.wire.worker_messages import ModelSettings
 from workers.backend import ProcessUnusable
+from workers.independence.known import Known
 from workers.session_calls import SessionCall
 from workers.tf.devices import scopes, short
 from workers.tf.loading import load
@@ -43,7 +44,7 @@ def pieces(rows: int, towers: int) -> list[slice]:
     return [slice(start, stop) for start, stop in pairwise(ends)]
 
 
-def load_towers(settings: ModelSettings, config: Any, gpus: int) -> "Towers":
+def load_towers(settings: ModelSettings, config: Any, gpus: int, known: Known) -> "Towers":
     """One on each GPU, or on each CPU device of a worker without. Raises as `workers.tf.loading.load` does."""
     kind, count = ("GPU", gpus) if gpus else ("CPU", config.device_count.get("CPU", 1))
     sizes = {each.stop - each.start for rows in settings.batch_sizes for each in pieces(rows, count)}
@@ -59,7 +60,7 @@ def load_towers(settings: ModelSettings, config: Any, gpus: int) -> "Towers":
         for tower in towers:
             tower.close()
         raise
-    return Towers(towers)
+    return Towers(towers, known)
 
 
 def _moved(device: str, meta_graph: Any) -> Any:
@@ -74,7 +75,8 @@ def _moved(device: str, meta_graph: Any) -> Any:
 class Towers:
     """A `workers.backend.Model` over several of the same, one a device. Safe from several threads."""
 
-    def __init__(self, towers: Sequence[TensorFlowModel]) -> None:
+    def __init__(self, towers: Sequence[TensorFlowModel], known: Known) -> None:
+        self._known = known
         self._towers = towers
         self._busy = [0] * len(towers)
         self._lock = threading.Lock()
@@ -97,7 +99,9 @@ class Towers:
             return tower.run(signature, feeds, outputs)
 
     def _split(self, signature: str, feeds: Mapping[str, Array], outputs: Sequence[str]) -> list[slice]:
-        if signature in self._whole or not self.info.batchable(signature, outputs):
+        if signature in self._whole or not self._known.joins(self.info.name, signature, outputs):
+            return []
+        if not self.info.has_rows(signature, outputs):
             return []
         rows = {len(array) for array in feeds.values()}
         return pieces(rows.pop(), len(self._towers)) if len(rows) == 1 else []
@@ -143,6 +147,10 @@ class Towers:
             self._alone = True
             logger.warning("model %s: a session may write to it, so it has one tower from now on", self.info.name)
         return self._towers[0].session_run(call)
+
+    def to_try(self, signature: str, rows: int) -> Iterator[Mapping[str, Array]]:
+        """See `workers.backend.Model.to_try`."""
+        return self._towers[0].to_try(signature, rows)
 
     def placement(self) -> dict[str, Any]:
         """See `workers.backend.Model.placement`; the nodes of each tower, one after the other."""

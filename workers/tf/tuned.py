@@ -2,7 +2,7 @@
 
 import gc
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ from workers.tf.agreement import disagreement
 from workers.tf.loading import load
 from workers.tf.model import TensorFlowModel
 from workers.tf.speed_ups import TOLERANCES, choose, with_speed_ups
-from workers.tf.trial_marks import TrialMarks
 from workers.tf.trial_runs import NoTrial, TrialRun, trial_runs
+from workers.trial_marks import TrialMarks
 
 __all__ = ["TunedModel"]
 
@@ -47,6 +47,7 @@ class TunedModel:
         """See `workers.backend.Model.warm_up`. Then tries what is asked for; nothing of that stops the model."""
         plain = self._model
         plain.warm_up()
+        self.info = replace(self.info, amiss=plain.info.amiss)
         try:
             trials = self._trials(plain)
         except (NoTrial, Refused) as reason:
@@ -107,6 +108,10 @@ class TunedModel:
                 raise
             why = "the model is served frozen: see `freeze` of its [[model]]"
             raise Refused(f"{error} ({why})", error.fault) from error
+
+    def to_try(self, signature: str, rows: int) -> Iterator[Mapping[str, Array]]:
+        """See `workers.backend.Model.to_try`."""
+        return self._model.to_try(signature, rows)
 
     def placement(self) -> dict[str, Any]:
         """See `workers.backend.Model.placement`."""

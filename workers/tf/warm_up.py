@@ -12,7 +12,7 @@ from pool.wire.tensors import Array
 from workers.tf.feeds import blank
 from workers.tf.samples import BadSample, Sample, read_samples
 
-__all__ = ["Rehearsal", "first_recorded", "recorded", "rehearsals"]
+__all__ = ["Rehearsal", "first_recorded", "recorded", "recorded_rows", "rehearsals"]
 
 logger = logging.getLogger("workers.tf")
 
@@ -53,11 +53,29 @@ def first_recorded(file: Path | None, signatures: Mapping[str, Signature]) -> di
     return found
 
 
+def recorded_rows(file: Path | None, name: str, signature: Signature, rows: int) -> dict[str, Array] | None:
+    """So many rows of the requests in the file that are of the first one's form, repeated if need be. Never raises."""
+    found: dict[str, list[Array]] = {}
+    for each in read_samples(file, {name: signature}) if file is not None and file.exists() else ():
+        if isinstance(each, BadSample) or len({array.shape[:1] for array in each.feeds.values()}) != 1:
+            continue
+        if any(found[key][0].shape[1:] != array.shape[1:] for key, array in each.feeds.items() if found):
+            continue
+        for key, array in each.feeds.items():
+            found.setdefault(key, []).append(array)
+        if sum(map(len, found[next(iter(found))])) >= rows:
+            break
+    joined = {key: np.concatenate(arrays) for key, arrays in found.items()}
+    if not joined or not all(len(array) for array in joined.values()):
+        return None
+    return {key: _with_rows(array, rows) for key, array in joined.items()}
+
+
 def rehearsals(signature: Signature, batch_sizes: Sequence[int], sample: Sample | None) -> Iterator[Rehearsal]:
     """The smallest batch first; the rows of the sample repeated or cut, or zeros without one.
 
-    One alone where an axis 0 of the inputs is of fixed size; none where an input is of unknown rank and there is no
-    sample.
+    One alone where an axis 0 of the inputs is of fixed size. Without a sample none where an input is of unknown rank,
+    or a part of a ragged or sparse tensor, of which zeros are none.
     """
     specs = signature.inputs
     shapes = [spec.shape for spec in specs.values()]
@@ -65,7 +83,7 @@ def rehearsals(signature: Signature, batch_sizes: Sequence[int], sample: Sample 
     for rows in batch_sizes if sized else (None,):
         if sample is not None and (rows is None or all(len(array) for array in sample.feeds.values())):
             yield Rehearsal({name: _with_rows(array, rows) for name, array in sample.feeds.items()}, rows)
-        elif None not in shapes:
+        elif None not in shapes and not signature.composite:
             yield Rehearsal({name: blank(spec, rows or 1) for name, spec in specs.items()}, rows)
 
 

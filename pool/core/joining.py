@@ -1,0 +1,104 @@
+"""Keeps what is known of each model's rows up to date, and tells workers and people what is new.
+
+a slot is READY ─────────► its warm-up's trials count, it is told what is known of its models
+ROWS_COMPARED ───────────► a job agreed, or joining ends
+a worker died comparing ─► counts against the signature
+"""
+
+from collections.abc import Mapping, Sequence
+
+from pool.core import actions as do
+from pool.core import events as told
+from pool.core.independence import Judged
+from pool.core.models import Model
+from pool.core.slots import Slot, SlotState
+from pool.wire.independence import Judgement, RowsJudged
+
+__all__ = ["Joining"]
+
+Seat = tuple[int, int]
+Signature = tuple[str, str, str]  # model, identity, signature
+
+
+class Joining:
+    """It appends to `actions`."""
+
+    def __init__(self, slots: Sequence[Slot], models: Mapping[str, Model], actions: list[do.Action]) -> None:
+        self._slots = slots
+        self._models = models
+        self._actions = actions
+        self._begun: dict[Seat, dict[int, Signature]] = {}  # by lane
+
+    def judged(self, slot: Slot) -> tuple[RowsJudged, ...]:
+        """What a new worker of the slot is told."""
+        models = [self._models[name] for name in slot.planned if name in self._models]
+        return tuple([RowsJudged(model.name, *each) for model in models for each in model.independence.judged()])
+
+    def changed(self, slot: Slot) -> None:
+        """The slot is READY, or is no more."""
+        ready = slot.state is SlotState.READY
+        for name in slot.models:
+            model = self._models.get(name)
+            if model is None:
+                continue
+            serving = [each for each in self._slots if each.state is SlotState.READY and name in each.loaded]
+            model.serve(frozenset(each.loaded[name].identity for each in serving))
+            if ready:
+                info = slot.loaded[name]
+                model.loaded(info)
+                for signature, trial in info.trials.items():
+                    found = model.independence.tried(info.identity, signature, trial)
+                    self._news(model, info.identity, signature, found)
+        if ready:
+            for judged in self.judged(slot):
+                if judged.judgement is not Judgement.TRIED:
+                    self._actions.append(do.JudgeRows(slot.number, slot.incarnation, judged))
+
+    def compared(self, slot: Slot, event: told.RowsCompared) -> Model | None:
+        """A worker compared; the model of which a signature is not joined any more, if that is what came of it."""
+        compared = event.compared
+        model, info = self._models.get(compared.model), slot.loaded.get(compared.model)
+        if model is None or info is None or info.identity != compared.identity:
+            return None
+        signature = info.signatures.get(compared.signature)
+        if signature is None or not signature.outputs.keys() >= set(compared.outputs):
+            return None
+        lanes = self._begun.setdefault((slot.number, slot.incarnation), {})
+        if compared.begun:
+            lanes[event.lane] = (compared.model, compared.identity, compared.signature)
+            return None
+        lanes.pop(event.lane, None)
+        found = model.independence.compared(
+            compared.identity, compared.signature, compared.outputs, compared.differs, compared.distinct
+        )
+        return self._news(model, compared.identity, compared.signature, found)
+
+    def exited(self, slot: Slot, incarnation: int, crashed: bool) -> list[Model]:
+        """A worker is gone. The models of which something is not joined any more.
+
+        `crashed`: it was not told to go, or had to be killed.
+        """
+        begun = self._begun.pop((slot.number, incarnation), {})
+        ended = []
+        for name, identity, signature in begun.values() if crashed else ():
+            model = self._models.get(name)
+            if model is not None:
+                ended.append(self._news(model, identity, signature, model.independence.died(identity, signature)))
+        return [model for model in ended if model is not None]
+
+    def _news(self, model: Model, identity: str, signature: str, judged: Judged | None) -> Model | None:
+        if judged is None:
+            return None
+        model.judged_anew()
+        news = RowsJudged(model.name, *judged)
+        for slot in self._slots:
+            info = slot.loaded.get(model.name)
+            if slot.state is SlotState.READY and info is not None and info.identity == identity:
+                self._actions.append(do.JudgeRows(slot.number, slot.incarnation, news))
+        if news.judgement is not Judgement.DEPENDENT:
+            return None
+        proof = model.independence.proof(identity, signature)
+        text = f"model {model.name}, signature {signature}: its jobs run one by one, as its rows depend on each other: "
+        given = f"; {proof.joined} answers of joined rows had been given" if proof.joined else ""
+        self._actions.append(do.Notice(f"{text}{proof.differs}{given}"))
+        return model

@@ -1,0 +1,72 @@
+"""Whether two runs gave a row the same values, as closely as its dtype lets two orders of summation agree."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from pool.wire.tensors import Array
+
+__all__ = ["difference"]
+
+# Relative to the row. Another batch size takes other kernels and another order of sums. On GPUs a float32 product may
+# be one of 10 bits (TF32) for some sizes and not for others, so less than that is no sign of a neighbour.
+# Floats of 64 bits are often made of such of 32.
+_TOLERANCES = {
+    "float64": 1e-5,
+    "complex128": 1e-5,
+    "float32": 2e-3,
+    "complex64": 2e-3,
+    "float16": 2e-2,
+    "bfloat16": 5e-2,
+}
+_COARSE = 0.3  # of the floats of 8 bits
+_SMALL = 1e-3  # a row that is so small beside the batch's largest value is what is left of larger ones that cancelled
+
+
+def difference(found: Mapping[str, Array], right: Mapping[str, Array]) -> str:
+    """What of the rows is not the same, in a few words, or "". Numbers of all but floats must be equal.
+
+    Both have the same rows in the same order. NaN agrees with NaN, infinity with itself, and with nothing else.
+    """
+    for name, wanted in right.items():
+        got = found[name]
+        if got.shape[1:] != wanted.shape[1:]:
+            shapes = f"rows of shape {list(got.shape[1:])} in other company, not {list(wanted.shape[1:])}"
+            return f"output {name!r} has {shapes}"
+        if got.dtype != wanted.dtype:
+            return f"output {name!r} is of dtype {got.dtype} in other company, not {wanted.dtype}"
+        row = _first_apart(got, wanted)
+        if row is not None:
+            return f"output {name!r} gave {_shown(got[row])} for a row that gave {_shown(wanted[row])} in other company"
+    return ""
+
+
+def _first_apart(got: Array, wanted: Array) -> int | None:
+    """The number of the first row that is not the same."""
+    if not wanted.size:
+        return None
+    one, other = got.reshape(len(got), -1), wanted.reshape(len(wanted), -1)
+    if wanted.dtype.hasobject or wanted.dtype.kind in "biuSU" or "int" in wanted.dtype.name:
+        apart = (one != other).any(axis=1)
+    else:
+        apart = _floats_apart(one, other, _TOLERANCES.get(wanted.dtype.name, _COARSE))
+    found = np.flatnonzero(apart)
+    return int(found[0]) if len(found) else None
+
+
+def _floats_apart(got: Array, wanted: Array, tolerance: float) -> Array:
+    wide = np.complex128 if wanted.dtype.kind == "c" else np.float64
+    one, other = got.astype(wide), wanted.astype(wide)
+    finite = np.isfinite(other) & np.isfinite(one)
+    same = (one == other) | (np.isnan(one) & np.isnan(other))
+    sizes = np.where(finite, np.abs(other), 0.0)
+    rows = sizes.max(axis=1, keepdims=True)
+    allowed = tolerance * np.maximum(rows, _SMALL * rows.max())
+    with np.errstate(invalid="ignore"):
+        near = finite & (np.abs(np.where(finite, one - other, 0.0)) <= allowed)
+    return np.asarray(~(same | near).all(axis=1))
+
+
+def _shown(row: Array) -> str:
+    text = " ".join(str(row.tolist() if row.size <= 4 else row.reshape(-1)[:4].tolist()).split())
+    return text[:80] + (" …" if row.size > 4 or len(text) > 80 else "")

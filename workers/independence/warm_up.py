@@ -1,0 +1,92 @@
+"""Tries each signature of a model that has just warmed up, where nothing is known of its rows yet."""
+
+import hashlib
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from pool.wire.independence import Trial
+from pool.wire.model_files import NotServed, files_of
+from pool.wire.signatures import ModelInfo, Signature
+from pool.wire.worker_messages import ModelSettings
+from workers.backend import Model
+from workers.batch import own
+from workers.independence.known import Known
+from workers.independence.trial import Feeds, try_rows
+from workers.trial_marks import EndedBefore, TrialMarks
+
+__all__ = ["identity_of", "trials_of"]
+
+log = logging.getLogger("workers.independence")
+
+_TRIALS_S = 5.0  # of all signatures of a model together, but for the first few runs of each
+
+
+def trials_of(model: Model, info: ModelInfo, settings: ModelSettings, known: Known) -> Mapping[str, Trial]:
+    """By signature, of those that have rows. Raises `ProcessUnusable`.
+
+    `info`: what the pool is told of the model. Made-up values may be the end of a process: what was tried by workers
+    that died of it is not tried again for a day.
+    """
+    if not known.is_open(info.name) or info.stateful:
+        return {}
+    found: dict[str, Trial] = {}
+    ends = time.monotonic() + _TRIALS_S
+    marks = _marks(settings, info.identity)
+    for name, signature in info.signatures.items():
+        outputs = _with_rows(signature)
+        if not outputs or known.judgement(info.name, name, outputs) is not None:
+            continue
+        try:
+            with marks.trying(f"rows of {name}"):
+                found[name] = _tried(model, name, outputs, known.most_rows(info.name), ends)
+        except EndedBefore as ended:
+            found[name] = Trial(untried=str(ended))
+        if found[name].untried:
+            log.info("model %s: the rows of signature %s were not tried: %s", info.name, name, found[name].untried)
+    return found
+
+
+def _tried(model: Model, signature: str, outputs: tuple[str, ...], most_rows: int, ends: float) -> Trial:
+    def run(feeds: Feeds) -> Feeds:
+        return own(model.run(signature, feeds, outputs), feeds.values())
+
+    return try_rows(run, outputs, model.to_try(signature, max(2, most_rows)), ends)
+
+
+def _with_rows(signature: Signature) -> tuple[str, ...]:
+    """The outputs that have rows; none where an input has none."""
+    names = [name for name in signature.outputs if signature.has_rows((name,))]
+    return tuple(sorted(names))
+
+
+def _marks(settings: ModelSettings, identity: str) -> TrialMarks:
+    folder = Path(settings.cache).parent / "trials" if settings.cache else None
+    return TrialMarks(folder, f"{settings.name}\0{identity}")
+
+
+def identity_of(settings: ModelSettings, info: ModelInfo) -> str:
+    """A digest of all that decides what the model computes. Reads the names, sizes and times of its files.
+
+    The same for workers that load the same files; another one for each worker where they cannot be looked at.
+    """
+    plain = replace(settings, cache="", warmup=True, batch_sizes=(), version=None)
+    files: object
+    try:
+        files = [] if settings.path.startswith("stub:") else list(files_of(settings.path))
+    except (NotServed, OSError):
+        files = os.getpid()
+    handler = sys.modules.get(settings.handler.name.partition(":")[0]) if settings.handler else None
+    code = getattr(handler, "__file__", None)
+    if code is not None:
+        seen = os.stat(code)
+        files = [files, seen.st_size, seen.st_mtime_ns]
+    library = getattr(sys.modules.get("tensorflow"), "__version__", "")
+    kept = [each.kind for each in info.speed_ups if each.kept]
+    decides = [asdict(plain), files, library, kept]
+    return hashlib.sha256(json.dumps(decides, default=str).encode(errors="replace")).hexdigest()[:32]

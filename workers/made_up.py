@@ -1,0 +1,55 @@
+"""Values made of a seed, to try a model with before anybody has asked for anything. Zeros hide too much."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from pool.wire.signatures import Signature
+from pool.wire.tensors import DTYPES, Array
+
+__all__ = ["made_up", "made_up_rows"]
+
+_SEED = 20261121
+_WORDS = (b"", b"a", b"word", b"two words", b"0", b"1.5", b"import os\n")
+_WIDTHS = (10, 2)  # first of some width, then such as an index, a word's number or a flag may be
+_SCALES = (1.0, 30.0)
+_UNKNOWN = (3, 1)  # how long an axis of unknown size is, other than axis 0
+
+
+def made_up(zeros: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
+    """Values of these dtypes and shapes."""
+    for width in _WIDTHS:
+        numbers = np.random.default_rng(_SEED)
+        yield {name: _values(array, numbers, width, 1.0) for name, array in zeros.items()}
+
+
+def made_up_rows(signature: Signature, rows: int) -> Iterator[dict[str, Array]]:
+    """So many rows for a signature that has some: of both signs, small and large, the last one as the first."""
+    for unknown in _UNKNOWN if any(-1 in (spec.shape or ())[1:] for spec in signature.inputs.values()) else (1,):
+        zeros = {
+            name: np.zeros(
+                (rows, *(unknown if axis < 0 else axis for axis in (spec.shape or ())[1:])), DTYPES[spec.dtype]
+            )
+            for name, spec in signature.inputs.items()
+        }
+        for width, scale in zip(_WIDTHS, _SCALES, strict=True):
+            numbers = np.random.default_rng(_SEED)
+            made = {name: _values(array, numbers, width, scale) for name, array in zeros.items()}
+            for array in made.values():
+                array[-1] = array[0]
+            yield made
+
+
+def _values(zeros: Array, numbers: np.random.Generator, width: int, scale: float) -> Array:
+    if zeros.dtype.hasobject:
+        flat = np.empty(zeros.size, object)
+        flat[:] = [_WORDS[index] for index in numbers.integers(0, len(_WORDS), zeros.size)]
+        return flat.reshape(zeros.shape)
+    made: Any = scale * numbers.standard_normal(zeros.shape)
+    if zeros.dtype.kind in "biu" or "int" in zeros.dtype.name:
+        made = numbers.integers(0, width, zeros.shape)
+        made = made % 2 if zeros.dtype.kind == "b" else made
+    array = np.copy(zeros)
+    array[...] = np.asarray(made).astype(zeros.dtype)
+    return array
