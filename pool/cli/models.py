@@ -59,14 +59,15 @@ def _shown(model: Mapping[str, Any]) -> RenderableType:
         title.append(f"\n  slot {each['slot']}: {each['kind']} {decided}: {each['why']}", "dim")
     table = new_table(["", "", ""])
     table.show_header = False
-    for name, signature in sorted(model["signatures"].items(), key=lambda item: item[0] != DEFAULT_SIGNATURE):
+    signatures = sorted(model["signatures"].items(), key=lambda item: item[0] != DEFAULT_SIGNATURE)
+    for name, signature in signatures:
         for side, specs in (("in", signature["inputs"]), ("out", signature["outputs"])):
             tensors = Text("\n").join([Text(f"{key}: {spec_of(spec)}") for key, spec in specs.items()] or [Text("–")])
             table.add_row(Text(f"  {name}", "cyan") if side == "in" else "", side, tensors)
-    runs = [Text(f"  {name} runs {each['rows']}", "dim") for name, each in model["signatures"].items()]
+    runs = [Text(f"  {name} runs {each['rows']}", "dim") for name, each in signatures]
     failed = [
         Text(f"  {name} failed whenever it was warmed up: {each['amiss']}", "yellow")
-        for name, each in model["signatures"].items()
+        for name, each in signatures
         if each["amiss"]
     ]
     return Group(title, Text(f"  {model['path']}", "dim"), table, *runs, *failed)

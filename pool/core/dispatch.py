@@ -482,6 +482,7 @@ class Dispatch:
         expected_s = key.cost.expected(stride)
         cost_s = UNKNOWN_ROW_S * max(1, rows) if expected_s is None else strides * expected_s
         surely_s = strides * key.cost.surely(stride)
+        cut = strides > 1 or padded != rows or len(parts) > 1 or not parts[0].whole or len(parts[0].job.members) > 1
         self._batches += 1
         lane = slot.idle_lanes.pop()
         batch = Batch(
@@ -498,6 +499,7 @@ class Dispatch:
             cost_s,
             now + cost_s,
             now + (0.0 if key.cost.is_stale(surely_s, now) else surely_s),
+            batchable and cut,
             beside=bool(slot.batches),
         )
         for other in slot.batches.values():
@@ -535,7 +537,6 @@ class Dispatch:
             budget_s = max(budget_s, self._policy.load_timeout_s)
             owner = self.tenants.opens(parts[0].job.client.route, slot)
         self._timers.set(("batch", slot.number, batch.number), now + budget_s)
-        cut = strides > 1 or padded != rows or len(parts) > 1 or not parts[0].whole or len(parts[0].job.members) > 1
         self._actions.append(
             do.RunBatch(
                 slot.number,
@@ -547,7 +548,7 @@ class Dispatch:
                 key.outputs,
                 tuple([_to_run(part) for part in parts]),
                 padded,
-                batchable and cut,
+                batch.joined,
                 stride if strides > 1 else 0,
                 owner,
             )

@@ -212,6 +212,7 @@ class Batch:
     cost_s: float
     expected_end: float
     earliest_end: float
+    joined: bool  # its rows are of several jobs, or of a piece of one, or some were added, or it is fed in strides
     suspect: bool = False  # it has lost a worker before
     beside: bool = False  # another batch ran in its worker at the same time
     over: bool = False
@@ -225,11 +226,6 @@ class Batch:
     def strides(self) -> int:
         """How many runs it is."""
         return -(-self.padded // self.stride) if self.stride else 1
-
-    @property
-    def joined(self) -> bool:
-        """Whether rows of several jobs ran together, or a piece of one, or some were added."""
-        return len(self.parts) > 1 or self.padded != self.rows or not self.parts[0].whole or self.jobs > 1
 
     @property
     def wanted(self) -> bool:

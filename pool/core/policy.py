@@ -32,13 +32,13 @@ class SlotPlan:
 class ModelPolicy:
     """How the jobs of one model are scheduled; but for `batching` the defaults are the configuration's."""
 
-    batching: Batching = Batching.ALWAYS  # whoever makes a policy by hand knows its model
     max_batch: int = 32  # rows
     batch_wait_s: float = 0.0  # how long a job may wait for company while a lane is idle
     allowed_batch_sizes: tuple[int, ...] = ()  # rising, the last one is `max_batch`; empty: any size
     weight: float = 1.0  # its share of the time of a device that it shares, against the others' weights
     max_jobs: int | None = None  # None: only the pool's bound
     max_bytes: int | None = None
+    batching: Batching = Batching.ALWAYS  # whoever makes a policy by hand knows the model
 
     def padded(self, rows: int) -> int:
         """How many rows are fed for so many."""

@@ -57,7 +57,6 @@ class Settlement:
         """One outcome a part. The batch has ended already, and its slot is served afterwards."""
         first = not slot.proven
         jobs = batch.jobs
-        refuted = batch.joined and batch.key.line.model.refuted(batch.key.signature)
         slot.jobs_done += jobs
         slot.in_vain = 0
         self._learn(batch, event, now)
@@ -65,17 +64,13 @@ class Settlement:
         fault, text = Fault.MODEL_FAILED, ""
         unjoined: list[Part] = []
         returned: list[Part] = []
-        for part, outcome in self._packs.heard(batch, event.outcomes, now):
+        for part, outcome in self._packs.heard(batch, _trusted(batch, event.outcomes), now):
             job = part.job
             if not part.wanted:
                 _let_go(job)
                 continue
             job.out -= 1
             match outcome:
-                case told.Succeeded() if refuted:
-                    acquit(part)
-                    text = f"meanwhile it was found that its rows depend on each other: {refuted}"
-                    unjoined.append(part)
                 case told.Succeeded(payload):
                     acquit(part)
                     self._succeeded(slot, batch, part, payload, event, now)
@@ -156,7 +151,7 @@ class Settlement:
             device=slot.device,
             attempts=job.losses + 1,
         )
-        if batch.joined or not part.whole:
+        if batch.joined:
             job.line.model.answered_joined(job.key.signature)
         self._answers.done(job, payloads, timeline, now)
 
@@ -292,6 +287,14 @@ class Settlement:
         self._actions.append(
             do.KeepJob(job.id, key.model, key.signature, key.outputs, job.rows or None, job.payload, story, job.base)
         )
+
+
+def _trusted(batch: Batch, outcomes: tuple[told.Outcome, ...]) -> tuple[told.Outcome, ...]:
+    """Answers of joined rows are none if it was found out meanwhile that those depend on each other."""
+    if not batch.joined or not (why := batch.key.line.model.refuted(batch.key.signature)):
+        return outcomes
+    text = f"its rows depend on each other, as was found out meanwhile: {why}"
+    return tuple([told.RowsChanged(text) if isinstance(each, told.Succeeded) else each for each in outcomes])
 
 
 def _let_go(job: Job) -> None:

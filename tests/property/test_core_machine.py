@@ -20,6 +20,8 @@ from pool.core import events as told
 from pool.core.machine import Machine
 from pool.core.policy import ModelPolicy, Policy
 from pool.wire.faults import Fault
+from pool.wire.independence import Batching, RowsCompared
+from pool.wire.signatures import DEFAULT_SIGNATURE
 from pool.wire.worker_messages import Phase
 
 INFOS = {
@@ -32,7 +34,9 @@ INFOS = {
 MODELS = {
     "pure": ModelPolicy(max_batch=8, weight=2.0),
     "waits": ModelPolicy(max_batch=4, batch_wait_s=1.0),
-    "padded": ModelPolicy(max_batch=16, allowed_batch_sizes=(2, 6, 16), max_jobs=9, max_bytes=150),
+    "padded": ModelPolicy(
+        max_batch=16, allowed_batch_sizes=(2, 6, 16), max_jobs=9, max_bytes=150, batching=Batching.AUTO
+    ),
 }
 PLACEMENTS = (
     (("pure",),),
@@ -349,6 +353,18 @@ class Outside(RuleBasedStateMachine):
         if (found := self.running(pick)) is not None and found[0].running[found[1]].by_rows:
             worker, batch = found
             self.body.answer(worker, batch, (told.RowsChanged("3 rows of 5"),) * len(worker.running[batch].parts))
+
+    @rule(pick=PICK, count=st.sampled_from((1, 20, 80, 80)), differs=st.sampled_from(("", "", "", "", "apart")))
+    def rows_are_compared(self, pick: int, count: int, differs: str) -> None:
+        """Jobs of a model whose rows are to be proven independent have run both ways."""
+        worker = self.worker(pick, ready=True)
+        if worker is not None:
+            compared = RowsCompared("padded", "", DEFAULT_SIGNATURE, ("y",), "", True)
+            for _ in range(count):
+                self.body.feed(told.RowsCompared(worker.slot, worker.incarnation, 0, compared))
+            if differs:
+                differing = replace(compared, differs=differs)
+                self.body.feed(told.RowsCompared(worker.slot, worker.incarnation, 0, differing))
 
     @rule(pick=PICK, seed=st.integers(0, 1 << 16))
     def each_part_ends_in_its_own_way(self, pick: int, seed: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import replace
 from weakref import WeakValueDictionary
@@ -15,9 +15,11 @@ from simulation.records import Lease, Line, Payload, Record, Run, Seat, Submissi
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.cells import CONFINED_S
+from pool.core.independence import ENOUGH_UNTRIED
 from pool.core.policy import Policy, SlotPlan
 from pool.core.slots import SlotState
 from pool.wire.faults import Fault
+from pool.wire.independence import Batching
 from pool.wire.signatures import ModelInfo
 
 __all__ = ["Ledger"]
@@ -54,6 +56,8 @@ class Ledger:
         self._states = {slot: SlotState.STOPPED for slot, _ in enumerate(plans)}
         self._infos: dict[str, ModelInfo] = {}
         self._unbatchable: set[tuple[str, str | None]] = set()
+        self._agreed: Counter[str] = Counter()  # jobs that ran both ways, by model
+        self._differed: set[str] = set()
         self._too_much: dict[str, int] = {}  # a model's rows for which there was no memory
         self._killed: dict[Seat, float] = {}
         self._kept: set[tuple[int, int]] = set()
@@ -119,11 +123,22 @@ class Ledger:
                 if seat is not None and run is not None and len(run.parts) == len(event.outcomes):
                     del seat.runs[event.batch]
                     seat.proven = True
+                    first = run.leases[0].record
+                    refuted = run.joined and not self._batchable(first.model, first.signature, first.outputs)
                     for leases, outcome in zip(run.parts, event.outcomes, strict=True):
+                        if refuted and isinstance(outcome, told.Succeeded):
+                            outcome = told.RowsChanged("it is known by now")
                         for lease in leases:
                             shared = len(leases) > 1 and isinstance(outcome, told.Failed)
                             spoiled = shared and told.Spoiled(outcome.fault, outcome.text)  # type: ignore[union-attr]
                             self._settle(run, lease, spoiled or outcome)
+            case told.RowsCompared():
+                seat = self._seat(event.slot, event.incarnation)
+                if seat is not None and event.compared.model in seat.models and seat.lanes:
+                    self._agreed[event.compared.model] += not event.compared.differs
+                    if event.compared.differs:
+                        self._differed.add(event.compared.model)
+                        self._uncut()
             case told.BatchUnsent():
                 seat = self._seat(event.slot, event.incarnation)
                 run = None if seat is None else seat.runs.pop(event.batch, None)
@@ -253,13 +268,17 @@ class Ledger:
                 self._too_much[record.model] = min(run.fed, self._too_much.get(record.model, run.fed))
             case told.RowsChanged() if not (record.ended or lease.stale):
                 self._unbatchable.add((record.model, self._signature(record.model, record.signature)))
-                for each in self.open.values():
-                    if each.lost and not self._may_join(each):
-                        each.uncut = True
-                        self._conservation.note(each)
+                self._uncut()
                 if lease.size != (record.rows or 1):
                     record.start_over()
         self._release(lease)
+
+    def _uncut(self) -> None:
+        """A signature is not joined any more: what was lost of its jobs runs whole."""
+        for each in self.open.values():
+            if each.lost and not self._may_join(each):
+                each.uncut = True
+                self._conservation.note(each)
 
     def _smallest(self, run: Run) -> bool:
         """Whether nothing smaller can be run, which would need less memory."""
@@ -400,7 +419,11 @@ class Ledger:
         if model not in self._infos:
             return False  # nobody has loaded it yet
         signature = self._signature(model, signature)
-        return (model, signature) not in self._unbatchable and self._infos[model].batchable(signature, outputs)
+        if self._policy.model(model).batching is Batching.AUTO and not (
+            self._agreed[model] >= ENOUGH_UNTRIED and model not in self._differed
+        ):
+            return False
+        return (model, signature) not in self._unbatchable and self._infos[model].has_rows(signature, outputs)
 
     def _may_join(self, record: Record) -> bool:
         """Whether it may run together with others of its kind."""
@@ -440,7 +463,9 @@ class Ledger:
         assert not suspect or (len(leases) == 1 and not seat.runs), f"{leases} may kill its worker, with others"
         for other in seat.runs.values():
             other.beside = True
-        seat.runs[run.batch] = Run(run.batch, run.lane, parts, run.stride or run.pad_to, bool(seat.runs), suspect)
+        seat.runs[run.batch] = Run(
+            run.batch, run.lane, parts, run.stride or run.pad_to, bool(seat.runs), suspect, run.by_rows
+        )
 
     def _lease(
         self, run: do.RunBatch, part: do.PartToRun, record: Record, packed: bool, batchable: bool, now: float

@@ -92,7 +92,7 @@ class Seat:
 class Run:
     """A batch that is out, with the leases of each part: several, if it is a pack's. `fed`: the rows of a run.
 
-    `beside`: the worker ran another one at some time of it; `suspect`: it has lost a worker.
+    `beside`: the worker ran another one at some time of it; `suspect`: it has lost a worker. `joined`: by rows.
     """
 
     batch: int
@@ -101,6 +101,7 @@ class Run:
     fed: int
     beside: bool
     suspect: bool
+    joined: bool
 
     @property
     def leases(self) -> list[Lease]:

@@ -27,9 +27,9 @@ from workers.tf.agreement import disagreement, largest_difference
 from workers.tf.library import RewriterConfig
 from workers.tf.session import config_proto
 from workers.tf.speed_ups import choose, with_speed_ups
-from workers.trial_marks import ENOUGH, EndedBefore, TrialMarks
 from workers.tf.trial_runs import TrialRun
 from workers.tf.tuned import TunedModel
+from workers.trial_marks import ENOUGH, EndedBefore, TrialMarks
 
 pytestmark = pytest.mark.tensorflow
 

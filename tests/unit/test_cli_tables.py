@@ -55,6 +55,7 @@ STATUS = {
     "answered": {"done": 12, "model-failed": 1},
 }
 SPEC = {"dtype": "float32", "shape": [-1, 64]}
+ALONE = {"batchable": False, "rows": "job by job: it keeps state", "amiss": "InvalidArgumentError: no JPEG"}
 MODELS = [
     {
         "name": "digits",
@@ -66,11 +67,13 @@ MODELS = [
         "speed_ups": [],
         "scheduling": {"home": None},
         "signatures": {
-            "other": {"inputs": {}, "outputs": {"y": {"dtype": "int64", "shape": None}}, "batchable": False},
+            "other": {"inputs": {}, "outputs": {"y": {"dtype": "int64", "shape": None}}, **ALONE},
             "serving_default": {
                 "inputs": {"pixels": SPEC},
                 "outputs": {"a": SPEC, "b": {"dtype": "int64", "shape": []}},
                 "batchable": True,
+                "rows": "in batches: batching = true",
+                "amiss": None,
             },
         },
     },
@@ -158,7 +161,8 @@ LOADS = [
         "device_s": 98.7,
         "max_batch": 32,
         "working_sizes": [{"signature": "serving_default", "rows": 8}],
-        "run_alone": ["embed"],
+        "dependent": {"embed": "output 'y' gave 2 for a row that gave 1"},
+        "amiss": {"other": "InvalidArgumentError: no JPEG"},
         "costs": [
             {"signature": "rare", "sizes": [{"rows": 4, "batches": 1, "median_s": 1.0, "slowest_s": 1.0}]},
             {
@@ -185,7 +189,8 @@ def test_status_has_what_waits_for_each_model(shown: Any, monkeypatch: pytest.Mo
     assert lines[heading + 2].split() == ["new", "0", "0", "–", "0.00", "s", "–", "–"]
     lowered = "runs in batches of 8 rows, not max_batch's 32, for lack of memory"
     assert f"efficientnet_v2 serving_default {lowered}" in lines
-    assert lines[-1] == "efficientnet_v2 embed runs each job alone: its outputs came without the inputs' rows"
+    assert lines[-3] == "efficientnet_v2 embed runs each job alone: output 'y' gave 2 for a row that gave 1"
+    assert lines[-1] == "efficientnet_v2 other failed whenever it was warmed up: InvalidArgumentError: no JPEG"
 
 
 @pytest.mark.parametrize("columns", [72, 80, 120])
@@ -202,10 +207,13 @@ def test_models(shown: Any) -> None:
         "digits  slots 0, 1 (ready: 0)  stateful: one that may have started is not run again",
         "  /models/digits",
         "  serving_default  in   pixels: float32 [?, 64]",
-        "  runs in batches  out  a: float32 [?, 64]",
+        "                   out  a: float32 [?, 64]",
         "                        b: int64 []",
         "  other            in   –",
-        "  runs job by job  out  y: int64 of any shape",
+        "                   out  y: int64 of any shape",
+        "  serving_default runs in batches: batching = true",
+        "  other runs job by job: it keeps state",
+        "  other failed whenever it was warmed up: InvalidArgumentError: no JPEG",
         "",
         "slow  slot 1, not ready",
         "  no worker has loaded it; `pool status` says why",

@@ -161,8 +161,8 @@ def test_a_model_tells_what_was_found_out_about_it() -> None:
     driver.spoil(driver.running()[0], Fault.OUT_OF_MEMORY)
     (m,) = driver.machine.models_snapshot()
     assert m["working_sizes"] == [{"signature": "serving_default", "rows": 4}]
-    assert m["run_alone"] == []
+    assert m["dependent"] == {}
     differs = (told.RowsChanged("1 row of 4"),)
     driver.done(driver.running()[0], *differs)
     (m,) = driver.machine.models_snapshot()
-    assert m["run_alone"] == ["serving_default"]
+    assert m["dependent"] == {"serving_default": "1 row of 4"}

@@ -21,7 +21,9 @@ def job_in(state: JobState, arrived: float = 0.0) -> Job:
 
 def batch_of(*jobs: Job) -> Batch:
     parts = tuple(Part(job, 0, 1, job.round) for job in jobs)
-    return Batch(1, jobs[0].key, 0, 1, 0, 0.0, parts, len(parts), len(parts), len(parts), 0.001, 0.001, 0.0)
+    return Batch(
+        1, jobs[0].key, 0, 1, 0, 0.0, parts, len(parts), len(parts), len(parts), 0.001, 0.001, 0.0, len(parts) > 1
+    )
 
 
 JOB_PAIRS = [(a, b, b in JOB_STEPS[a]) for a, b in product(JobState, JobState)]

@@ -12,14 +12,16 @@ import pytest
 from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import pack
 from pool.wire.faults import Fault
+from pool.wire.independence import Batching
 from pool.wire.packing import unpack_answer
 from pool.wire.signatures import ModelInfo, Refused, Signature, TensorSpec
 from pool.wire.tensors import Array, encode_tensor, to_array
-from pool.wire.worker_messages import HandlerSettings, PartDone, PartFailed, PartSpoiled, RowsDiffer, Run
+from pool.wire.worker_messages import HandlerSettings, ModelSettings, PartDone, PartFailed, PartSpoiled, RowsDiffer, Run
 from workers.arenas import Arenas
 from workers.backend import CannotLoad, ProcessUnusable
 from workers.handled import HandledModel
 from workers.handlers import Handler, load_handler
+from workers.independence.known import Known
 from workers.memory import BatchMemory
 from workers.runner import Runner
 
@@ -67,7 +69,8 @@ class Words:
 
 def handled(made: object, graph: Any = None, sizes: Sequence[int] = ()) -> HandledModel:
     graph = graph or Graph()
-    return HandledModel(graph, Handler("words:Words", made, graph.info), sizes)
+    known = Known([ModelSettings("m", "stub:m", True, batching=Batching.ALWAYS)])
+    return HandledModel(graph, Handler("words:Words", made, graph.info), sizes, known)
 
 
 def run(

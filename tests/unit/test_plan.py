@@ -13,6 +13,7 @@ from pool.devices import discover_gpus
 from pool.errors import InvalidConfig
 from pool.plan import Plan
 from pool.planning import make_plan, replan, selected
+from pool.wire.independence import Batching
 from pool.wire.speed_ups import SpeedUpSettings
 from pool.wire.worker_messages import Clear, HandlerSettings, ModelSettings, PlacementRule
 
@@ -37,6 +38,8 @@ def refusal(pool: dict[str, object] | None = None, **sections: object) -> str:
 def test_each_model_has_the_policy_that_its_section_says() -> None:
     models = [
         {"name": "plain", "path": "stub:echo"},
+        {"name": "vouched", "path": "stub:echo", "batching": True},
+        {"name": "whole", "path": "stub:echo", "batching": False},
         {
             "name": "tuned",
             "path": "stub:echo",
@@ -48,8 +51,10 @@ def test_each_model_has_the_policy_that_its_section_says() -> None:
         },
     ]
     assert plan(model=models).policy.models == {
-        "plain": ModelPolicy(),
-        "tuned": ModelPolicy(16, 0.005, (1, 4, 16), 2.5, 7, 1 << 20),
+        "plain": ModelPolicy(batching=Batching.AUTO),
+        "vouched": ModelPolicy(batching=Batching.ALWAYS),
+        "whole": ModelPolicy(batching=Batching.NEVER),
+        "tuned": ModelPolicy(16, 0.005, (1, 4, 16), 2.5, 7, 1 << 20, Batching.AUTO),
     }
 
 

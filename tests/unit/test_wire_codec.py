@@ -97,20 +97,20 @@ WELCOME = [1, 0, 1.0]
         (Done, [1, [0], [[]], 0.0, 0.0], "Done: failures: expected one of PartFailed, PartSpoiled, RowsDiffer"),
         (
             Welcome,
-            [*WELCOME, [*SESSION[:6], {b"GPU": 1}, False, []], [], False, 0.0],
+            [*WELCOME, [*SESSION[:6], {b"GPU": 1}, False, []], [], False, 0.0, []],
             "Welcome: session: device_count: expected a map",
         ),
         (
             Welcome,
-            [1, 0, 1.0, [*SESSION[:6], {"GPU": 1.0}, False, []], [], False, 0.0],
+            [1, 0, 1.0, [*SESSION[:6], {"GPU": 1.0}, False, []], [], False, 0.0, []],
             "device_count: expected int, got float",
         ),
         (
             Welcome,
-            [1, 0, 1.0, [*SESSION[:6], [["GPU", 1]], False, []], [], False, 0.0],
+            [1, 0, 1.0, [*SESSION[:6], [["GPU", 1]], False, []], [], False, 0.0, []],
             "device_count: expected a map, got tuple",
         ),
-        (Welcome, [1, 0, 1.0, [*SESSION[:6], {1: 1}, False, []], [], False, 0.0], "not msgpack: ValueError"),
+        (Welcome, [1, 0, 1.0, [*SESSION[:6], {1: 1}, False, []], [], False, 0.0, []], "not msgpack: ValueError"),
     ],
 )
 def test_a_field_of_another_type_is_named(kind: type, fields: Any, complaint: str) -> None:
