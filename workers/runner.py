@@ -134,7 +134,10 @@ class Runner:
         if not sampler.wanted(model.info, call.signature, call.outputs, run.by_rows, run_s):
             return None
         rows = sum(joined.rows) if run.by_rows else None
-        return sampler.sample(model.info, call.signature, call.outputs, feeds, fetched, rows)
+        try:
+            return sampler.sample(model.info, call.signature, call.outputs, feeds, fetched, rows)
+        except MemoryError:
+            return None  # no job fails for it
 
     def tend(self, now: float) -> None:
         """Called by lanes that have nothing to do."""

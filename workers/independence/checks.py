@@ -6,9 +6,11 @@
 A job is answered before its rows are compared, so that costs it nothing; the next one waits for a run at most.
 """
 
+import logging
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,12 +19,15 @@ from pool.wire.faults import Fault
 from pool.wire.independence import RowsCompared
 from pool.wire.signatures import Refused
 from pool.wire.tensors import Array
+from workers.backend import ProcessUnusable
 from workers.batch import rows_differ
 from workers.independence.comparison import difference
 from workers.independence.samples import Sample, Sampler
 from workers.independence.trial import one_line
 
 __all__ = ["IDLE_S", "Checks", "RunSample"]
+
+log = logging.getLogger("workers.independence")
 
 RunSample = Callable[[Sample, Mapping[str, Array]], Mapping[str, Array]]
 """Runs rows for the outputs of a sample."""
@@ -69,10 +74,24 @@ class Checks:
         return self._check is not None and self._passed >= PATIENCE
 
     def served(self, sample: Sample | None, most_rows: int) -> None:
-        """The lane has answered a batch, of which a sample was kept or not."""
+        """The lane has answered a batch, of which a sample was kept or not. Never raises."""
         self._passed += 1
-        if sample is None or self._check is not None:
-            return
+        if sample is not None and self._check is None:
+            with self._contained(sample):
+                self._begin(sample, most_rows)
+
+    @contextmanager
+    def _contained(self, sample: Sample) -> Iterator[None]:
+        """A fault of ours, or want of memory, ends this comparison and no lane."""
+        try:
+            yield
+        except ProcessUnusable:
+            raise
+        except Exception as error:
+            self._check = None
+            log.error("model %s: a job could not be compared in other company", sample.model, exc_info=error)
+
+    def _begin(self, sample: Sample, most_rows: int) -> None:
         if sample.amiss:
             self._tell(_compared(sample, sample.amiss, True))
             return
@@ -86,10 +105,12 @@ class Checks:
 
     def step(self) -> None:
         """One run, in which rows of the sample have other company. Raises `ProcessUnusable`."""
-        check = self._check
-        if check is None:
-            return
         self._passed = 0
+        if (check := self._check) is not None:
+            with self._contained(check.sample):
+                self._step(check)
+
+    def _step(self, check: Check) -> None:
         sample = check.sample
         if not check.begun and not sample.proven:
             check.begun = True

@@ -37,7 +37,8 @@ def difference(found: Mapping[str, Array], right: Mapping[str, Array]) -> str:
             return f"output {name!r} is of dtype {got.dtype} in other company, not {wanted.dtype}"
         row = _first_apart(got, wanted)
         if row is not None:
-            return f"output {name!r} gave {_shown(got[row])} for a row that gave {_shown(wanted[row])} in other company"
+            gave = f"{_shown(got[row : row + 1])} for a row that gave {_shown(wanted[row : row + 1])}"
+            return f"output {name!r} gave {gave} in other company"
     return ""
 
 
@@ -68,5 +69,6 @@ def _floats_apart(got: Array, wanted: Array, tolerance: float) -> Array:
 
 
 def _shown(row: Array) -> str:
-    text = " ".join(str(row.tolist() if row.size <= 4 else row.reshape(-1)[:4].tolist()).split())
-    return text[:80] + (" …" if row.size > 4 or len(text) > 80 else "")
+    """Its first few values."""
+    text = ", ".join(str(value)[:20] for value in row.reshape(-1)[:4].tolist())
+    return f"[{text}{', …' if row.size > 4 else ''}]"

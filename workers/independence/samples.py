@@ -91,7 +91,10 @@ class Sampler:
         fetched: Mapping[str, Array],
         rows: int | None,
     ) -> Sample | None:
-        """A copy of what was fed and given; None of what is too large. `rows`: so many count, None: all of them."""
+        """A copy of what was fed and given; None of what is too large. `rows`: so many count, None: all of them.
+
+        Raises `MemoryError` where there is none for the copy.
+        """
         if sum(array.nbytes for array in feeds.values()) > MOST_BYTES or not all(
             array.ndim for array in feeds.values()
         ):
