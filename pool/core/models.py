@@ -160,9 +160,9 @@ class Model:
         self._batchable.clear()
         return self.independence.misshapen(name, why)
 
-    def answered_joined(self, signature: str | None) -> None:
-        """An answer of joined, cut or padded rows was given."""
-        self.independence.answered(self.signature_name(signature) or "")
+    def answered_joined(self, signature: str | None, jobs: int) -> None:
+        """So many jobs had an answer, or a piece of one, of joined, cut or padded rows."""
+        self.independence.answered(self.signature_name(signature) or "", jobs)
 
     def refuted(self, signature: str | None) -> str:
         """Why answers of joined rows of this signature are not to be trusted, or ""."""

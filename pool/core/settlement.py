@@ -89,6 +89,8 @@ class Settlement:
                     unjoined.append(part)
                 case None:
                     returned.append(part)
+        if batch.joined and not (spoiled or unjoined):
+            batch.key.line.model.answered_joined(batch.key.signature, batch.jobs)
         if spoiled:
             self._take_apart(batch, spoiled, fault, text, now)
         if unjoined:
@@ -151,8 +153,6 @@ class Settlement:
             device=slot.device,
             attempts=job.losses + 1,
         )
-        if batch.joined:
-            job.line.model.answered_joined(job.key.signature)
         self._answers.done(job, payloads, timeline, now)
 
     # --- the run failed -----------------------------------------------------------------------------------------

@@ -167,8 +167,7 @@ def test_people_are_told_why() -> None:
     assert "(3 did)" in rows.told(S, ("y",))
     agree(rows, ENOUGH)
     assert rows.told(S, ("y",)).startswith("in batches")
-    for _ in range(7):
-        rows.answered(S)
+    rows.answered(S, 7)
     rows.compared("files", S, ("y",), "apart", True)
     assert rows.told(S, ("y",)).endswith("depend on each other: apart; 7 answers of joined rows had been given")
 

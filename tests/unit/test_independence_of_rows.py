@@ -399,7 +399,7 @@ def test_a_lane_that_is_never_idle_compares_all_the_same() -> None:
 def test_a_fault_of_ours_ends_the_comparison_and_not_the_lane(caplog: pytest.LogCaptureFixture) -> None:
     worker = Worker(lambda x: x)
 
-    def broken(_: Sample, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def broken(*_: object) -> dict[str, Array]:
         raise KeyError("no such thing")
 
     worker.checks = Checks(worker.sampler, broken, worker.told.append, 0)
