@@ -46,6 +46,7 @@ MODELS = """
 [[model]]
 name = "rows"
 path = "stub:rows?run_ms=2"
+batching = true
 devices = "all"
 max_batch = 8
 [[model]]

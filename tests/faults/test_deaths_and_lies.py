@@ -19,6 +19,7 @@ MODELS = """
 [[model]]
 name = "rows"
 path = "stub:rows?run_ms=10"
+batching = true
 devices = "all"
 max_batch = 32
 [[model]]

@@ -32,6 +32,7 @@ MODELS = """
 [[model]]
 name = "rows"
 path = "stub:rows"
+batching = true
 devices = "all"
 [[model]]
 name = "echo"

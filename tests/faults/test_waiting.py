@@ -19,11 +19,13 @@ MODELS = """
 [[model]]
 name = "rows"
 path = "stub:rows"
+batching = true
 devices = "all"
 max_batch = 8
 [[model]]
 name = "slow"
 path = "stub:rows?run_ms=20"
+batching = true
 devices = "all"
 max_batch = 1
 [[model]]

@@ -27,6 +27,7 @@ devices = "all"
 [[model]]
 name = "rows"
 path = "stub:rows?run_ms=1"
+batching = true
 devices = "all"
 """
 

@@ -48,6 +48,7 @@ devices = ["cpu"]
 [[model]]
 name = "words"
 path = "stub:rows?run_ms=5"
+batching = true
 handler = "words:Words"
 handler_path = "FOLDER"
 handler_options = { factor = 10 }
@@ -56,6 +57,7 @@ batch_wait = "20ms"
 [[model]]
 name = "large"
 path = "stub:rows"
+batching = true
 handler = "words:Words"
 handler_path = "FOLDER"
 handler_options = { factor = 1 }

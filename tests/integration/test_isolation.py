@@ -14,6 +14,7 @@ MODELS = """
 [[model]]
 name = "rows"
 path = "stub:rows?fits=5"
+batching = true
 devices = "all"
 max_batch = 16
 [[model]]

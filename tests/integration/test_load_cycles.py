@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 MIB = 1 << 20
 ROW = np.ones((1,), np.float32)
 MANY_ROWS = 65_536  # of four bytes: they lie in an arena
-ONE = f'[[model]]\nname = "m"\npath = "stub:tell?n=1"\nmax_batch = {MANY_ROWS}\n'
+ONE = f'[[model]]\nname = "m"\npath = "stub:tell?n=1"\nbatching = true\nmax_batch = {MANY_ROWS}\n'
 DIGITS = f'[[model]]\nname = "m"\npath = "{demo_folder() / "digits"}"\n'
 
 

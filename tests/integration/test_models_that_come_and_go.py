@@ -14,8 +14,8 @@ from pool import errors, start
 pytestmark = pytest.mark.long
 
 ROW = np.ones((1,), np.float32)
-ONE = '[[model]]\nname = "m"\npath = "stub:tell?n=1"\ndevices = "all"\n'
-MORE = '[[model]]\nname = "more"\npath = "stub:tell?n=7"\n'
+ONE = '[[model]]\nname = "m"\npath = "stub:tell?n=1"\nbatching = true\ndevices = "all"\n'
+MORE = '[[model]]\nname = "more"\npath = "stub:tell?n=7"\nbatching = true\n'
 
 
 def test_a_model_comes_goes_and_comes_again_and_no_job_of_another_fails() -> None:
@@ -42,7 +42,7 @@ def test_a_model_comes_goes_and_comes_again_and_no_job_of_another_fails() -> Non
 
 
 def test_jobs_of_a_model_that_goes_are_finished_or_told_and_none_is_lost() -> None:
-    models = ONE + '[[model]]\nname = "rows"\npath = "stub:rows?run_ms=40"\ndevices = "all"\nmax_batch = 1\n'
+    models = ONE + '[[model]]\nname = "rows"\npath = "stub:rows?run_ms=40"\nbatching = false\ndevices = "all"\n'
     with pool_process(stub_config(models=models)) as pool, pool.client() as client, asked_all_the_time(pool):
         jobs = [client.submit("rows", ROW, signature="double", timeout=30.0) for _ in range(150)]
         client.unload("rows")

@@ -23,6 +23,7 @@ MODELS = """
 [[model]]
 name = "slow"
 path = "stub:rows?run_ms=15"
+batching = true
 devices = "all"
 max_batch = 4
 [[model]]

@@ -17,6 +17,7 @@ ROWS_MODEL = """
 [[model]]
 name = "rows"
 path = "stub:rows"
+batching = true
 devices = "all"
 """
 

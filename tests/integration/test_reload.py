@@ -19,7 +19,7 @@ from pool import Client, errors, start
 
 pytestmark = pytest.mark.long
 
-ROWS = '[[model]]\nname = "rows"\npath = "stub:rows?run_ms=5"\ndevices = "all"\n'
+ROWS = '[[model]]\nname = "rows"\npath = "stub:rows?run_ms=5"\nbatching = true\ndevices = "all"\n'
 FAULTS = '[[model]]\nname = "faults"\npath = "stub:faults"\ndevices = "all"\n'
 ONE = np.ones(1, np.float32)
 

@@ -20,6 +20,7 @@ MODELS = """
 [[model]]
 name = "rows"
 path = "stub:rows?run_ms=5"
+batching = true
 devices = "all"
 max_batch = 4
 [[model]]

@@ -13,16 +13,19 @@ ROWS = """
 [[model]]
 name = "rows"
 path = "stub:rows"
+batching = true
 devices = "all"
 max_batch = 8
 [[model]]
 name = "padded"
 path = "stub:rows"
+batching = true
 devices = "all"
 allowed_batch_sizes = [4, 16]
 [[model]]
 name = "patient"
 path = "stub:rows"
+batching = true
 devices = "all"
 max_batch = 4
 batch_wait = "400ms"

@@ -19,6 +19,7 @@ SPLIT_MODEL = """
 [[model]]
 name = "rows"
 path = "stub:rows"
+batching = true
 devices = "all"
 max_batch = 16384
 """

@@ -15,7 +15,7 @@ from pool import Client
 
 pytestmark = pytest.mark.long
 
-MODELS = '[[model]]\nname = "rows"\npath = "stub:rows?load_ms=300"\ndevices = "all"\n'
+MODELS = '[[model]]\nname = "rows"\npath = "stub:rows?load_ms=300"\nbatching = true\ndevices = "all"\n'
 ONE = np.ones(1, np.float32)
 
 
