@@ -124,7 +124,7 @@ def test_a_signature_that_does_not_keep_its_rows_runs_alone_from_then_on(pool: P
     occupy(client, 0.6)
     futures = [client.submit("rows", floats(n, n), signature="shrink") for n in range(3)]
     assert [future.result()["y"].tolist() for future in futures] == [[0], [1], [2]]
-    assert "signature shrink: not batched any more" in pool.text()
+    pool.await_log("signature shrink: not batched any more")
     assert client.run("rows", np.arange(20, dtype=np.float32), signature="shrink")["y"].tolist() == [0]
 
 
