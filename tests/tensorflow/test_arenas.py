@@ -138,7 +138,7 @@ def test_inputs_stay_as_they_are_for_the_job_may_run_again(load, shapes, arena, 
 
 @pytest.fixture(scope="module")
 def pool(shapes: Path) -> Iterator[PoolProcess]:
-    model = f'[[model]]\nname = "shapes"\npath = "{shapes}"\ndevices = "all"\nmax_batch = 8\n'
+    model = f'[[model]]\nname = "shapes"\npath = "{shapes}"\nbatching = true\ndevices = "all"\nmax_batch = 8\n'
     with pool_process(stub_config(models=model, devices='["cpu"]')) as running:
         yield running
 

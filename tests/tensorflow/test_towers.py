@@ -8,8 +8,10 @@ import pytest
 import tensorflow as tf
 
 from pool.wire.faults import Fault
+from pool.wire.independence import Batching
 from pool.wire.signatures import Refused
 from pool.wire.worker_messages import ModelSettings
+from workers.independence.known import Known
 from workers.session_calls import SessionCall
 from workers.tf.backend import TensorFlowBackend
 from workers.tf.towers import Towers, pieces
@@ -21,7 +23,8 @@ RNG = np.random.default_rng(11)
 
 @pytest.fixture(scope="module")
 def backend(session_settings):
-    return TensorFlowBackend(dataclasses.replace(session_settings, device_count={"CPU": 2}), gpus=0)
+    known = Known([ModelSettings("deep", "", True, batching=Batching.ALWAYS)])
+    return TensorFlowBackend(dataclasses.replace(session_settings, device_count={"CPU": 2}), gpus=0, known=known)
 
 
 @pytest.fixture(scope="module")
