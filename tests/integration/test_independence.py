@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness import PoolProcess, eventually
 
+from harness import PoolProcess, eventually
 from pool import Client
 from pool.core.independence import ENOUGH
 
@@ -79,7 +79,7 @@ def test_what_is_compared_costs_no_job_its_deadline_and_then_jobs_are_joined(cli
     assert shared(client)
 
 
-def test_what_was_proven_outlives_the_worker(client: Client, pool: PoolProcess) -> None:
+def test_what_was_proven_outlives_the_worker(client: Client) -> None:
     assert rows_told(client, "rows", "view").startswith("in batches")
     os.kill(client.status()["slots"][0]["pid"], signal.SIGKILL)
     eventually(
