@@ -26,6 +26,7 @@ from workers.handled import HandledModel, PartError
 from workers.inputs import Buffer, Piece
 from workers.memory import BatchMemory
 from workers.placements import placement_answer
+from workers.raised import text_of
 from workers.sessions import Sessions
 from workers.signatures import Invocation
 
@@ -263,14 +264,14 @@ def _strides(feeds: Mapping[str, Array], fed: int, stride: int) -> Iterator[tupl
 
 
 def _said(model: str, error: Exception) -> tuple[Fault, str]:
+    text = text_of(error)[:TEXT_CHARS]
     match error:
         case Refused():
-            return error.fault, str(error)[:TEXT_CHARS]
+            return error.fault, text
         case BadFrame():
-            return Fault.INVALID_INPUT, f"the job cannot be read: {error}"
+            return Fault.INVALID_INPUT, f"the job cannot be read: {text}"
         case MemoryError():
-            return Fault.OUT_OF_MEMORY, f"in the worker: {error}"[:TEXT_CHARS]
+            return Fault.OUT_OF_MEMORY, f"in the worker: {text}"
     # A fault of ours: the job hears of it, the lane goes on.
     log.error("a batch of model %s failed in the worker", model, exc_info=error)
-    text = f"in the worker: {type(error).__name__}: {error}"[:TEXT_CHARS]
-    return Fault.MODEL_FAILED, text.encode(errors="replace").decode()
+    return Fault.MODEL_FAILED, f"in the worker: {type(error).__name__}: {text}"

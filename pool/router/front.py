@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
-import msgpack
 import zmq
 
 from pool.core.actions import AnswerJob, JobDone, PackDissolved
@@ -32,6 +31,7 @@ from pool.router.refusals import count
 from pool.router.repeats import Repeats
 from pool.router.rows import Inputs
 from pool.wire import client_messages as wire
+from pool.wire.codec import packed
 from pool.wire.faults import Fault
 from pool.wire.frames import BadFrame, Envelope, decode, encode
 from pool.wire.multipart import send_frames
@@ -319,7 +319,7 @@ class Front:
 
     def reply(self, question: Question, value: object = None, error: str | None = None) -> None:
         frames = encode(wire.Answer(question.request, error), self._instance)
-        self._send(question.client, [*frames, msgpack.packb(value)])
+        self._send(question.client, [*frames, packed(value)])
 
     def _released(self, client: bytes, job: int) -> None:
         self._send(client, encode(wire.Released(job), self._instance))

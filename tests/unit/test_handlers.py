@@ -304,6 +304,14 @@ class Handler:
             PASSES + "    inputs = {'s': {'x': ('float', [1])}}",
             "its inputs cannot be understood: ValueError: no dtype 'float'",
         ),
+        (
+            PASSES + "    inputs = {'s': {'x\\udcff': ('float32', [1])}}",
+            r"its inputs cannot be understood: ValueError: no name 'x\udcff'",
+        ),
+        (
+            PASSES + "    inputs = {'s': {1: ('float32', [1])}}",
+            "its inputs cannot be understood: ValueError: no name 1",
+        ),
     ],
 )
 def test_what_cannot_be_loaded_is_one_line(write: Callable[..., HandlerSettings], source: str, told: str) -> None:

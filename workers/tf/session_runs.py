@@ -189,7 +189,7 @@ def _fed(call: SessionCall, way: _Way) -> list[Array] | None:
 
 def _said(error: Exception) -> Refused | ProcessUnusable:
     """What only the caller can put right is said in TensorFlow's words: `Session.run` raises that from Python."""
-    if isinstance(error, tf.errors.OpError | MemoryError | RuntimeError):
+    if isinstance(error, tf.errors.OpError | MemoryError | RuntimeError | UnicodeDecodeError):
         said = of_a_run(error)
         if isinstance(said, Refused) and isinstance(error, tf.errors.InvalidArgumentError) and _UNFED in str(said):
             said.fault = Fault.INVALID_INPUT
