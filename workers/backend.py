@@ -56,6 +56,14 @@ class Model(Protocol):
         """
         ...
 
+    def bears_change(self, signature: str, inputs: Sequence[str], outputs: Sequence[str]) -> bool:
+        """Whether numbers that a run is fed may change while it runs, and nothing is harmed but its own answer.
+
+        Of integers that can be an index nobody asks: they never may. `signature`: one of the model's, or of
+        `pool.wire.session_runs`, whose inputs and outputs are named by the graph.
+        """
+        ...
+
     def placement(self) -> dict[str, Any]:
         """What of the model ran where, by a run of each signature that keeps no state; values of JSON's types.
 

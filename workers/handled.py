@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pool.wire.session_runs import SESSION_SIGNATURES
 from pool.wire.signatures import ModelInfo
 from pool.wire.tensors import Array
 from workers.backend import Model, ProcessUnusable
@@ -134,6 +135,10 @@ class HandledModel:
             cut[index] = {name: array[start : start + count] for name, array in ran.items()}
             start += count
         return cut
+
+    def bears_change(self, signature: str, inputs: Sequence[str], outputs: Sequence[str]) -> bool:
+        """What the handler does with its arrays nobody knows. See `workers.backend.Model`."""
+        return signature in SESSION_SIGNATURES and self._model.bears_change(signature, inputs, outputs)
 
     def session_run(self, call: SessionCall) -> Arrays:
         """See `workers.backend.Model.session_run`."""

@@ -185,7 +185,8 @@ class Runner:
             try:
                 begin = position * each
                 theirs = buffers[begin : begin + each]
-                pieces = invocation.read(self._found(invocation, theirs, begin, lent, memory) if lent else theirs)
+                found = self._found(run.model, invocation, theirs, begin, lent, memory) if lent else theirs
+                pieces = invocation.read(found)
             except Exception as error:
                 outcomes[position] = PartFailed(*_said(run.model, error))
                 continue
@@ -198,6 +199,7 @@ class Runner:
 
     def _found(
         self,
+        model: str,
         invocation: Invocation,
         buffers: Sequence[Buffer],
         begin: int,
@@ -206,10 +208,13 @@ class Runner:
     ) -> Sequence[Buffer]:
         """The buffers of a part, those that lie in an arena found there, or copied before anything hangs on them."""
         found = list(buffers)
+        inputs = invocation.inputs
+        names = tuple(each.name for each in inputs)
+        bears_change = self._models[model].bears_change(invocation.signature, names, invocation.outputs)
         for index in range(len(found)):
             if (place := lent.get(begin + index)) is not None:
                 arena = self._arenas.memory(place.arena, place.offset, place.size_bytes)
-                may_change = index < len(invocation.inputs) and invocation.inputs[index].may_change
+                may_change = bears_change and index < len(inputs) and inputs[index].may_change
                 found[index] = arena if may_change else memory.copied(arena)
         return found
 

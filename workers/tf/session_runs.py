@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from pool.wire.faults import Fault
-from pool.wire.session_runs import RUN_METADATA, WRITES
+from pool.wire.session_runs import RUN_METADATA, SESSION, TRACE_LEVEL, WRITES
 from pool.wire.signatures import Refused
 from pool.wire.tensors import DTYPES, Array
 from workers.backend import ProcessUnusable
 from workers.session_calls import SessionCall
+from workers.tf.adoption import bears_change
 from workers.tf.callables import Callables
 from workers.tf.errors import of_a_run
 from workers.tf.feeds import private
@@ -38,6 +39,7 @@ class _Way:
     """What is known of all calls with these feeds and fetches. `plain`: nothing is wrong with the names."""
 
     writes: bool
+    bears_change: bool
     references: bool
     writes_references: bool
     own_threads: bool
@@ -98,6 +100,11 @@ class SessionRuns:
             answer[RUN_METADATA] = serialized
         return answer
 
+    def bears_change(self, inputs: Sequence[str], fetches: Sequence[str]) -> bool:
+        """See `workers.backend.Model`. `inputs`: the feeds, and what else a job of a session has."""
+        feeds = (name for name in inputs if name not in (SESSION, TRACE_LEVEL))
+        return self._way(tuple(sorted(feeds)), tuple(fetches)).bears_change
+
     def _prepared(self, way: _Way, values: Sequence[Array]) -> dict[str, Any]:
         names = tuple(tensor.name for tensor in way.feeds)
         call = self._callables.get(names, way.tensors, way.own_threads, way.targets)
@@ -117,6 +124,7 @@ class SessionRuns:
         fed, tensors, targets = found or ((), (), ())
         return _Way(
             writes_state(ops),
+            found is not None and bears_change(ops),
             uses_references(ops),
             writes_references(ops),
             blocks_its_thread(ops),
