@@ -83,7 +83,8 @@ class Model(Protocol):
         As `run`, but the feeds may be of any dtype and shape: they become what `tf.Session.run` makes of them, or it
         raises `Refused` with `Fault.INVALID_INPUT` and TensorFlow's own words. Each tensor that is fetched is in the
         answer, no operation is; `RUN_METADATA` is if something was traced. Where the call may not write and what it
-        asks for would, nothing is run and the answer has only `WRITES`.
+        asks for would, nothing is run and the answer has only `WRITES`. Where the call is remote and would write, or
+        touch files, it raises `Refused`.
         """
         ...
 

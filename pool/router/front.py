@@ -35,7 +35,7 @@ from pool.wire.codec import packed
 from pool.wire.faults import Fault
 from pool.wire.frames import BadFrame, Envelope, decode, encode
 from pool.wire.multipart import send_frames
-from pool.wire.session_runs import LOCAL_ONLY
+from pool.wire.session_runs import LOCAL_ONLY, OVER_TCP, REMOTE_RUN, RUN
 
 __all__ = ["Front", "Question"]
 
@@ -266,10 +266,11 @@ class Front:
             self._send(client, encode(wire.Failure(submit.job, Fault.INVALID_INPUT, text, None), self._instance))
             return None
         if submit.signature in LOCAL_ONLY and not self._local[client[0]]:
-            text = "over TCP a session cannot write: its graph may write files wherever it is told to"
-            self._send(client, encode(wire.Failure(submit.job, Fault.INVALID_INPUT, text, None), self._instance))
+            self._send(client, encode(wire.Failure(submit.job, Fault.INVALID_INPUT, OVER_TCP, None), self._instance))
             self._released(client, submit.job)
             return None
+        if submit.signature == RUN and not self._local[client[0]]:
+            submit = replace(submit, signature=REMOTE_RUN)
         try:
             arrived = self._intake.job(client, submit, payload, self._released)
         except BadFrame as error:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pool.wire.faults import Fault
-from pool.wire.session_runs import RUN_METADATA, SESSION, TRACE_LEVEL, WRITES
+from pool.wire.session_runs import OVER_TCP, RUN_METADATA, SESSION, TRACE_LEVEL, WRITES
 from pool.wire.signatures import Refused
 from pool.wire.tensors import DTYPES, Array
 from workers.backend import ProcessUnusable
@@ -25,7 +25,7 @@ from workers.tf.feeds import private
 from workers.tf.library import tf
 from workers.tf.reachable import ReachableOps
 from workers.tf.route import as_array
-from workers.tf.statefulness import blocks_its_thread, uses_references, writes_references, writes_state
+from workers.tf.statefulness import blocks_its_thread, touches_files, uses_references, writes_references, writes_state
 
 __all__ = ["SessionRuns"]
 
@@ -39,6 +39,7 @@ class _Way:
     """What is known of all calls with these feeds and fetches. `plain`: nothing is wrong with the names."""
 
     writes: bool
+    touches_files: bool
     bears_change: bool
     references: bool
     writes_references: bool
@@ -74,6 +75,8 @@ class SessionRuns:
     def run(self, call: SessionCall, references_written: bool) -> dict[str, Array]:
         """See `workers.backend.Model.session_run`. `references_written`: by any run that may run meanwhile."""
         way = self._way(tuple(sorted(call.feeds)), call.fetches)
+        if call.remote and (way.writes or way.touches_files):
+            raise Refused(OVER_TCP)
         if way.writes and not call.may_write:
             return {WRITES: np.array(True)}
         if way.writes_references:
@@ -124,6 +127,7 @@ class SessionRuns:
         fed, tensors, targets = found or ((), (), ())
         return _Way(
             writes_state(ops),
+            touches_files(ops),
             found is not None and bears_change(ops),
             uses_references(ops),
             writes_references(ops),
