@@ -109,8 +109,7 @@ def _files(path: str) -> Iterator[tuple[str, int, int]]:
         case Format.SAVED_MODEL:
             files = [each for each in islice(found.path.rglob("*"), MOST_FILES) if each.is_file()]
         case Format.META_GRAPH:
-            prefix = checkpoint_prefix(found.path)
-            files = [found.path, *prefix.parent.glob(f"{escape(prefix.name)}.*")]
+            files = [found.path, *found.path.parent.glob(f"{escape(checkpoint_prefix(found.path))}.*")]
         case _:
             files = [found.path]
     for file in sorted(set(files)):
