@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pool.errors import InvalidConfig, PoolError
+from pool.wire.texts import is_utf8
 
 __all__ = ["EndpointInUse", "EndpointLock", "default_endpoint", "holder", "ipc_path", "prepare_folder"]
 
@@ -41,9 +42,9 @@ def default_endpoint(environ: Mapping[str, str], uid: int) -> str:
 
 def ipc_path(endpoint: str) -> Path:
     """The socket's path. Raises `InvalidConfig` where the endpoint is not a usable `ipc://` address."""
-    if not endpoint.startswith("ipc:///") or endpoint.endswith("/") or "\0" in endpoint:
+    if not endpoint.startswith("ipc:///") or endpoint.endswith("/") or "\0" in endpoint or not is_utf8(endpoint):
         raise InvalidConfig(
-            f"endpoint {endpoint!r}: expected ipc:// and an absolute path, as in ipc:///run/pool/pool.sock"
+            f"endpoint {endpoint!r}: expected ipc:// and an absolute path in UTF-8, as in ipc:///run/pool/pool.sock"
         )
     path = endpoint.removeprefix("ipc://")
     length = len(os.fsencode(path)) + len(WORKERS_SUFFIX)

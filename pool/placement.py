@@ -78,8 +78,8 @@ def model_bytes(path: str) -> int:
             case Format.SAVED_MODEL:
                 return _sizes((found.path / "variables").rglob("*")) or _sizes([found.path / "saved_model.pb"])
             case Format.META_GRAPH:
-                prefix = checkpoint_prefix(found.path)
-                return _sizes(prefix.parent.glob(f"{escape(prefix.name)}.data-*")) or _sizes([prefix])
+                folder, prefix = found.path.parent, checkpoint_prefix(found.path)
+                return _sizes(folder.glob(f"{escape(prefix)}.data-*")) or _sizes([folder / prefix])
         return _sizes([found.path])
     except (NotServed, OSError):
         return 0

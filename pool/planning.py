@@ -24,6 +24,7 @@ from pool.shares import ModelShare, Share, refusals, share_out
 from pool.sizes import Sizes, find_sizes
 from pool.versions import Served
 from pool.wire.independence import Batching
+from pool.wire.texts import is_utf8
 from pool.wire.worker_messages import Clear, ModelSettings
 
 if TYPE_CHECKING:
@@ -243,7 +244,10 @@ def _plan(
 
 
 def _state(settings: "Settings", environ: Mapping[str, str]) -> Path | None:
-    return Path(settings.pool.state) if settings.pool.state else state_folder(environ)
+    state = Path(settings.pool.state) if settings.pool.state else state_folder(environ)
+    if state is not None and not is_utf8(str(state)):
+        raise InvalidConfig(f"the state folder {str(state)!r} is not text in UTF-8; set [pool] state to another")
+    return state
 
 
 def _model(model: "ModelSection", state: Path | None) -> ModelSettings:

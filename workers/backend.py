@@ -60,6 +60,14 @@ class Model(Protocol):
         """Feeds of so many rows to try it with: recorded requests, then made-up values. It may refuse any of them."""
         ...
 
+    def bears_change(self, signature: str, inputs: Sequence[str], outputs: Sequence[str]) -> bool:
+        """Whether numbers that a run is fed may change while it runs, and nothing is harmed but its own answer.
+
+        Of integers that can be an index nobody asks: they never may. `signature`: one of the model's, or of
+        `pool.wire.session_runs`, whose inputs and outputs are named by the graph.
+        """
+        ...
+
     def placement(self) -> dict[str, Any]:
         """What of the model ran where, by a run of each signature that keeps no state; values of JSON's types.
 
@@ -79,7 +87,8 @@ class Model(Protocol):
         As `run`, but the feeds may be of any dtype and shape: they become what `tf.Session.run` makes of them, or it
         raises `Refused` with `Fault.INVALID_INPUT` and TensorFlow's own words. Each tensor that is fetched is in the
         answer, no operation is; `RUN_METADATA` is if something was traced. Where the call may not write and what it
-        asks for would, nothing is run and the answer has only `WRITES`.
+        asks for would, nothing is run and the answer has only `WRITES`. Where the call is remote and would write, or
+        touch files, it raises `Refused`.
         """
         ...
 

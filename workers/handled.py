@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pool.wire.session_runs import SESSION_SIGNATURES
 from pool.wire.signatures import ModelInfo
 from pool.wire.tensors import Array
 from workers.backend import Model, ProcessUnusable
@@ -145,6 +146,10 @@ class HandledModel:
     def to_try(self, signature: str, rows: int) -> Iterator[Mapping[str, Array]]:  # noqa: ARG002
         """Nothing: what a handler takes is its own affair."""
         return iter(())
+
+    def bears_change(self, signature: str, inputs: Sequence[str], outputs: Sequence[str]) -> bool:
+        """What the handler does with its arrays nobody knows. See `workers.backend.Model`."""
+        return signature in SESSION_SIGNATURES and self._model.bears_change(signature, inputs, outputs)
 
     def session_run(self, call: SessionCall) -> Arrays:
         """See `workers.backend.Model.session_run`."""

@@ -24,9 +24,11 @@ from typing import Any
 from pool.wire.faults import Fault
 from pool.wire.signatures import ModelInfo, Refused, Signature, TensorSpec
 from pool.wire.tensors import DTYPES, Array, dtype_name, to_array
+from pool.wire.texts import is_utf8
 from pool.wire.worker_messages import HandlerSettings
 from workers.backend import CannotLoad
 from workers.casts import cast
+from workers.raised import text_of
 from workers.signatures import shape_fits
 
 __all__ = ["Context", "Handler", "load_handler"]
@@ -156,7 +158,8 @@ def _declared(made: object, what: str, graph: ModelInfo, where: str) -> dict[str
     declared = getattr(made, what, None) or {}
     try:
         found = {
-            key: {name: _spec(*pair) for name, pair in dict(tensors).items()} for key, tensors in dict(declared).items()
+            key: {_name(name): _spec(*pair) for name, pair in dict(tensors).items()}
+            for key, tensors in dict(declared).items()
         }
     except (TypeError, ValueError) as error:
         right = 'a dict such as {"serving_default": {"image": ("string", [None])}}'
@@ -166,6 +169,12 @@ def _declared(made: object, what: str, graph: ModelInfo, where: str) -> dict[str
         there = ", ".join(sorted(graph.signatures))
         raise CannotLoad(f"{where}: its {what} name the signature {unknown[0]!r}, which is not there: {there}")
     return found
+
+
+def _name(name: object) -> str:
+    if not isinstance(name, str) or not is_utf8(name):
+        raise ValueError(f"no name {name!r:.80}")
+    return name
 
 
 def _spec(dtype: str, shape: Any) -> TensorSpec:
@@ -200,7 +209,7 @@ def _array(value: object, spec: TensorSpec, where: str) -> Array:
     try:
         array, weak = to_array(value)
     except (TypeError, ValueError) as error:
-        raise Refused(f"{where}, which is no array: {error}", Fault.MODEL_FAILED) from error
+        raise Refused(f"{where}, which is no array: {text_of(error)}", Fault.MODEL_FAILED) from error
     kept = cast(array, DTYPES[spec.dtype], weak) if shape_fits(array.shape, spec.shape) else None
     if kept is None:
         was = TensorSpec(dtype_name(array.dtype), array.shape)
@@ -210,7 +219,7 @@ def _array(value: object, spec: TensorSpec, where: str) -> Array:
 
 def _said(error: BaseException) -> str:
     """One line: its type, its text, and where it was raised."""
-    text = " ".join(f"{type(error).__name__}: {error}".split())
+    text = " ".join(f"{type(error).__name__}: {text_of(error)}".split())
     frames = traceback.extract_tb(error.__traceback__)
     at = f" ({os.path.basename(frames[-1].filename)}, line {frames[-1].lineno})" if frames else ""
     return f"{text:.1500}{at}"

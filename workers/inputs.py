@@ -32,9 +32,9 @@ class Input:
     spec: TensorSpec
     where: str
     may_change: bool = field(init=False, repr=False, compare=False)
-    """Whether a run that reads the very buffer is harmed by nothing but wrong values, if those change meanwhile.
+    """Whether the very buffer may be fed, though its values may change meanwhile, to a model that bears that.
 
-    Floats, and bytes, are only computed with. An index that changes after it was checked reads another's memory.
+    An index that changes after it was checked reads another's memory; no index is a float or a byte.
     """
     read: Read = field(init=False, repr=False, compare=False)
     """The buffer itself where it is what the model takes, else an array made of it; the same for all buffers.

@@ -7,7 +7,7 @@ A part that cannot be read fails alone, and the others run without it. If the ru
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pool.wire.codec import BadFrame
@@ -17,16 +17,18 @@ from pool.wire.packing import RoomMemory, pack_answer, pack_answers
 from pool.wire.session_runs import SESSION_SIGNATURES
 from pool.wire.signatures import PLACEMENT, Refused
 from pool.wire.tensors import Array
-from pool.wire.worker_messages import PartDone, PartFailed, PartOutcome, PartSpoiled, RowsDiffer, Run
+from pool.wire.worker_messages import PartDone, PartFailed, PartOutcome, PartSpoiled, Remark, RowsDiffer, Run
 from workers.arenas import Arenas
 from workers.backend import Model, ProcessUnusable
 from workers.batch import following, join, own, rows_differ, whole
 from workers.calls import Calls
+from workers.declared import Declared
 from workers.handled import HandledModel, PartError
 from workers.independence.samples import Sample, Sampler
 from workers.inputs import Buffer, Piece
 from workers.memory import BatchMemory
 from workers.placements import placement_answer
+from workers.raised import text_of
 from workers.sessions import Sessions
 from workers.signatures import Invocation
 
@@ -66,12 +68,22 @@ class _Joined:
 class Runner:
     """Runs batches of these models. Safe from several threads."""
 
-    def __init__(self, models: Mapping[str, Model], arenas: Arenas, sessions: Sessions | None = None) -> None:
-        """`sessions`: what runs the graphs by the names of their tensors, if anything does."""
+    def __init__(
+        self,
+        models: Mapping[str, Model],
+        arenas: Arenas,
+        sessions: Sessions | None = None,
+        tell: Callable[[Remark], object] = lambda _: None,
+    ) -> None:
+        """`sessions`: what runs the graphs by the names of their tensors, if anything does.
+
+        `tell` hears of outputs that contradict what their model declares.
+        """
         self._models = models
         self._sessions = sessions
         self._arenas = arenas
         self._calls = {name: Calls(model.info) for name, model in models.items()}
+        self._declared = {name: Declared(model.info, tell) for name, model in models.items()}
 
     def run(self, run: Run, frames: Sequence[Buffer], memory: BatchMemory, sampler: Sampler | None = None) -> Finished:
         """`frames`: the payload of the RUN; `memory` and `sampler` are the lane's.
@@ -159,7 +171,9 @@ class Runner:
             return self._sessions.run(run.model, invocation, feeds, run.owner)
         if invocation.signature == PLACEMENT:
             return placement_answer(self._models[run.model])
-        return self._models[run.model].run(invocation.signature, feeds, invocation.outputs)
+        fetched = self._models[run.model].run(invocation.signature, feeds, invocation.outputs)
+        self._declared[run.model].check(invocation.signature, fetched)
+        return fetched
 
     def _handled(
         self, run: Run, joined: _Joined, model: HandledModel, memory: BatchMemory, sampler: Sampler | None
@@ -181,6 +195,7 @@ class Runner:
             elif run.by_rows and (amiss := rows_differ(each, rows)) is not None:
                 of_parts.append((RowsDiffer(f"model {run.model}, signature {signature}: {amiss}"), []))
             else:
+                self._declared[run.model].check(signature, each)
                 frames = pack_answer(each, self._room(run.rooms[position]) if run.rooms else None)
                 of_parts.append((PartDone(len(frames)), frames))
         sample = None
@@ -221,7 +236,8 @@ class Runner:
             try:
                 begin = position * each
                 theirs = buffers[begin : begin + each]
-                pieces = invocation.read(self._found(invocation, theirs, begin, lent, memory) if lent else theirs)
+                found = self._found(run.model, invocation, theirs, begin, lent, memory) if lent else theirs
+                pieces = invocation.read(found)
             except Exception as error:
                 outcomes[position] = PartFailed(*_said(run.model, error))
                 continue
@@ -234,6 +250,7 @@ class Runner:
 
     def _found(
         self,
+        model: str,
         invocation: Invocation,
         buffers: Sequence[Buffer],
         begin: int,
@@ -242,10 +259,13 @@ class Runner:
     ) -> Sequence[Buffer]:
         """The buffers of a part, those that lie in an arena found there, or copied before anything hangs on them."""
         found = list(buffers)
+        inputs = invocation.inputs
+        names = tuple(each.name for each in inputs)
+        bears_change = self._models[model].bears_change(invocation.signature, names, invocation.outputs)
         for index in range(len(found)):
             if (place := lent.get(begin + index)) is not None:
                 arena = self._arenas.memory(place.arena, place.offset, place.size_bytes)
-                may_change = index < len(invocation.inputs) and invocation.inputs[index].may_change
+                may_change = bears_change and index < len(inputs) and inputs[index].may_change
                 found[index] = arena if may_change else memory.copied(arena)
         return found
 
@@ -300,14 +320,14 @@ def _strides(feeds: Mapping[str, Array], fed: int, stride: int) -> Iterator[tupl
 
 
 def _said(model: str, error: Exception) -> tuple[Fault, str]:
+    text = text_of(error)[:TEXT_CHARS]
     match error:
         case Refused():
-            return error.fault, str(error)[:TEXT_CHARS]
+            return error.fault, text
         case BadFrame():
-            return Fault.INVALID_INPUT, f"the job cannot be read: {error}"
+            return Fault.INVALID_INPUT, f"the job cannot be read: {text}"
         case MemoryError():
-            return Fault.OUT_OF_MEMORY, f"in the worker: {error}"[:TEXT_CHARS]
+            return Fault.OUT_OF_MEMORY, f"in the worker: {text}"
     # A fault of ours: the job hears of it, the lane goes on.
     log.error("a batch of model %s failed in the worker", model, exc_info=error)
-    text = f"in the worker: {type(error).__name__}: {error}"[:TEXT_CHARS]
-    return Fault.MODEL_FAILED, text.encode(errors="replace").decode()
+    return Fault.MODEL_FAILED, f"in the worker: {type(error).__name__}: {text}"

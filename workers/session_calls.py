@@ -19,7 +19,7 @@ class SessionCall:
     """`feeds`: by the names of tensors, of any dtype; those in `weak` were Python numbers, or lists of them.
 
     `fetches`: tensors and operations, each once. `may_write`: it may change the model's variables. `trace_level`:
-    above 0, TensorFlow is to say where the time goes.
+    above 0, TensorFlow is to say where the time goes. `remote`: it came over TCP.
     """
 
     feeds: Mapping[str, Array]
@@ -27,6 +27,7 @@ class SessionCall:
     fetches: tuple[str, ...]
     may_write: bool
     trace_level: int = 0
+    remote: bool = False
 
 
 def resolve_session_run(signature: str, outputs: Sequence[str] | None, tensors: Sequence[TensorHeader]) -> Invocation:
@@ -42,7 +43,9 @@ def resolve_session_run(signature: str, outputs: Sequence[str] | None, tensors: 
     return Invocation(signature, tuple(dict.fromkeys(outputs or ())), tuple(inputs.values()))
 
 
-def session_call(invocation: Invocation, feeds: Mapping[str, Array], may_write: bool) -> SessionCall:
+def session_call(
+    invocation: Invocation, feeds: Mapping[str, Array], may_write: bool, remote: bool = False
+) -> SessionCall:
     """Raises `Refused`."""
     return SessionCall(
         {name: array for name, array in feeds.items() if name not in (SESSION, TRACE_LEVEL)},
@@ -50,6 +53,7 @@ def session_call(invocation: Invocation, feeds: Mapping[str, Array], may_write: 
         invocation.outputs,
         may_write,
         _trace_level(feeds),
+        remote,
     )
 
 

@@ -46,7 +46,8 @@ class Sessions:
                 with self._private.running(model, _named(feeds)) as private:
                     return private.session_run(session_call(invocation, feeds, may_write=True))
         may_write = invocation.signature == wire.WRITING_RUN
-        return self._models[model].session_run(session_call(invocation, feeds, may_write))
+        remote = invocation.signature == wire.REMOTE_RUN
+        return self._models[model].session_run(session_call(invocation, feeds, may_write, remote))
 
     def client_left(self, owner: int) -> None:
         """A client is gone, and with it its private sessions."""

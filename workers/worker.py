@@ -99,7 +99,7 @@ def run(seat: Seat) -> Exit:
     settings = {each.name: replace(each, speed_ups=None, towers=False) for each in welcome.models}
     sessions = Sessions(models, lambda name: backends.serving(settings[name].path, welcome, known).load(settings[name]))
     control.heed(sessions.client_left, known.judge)
-    runner = Runner(models, arenas, sessions)
+    runner = Runner(models, arenas, sessions, control.send)
     lanes = [
         Lane(number, context, seat, secret, runner, progress, welcome.spin_s, known) for number in range(welcome.lanes)
     ]

@@ -1,6 +1,7 @@
 """The command `pool`. Each file of this package is one command or a few that belong together."""
 
 import importlib
+import io
 import sys
 from typing import Any
 
@@ -59,6 +60,8 @@ def main(argv: list[str] | None = None) -> Any:
 
     `pool start` has one more, 3: no slot is left that could serve.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error has it: a path may be no UTF-8
     try:
         return pool.main(argv, prog_name="pool")
     except (PoolError, OSError) as error:

@@ -22,6 +22,7 @@ from pool.cli.open_loop import Load, run_open_loop
 from pool.cli.steadiness import Course
 from pool.client.client import Client
 from pool.errors import PoolError
+from pool.wire.codec import packed
 
 __all__ = ["main"]
 
@@ -120,7 +121,7 @@ def _wait_until(instant: float) -> None:
 
 
 def _say(out: BinaryIO, what: object) -> None:
-    out.write(msgpack.packb(what))
+    out.write(packed(what))
     out.flush()
 
 

@@ -19,6 +19,7 @@ from pool.cli.measured import INTERRUPTED, Answer
 from pool.cli.meter import LOOK_S, Meter
 from pool.cli.open_loop import GRACE_S, Load
 from pool.errors import PoolError
+from pool.wire.codec import packed
 
 __all__ = ["LAG_S", "Fleet"]
 
@@ -124,7 +125,7 @@ class Fleet:
         for process, order in zip(self._processes, orders, strict=True):
             assert process.stdin is not None
             with suppress(OSError):  # its end is heard of by `_read`
-                process.stdin.write(msgpack.packb(order))
+                process.stdin.write(packed(order))
                 process.stdin.flush()
 
     def _await_ready(self) -> None:

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-import msgpack
-
 from pool.cli.bench_job import BenchJob
 from pool.errors import PoolError
+from pool.wire.codec import packed
 
 __all__ = ["InProcess", "Turn"]
 
@@ -69,7 +68,7 @@ class InProcess:
     def _ask(self, order: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
         assert self._process.stdin is not None
         with suppress(OSError):  # its end is told by `_read`
-            self._process.stdin.write(msgpack.packb(order))
+            self._process.stdin.write(packed(order))
             self._process.stdin.flush()
         try:
             line = self._answers.get(timeout=timeout_s)

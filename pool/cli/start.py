@@ -27,6 +27,7 @@ from pool.service import Service
 from pool.signal_pipe import has_terminal
 from pool.slot_log import SlotLog
 from pool.systemd.notify import Notifier
+from pool.wire.codec import packed
 
 if TYPE_CHECKING:
     from pool.config import Settings
@@ -182,7 +183,7 @@ def _serve_embedded(link: socket.socket, request: dict[str, Any]) -> None:
         _tell_ready(plan, serving, slots)
         ready = {"endpoint": plan.endpoint, "stop_within_s": plan.policy.longest_stop_s}
         with contextlib.suppress(OSError):  # the program died just now; the service sees the link close
-            link.sendall(msgpack.packb(ready))
+            link.sendall(packed(ready))
 
     # The service manager, if there is one, asked for the program and not for its pool.
     source = Source("start(…)", settings, None)
@@ -209,7 +210,7 @@ def _is_gone(link: socket.socket, program: int) -> bool:
 
 def _read(link: socket.socket) -> dict[str, Any]:
     link.settimeout(10.0)
-    unpacker = msgpack.Unpacker()
+    unpacker = msgpack.Unpacker(unicode_errors="surrogatepass")
     while True:
         chunk = link.recv(65536)
         if not chunk:

@@ -42,9 +42,10 @@ class Channel:
         self.is_broken = False
         try:
             dealer.connect(endpoint)
-        except zmq.ZMQError as error:
+        except (zmq.ZMQError, UnicodeEncodeError) as error:
             self.close()
-            raise PoolUnreachable(f"cannot connect to {endpoint!r}: {error.strerror}") from None
+            why = "it is not UTF-8" if isinstance(error, UnicodeEncodeError) else error.strerror
+            raise PoolUnreachable(f"cannot connect to {endpoint!r}: {why}") from None
 
     def look(self) -> bool:
         """Whether there is something to do before the next wait; sets `is_connected` and `is_broken`.

@@ -100,7 +100,8 @@ class EmbeddedPool(Client):
             "log": str(self._log) if quiet else None,
         }
         try:
-            self._link.sendall(msgpack.packb(request))
+            # As it is: a path that is no UTF-8 is for the pool to refuse.
+            self._link.sendall(msgpack.packb(request, unicode_errors="surrogatepass"))
             unpacker = msgpack.Unpacker()
             while True:
                 self._link.settimeout(max(0.001, deadline - time.monotonic()))

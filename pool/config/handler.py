@@ -4,10 +4,10 @@ import json
 import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from pool.config.section import Section, as_text
+from pool.config.section import PathText, Section
 from pool.wire.worker_messages import HandlerSettings
 
 __all__ = ["HandlerKeys"]
@@ -31,7 +31,7 @@ class HandlerKeys(Section):
     """`handler`: "package.module:Class", or "": none. `handler_path`: a folder, absolute once it is loaded, or ""."""
 
     handler: str = ""
-    handler_path: Annotated[str, BeforeValidator(as_text)] = ""
+    handler_path: PathText = ""
     handler_options: Annotated[dict[str, Any], AfterValidator(_of_json)] = Field(default_factory=dict)
 
     @field_validator("handler")

@@ -18,6 +18,7 @@ from pool.config.session import SessionSection
 from pool.config.settings import ModelSection, Settings
 from pool.config.source import TomlSource
 from pool.errors import InvalidConfig
+from pool.wire.texts import is_utf8
 
 __all__ = ["builtin_settings", "load_settings", "parse_settings"]
 
@@ -95,7 +96,12 @@ def _absolute(path: str, base: Path) -> str:
     if path.startswith(STUB):
         return path
     # `abspath`, not `resolve`: a link such as models/current must stay one; a restart follows it anew.
-    return os.path.abspath(base / os.path.expanduser(path))
+    whole = os.path.abspath(base / os.path.expanduser(path))
+    if not is_utf8(whole):
+        raise InvalidConfig(
+            f"{whole!r} is not text in UTF-8: rename the folder, or write an absolute path with another"
+        )
+    return whole
 
 
 def _not_toml(path: Path, error: tomllib.TOMLDecodeError) -> str:

@@ -3,19 +3,35 @@
 import os
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
-__all__ = ["Section", "Text", "Texts", "as_text"]
+from pool.wire.texts import is_utf8
+
+__all__ = ["PathText", "Section", "Text", "Texts"]
 
 
 class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-def as_text(value: object) -> object:
+def _as_text(value: object) -> object:
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
-Text = Annotated[str, BeforeValidator(as_text), Field(min_length=1)]
+def _can_travel(value: str) -> str:
+    """A name of a file may be any bytes. Those that are no UTF-8 reach no worker as they are, nor a log."""
+    if "\0" in value or not is_utf8(value):
+        raise PydanticCustomError(
+            "not_text",
+            "{value} is not text in UTF-8 without NULs; rename what has this name, or write a link to it",
+            {"value": repr(value)},
+        )
+    return value
+
+
+PathText = Annotated[str, BeforeValidator(_as_text), AfterValidator(_can_travel)]
+"""Or "": none."""
+Text = Annotated[PathText, Field(min_length=1)]
 # `strict=False` lets a TOML array be a tuple; its items stay strict.
 Texts = Annotated[tuple[Text, ...], Field(strict=False)]

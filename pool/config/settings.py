@@ -25,7 +25,7 @@ from pool.config.core_lists import CpuAffinity
 from pool.config.device_list import ModelDevices, PoolDevices
 from pool.config.handler import HandlerKeys
 from pool.config.quantities import Bytes, BytesOrAuto, CountOrAuto, PositiveSeconds, Seconds, SecondsOrAuto
-from pool.config.section import Section, Text, Texts, as_text
+from pool.config.section import PathText, Section, Text, Texts
 from pool.config.session import (
     ClearDevices,
     DeviceSection,
@@ -98,7 +98,7 @@ class PoolSection(Section):
     standby: bool = False
     cpu_affinity: CpuAffinity = False
     watch: Annotated[PositiveSeconds | None, _NEVER] = 5.0
-    state: Annotated[str, BeforeValidator(as_text)] = ""
+    state: PathText = ""
 
     @field_validator("endpoint")
     @classmethod

@@ -4,6 +4,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pool.wire.texts import legible
+
 __all__ = ["Entry", "Field", "about", "entry_of"]
 
 MESSAGE_CHARS = 16_384
@@ -32,11 +34,25 @@ def about(event: str, **fields: Field | None) -> dict[str, object]:
 
 
 def entry_of(record: logging.LogRecord) -> Entry:
-    """A traceback becomes the field `exception`."""
+    """A traceback becomes the field `exception`. Every text in it can be written as UTF-8."""
     fields: Mapping[str, Field] = getattr(record, "fields", {})
     if record.exc_info:
         fields = {**fields, "exception": logging.Formatter().formatException(record.exc_info)[-MESSAGE_CHARS:]}
-    message = record.getMessage()
+    message = legible(record.getMessage())
     if len(message) > MESSAGE_CHARS:
         message = f"{message[:MESSAGE_CHARS]}…"
-    return Entry(record.created, record.levelno, getattr(record, "event", UNNAMED), message, fields)
+    return Entry(
+        record.created,
+        record.levelno,
+        getattr(record, "event", UNNAMED),
+        message,
+        {name: _legible(value) for name, value in fields.items()},
+    )
+
+
+def _legible(value: Field) -> Field:
+    if isinstance(value, str):
+        return legible(value)
+    if isinstance(value, int | float):
+        return value
+    return [legible(each) for each in value if isinstance(each, str)] or value

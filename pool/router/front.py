@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
-import msgpack
 import zmq
 
 from pool.core.actions import AnswerJob, JobDone, PackDissolved
@@ -32,10 +31,11 @@ from pool.router.refusals import count
 from pool.router.repeats import Repeats
 from pool.router.rows import Inputs
 from pool.wire import client_messages as wire
+from pool.wire.codec import packed
 from pool.wire.faults import Fault
 from pool.wire.frames import BadFrame, Envelope, decode, encode
 from pool.wire.multipart import send_frames
-from pool.wire.session_runs import LOCAL_ONLY
+from pool.wire.session_runs import LOCAL_ONLY, OVER_TCP, REMOTE_RUN, RUN
 
 __all__ = ["Front", "Question"]
 
@@ -266,10 +266,11 @@ class Front:
             self._send(client, encode(wire.Failure(submit.job, Fault.INVALID_INPUT, text, None), self._instance))
             return None
         if submit.signature in LOCAL_ONLY and not self._local[client[0]]:
-            text = "over TCP a session cannot write: its graph may write files wherever it is told to"
-            self._send(client, encode(wire.Failure(submit.job, Fault.INVALID_INPUT, text, None), self._instance))
+            self._send(client, encode(wire.Failure(submit.job, Fault.INVALID_INPUT, OVER_TCP, None), self._instance))
             self._released(client, submit.job)
             return None
+        if submit.signature == RUN and not self._local[client[0]]:
+            submit = replace(submit, signature=REMOTE_RUN)
         try:
             arrived = self._intake.job(client, submit, payload, self._released)
         except BadFrame as error:
@@ -319,7 +320,7 @@ class Front:
 
     def reply(self, question: Question, value: object = None, error: str | None = None) -> None:
         frames = encode(wire.Answer(question.request, error), self._instance)
-        self._send(question.client, [*frames, msgpack.packb(value)])
+        self._send(question.client, [*frames, packed(value)])
 
     def _released(self, client: bytes, job: int) -> None:
         self._send(client, encode(wire.Released(job), self._instance))

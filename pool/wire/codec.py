@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import msgpack
 
-__all__ = ["MAX_HEADER_BYTES", "BadFrame", "pack", "unpack"]
+__all__ = ["MAX_HEADER_BYTES", "BadFrame", "pack", "packed", "unpack"]
 
 MAX_HEADER_BYTES = 4 << 20  # a READY with twenty models' signatures is 100 kB; nothing honest comes near
 
@@ -35,7 +35,18 @@ class BadFrame(Exception):
 def pack(value: object) -> bytes:
     """The bytes of a frozen dataclass."""
     encode, _ = _converters(typing.cast(typing.Hashable, type(value)))
-    return bytes(msgpack.packb(encode(value), use_bin_type=True))
+    return packed(encode(value))
+
+
+def packed(value: object) -> bytes:
+    """The msgpack of plain values, the only way in which they leave a process.
+
+    A text that UTF-8 cannot hold, as an error may quote, is sent as `pool.wire.texts.legible` has it.
+    """
+    try:
+        return bytes(msgpack.packb(value, use_bin_type=True))
+    except UnicodeEncodeError:  # rare, and to ask msgpack for it each time costs each message
+        return bytes(msgpack.packb(value, use_bin_type=True, unicode_errors="backslashreplace"))
 
 
 def unpack(kind: type[T], data: bytes | memoryview, most_bytes: int = MAX_HEADER_BYTES) -> T:

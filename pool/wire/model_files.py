@@ -95,9 +95,9 @@ def look(path: str) -> ModelFiles:
     raise NotServed(_other_folder(model, names))
 
 
-def checkpoint_prefix(meta_graph: Path) -> Path:
-    """What the files of its variables begin with."""
-    return meta_graph.with_suffix("")
+def checkpoint_prefix(meta_graph: Path) -> str:
+    """What the names of the files of its variables begin with, in its folder: "", where it is named `.meta`."""
+    return meta_graph.name.removesuffix(_suffix(meta_graph.name))
 
 
 def misfit(found: Format, tags: Sequence[str], inputs: Sequence[str], outputs: Sequence[str]) -> str | None:
@@ -116,8 +116,7 @@ def files_of(path: str) -> Iterator[tuple[str, int, int]]:
         case Format.SAVED_MODEL:
             files = [each for each in islice(found.path.rglob("*"), _MOST_FILES) if each.is_file()]
         case Format.META_GRAPH:
-            prefix = checkpoint_prefix(found.path)
-            files = [found.path, *prefix.parent.glob(f"{escape(prefix.name)}.*")]
+            files = [found.path, *found.path.parent.glob(f"{escape(checkpoint_prefix(found.path))}.*")]
         case _:
             files = [found.path]
     for file in sorted(set(files)):
@@ -147,7 +146,7 @@ def _format_of_file(path: Path) -> Format:
         raise NotServed(f"is the file inside a SavedModel: give its folder, {path.parent}")
     with path.open("rb") as file:
         head = file.read(8)
-    suffix = ".tflite" if head[4:] == b"TFL3" else path.suffix.lower()
+    suffix = ".tflite" if head[4:] == b"TFL3" else _suffix(path.name).lower()
     if ".data-" in path.name:
         suffix = ".index"
     if suffix not in _FORMATS:
@@ -155,11 +154,16 @@ def _format_of_file(path: Path) -> Format:
     return _FORMATS[suffix]
 
 
+def _suffix(name: str) -> str:
+    """Unlike a path's, also that of a name that is nothing else: a checkpoint saved to "folder/" has a `.meta`."""
+    return "".join(name.rpartition(".")[1:]) if "." in name else ""
+
+
 def _other_folder(folder: Path, names: Sequence[str]) -> str:
     inside = [name for name in names if holds_saved_model(folder / name)]
     if inside:
         return f"holds SavedModels in folders of their own: give one of them, e.g. {folder / inside[-1]}"
-    files = [name for name in names if Path(name).suffix.lower() in _FORMATS]
+    files = [name for name in names if _suffix(name).lower() in _FORMATS]
     if files:
-        return f"is a folder with {_FORMATS[Path(files[-1]).suffix.lower()].value} in it: give {folder / files[-1]}"
+        return f"is a folder with {_FORMATS[_suffix(files[-1]).lower()].value} in it: give {folder / files[-1]}"
     return f"is no SavedModel: there is no {_SAVED_MODEL[0]} in it"

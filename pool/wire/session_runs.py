@@ -6,6 +6,7 @@ which none of TensorFlow's does.
 
     RUN          the model's variables; nothing is run, and the answer is `WRITES`, where that would change them
     WRITING_RUN  the same, where it may
+    REMOTE_RUN   what the pool makes of a RUN that comes over TCP: refused where it would write, or touch files
     PRIVATE_RUN  the variables of the private session `SESSION`
     OPEN         a private session, whose name is the answer's `SESSION`; for TOUCH, CLOSE and PRIVATE_RUN to name
     TOUCH        somebody will want it again
@@ -17,7 +18,9 @@ __all__ = [
     "KEEPS_STATE",
     "LOCAL_ONLY",
     "OPEN",
+    "OVER_TCP",
     "PRIVATE_RUN",
+    "REMOTE_RUN",
     "RUN",
     "RUN_METADATA",
     "SESSION",
@@ -30,16 +33,18 @@ __all__ = [
 
 RUN = "Session.run"
 WRITING_RUN = "Session.run, which writes"
+REMOTE_RUN = "Session.run, over TCP"
 PRIVATE_RUN = "Session.run, private"
 OPEN = "Session.open, private"
 TOUCH = "Session.touch, private"
 CLOSE = "Session.close, private"
 
-SESSION_SIGNATURES = frozenset((RUN, WRITING_RUN, PRIVATE_RUN, OPEN, TOUCH, CLOSE))
+SESSION_SIGNATURES = frozenset((RUN, WRITING_RUN, REMOTE_RUN, PRIVATE_RUN, OPEN, TOUCH, CLOSE))
 KEEPS_STATE = frozenset((WRITING_RUN, PRIVATE_RUN))
 """A run that may have started is never repeated, whatever model it is of."""
 LOCAL_ONLY = frozenset((WRITING_RUN, PRIVATE_RUN, OPEN))
 """Most graphs of TensorFlow 1 can write a checkpoint to any path that they are fed: not for whoever comes over TCP."""
+OVER_TCP = "over TCP a session cannot write, nor read files: its graph does so wherever it is told to"
 
 SESSION = ":session"
 TRACE_LEVEL = ":trace_level"  # an input: TensorFlow's number of a `RunOptions.TraceLevel`

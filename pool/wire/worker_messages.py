@@ -11,6 +11,7 @@
       │ ◄────────────────────── DONE │  one answer a batch, which is the lane's credit again
       │ ◄───────────── ROWS_COMPARED │  a lane, see `pool.wire.independence`
       │ ROWS_JUDGED ───────────────► │  control thread
+      │ ◄──────────────────── REMARK │  control thread: what is odd about a model, and harms no job
       │ END_SESSIONS ──────────────► │  control thread: a client is gone
       │ STOP ──────────────────────► │
 
@@ -48,6 +49,7 @@ __all__ = [
     "Phase",
     "PlacementRule",
     "Ready",
+    "Remark",
     "RowsDiffer",
     "Run",
     "SessionSettings",
@@ -338,6 +340,16 @@ class EndSessions:
 
 
 @dataclass(frozen=True, slots=True)
+class Remark:
+    """For the log and for `pool models`. `about`: what of the model; the same whenever the same is found again."""
+
+    kind: ClassVar[int] = 44
+    model: str
+    about: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """Finish what runs, answer it, exit."""
 
@@ -357,6 +369,7 @@ WORKER_MESSAGES: Mapping[int, type[Message]] = {
         EndSessions,
         Stop,
         TakeSeat,
+        Remark,
         RowsCompared,
         RowsJudged,
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.cases import Case
 
-__all__ = ["ECHO_VALUES", "make"]
+__all__ = ["ECHO_VALUES", "make", "make_of_numbers"]
 
 ECHO_VALUES = 16 << 20
 """float32 values of 64 MiB."""
@@ -18,6 +18,11 @@ GUESSLANG = "guesslang==2.2.1"
 
 def make(folder: Path, say: Callable[[str], None]) -> dict[str, Case]:
     """`mlp`, `image`, `cnn`, `guesslang` and `echo64`, each a folder in `folder`."""
+    return {**make_of_numbers(folder), "guesslang": _guesslang(folder / "guesslang", say)}
+
+
+def make_of_numbers(folder: Path) -> dict[str, Case]:
+    """All but `guesslang`: those whose inputs are floats."""
     import tensorflow as tf
 
     tf.keras.utils.set_random_seed(1)
@@ -46,7 +51,6 @@ def make(folder: Path, say: Callable[[str], None]) -> dict[str, Case]:
     save("cnn", (32, 32, 3), 32, convolve, near=near, far=far)
     # A number that takes no time to find, so that nothing but the way there is measured.
     save("echo64", (None,), 1, lambda x: x[:, 0] + x[:, -1])
-    made["guesslang"] = _guesslang(folder / "guesslang", say)
     return made
 
 

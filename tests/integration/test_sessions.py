@@ -247,5 +247,5 @@ def test_over_tcp_a_session_reads_and_does_not_write(pool: PoolProcess) -> None:
     with Client(endpoint) as remote:
         assert remote.session("echo").run("int64/x:0", {"int64/x:0": 1}) == 1
         for private in (False, True):
-            with pytest.raises(errors.InvalidInput, match="over TCP a session cannot write"):
+            with pytest.raises(errors.InvalidInput, match="over TCP a session cannot write, nor read files"):
                 remote.session("counter", private=private).run(TOTAL, {N: 1})

@@ -170,3 +170,14 @@ def test_a_text_is_bounded():
 def test_one_line_is_one_line():
     assert one_line(op_error(tf.errors.NotFoundError, "\n first \nsecond")) == "first"
     assert one_line(KeyError()) == "KeyError"
+
+
+def test_an_error_that_quotes_what_is_no_utf8_is_tensorflow_s_own() -> None:
+    with tf.Graph().as_default() as graph:
+        text = tf.compat.v1.placeholder(tf.string, [], name="text")
+        tf.strings.to_number(text, name="number")
+    with tf.compat.v1.Session(graph=graph) as session, pytest.raises(UnicodeDecodeError) as caught:
+        session.run("number:0", {text: b"\xff1"})
+    refused = of_a_run(caught.value)
+    assert refused.fault is Fault.MODEL_FAILED
+    assert str(refused) == r"StringToNumberOp could not correctly convert string: \xff1 [at op number]"

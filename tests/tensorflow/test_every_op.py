@@ -7,7 +7,7 @@ import tensorflow as tf
 from tensorflow.core.framework import op_def_pb2, types_pb2
 from tensorflow.python.client import pywrap_tf_session
 
-from workers.tf.statefulness import uses_references, writes_references, writes_state
+from workers.tf.statefulness import touches_files, uses_references, writes_references, writes_state
 
 pytestmark = pytest.mark.tensorflow
 
@@ -77,6 +77,23 @@ def test_what_gives_a_reference_of_numbers_is_known_to(ops):
     handles = {name for name in made if all(each.type == types_pb2.DT_STRING for each in ops[name].output_arg)}
     unknown = {name for name in made - handles if not uses_references([name]) and not _harmless.fullmatch(name)}
     assert unknown == {"TemporaryVariable"}, "which is gone with the run"
+
+
+# By an input of such a name an op can be told where to read, write or connect.
+WHERE = re.compile(r"file|path|^prefix$|prefixes|logdir|directory|uri|address|data_source|^patterns?$|checkpoint|vocab")
+OPENS_NOTHING = frozenset(("RegexReplace", "RegexFullMatch"))
+"""Whose pattern is none of names."""
+
+
+def test_each_op_that_is_told_where_a_file_is_is_judged(ops):
+    told = {
+        op.name
+        for op in ops.values()
+        for each in op.input_arg
+        if each.type in (types_pb2.DT_STRING, types_pb2.DT_INVALID) and WHERE.search(each.name)
+    }
+    assert len(told) > 40
+    assert {name for name in told if not touches_files([name]) and not writes_state([name])} == OPENS_NOTHING
 
 
 V1 = tf.compat.v1

@@ -181,6 +181,15 @@ def test_a_checkpoint_that_declares_signatures(loaded, trained, tmp_path):
     assert list(loaded(meta, outputs=("head/scores",)).info.signatures) == ["serving_default"]
 
 
+def test_a_checkpoint_that_was_saved_to_a_folder(loaded, refusal, trained, tmp_path):
+    """Which has no name: its files are `.meta`, `.index` and `.data-…`."""
+    for file in trained.meta.parent.glob("model.ckpt-5.*"):
+        (tmp_path / file.name.removeprefix("model.ckpt-5")).write_bytes(file.read_bytes())
+    check_answers(loaded(tmp_path / ".meta", outputs=("head/scores", "head/label")), trained)
+    (tmp_path / ".index").unlink()
+    assert "there is no checkpoint beside it: .index and its .data files" in refusal(tmp_path / ".meta")
+
+
 def test_tensors_that_are_not_there(refusal, trained):
     assert "`outputs` names 'head/score', which is no tensor of its graph; did you mean 'head/scores'?" in refusal(
         trained.frozen, outputs=("head/score",)

@@ -84,10 +84,22 @@ def test_the_default_is_the_first_folder_there_is(
 
 @pytest.mark.parametrize(
     "endpoint",
-    ["", "ipc://", "ipc:///", "ipc:///run/pool/", "ipc://pool.sock", "ipc://@abstract", "tcp://[::1]:5", "/run/p.sock"],
+    [
+        "",
+        "ipc://",
+        "ipc:///",
+        "ipc:///run/pool/",
+        "ipc://pool.sock",
+        "ipc://@abstract",
+        "tcp://[::1]:5",
+        "/p.sock",
+        "ipc:///m\udcff",
+    ],
 )
 def test_what_is_no_socket_path_is_told_what_would_be(endpoint: str) -> None:
-    with pytest.raises(InvalidConfig, match=r"expected ipc:// and an absolute path, as in ipc:///run/pool/pool\.sock"):
+    with pytest.raises(
+        InvalidConfig, match=r"expected ipc:// and an absolute path in UTF-8, as in ipc:///run/pool/pool\.sock"
+    ):
         ipc_path(endpoint)
 
 

@@ -14,6 +14,7 @@ from pool.wire.codec import pack
 from pool.wire.faults import Fault
 from pool.wire.independence import Batching
 from pool.wire.packing import unpack_answer
+from pool.wire.session_runs import RUN as SESSION_RUN
 from pool.wire.signatures import ModelInfo, Refused, Signature, TensorSpec
 from pool.wire.tensors import Array, encode_tensor, to_array
 from pool.wire.worker_messages import HandlerSettings, ModelSettings, PartDone, PartFailed, PartSpoiled, RowsDiffer, Run
@@ -239,6 +240,16 @@ def test_no_memory_is_told_as_such_and_a_broken_process_ends() -> None:
         run(handled(Words(), Graph(broken)), text("ab"))
 
 
+def test_what_python_may_do_with_an_array_nobody_knows() -> None:
+    class Bears(Graph):
+        def bears_change(self, signature: str, inputs: Sequence[str], outputs: Sequence[str]) -> bool:  # noqa: ARG002
+            return True
+
+    model = handled(Words(), Bears())
+    assert not model.bears_change("s", ["text"], ["text"])
+    assert model.bears_change(SESSION_RUN, ["x:0"], ["y:0"]), "which passes the handler by"
+
+
 # --- how it is found
 
 
@@ -306,6 +317,14 @@ class Handler:
         (
             PASSES + "    inputs = {'s': {'x': ('float', [1])}}",
             "its inputs cannot be understood: ValueError: no dtype 'float'",
+        ),
+        (
+            PASSES + "    inputs = {'s': {'x\\udcff': ('float32', [1])}}",
+            r"its inputs cannot be understood: ValueError: no name 'x\udcff'",
+        ),
+        (
+            PASSES + "    inputs = {'s': {1: ('float32', [1])}}",
+            "its inputs cannot be understood: ValueError: no name 1",
         ),
     ],
 )

@@ -27,6 +27,15 @@ def test_one_that_has_no_name_or_no_end_is_an_entry_too() -> None:
     assert len(entry_of(endless).message) == MESSAGE_CHARS + 1
 
 
+def test_a_text_that_is_no_utf8_can_be_written_by_all() -> None:
+    odd = record(extra=about("x", path="/\udcff", models=["\ud800", "b"], slots=[1], share=0.5, slot=0))
+    odd.msg = "slot \udcff %d"
+    entry = entry_of(odd)
+    assert entry.message == r"slot \udcff 3"
+    assert entry.fields == {"path": r"/\udcff", "models": [r"\ud800", "b"], "slots": [1], "share": 0.5, "slot": 0}
+    assert json.loads(as_json(entry))["path"].encode() == rb"/\udcff"
+
+
 def test_for_people() -> None:
     assert re.fullmatch(r"\d\d:\d\d:\d\d slot 0 cpu:0 READY\n", for_people(READY))
     assert for_people(EVIL)[8:] == " x\\n00:00:00 slot 1\\x1b[2J [warning]\n"

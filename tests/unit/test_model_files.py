@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from pool.cli.servable import look_at
-from pool.wire.model_files import Format, ModelFiles, NotServed, is_whole, look, misfit
+from pool.placement import model_bytes
+from pool.wire.model_files import Format, ModelFiles, NotServed, checkpoint_prefix, is_whole, look, misfit
 from pool.wire.versions import Version, newest, versions_in
 from pool.wire.worker_messages import ModelSettings
 
@@ -24,6 +25,8 @@ def saved_model(folder: Path, name: str = "saved_model.pb") -> Path:
         ("graph.pbtxt", Format.FROZEN_GRAPH),
         ("model.graphdef", Format.FROZEN_GRAPH),
         ("model.ckpt-5.meta", Format.META_GRAPH),
+        (".meta", Format.META_GRAPH),
+        (".pbtxt", Format.FROZEN_GRAPH),
         ("model.keras", Format.KERAS),
         ("model.h5", Format.KERAS),
     ],
@@ -97,6 +100,8 @@ def test_no_version_is_whole(tmp_path: Path) -> None:
         ("m.onnx", "ONNX model, which is not served here"),
         ("m.pt", "PyTorch model, which is not served here"),
         ("m.ckpt-5.data-00000-of-00001", "give its .meta file"),
+        (".data-00000-of-00001", "give its .meta file"),
+        (".index", "give its .meta file"),
         ("m.txt", "a file of no kind that is served"),
         ("saved_model.pb", "is the file inside a SavedModel: give its folder"),
     ],
@@ -105,6 +110,19 @@ def test_what_is_not_served(tmp_path: Path, name: str, told: str) -> None:
     (tmp_path / name).touch()
     with pytest.raises(NotServed, match=told):
         look(str(tmp_path / name))
+
+
+@pytest.mark.parametrize(("prefix", "other"), [("", "m"), ("m.ckpt-5", "m.ckpt-50"), ("[a]", "a")])
+def test_what_belongs_to_a_checkpoint(tmp_path: Path, prefix: str, other: str) -> None:
+    """`Saver.save(session, "folder/")` names its files by their suffixes alone."""
+    for name in (prefix, other):
+        for suffix, size in ((".meta", 1), (".index", 2), (".data-00000-of-00002", 10), (".data-00001-of-00002", 20)):
+            (tmp_path / f"{name}{suffix}").write_bytes(bytes(size))
+    meta = tmp_path / f"{prefix}.meta"
+    assert checkpoint_prefix(meta) == prefix
+    assert model_bytes(str(meta)) == 30
+    with pytest.raises(NotServed, match=r"is a folder with a meta graph with its checkpoint in it: give .*\.meta$"):
+        look(str(tmp_path))
 
 
 def test_keys_that_fit_the_format() -> None:

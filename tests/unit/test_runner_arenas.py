@@ -36,7 +36,12 @@ class Model:
         spec = TensorSpec(dtype, None)
         self.info = ModelInfo("m", "stub:m", {"s": Signature({"x": spec}, {"y": spec})}, False)
         self.fed: list[Array] = []
+        self.bears = True
         self._function = function
+
+    def bears_change(self, signature: str, inputs: Sequence[str], outputs: Sequence[str]) -> bool:
+        assert (signature, list(inputs), list(outputs)) == ("s", ["x"], ["y"])
+        return self.bears
 
     def run(self, signature: str, feeds: Mapping[str, Array], outputs: Sequence[str]) -> dict[str, Array]:
         assert signature == "s"
@@ -134,6 +139,19 @@ def test_what_may_be_an_index_or_must_be_checked_is_copied_first(worker: Worker,
     (answer,) = worker.answers(worker.run(model, [2], [lent], dtype=dtype))
     assert not np.shares_memory(model.fed[0], worker.mapped)
     np.testing.assert_array_equal(answer, rows_of(2, 1, dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_a_model_that_does_not_bear_change_is_fed_a_copy(worker: Worker, dtype: str) -> None:
+    def change(x: Array) -> Array:
+        worker.put(4096, rows_of(2, 9, dtype))
+        return x
+
+    model = Model(change, dtype)
+    model.bears = False
+    (answer,) = worker.answers(worker.run(model, [2], [worker.put(4096, rows_of(2, 3, dtype))], dtype=dtype))
+    assert not np.shares_memory(model.fed[0], worker.mapped)
+    np.testing.assert_array_equal(answer, rows_of(2, 3, dtype))
 
 
 def test_strings_are_copied_before_they_are_read(worker: Worker) -> None:

@@ -6,10 +6,11 @@ import msgpack
 import pytest
 
 from pool.wire.calls import Table
-from pool.wire.client_messages import Failure, Submit
-from pool.wire.codec import BadFrame, pack, unpack
+from pool.wire.client_messages import Answer, Failure, Submit
+from pool.wire.codec import BadFrame, pack, packed, unpack
 from pool.wire.faults import Fault
 from pool.wire.lent import Lent, Room
+from pool.wire.signatures import ModelInfo, Signature
 from pool.wire.worker_messages import (
     Beat,
     Done,
@@ -154,8 +155,35 @@ def test_the_form_on_the_wire() -> None:
 def test_what_the_wire_cannot_hold_is_not_sent() -> None:
     with pytest.raises(OverflowError):
         pack(Submit(2**64, "m", *WHOLE, None, *PLAIN))
-    with pytest.raises(UnicodeEncodeError):
-        pack(Submit(1, "\ud800", *WHOLE, None, *PLAIN))
+
+
+@pytest.mark.parametrize(
+    ("odd", "sent"),
+    [
+        (PartFailed(Fault.MODEL_FAILED, "m\udcff: é"), PartFailed(Fault.MODEL_FAILED, r"m\udcff: é")),
+        (Failure(1, Fault.MODEL_FAILED, "\ud800", None), Failure(1, Fault.MODEL_FAILED, r"\ud800", None)),
+        (Beat(Phase.LOADING, "\udc80", ()), Beat(Phase.LOADING, r"\udc80", ())),
+        (Answer(1, "\udcff"), Answer(1, r"\udcff")),
+        (
+            Done(1, (0,), (PartSpoiled(Fault.MODEL_FAILED, "\udcff"),), 0.5, 0.5),
+            Done(1, (0,), (PartSpoiled(Fault.MODEL_FAILED, r"\udcff"),), 0.5, 0.5),
+        ),
+        (
+            ModelInfo("m", "/\udcff", {"\ud801": Signature({}, {})}, False),
+            ModelInfo("m", r"/\udcff", {r"\ud801": Signature({}, {})}, False),
+        ),
+    ],
+)
+def test_a_text_that_is_no_utf8_is_sent_legibly(odd: Any, sent: Any) -> None:
+    assert unpack(type(odd), pack(odd)) == sent
+
+
+def test_so_is_one_in_plain_values() -> None:
+    value = {"slots": [{"reason": "a \udcff", "\ud800": b"\xff", "n": 1}], "good": "é"}
+    assert msgpack.unpackb(packed(value)) == {
+        "slots": [{"reason": r"a \udcff", r"\ud800": b"\xff", "n": 1}],
+        "good": "é",
+    }
 
 
 def test_an_error_that_thousands_of_parts_share_is_sent_once() -> None:
@@ -168,6 +196,6 @@ def test_an_error_that_thousands_of_parts_share_is_sent_once() -> None:
         PartSpoiled(Fault.MODEL_FAILED, other),
         PartSpoiled(Fault.MODEL_FAILED, other),
     ]
-    packed = pack(done(1, outcomes, 0.1, 0.1))
-    assert len(packed) < 150_000
-    assert list(unpack(Done, packed).outcomes) == outcomes
+    frame = pack(done(1, outcomes, 0.1, 0.1))
+    assert len(frame) < 150_000
+    assert list(unpack(Done, frame).outcomes) == outcomes

@@ -54,6 +54,10 @@ class StubModel:
             "rules": [],
         }
 
+    def bears_change(self, signature: str, inputs: Sequence[str], outputs: Sequence[str]) -> bool:  # noqa: ARG002
+        """A stub reads what it is fed once."""
+        return True
+
     def session_run(self, call: SessionCall) -> Fetched:
         """Runs each signature that something is fetched of. All of a stateful model write its state."""
         if self._info.stateful and not call.may_write:

@@ -1,5 +1,6 @@
 """A meta graph beside the checkpoint of its variables, as `tf.compat.v1.train.Saver` writes them."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,16 +27,19 @@ class Checkpoint:
     def __init__(self, settings: ModelSettings, path: Path) -> None:
         """Raises `CannotLoad`, and the passing `OSError`s."""
         self._settings = settings
-        self._prefix = checkpoint_prefix(path)
+        self._prefix = os.path.join(path.parent, checkpoint_prefix(path))
         self.meta_graph: Any = _meta_graph(path)
         if not self.meta_graph.graph_def.node:
             raise CannotLoad("it holds no graph: it is no MetaGraphDef, or an empty one")
 
     def restore(self, session: Any, saver: Any) -> None:
         if saver is not None:
-            if not tf.compat.v1.train.checkpoint_exists(str(self._prefix)):
-                raise CannotLoad(f"there is no checkpoint beside it: {self._prefix.name}.index and its .data files")
-            saver.restore(session, str(self._prefix))
+            name = os.path.basename(self._prefix)
+            # Without a name it would take the folder for a checkpoint of the older format.
+            there = tf.compat.v1.train.checkpoint_exists if name else lambda prefix: os.path.exists(f"{prefix}.index")
+            if not there(self._prefix):
+                raise CannotLoad(f"there is no checkpoint beside it: {name}.index and its .data files")
+            saver.restore(session, self._prefix)
         # Of metrics, and queues' limits: no checkpoint holds them.
         session.run(tf.compat.v1.local_variables_initializer())
         fill_tables(self._settings.name, session)

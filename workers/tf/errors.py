@@ -116,13 +116,17 @@ def _unusable(error: Exception) -> bool:
 
 
 def _text(error: Exception) -> str:
-    return _bounded(f"{type(error).__name__}: {_message(error)}", _MAX_CHARS)
+    kind = "" if isinstance(error, UnicodeDecodeError) else f"{type(error).__name__}: "
+    return _bounded(f"{kind}{_message(error)}", _MAX_CHARS)
 
 
 def _message(error: Exception) -> str:
-    if not isinstance(error, tf.errors.OpError):
+    if isinstance(error, UnicodeDecodeError):  # in place of TensorFlow's own error, whose text quotes what was fed
+        message = error.object.decode(errors="backslashreplace")
+    elif isinstance(error, tf.errors.OpError):
+        message = str(error.message)
+    else:
         return str(error)
-    message = str(error.message)
     useful = _PREAMBLE.sub("", message)
     useful = _TRACE.split("\n" + useful)[0].strip() or message
     text = _CALL_PATH.sub("", useful)

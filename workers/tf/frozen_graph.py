@@ -47,7 +47,7 @@ class FrozenGraph:
 
 def _graph_def(path: Path) -> Any:
     content = path.read_bytes()
-    if path.suffix.lower() == ".pbtxt":
+    if path.name.lower().endswith(".pbtxt"):
         try:
             return text_format.Parse(content.decode(), tf.compat.v1.GraphDef())
         except (text_format.ParseError, UnicodeDecodeError) as error:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pool.wire.faults import Fault
+from pool.wire.session_runs import SESSION_SIGNATURES
 from pool.wire.signatures import ModelInfo, Refused
 from pool.wire.tensors import Array
 from pool.wire.worker_messages import ModelSettings
@@ -87,6 +88,12 @@ class TensorFlowModel:
         model only where both use reference variables, which a signature of the model writes.
         """
         return self._route(signature, tuple(outputs)).run(feeds)
+
+    def bears_change(self, signature: str, inputs: Sequence[str], outputs: Sequence[str]) -> bool:
+        """See `workers.backend.Model`."""
+        if signature in SESSION_SIGNATURES:
+            return self._session_runs.bears_change(inputs, outputs)
+        return self._plans[signature].bears_change
 
     def session_run(self, call: SessionCall) -> dict[str, Array]:
         """See `workers.backend.Model.session_run`."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from workers.tf.adoption import bears_change
 from workers.tf.signature_defs import BoundSignature
 from workers.tf.statefulness import blocks_its_thread, uses_references, writes_state
 
@@ -14,7 +15,8 @@ class Plan:
     """`tensors`: what to feed, each tensor once though several inputs may name it.
 
     `stateful`: may keep or overwrite what it is fed, and change what later runs return. `references`: an output may be
-    a buffer that another run writes. `own_threads`: run in TensorFlow's threads, else in the caller's.
+    a buffer that another run writes. `own_threads`: run in TensorFlow's threads, else in the caller's. `bears_change`:
+    see `workers.tf.adoption`.
     """
 
     bound: BoundSignature
@@ -22,6 +24,7 @@ class Plan:
     stateful: bool
     references: bool
     own_threads: bool
+    bears_change: bool
 
     def fetches(self, outputs: Sequence[str]) -> tuple[str, ...]:
         """Each tensor once, though several outputs may be the same; without those that are fed.
@@ -44,4 +47,5 @@ def plan_of(bound: BoundSignature, ops: frozenset[str]) -> Plan:
         stateful=writes_state(ops),
         references=uses_references(ops),
         own_threads=blocks_its_thread(ops),
+        bears_change=bears_change(ops),
     )

@@ -13,18 +13,19 @@ from typing import Any
 import numpy as np
 
 from pool.wire.faults import Fault
-from pool.wire.session_runs import RUN_METADATA, WRITES
+from pool.wire.session_runs import OVER_TCP, RUN_METADATA, SESSION, TRACE_LEVEL, WRITES
 from pool.wire.signatures import Refused
 from pool.wire.tensors import DTYPES, Array
 from workers.backend import ProcessUnusable
 from workers.session_calls import SessionCall
+from workers.tf.adoption import bears_change
 from workers.tf.callables import Callables
 from workers.tf.errors import of_a_run
 from workers.tf.feeds import private
 from workers.tf.library import tf
 from workers.tf.reachable import ReachableOps
 from workers.tf.route import as_array
-from workers.tf.statefulness import blocks_its_thread, uses_references, writes_references, writes_state
+from workers.tf.statefulness import blocks_its_thread, touches_files, uses_references, writes_references, writes_state
 
 __all__ = ["SessionRuns"]
 
@@ -38,6 +39,8 @@ class _Way:
     """What is known of all calls with these feeds and fetches. `plain`: nothing is wrong with the names."""
 
     writes: bool
+    touches_files: bool
+    bears_change: bool
     references: bool
     writes_references: bool
     own_threads: bool
@@ -72,6 +75,8 @@ class SessionRuns:
     def run(self, call: SessionCall, references_written: bool) -> dict[str, Array]:
         """See `workers.backend.Model.session_run`. `references_written`: by any run that may run meanwhile."""
         way = self._way(tuple(sorted(call.feeds)), call.fetches)
+        if call.remote and (way.writes or way.touches_files):
+            raise Refused(OVER_TCP)
         if way.writes and not call.may_write:
             return {WRITES: np.array(True)}
         if way.writes_references:
@@ -98,6 +103,11 @@ class SessionRuns:
             answer[RUN_METADATA] = serialized
         return answer
 
+    def bears_change(self, inputs: Sequence[str], fetches: Sequence[str]) -> bool:
+        """See `workers.backend.Model`. `inputs`: the feeds, and what else a job of a session has."""
+        feeds = (name for name in inputs if name not in (SESSION, TRACE_LEVEL))
+        return self._way(tuple(sorted(feeds)), tuple(fetches)).bears_change
+
     def _prepared(self, way: _Way, values: Sequence[Array]) -> dict[str, Any]:
         names = tuple(tensor.name for tensor in way.feeds)
         call = self._callables.get(names, way.tensors, way.own_threads, way.targets)
@@ -117,6 +127,8 @@ class SessionRuns:
         fed, tensors, targets = found or ((), (), ())
         return _Way(
             writes_state(ops),
+            touches_files(ops),
+            found is not None and bears_change(ops),
             uses_references(ops),
             writes_references(ops),
             blocks_its_thread(ops),
@@ -189,7 +201,7 @@ def _fed(call: SessionCall, way: _Way) -> list[Array] | None:
 
 def _said(error: Exception) -> Refused | ProcessUnusable:
     """What only the caller can put right is said in TensorFlow's words: `Session.run` raises that from Python."""
-    if isinstance(error, tf.errors.OpError | MemoryError | RuntimeError):
+    if isinstance(error, tf.errors.OpError | MemoryError | RuntimeError | UnicodeDecodeError):
         said = of_a_run(error)
         if isinstance(said, Refused) and isinstance(error, tf.errors.InvalidArgumentError) and _UNFED in str(said):
             said.fault = Fault.INVALID_INPUT

@@ -8,7 +8,7 @@ is what lives within one run (TensorArray, Stack, TemporaryVariable), nor summar
 import re
 from collections.abc import Iterable
 
-__all__ = ["blocks_its_thread", "uses_references", "writes_references", "writes_state"]
+__all__ = ["blocks_its_thread", "touches_files", "uses_references", "writes_references", "writes_state"]
 
 _WRITES = (
     # Variables: reference ones (Assign, ScatterAdd, ApplyAdam), then resources.
@@ -46,7 +46,19 @@ _WRITES_REFERENCES = (
 )
 _BLOCKS = r"(Map|OrderedMap)?(Unstage|UnstageNoKey|Peek)|StagePeek"
 
+# By a path or an address that they are given, or by such a handle. What of the writers above is one is not repeated.
+_FILES = (
+    r"ReadFile|MatchingFiles|(DTensor)?Restore(V2|Slice)?|LoadAndRemapMatrix|GenerateVocabRemapping",
+    r"InitializeTableFromTextFile(V2)?|(WholeFile|TextLine|FixedLengthRecord|TFRecord|LMDB)Reader(V2)?",
+    r"(Experimental)?(TextLine|TFRecord|FixedLengthRecord|CSV|LMDB|Sql|MatchingFiles|Cache|Load)Dataset(V2)?",
+    r"(List)?Snapshot(Nested)?(Chunks?)?Dataset(V2|Reader)?|CreateSummary(File|Db)Writer|ImportEvent",
+    r"(Initialize|Serialize)TRTResource|FileSystemSetConfiguration",
+    r"DataServiceDataset(V\d)?|RegisterDataset(V2)?|Rpc(Client|Server)",
+    # Runs a graph that it is fed.
+    r"DatasetFromGraph",
+)
 _writes = re.compile("|".join(_WRITES))
+_touches_files = re.compile("|".join(_FILES))
 _references = re.compile(_REFERENCES)
 _writes_references = re.compile(_WRITES_REFERENCES)
 _blocks = re.compile(_BLOCKS)
@@ -55,6 +67,11 @@ _blocks = re.compile(_BLOCKS)
 def writes_state(ops: Iterable[str]) -> bool:
     """True if an op among these types writes what a later run may read, or keeps or overwrites its input."""
     return any(_writes.fullmatch(op) for op in ops)
+
+
+def touches_files(ops: Iterable[str]) -> bool:
+    """True if an op among these types reads a file, opens one or calls another machine, and `writes_state` says not."""
+    return any(_touches_files.fullmatch(op) for op in ops)
 
 
 def uses_references(ops: Iterable[str]) -> bool:

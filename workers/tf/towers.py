@@ -141,6 +141,10 @@ class Towers:
             with self._lock:
                 self._busy[number] -= 1
 
+    def bears_change(self, signature: str, inputs: Sequence[str], outputs: Sequence[str]) -> bool:
+        """See `workers.backend.Model`."""
+        return self._towers[0].bears_change(signature, inputs, outputs)
+
     def session_run(self, call: SessionCall) -> dict[str, Array]:
         """See `workers.backend.Model.session_run`. What sessions write is in the first tower."""
         if call.may_write and not self._alone:

@@ -99,6 +99,10 @@ class TunedModel:
         """See `workers.backend.Model.run`."""
         return self._model.run(signature, feeds, outputs)
 
+    def bears_change(self, signature: str, inputs: Sequence[str], outputs: Sequence[str]) -> bool:
+        """See `workers.backend.Model`."""
+        return self._model.bears_change(signature, inputs, outputs)
+
     def session_run(self, call: SessionCall) -> dict[str, Array]:
         """See `workers.backend.Model.session_run`. A frozen model has no variables, and no more than its signatures."""
         try:
