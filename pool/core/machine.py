@@ -119,6 +119,9 @@ class Machine:
             self._forget_models()
         if self.supervision.stopping and self.backlog.emptied:
             self._wind_down(now)
+        if self.supervision.due:
+            self.supervision.spawn_due(now)
+            self._slots_changed(now)
         if self.supervision.stopping or self.supervision.fatal:
             self._end_if_down()
         actions = self._actions[:]
