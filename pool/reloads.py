@@ -19,7 +19,7 @@ from pool.errors import InvalidConfig
 from pool.plan import Plan
 from pool.planning import selected
 from pool.router.front import Question
-from pool.selection import Found, as_served
+from pool.selection import Found
 from pool.wire.entries import is_entry
 from pool.wishes import RELOAD, Wish, wished
 
@@ -88,7 +88,8 @@ class Reloads:
         self._environ = environ
         self._settings = source.settings
         self._asked: deque[tuple[Wish, Question | None]] = deque()
-        self._loaded: dict[str, ModelSection] = {}  # beside those of the file
+        self._loaded: Mapping[str, ModelSection] = {}  # beside those of the file
+        self._proven: tuple[Settings, Mapping[str, ModelSection]] = (self._settings, self._loaded)
         self._reading: _Reading | None = None
         self._stuck: threading.Thread | None = None
 
@@ -109,16 +110,25 @@ class Reloads:
         """The pool runs by these settings now."""
         self._settings, self._loaded = found.settings, dict(found.loaded)
 
-    def forget(self, names: AbstractSet[str], plan: Plan) -> None:
-        """These models did not come up, or not with their new versions: what the plan has of them is served."""
-        gone = names - plan.settled.keys()
-        models = tuple(
-            as_served(model, plan.policy.versions.get(model.name)) if model.name in names else model
+    def proven(self) -> None:
+        """Every slot has come up with what these settings say."""
+        self._proven = self._settings, self._loaded
+
+    def restore(self, names: AbstractSet[str] | None) -> None:
+        """Of these models, or of all there is, what was proven last is what the pool runs by again."""
+        settings, loaded = self._proven
+        if names is None:
+            self._settings, self._loaded = settings, loaded
+            return
+        good = {model.name: model for model in settings.model if model.name in names}
+        models = [
+            good.pop(model.name, model)
             for model in self._settings.model
-            if model.name not in gone
-        )
-        self._settings = self._settings.model_copy(update={"model": models})
-        self._loaded = {name: model for name, model in self._loaded.items() if name not in gone}
+            if model.name not in names or model.name in good
+        ]
+        self._settings = self._settings.model_copy(update={"model": (*models, *good.values())})
+        rest = {name: each for name, each in self._loaded.items() if name not in names}
+        self._loaded = {**rest, **{name: each for name, each in loaded.items() if name in names}}
 
     @property
     def is_busy(self) -> bool:
