@@ -230,16 +230,18 @@ class Agenda:
             return
         pending = self.plan.pending if self._after is not None else ()
         new = (refused.names - guests) | {*pending}
-        if named is None or named in new:
-            to_blame = new if named is None else {named}
-            several = [each for each in self.plan.models if each.name in to_blame and is_entry(each.name)]
-            others = [each for each in refused.versions if each.name in to_blame and each not in several]
-            self._versions.refused([*others, *several], self.plan)
-        else:
-            to_blame = new
+        taken, why = {*new}, "a slot did not come up with it"
+        if named is not None and named not in new:
+            why = f"a slot did not come up with model {named}"
             self._versions.postpone()
-        every_model = refused.more and named not in new
-        self._go_back(None if every_model else {model_of(name) for name in to_blame}, "a slot did not come up with it")
+        else:
+            taken = {*new} if named is None else {named}
+            several = [each for each in self.plan.models if each.name in taken and is_entry(each.name)]
+            others = [each for each in refused.versions if each.name in taken and each not in several]
+            self._versions.refused([*others, *several], self.plan)
+        # Whether a model changed by itself, or by what is every model's, is not told by what the worker had.
+        all_of_it = refused.more and (named not in new or named in refused.changed)
+        self._go_back(None if all_of_it else {model_of(name) for name in taken}, why)
 
     def _go_back(self, models: AbstractSet[str] | None, why: str) -> None:
         """Of these models, or of all there is, what was served when every slot had come up last is served again."""

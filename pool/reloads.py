@@ -157,7 +157,7 @@ class Reloads:
                     self._asked.extendleft((reading.wish, asker) for asker in reversed(reading.askers))
             elif now >= reading.ends:
                 self._reading, self._stuck = None, reading.thread
-                why = f"{self._source.where}: it and its models could not be read within {READ_S:g} s"
+                why = f"{_where(self._source, reading.wish)}: could not be read within {READ_S:g} s, with all models"
                 yield Outcome(reading.wish, reading.askers, None, why)
         if self._asked and self._reading is None:
             wish = self._asked[0][0]
@@ -168,7 +168,10 @@ class Reloads:
                 return  # what was found was found of another plan
             if self._stuck is not None and self._stuck.is_alive():
                 yield Outcome(
-                    wish, tuple(askers), None, f"{self._source.where}: the disk has not answered the last time yet"
+                    wish,
+                    tuple(askers),
+                    None,
+                    f"{_where(self._source, wish)}: the disk has not answered the last time yet",
                 )
                 return
             self._stuck = None
@@ -178,7 +181,7 @@ class Reloads:
                 reading.thread.start()
             except RuntimeError as error:
                 self._reading = None
-                yield Outcome(wish, tuple(askers), None, f"{self._source.where}: {error}")
+                yield Outcome(wish, tuple(askers), None, f"{_where(self._source, wish)}: {error}")
 
     def _read(self, reading: _Reading) -> None:
         """In a thread of its own."""
@@ -188,7 +191,7 @@ class Reloads:
         except InvalidConfig as error:
             reading.refusal = str(error)
         except Exception as error:  # whatever is on the disk, the pool goes on
-            reading.refusal = f"{self._source.where}: cannot be read: {type(error).__name__}: {error}"
+            reading.refusal = f"{_where(self._source, wish)}: cannot be read: {type(error).__name__}: {error}"
 
 
 def compare(
@@ -208,24 +211,35 @@ def compare(
     """
     settings, loaded = wished(wish, source.read, former, loaded or {})
     changes = differences(former.model_dump(), settings.model_dump())
-    refused = [needs_new_pool(source.where, change) for change in changes if change.reach is Reach.POOL]
+    where = _where(source, wish)
+    refused = [needs_new_pool(where, change) for change in changes if change.reach is Reach.POOL]
     if refused:
         raise InvalidConfig("\n".join(refused))
-    # What is only more or less has its place beside the others.
-    places = [change for change in changes if change.reach is Reach.PLACEMENT or change.key.endswith(" path")]
     # Without such a change no model changes its device, even if the models' files have grown since.
+    places = [
+        change
+        for change in changes
+        if change.reach is Reach.PLACEMENT or change.key.endswith(" path") or (change.is_of_model and change.after)
+    ]
     wanted = selected(settings, _known(wish, towards or running))
     found = changeover(former, wanted, running, environ, place_anew=bool(places))
-    at_home = running.at_home()
-    if any(_moves(plan.at_home(), at_home) for plan in (found.last, found.first) if plan is not None):
-        # Options of the process that differ take workers of their own, so another number of slots.
-        apart = [change for change in changes if "session" in change.key and change not in places]
-        moved = [f"{needs_new_pool(source.where, change)} (a model would move to another device)" for change in places]
-        apart += [change for change in changes if change.is_of_model]
-        moved += [f"{needs_new_pool(source.where, change)} (a model would move to another slot)" for change in apart]
-        raise InvalidConfig("\n".join(moved))
+    if any(plan.devices != running.devices for plan in (found.last, found.first) if plan is not None):
+        # Options of the process that differ take workers of their own.
+        apart = [change for change in changes if "session" in change.key or change.is_of_model or change in places]
+        lines = [f"{needs_new_pool(where, change)} (there would be other slots)" for change in apart]
+        raise InvalidConfig("\n".join(lines))
     changes += _versions(running, found.last)
     return Reloaded(settings, found.last, tuple(changes), found.first, loaded)
+
+
+def _where(source: Source, wish: Wish) -> str:
+    """What a refusal is about: the file, only where it was asked to be read."""
+    match wish.what:
+        case "reload":
+            return source.where
+        case "versions":
+            return "new versions"
+    return f"pool {wish.what}"
 
 
 def _known(wish: Wish, towards: Plan) -> Found | None:
@@ -252,12 +266,3 @@ def _versions(running: Plan, plan: Plan) -> Iterator[Change]:
         before, after = None if known is None else known.number, served.number
         if name in running.paths and before != after:
             yield Change(f"[[model]] {name} version", before, after, Reach.WORKERS)
-
-
-def _moves(plan: Plan, running: Plan) -> bool:
-    """Whether a model would be elsewhere that is served before and after, or there would be other slots."""
-    both = plan.paths.keys() & running.paths.keys()
-    former, latter = (
-        [(share.device.label, both & set(share.models)) for share in each.shares] for each in (running, plan)
-    )
-    return former != latter

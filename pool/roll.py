@@ -105,7 +105,8 @@ class Roll:
             if slot.number not in self._left:
                 self._given[slot.number] = self._wanted[slot.number]
         # A slot that does not serve anyway may be broken for another reason: it is not to end the roll at its start.
-        self._left.sort(key=lambda number: slots[number].state is SlotState.FATAL)
+        # A model that moves comes to its new slot before it leaves the former one.
+        self._left.sort(key=lambda number: (slots[number].state is SlotState.FATAL, not self._gains(number)))
         if self._turn is not None and self._turn.slot in self._left:
             # It is not up yet: nobody else's turn before it is, and what it was to have has not served.
             self._given[self._turn.slot] = self._turn.former
@@ -113,6 +114,9 @@ class Roll:
             self._left.insert(0, self._turn.slot)
             self._turn = None
         return sorted(self._left)
+
+    def _gains(self, slot: int) -> bool:
+        return bool(_names(self._wanted[slot]) - _names(self._given[slot]))
 
     def changed(self, change: SlotChanged) -> None:
         """A slot is in another state."""

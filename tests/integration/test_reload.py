@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from steady_clients import asked_all_the_time
 
 from harness import PoolProcess, eventually, pool_process, stub_config
 from pool import Client, errors, start
@@ -110,12 +111,22 @@ def test_what_takes_a_new_pool_is_refused_and_so_is_all_beside_it(pool: PoolProc
         f'{pool.config}: [pool] devices: ["cpu", "cpu"] → ["cpu"]: {end}',
         f"{pool.config}: [pool] spin_us: 0 → 5: {end}",
     ]
-    write(pool, models=FAULTS + ROWS.replace('"all"', "[]").replace("devices = []", "replicas = 1"))
-    found = reload(pool)
-    assert "a model would move to another device" in found.stderr
     with pool.client() as client:
         assert [slot["lanes"] for slot in client.status()["slots"]] == [2, 2]
         assert "more" not in {model["name"] for model in client.models()}
+
+
+def test_a_model_that_moves_costs_no_job(pool: PoolProcess) -> None:
+    here, there = (ROWS.replace('"all"', f'["cpu:{number}"]') for number in (0, 1))
+    write(pool, models=FAULTS + here)
+    assert reload(pool, "--wait").returncode == 0
+    with pool.client() as client, asked_all_the_time(pool, "rows"):
+        assert [slot["models"] for slot in client.status()["slots"]] == [["faults", "rows"], ["faults"]]
+        write(pool, models=FAULTS + there)
+        found = reload(pool, "--wait")
+        assert (found.returncode, found.stderr) == (0, "")
+        assert found.stdout.splitlines()[-1] == "slots 0, 1 get new workers, one after the other"
+        assert [slot["models"] for slot in client.status()["slots"]] == [["faults"], ["faults", "rows"]]
 
 
 def test_new_workers_come_one_after_the_other_and_no_job_is_lost(pool: PoolProcess) -> None:

@@ -9,6 +9,7 @@ from steady_clients import put
 
 from harness import eventually
 from pool.config import Settings
+from pool.core.slots import SlotState
 from pool.core.versions import Versions
 
 
@@ -337,3 +338,63 @@ def test_a_model_whose_unloading_does_not_come_up_is_served_on(folder: Path) -> 
     assert house.failure()
     assert told(house) == before
     assert house.plan.settled.keys() == {"a", "b"}
+
+
+def three(folder: Path, b: str) -> Settings:
+    """`a` and `c` have their place; `b` goes where it has room."""
+    pins = {"name": "a", "memory": "8GiB", "devices": [0]}, {"name": "c", "memory": "2GiB", "devices": [1]}
+    return settings(folder, *pins, {"name": "b", "memory": b}, watch="never")
+
+
+def test_a_model_that_moves_comes_to_its_new_slot_before_it_leaves_the_former(folder: Path) -> None:
+    house = House(settings(folder, {"name": "a", "devices": [1]}, {"name": "b", "memory": "5GiB"}))
+    house.settle()
+    assert house.served() == [{"b"}, {"a"}]
+    house.file = settings(folder, {"name": "a", "devices": [1]}, {"name": "b", "memory": "5GiB", "devices": [1]})
+    house.ask(1)
+    seen = []
+    while house.state(0) is not SlotState.STOPPED:
+        house.turn()
+        seen.append(set().union(*house.served()))
+        assert len(seen) < 1000, house.replies
+    assert house.served() == [set(), {"a", "b"}]
+    assert all("b" in models for models in seen)
+
+
+def test_models_that_change_places_are_awaited_where_neither_fits_beside_the_other(folder: Path) -> None:
+    here, there = {"name": "a", "memory": "9GiB"}, {"name": "b", "memory": "9GiB"}
+    house = House(settings(folder, {**here, "devices": [0]}, {**there, "devices": [1]}))
+    house.settle()
+    house.file = settings(folder, {**here, "devices": [1]}, {**there, "devices": [0]})
+    house.ask(1)
+    for _ in range(1000):
+        house.turn()
+        assert {"a", "b"} <= house.machine.backlog.models.keys(), "jobs that come now wait"
+        if house.served() == [{"b"}, {"a"}]:
+            break
+    house.settle()
+    assert house.served() == [{"b"}, {"a"}]
+
+
+def test_a_model_that_cannot_come_up_in_its_new_place_stays_in_the_former(folder: Path) -> None:
+    house = House(three(folder, "5GiB"))
+    house.settle()
+    assert house.served() == [{"a"}, {"b", "c"}]
+    before = [house.agenda.welcome(slot) for slot in (0, 1)]
+    house.file = settings(
+        folder,
+        {"name": "a", "memory": "8GiB", "devices": [0]},
+        {"name": "c", "memory": "2GiB", "devices": [1]},
+        {"name": "b", "memory": "5GiB", "devices": [0]},
+        watch="never",
+    )
+    house.broken.add((0, "b"))
+    house.ask(1)
+    house.settle()
+    assert "model b: it is broken" in house.failure()
+    assert house.served() == [{"a"}, {"b", "c"}]
+    assert [house.agenda.welcome(slot) for slot in (0, 1)] == before
+    house.ask(2, "load", f'["d", "{GOOD}"]')
+    house.settle()
+    assert house.failure() == ""
+    assert set().union(*house.served()) == {"a", "b", "c", "d"}
