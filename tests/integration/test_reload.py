@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fake_nvml import FakeNvml
 from steady_clients import asked_all_the_time
 
 from harness import PoolProcess, eventually, pool_process, stub_config
@@ -116,17 +117,29 @@ def test_what_takes_a_new_pool_is_refused_and_so_is_all_beside_it(pool: PoolProc
         assert "more" not in {model["name"] for model in client.models()}
 
 
-def test_a_model_that_moves_costs_no_job(pool: PoolProcess) -> None:
-    here, there = (ROWS.replace('"all"', f'["cpu:{number}"]') for number in (0, 1))
-    write(pool, models=FAULTS + here)
-    assert reload(pool, "--wait").returncode == 0
-    with pool.client() as client, asked_all_the_time(pool, "rows"):
-        assert [slot["models"] for slot in client.status()["slots"]] == [["faults", "rows"], ["faults"]]
-        write(pool, models=FAULTS + there)
-        found = reload(pool, "--wait")
-        assert (found.returncode, found.stderr) == (0, "")
-        assert found.stdout.splitlines()[-1] == "slots 0, 1 get new workers, one after the other"
-        assert [slot["models"] for slot in client.status()["slots"]] == [["faults"], ["faults", "rows"]]
+def test_models_stay_where_they_are_and_one_that_has_to_move_costs_no_job(tmp_path: Path) -> None:
+    """Of two cards with 15 GiB free each: a model that becomes the largest stays; one that has no room moves."""
+
+    def text(b: str) -> str:
+        sizes = {"a": "8GiB", "b": b, "c": "2GiB"}
+        models = "".join(
+            f'[[model]]\nname = "{name}"\npath = "stub:tell?n=1"\nmemory = "{sizes[name]}"\n' for name in sizes
+        )
+        return stub_config(devices="[0, 1]", models=models)
+
+    def placed() -> list[list[str]]:
+        return [slot["models"] for slot in client.status()["slots"]]
+
+    with pool_process(text("5GiB"), FakeNvml(tmp_path).environ) as pool, pool.client() as client:
+        assert placed() == [["a"], ["b", "c"]]
+        pool.config.write_text(text("13GiB").replace("@endpoint@", pool.endpoint))
+        assert [change["key"] for change in client.reload()["changes"]] == ["[[model]] b memory"]
+        assert placed() == [["a"], ["b", "c"]]
+        with asked_all_the_time(pool, "c"), asked_all_the_time(pool, "b"), asked_all_the_time(pool, "a"):
+            pool.config.write_text(text("14GiB").replace("@endpoint@", pool.endpoint))
+            found = reload(pool, "--wait")
+            assert (found.returncode, found.stderr) == (0, "")
+            assert placed() == [["a", "c"], ["b"]]
 
 
 def test_new_workers_come_one_after_the_other_and_no_job_is_lost(pool: PoolProcess) -> None:
