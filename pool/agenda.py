@@ -9,6 +9,7 @@ what a slot did not come up with ──────────┴─◄──�
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from pool.core.actions import SlotChanged, SuccessorFailed
@@ -26,7 +27,7 @@ from pool.router.front import Question
 from pool.systemd.notify import Notifier
 from pool.version_watch import VersionWatch, log_several, log_versions
 from pool.wire.entries import is_entry, model_of
-from pool.wire.worker_messages import ModelSettings, Welcome
+from pool.wire.worker_messages import Welcome
 from pool.wishes import Wish
 
 __all__ = ["Agenda"]
@@ -65,6 +66,7 @@ class Agenda:
         self._adopt = adopt
         self._roll = Roll(self._supervision, self._welcomes(), is_lost, self._unfinished)
         self._after: Plan | None = None  # follows the one that is rolled out
+        self._good = plan  # the last with which every slot has come up
         self._finish_by = 0.0
         self._left_out = False
         self._starting = {slot for slot, models in enumerate(plan.placement) if models}  # have not been READY yet
@@ -129,13 +131,16 @@ class Agenda:
 
     def tend(self) -> None:
         """New versions of models come as new settings do: with a new worker in each slot."""
-        self._reloading.tend(self.plan, self._after or self.plan)
         stopping = self._supervision.stopping
-        if (refused := self._roll.take_refused()) is not None:
+        refused = self._roll.take_refused()
+        if refused is not None:
             self._give_up(refused)
-        elif self._after is not None and not self._roll.is_under_way and not stopping:
+        self._reloading.tend(self.plan, self._after or self.plan)
+        if refused is None and self._after is not None and not self._roll.is_under_way and not stopping:
             if nowhere := self._nowhere():
-                self._abandon(nowhere, (), "its place is on a device that is gone")
+                entries = [model for model in self.plan.models if model.name in nowhere and is_entry(model.name)]
+                self._versions.refused(entries, self.plan)
+                self._go_back({model_of(name) for name in nowhere}, "its place is on a device that is gone")
             else:
                 last, self._after = self._after, None
                 self._become(self._moving.kept(last, self.plan))
@@ -148,8 +153,12 @@ class Agenda:
         families = self._versions.take_families()
         if families and not stopping:
             self._reloading.found(families, self.plan)
-        if self._supervision.awaited and not self._roll.is_under_way:
-            self._feed(ModelsAwaited(frozenset()))
+        if not self._roll.is_under_way:
+            if self._after is None and self.plan is not self._good:
+                self._good = self.plan
+                self._reloading.proven()
+            if self._supervision.awaited:
+                self._feed(ModelsAwaited(frozenset()))
 
     def status(self) -> dict[str, object]:
         """For people."""
@@ -205,37 +214,61 @@ class Agenda:
         self._versions.refused([model], self.plan)
         log_several(self.plan.policy.versions, plan.policy.versions)
         self.plan, self._left_out = plan, True
+        self._good = self._good.spared(name) or self._good
         self._roll_out(back=True)
         self._feed(PolicyChanged(plan.policy))
 
     def _give_up(self, refused: Refused) -> None:
-        """What did not come up in one slot is not to be in any: a model that is new, a version of one.
+        """What did not come up in one slot is not to be in any: that of the model that the worker has named.
 
-        Guests were served before, and what is new was not: unless the worker has named one of them, they are to blame
-        only where nothing else was new.
+        If it has named none, or one of which nothing is new, all that was new goes. Guests were served before: unless
+        the worker has named one of them, they are to blame only where nothing else was new.
         """
-        pending = {*self.plan.pending} if self._after is not None else set()
-        guests = {guest.model for guest in self.plan.guests} & {*refused.models} - pending
-        new, named = {*refused.models} - guests, blamed(refused.reason)
-        if named in guests or not (new or refused.versions or not guests):
+        named, guests = blamed(refused.reason), {guest.model for guest in self.plan.guests} & {*refused.models}
+        if named in guests or (guests and guests == refused.names and not refused.more):
             self._change(self._moving.refused([named] if named in guests else guests, self.plan), back=True)
-        elif gone := new | pending:
-            self._abandon(gone, refused.versions, "a slot did not come up with it")
+            return
+        pending = self.plan.pending if self._after is not None else ()
+        new = (refused.names - guests) | {*pending}
+        taken, why = {*new}, "a slot did not come up with it"
+        if named is not None and named not in new:
+            why = f"a slot did not come up with model {named}"
+            self._versions.postpone()
         else:
-            self._after = None
-            self._versions.refused(refused.versions, self.plan)
-            self._change(self._moving.refused(guests, self.plan), back=True)
+            taken = {*new} if named is None else {named}
+            several = [each for each in self.plan.models if each.name in taken and is_entry(each.name)]
+            others = [each for each in refused.versions if each.name in taken and each not in several]
+            self._versions.refused([*others, *several], self.plan)
+        # Whether a model changed by itself, or by what is every model's, is not told by what the worker had.
+        all_of_it = refused.more and (named not in new or named in refused.changed)
+        self._go_back(None if all_of_it else {model_of(name) for name in taken}, why)
 
-    def _abandon(self, gone: set[str], versions: Collection[ModelSettings], why: str) -> None:
-        """Models that are not to be, and with them what was to follow; `versions` of others broke as well."""
-        self._after = None
-        entries = [model for model in self.plan.models if model.name in gone and is_entry(model.name)]
-        self._versions.refused([*versions, *entries], self.plan)
-        text = "not served, as %s: %s"
-        log.error(text, why, ", ".join(sorted(gone)), extra=about("models_given_up", models=sorted(gone)))
-        self.plan = self.plan.without(gone)
-        self._reloading.forget({model_of(name) for name in gone}, self.plan)
+    def _go_back(self, models: AbstractSet[str] | None, why: str) -> None:
+        """Of these models, or of all there is, what was served when every slot had come up last is served again."""
+        former, here, good, after = self.plan, self.plan.at_home(), self._good.at_home(), self._after
+        if after is not None and models is not None:
+            coming = {model_of(name) for name in former.pending}
+            after = None if models & coming else after.at_home().restored(models, good)
+            models = models | coming if after is None else models  # they come together
+        plan = None if models is None else here.restored(models, good)
+        if plan is None or plan == here:
+            plan, models, after = good, None, None
+        self._after = after
+        if plan == here:
+            return
+        gone = sorted(here.paths.keys() - plan.paths.keys())
+        if gone:
+            log.error("not served, as %s: %s", why, ", ".join(gone), extra=about("models_given_up", models=gone))
+        back = sorted(each.name for each in plan.models if each not in here.models)
+        if back:
+            text = "served as before, as %s: %s"
+            log.error(text, why, ", ".join(back), extra=about("models_restored", models=back))
+        log_several(here.policy.versions, plan.policy.versions)
+        self._reloading.restore(models)
+        self._versions.every(plan.watch_s)
+        self.plan = self._moving.kept(plan, former)
         self._feed(PolicyChanged(self.plan.policy))
+        self._adopt(self.plan)
         self._roll_out(back=True)
 
     def _nowhere(self) -> set[str]:

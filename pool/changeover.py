@@ -51,7 +51,7 @@ def changeover(
     if beside:
         both = _with(former, wanted, running, beside)
         try:
-            first = planned(both, running)
+            first = planned(both, running, place_anew=place_anew)
             last = planned(wanted, first)
         except InvalidConfig as error:
             why = "until the new versions serve, the former ones stay beside them"

@@ -3,7 +3,7 @@
 running settings ─┐
                   ├─► differences ─► AT_ONCE   the loop and the core take it while they run
 the file, anew ───┘                  WORKERS   only a new worker can have it
-                                     PLACEMENT nothing, as long as each model stays where it is
+                                     PLACEMENT a new worker has what it moves; models stay where they are, if they can
                                      POOL      only a new pool can have it
 """
 
@@ -19,7 +19,7 @@ __all__ = ["Change", "Reach", "differences", "needs_new_pool"]
 class Reach(Enum):
     AT_ONCE = "the pool decides by it from now on"
     WORKERS = "a slot has it with its next worker"
-    PLACEMENT = "it matters only where it moves a model"
+    PLACEMENT = "a slot that gains or loses a model by it has it with its next worker"
     POOL = "it takes a new pool"
 
 

@@ -1,34 +1,53 @@
-"""How a worker ended, in words."""
+"""How a worker ended, in words, and whether it is about to."""
 
 import signal
+from pathlib import Path
 
 from pool.core.actions import SpawnStandby, SpawnSuccessor, SpawnWorker
 from pool.core.events import Death, WorkerExited
 from pool.wire.exits import Exit
 
-__all__ = ["death_of", "not_spawned"]
+__all__ = ["death_of", "is_ending", "not_spawned"]
+
+_PF_EXITING = 0x4  # of the kernel's include/linux/sched.h
+_FLAGS, _PENDING, _EXIT_CODE = 6, 28, 49  # fields of /proc/PID/stat after the name, see proc(5)
 
 
 def death_of(returncode: int, last_output: tuple[str, ...], by_us: bool = False) -> Death:
     """A Popen's return code in words; a worker's last line says more than its status where the status is its own.
 
-    `by_us`: the pool has killed it.
+    `by_us`: the pool has killed it while it lived. Any other end than by SIGKILL came before that.
     """
     if returncode < 0:
         try:
             name = signal.Signals(-returncode).name
         except ValueError:
             name = f"signal {-returncode}"
-        hint = " (out of memory?)" if -returncode == signal.SIGKILL and not by_us else ""
-        return Death(name + hint, True, last_output, untouched=not by_us)
+        killed = -returncode == signal.SIGKILL
+        hint = " (out of memory?)" if killed and not by_us else ""
+        return Death(name + hint, True, last_output, untouched=not (killed and by_us))
     try:
         status = Exit(returncode)
     except ValueError:
-        return Death(f"exit status {returncode}", True, last_output)
+        return Death(f"exit status {returncode}", True, last_output, untouched=True)
     text = f"exit status {returncode}" + ("" if status is Exit.STOPPED else f" {status.name}")
     if not status.restartable and last_output:
         text = f"{text}: {last_output[-1]}"
-    return Death(text, status.restartable, last_output)
+    return Death(text, status.restartable, last_output, untouched=True)
+
+
+def is_ending(pid: int) -> bool:
+    """Whether the process was told by SIGKILL to end, or ends already, as far as that can be seen.
+
+    A process closes its sockets some time before it can be reaped: what the pool sees first is not its exit.
+    REQUIRES that it has not been reaped.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        flags, pending, code = (int(stat[field]) for field in (_FLAGS, _PENDING, _EXIT_CODE))
+    except (OSError, ValueError, IndexError):
+        return False
+    return bool(flags & _PF_EXITING or pending >> (signal.SIGKILL - 1) & 1 or code == signal.SIGKILL)
 
 
 def not_spawned(action: SpawnWorker | SpawnSuccessor | SpawnStandby, error: OSError) -> WorkerExited:

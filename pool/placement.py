@@ -2,12 +2,13 @@
 
 Models that say where come first; the others follow by decreasing size, each onto the devices with the least
 bytes placed so far. Where spreading leaves a model without room, packing as tightly as possible is tried, and
-then every way there is (`pool.packing`, within a bound) before the configuration is refused. What others hold of a
-device when the pool looks is not free; it has no say in which devices come first, or a few bytes would move models.
+then every way there is (`pool.packing`, within a bound) before the configuration is refused. In a pool that serves,
+models stay where they are, as long as all fit so. What others hold of a device when the pool looks is not free; it
+has no say in which devices come first, or a few bytes would move models.
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from glob import escape
 from pathlib import Path
@@ -20,7 +21,8 @@ from pool.wire.model_files import Format, NotServed, checkpoint_prefix, look
 
 __all__ = ["DevicesOccupied", "ModelDemand", "model_bytes", "place", "readable"]
 
-_Way = Literal["spread", "tight", "search"]
+_Way = Literal["stay", "spread", "tight", "search"]
+_There = Mapping[str, Collection[int]]
 
 
 class DevicesOccupied(InvalidConfig):
@@ -41,8 +43,12 @@ class ModelDemand:
     source: str = ""
 
 
-def place(models: Sequence[ModelDemand], devices: Sequence[Device]) -> tuple[tuple[str, ...], ...]:
+def place(
+    models: Sequence[ModelDemand], devices: Sequence[Device], there: _There | None = None
+) -> tuple[tuple[str, ...], ...]:
     """The names of the models of each slot, in the order of `models`.
+
+    `there`: the slots of each model that is served already. Where it can, an "auto" stays on as many of them as it may.
 
     Guarantees: a pinned model is on its slots and no others, "all" is on every slot, "auto" on `replicas`
     different ones; no device is given more bytes than it has free, as far as both are known.
@@ -50,17 +56,18 @@ def place(models: Sequence[ModelDemand], devices: Sequence[Device]) -> tuple[tup
     Raises `InvalidConfig` with a line for each model and device if something does not fit, `DevicesOccupied` if it
     would on devices that nobody else uses.
     """
-    plan = _found(models, devices)
+    plan = _found(models, devices, there or {})
     if plan is not None:
         return plan.names()
     empty = [replace(device, used_bytes=0) for device in devices]
-    kind = InvalidConfig if _found(models, empty) is None else DevicesOccupied
+    kind = InvalidConfig if _found(models, empty, {}) is None else DevicesOccupied
     raise kind(_Plan(models, devices, "spread").explanation())
 
 
-def _found(models: Sequence[ModelDemand], devices: Sequence[Device]) -> "_Plan | None":
-    ways: tuple[_Way, ...] = ("spread", "tight", "search")
-    return next((plan for way in ways if (plan := _Plan(models, devices, way)).fits()), None)
+def _found(models: Sequence[ModelDemand], devices: Sequence[Device], there: _There) -> "_Plan | None":
+    ways: tuple[_Way, ...] = ("stay", "spread", "tight", "search")
+    plans = (_Plan(models, devices, way, there) for way in ways if there or way != "stay")
+    return next((plan for plan in plans if plan.fits()), None)
 
 
 def model_bytes(path: str) -> int:
@@ -86,12 +93,18 @@ def model_bytes(path: str) -> int:
 
 
 class _Plan:
-    """One attempt at placing: "spread" prefers the device with the least bytes of ours, "tight" the fullest."""
+    """One attempt at placing: "spread" prefers the device with the least bytes of ours, "tight" the fullest.
 
-    def __init__(self, models: Sequence[ModelDemand], devices: Sequence[Device], way: _Way) -> None:
+    "stay" prefers those where the model is, and places the models first that are anywhere.
+    """
+
+    def __init__(
+        self, models: Sequence[ModelDemand], devices: Sequence[Device], way: _Way, there: _There | None = None
+    ) -> None:
         self._models = models
         self._devices = devices
         self._way = way
+        self._there = there or {} if way == "stay" else {}
         self._placed = [0] * len(devices)
         self._slots: dict[str, tuple[int, ...]] = {}
         self._refused: dict[str, str] = {}
@@ -99,7 +112,7 @@ class _Plan:
             if model.devices != "auto":
                 self._pin(model)
         auto = [model for model in models if model.devices == "auto"]
-        auto.sort(key=lambda model: -(model.memory_bytes or 0))
+        auto.sort(key=lambda model: (model.name not in self._there, -(model.memory_bytes or 0)))
         if way == "search":
             self._search(auto)
         for model in auto:
@@ -163,12 +176,13 @@ class _Plan:
         if len(room) < model.replicas:
             self._refused[model.name] = f"wants {model.replicas} with room for it, there are {len(room)}"
             return
-        self._put(model, sorted(room, key=self._preference)[: model.replicas])
+        there = self._there.get(model.name, ())
+        self._put(model, sorted(room, key=lambda slot: (slot not in there, self._preference(slot)))[: model.replicas])
 
     def _preference(self, slot: int) -> tuple[float, int, int]:
         # Models of unknown size weigh nothing: their number breaks the tie, or all would meet on slot 0.
         number = sum(slot in slots for slots in self._slots.values())
-        if self._way != "spread":
+        if self._way in ("tight", "search"):
             left = self._left(slot)
             return (float("inf") if left is None else left, number, slot)
         return (self._placed[slot], number, slot)

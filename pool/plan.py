@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from pool.core.policy import Policy, SlotPlan
 from pool.core.versions import Versions
@@ -15,6 +16,9 @@ from pool.wire.entries import entry_name, is_entry, model_of
 from pool.wire.worker_messages import ModelSettings, SessionSettings, Welcome
 
 __all__ = ["Guest", "Plan", "at_version"]
+
+_Kept = TypeVar("_Kept")
+_Named = TypeVar("_Named", ModelDemand, ModelSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +170,40 @@ class Plan:
             return replace(self.with_versions({name: next_ones[0]}), older={**self.older, name: next_ones[1:]})
         return None
 
+    def restored(self, models: Collection[str], good: "Plan") -> "Plan | None":
+        """The same, but with these models, in all their versions, as `good` has them, or without those that it has not.
+
+        None where one of them would have another place, or a worker with other options: then it is not theirs alone.
+        REQUIRES that both are at home.
+        """
+        names = {name for name in (*self.paths, *good.paths) if model_of(name) in models}
+        back = names & good.paths.keys()
+        shares = []
+        for now, then in zip(self.shares, good.shares, strict=True):
+            here = back & set(then.models)
+            if here != back & set(now.models) or (here and now.session != then.session):
+                return None
+            rest = now.without(names - back)
+            sessions = {name: each for name, each in rest.sessions.items() if name not in back}
+            former = {name: each for name, each in then.sessions.items() if name in back}
+            shares.append(replace(rest, sessions={**sessions, **former}))
+        return replace(
+            self,
+            shares=tuple(shares),
+            demands=tuple(_as_in(_by_name(self.demands), _by_name(good.demands), names).values()),
+            models=tuple(_as_in(_by_name(self.models), _by_name(good.models), names).values()),
+            sizes=_as_in(self.sizes, good.sizes, names),
+            paths=_as_in(self.paths, good.paths, names),
+            versions=_as_in(self.versions, good.versions, names),
+            folders=_as_in(self.folders, good.folders, models),
+            older=_as_in(self.older, good.older, names),
+            policy=replace(
+                self.policy,
+                versions=_as_in(self.policy.versions, good.policy.versions, models),
+                models=_as_in(self.policy.models, good.policy.models, names),
+            ),
+        )
+
     def without(self, names: Collection[str]) -> "Plan":
         """The same, but for these models."""
         return replace(
@@ -203,6 +241,18 @@ def _rest(versions: Mapping[str, Versions], names: Collection[str]) -> Mapping[s
         for model, each in versions.items()
     }
     return {model: each for model, each in rest.items() if each.numbers}
+
+
+def _by_name(several: Sequence[_Named]) -> dict[str, _Named]:
+    return {each.name: each for each in several}
+
+
+def _as_in(mine: Mapping[str, _Kept], good: Mapping[str, _Kept], names: Collection[str]) -> dict[str, _Kept]:
+    """What is mine, but for these names: what there is of them in `good`."""
+    kept = {
+        name: good[name] if name in names else each for name, each in mine.items() if name not in names or name in good
+    }
+    return {**kept, **{name: each for name, each in good.items() if name in names}}
 
 
 def at_version(model: ModelSettings, versions: Mapping[str, Served]) -> ModelSettings:

@@ -63,21 +63,36 @@ def selected(settings: "Settings", found: Found | None = None) -> Selection:
 def replan(selection: Selection, environ: Mapping[str, str], running: Plan, *, place_anew: bool) -> Plan:
     """The same on the devices that a running pool has; where it listens and what it can see are as they were.
 
-    Unless `place_anew`, the models stay on their devices. Guests are not in it, but their room is kept.
+    The models stay on their devices. With `place_anew` those may move that need or want other places than before, and
+    if all do not fit so, the others too. Guests are not in it, but their room is kept.
     Raises `InvalidConfig` as `make_plan` does.
     """
     settings, versions = selection.settings, selection.served
     devices = tuple(dict.fromkeys(running.devices))
     rooms = [replace(device, used_bytes=device.used_bytes + running.guest_bytes(device)) for device in devices]
+    there = _where(settings, devices, running.at_home())
     if place_anew:
         sizes = _sizes(settings, environ, versions, running)
-        placed = place(_demands(settings, devices, sizes), rooms)
+        demands = _demands(settings, devices, sizes)
+        former = {_bare(demand) for demand in running.demands}
+        same = {
+            demand.name: there[demand.name] for demand in demands if _bare(demand) in former and demand.name in there
+        }
+        try:
+            placed = place(_demands(settings, devices, sizes, same), rooms, there)
+        except InvalidConfig:
+            placed = place(demands, rooms, there)
     else:
         sizes = {**_sizes(settings, environ, versions), **running.sizes}
-        placed = place(_demands(settings, devices, sizes, _where(settings, devices, running.at_home())), rooms)
+        placed = place(_demands(settings, devices, sizes, there), rooms)
     demands = _demands(settings, devices, sizes)
     shares = share_models(settings, devices, placed, sizes)
     return _plan(selection, environ, shares, demands, sizes, running.cpu_share, running.cores, running.notes)
+
+
+def _bare(demand: ModelDemand) -> ModelDemand:
+    """Whatever says how large it is."""
+    return replace(demand, source="")
 
 
 def _cores(
@@ -130,10 +145,10 @@ def _sizes(
     models = {model.name: (at_version(_model(model, state), versions), model.memory) for model in settings.model}
     if running is None:
         return find_sizes(models.values(), settings.pool.lanes, state)
-    # What this pool has learned since its start is not heeded: it would move models.
+    # What this pool has learned of them since its start is not heeded: it would move models.
     same = [model for model in running.models if models.get(model.name, (None, None))[0] == model]
     former = {model.name: running.sizes[model.name] for model in same}
-    return find_sizes(models.values(), settings.pool.lanes, None, former)
+    return find_sizes(models.values(), settings.pool.lanes, state, former)
 
 
 def _demands(

@@ -87,10 +87,15 @@ class Reloading:
         """Whether something is being decided that may change what is served."""
         return self._reloads is not None and self._reloads.is_busy
 
-    def forget(self, names: AbstractSet[str], plan: Plan) -> None:
-        """These models did not come up, or not with their new versions: what the plan has of them is served."""
+    def proven(self) -> None:
+        """Every slot has come up with what the settings say."""
         if self._reloads is not None:
-            self._reloads.forget(names, plan)
+            self._reloads.proven()
+
+    def restore(self, names: AbstractSet[str] | None) -> None:
+        """A slot did not come up with what is new of these models, or, for None, of whatever: it is as before."""
+        if self._reloads is not None:
+            self._reloads.restore(names)
 
     def next_deadline(self, now: float) -> float | None:
         """When `tend` is to be called at the latest."""

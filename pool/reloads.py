@@ -19,7 +19,7 @@ from pool.errors import InvalidConfig
 from pool.plan import Plan
 from pool.planning import selected
 from pool.router.front import Question
-from pool.selection import Found, as_served
+from pool.selection import Found
 from pool.wire.entries import is_entry
 from pool.wishes import RELOAD, Wish, wished
 
@@ -88,7 +88,8 @@ class Reloads:
         self._environ = environ
         self._settings = source.settings
         self._asked: deque[tuple[Wish, Question | None]] = deque()
-        self._loaded: dict[str, ModelSection] = {}  # beside those of the file
+        self._loaded: Mapping[str, ModelSection] = {}  # beside those of the file
+        self._proven: tuple[Settings, Mapping[str, ModelSection]] = (self._settings, self._loaded)
         self._reading: _Reading | None = None
         self._stuck: threading.Thread | None = None
 
@@ -109,16 +110,25 @@ class Reloads:
         """The pool runs by these settings now."""
         self._settings, self._loaded = found.settings, dict(found.loaded)
 
-    def forget(self, names: AbstractSet[str], plan: Plan) -> None:
-        """These models did not come up, or not with their new versions: what the plan has of them is served."""
-        gone = names - plan.settled.keys()
-        models = tuple(
-            as_served(model, plan.policy.versions.get(model.name)) if model.name in names else model
+    def proven(self) -> None:
+        """Every slot has come up with what these settings say."""
+        self._proven = self._settings, self._loaded
+
+    def restore(self, names: AbstractSet[str] | None) -> None:
+        """Of these models, or of all there is, what was proven last is what the pool runs by again."""
+        settings, loaded = self._proven
+        if names is None:
+            self._settings, self._loaded = settings, loaded
+            return
+        good = {model.name: model for model in settings.model if model.name in names}
+        models = [
+            good.pop(model.name, model)
             for model in self._settings.model
-            if model.name not in gone
-        )
-        self._settings = self._settings.model_copy(update={"model": models})
-        self._loaded = {name: model for name, model in self._loaded.items() if name not in gone}
+            if model.name not in names or model.name in good
+        ]
+        self._settings = self._settings.model_copy(update={"model": (*models, *good.values())})
+        rest = {name: each for name, each in self._loaded.items() if name not in names}
+        self._loaded = {**rest, **{name: each for name, each in loaded.items() if name in names}}
 
     @property
     def is_busy(self) -> bool:
@@ -147,7 +157,7 @@ class Reloads:
                     self._asked.extendleft((reading.wish, asker) for asker in reversed(reading.askers))
             elif now >= reading.ends:
                 self._reading, self._stuck = None, reading.thread
-                why = f"{self._source.where}: it and its models could not be read within {READ_S:g} s"
+                why = f"{_where(self._source, reading.wish)}: could not be read within {READ_S:g} s, with all models"
                 yield Outcome(reading.wish, reading.askers, None, why)
         if self._asked and self._reading is None:
             wish = self._asked[0][0]
@@ -158,7 +168,10 @@ class Reloads:
                 return  # what was found was found of another plan
             if self._stuck is not None and self._stuck.is_alive():
                 yield Outcome(
-                    wish, tuple(askers), None, f"{self._source.where}: the disk has not answered the last time yet"
+                    wish,
+                    tuple(askers),
+                    None,
+                    f"{_where(self._source, wish)}: the disk has not answered the last time yet",
                 )
                 return
             self._stuck = None
@@ -168,7 +181,7 @@ class Reloads:
                 reading.thread.start()
             except RuntimeError as error:
                 self._reading = None
-                yield Outcome(wish, tuple(askers), None, f"{self._source.where}: {error}")
+                yield Outcome(wish, tuple(askers), None, f"{_where(self._source, wish)}: {error}")
 
     def _read(self, reading: _Reading) -> None:
         """In a thread of its own."""
@@ -178,7 +191,7 @@ class Reloads:
         except InvalidConfig as error:
             reading.refusal = str(error)
         except Exception as error:  # whatever is on the disk, the pool goes on
-            reading.refusal = f"{self._source.where}: cannot be read: {type(error).__name__}: {error}"
+            reading.refusal = f"{_where(self._source, wish)}: cannot be read: {type(error).__name__}: {error}"
 
 
 def compare(
@@ -198,24 +211,35 @@ def compare(
     """
     settings, loaded = wished(wish, source.read, former, loaded or {})
     changes = differences(former.model_dump(), settings.model_dump())
-    refused = [needs_new_pool(source.where, change) for change in changes if change.reach is Reach.POOL]
+    where = _where(source, wish)
+    refused = [needs_new_pool(where, change) for change in changes if change.reach is Reach.POOL]
     if refused:
         raise InvalidConfig("\n".join(refused))
-    # What is only more or less has its place beside the others.
-    places = [change for change in changes if change.reach is Reach.PLACEMENT or change.key.endswith(" path")]
     # Without such a change no model changes its device, even if the models' files have grown since.
+    places = [
+        change
+        for change in changes
+        if change.reach is Reach.PLACEMENT or change.key.endswith(" path") or (change.is_of_model and change.after)
+    ]
     wanted = selected(settings, _known(wish, towards or running))
     found = changeover(former, wanted, running, environ, place_anew=bool(places))
-    at_home = running.at_home()
-    if any(_moves(plan.at_home(), at_home) for plan in (found.last, found.first) if plan is not None):
-        # Options of the process that differ take workers of their own, so another number of slots.
-        apart = [change for change in changes if "session" in change.key and change not in places]
-        moved = [f"{needs_new_pool(source.where, change)} (a model would move to another device)" for change in places]
-        apart += [change for change in changes if change.is_of_model]
-        moved += [f"{needs_new_pool(source.where, change)} (a model would move to another slot)" for change in apart]
-        raise InvalidConfig("\n".join(moved))
+    if any(plan.devices != running.devices for plan in (found.last, found.first) if plan is not None):
+        # Options of the process that differ take workers of their own.
+        apart = [change for change in changes if "session" in change.key or change.is_of_model or change in places]
+        lines = [f"{needs_new_pool(where, change)} (there would be other slots)" for change in apart]
+        raise InvalidConfig("\n".join(lines))
     changes += _versions(running, found.last)
     return Reloaded(settings, found.last, tuple(changes), found.first, loaded)
+
+
+def _where(source: Source, wish: Wish) -> str:
+    """What a refusal is about: the file, only where it was asked to be read."""
+    match wish.what:
+        case "reload":
+            return source.where
+        case "versions":
+            return "new versions"
+    return f"pool {wish.what}"
 
 
 def _known(wish: Wish, towards: Plan) -> Found | None:
@@ -242,12 +266,3 @@ def _versions(running: Plan, plan: Plan) -> Iterator[Change]:
         before, after = None if known is None else known.number, served.number
         if name in running.paths and before != after:
             yield Change(f"[[model]] {name} version", before, after, Reach.WORKERS)
-
-
-def _moves(plan: Plan, running: Plan) -> bool:
-    """Whether a model would be elsewhere that is served before and after, or there would be other slots."""
-    both = plan.paths.keys() & running.paths.keys()
-    former, latter = (
-        [(share.device.label, both & set(share.models)) for share in each.shares] for each in (running, plan)
-    )
-    return former != latter

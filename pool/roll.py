@@ -36,11 +36,21 @@ class _Turn:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """What was new to a slot that did not come up, for a `reason`: whole models, by name, and versions of others."""
+    """What was new to a slot that did not come up, for a `reason`: whole models, by name, and versions of others.
+
+    `changed`: models of which something else is new. `more`: so is something that is no model's.
+    """
 
     models: tuple[str, ...]
     versions: tuple[ModelSettings, ...]
     reason: str = ""
+    changed: tuple[str, ...] = ()
+    more: bool = False
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All models of which something was new."""
+        return frozenset((*self.models, *self.changed, *(model.name for model in self.versions)))
 
 
 class Roll:
@@ -95,7 +105,8 @@ class Roll:
             if slot.number not in self._left:
                 self._given[slot.number] = self._wanted[slot.number]
         # A slot that does not serve anyway may be broken for another reason: it is not to end the roll at its start.
-        self._left.sort(key=lambda number: slots[number].state is SlotState.FATAL)
+        # A model that moves comes to its new slot before it leaves the former one.
+        self._left.sort(key=lambda number: (slots[number].state is SlotState.FATAL, not self._gains(number)))
         if self._turn is not None and self._turn.slot in self._left:
             # It is not up yet: nobody else's turn before it is, and what it was to have has not served.
             self._given[self._turn.slot] = self._turn.former
@@ -103,6 +114,9 @@ class Roll:
             self._left.insert(0, self._turn.slot)
             self._turn = None
         return sorted(self._left)
+
+    def _gains(self, slot: int) -> bool:
+        return bool(_names(self._wanted[slot]) - _names(self._given[slot]))
 
     def changed(self, change: SlotChanged) -> None:
         """A slot is in another state."""
@@ -134,17 +148,7 @@ class Roll:
         back = f"did not come up with the new settings and goes back to the former ones{kept}"
         self._failure = f"slot {turn.slot} {back}: {reason}"
         log.error("%s", self._failure, extra=about("roll_failed", slot=turn.slot, reason=reason))
-        former = {model.name: model.path for model in turn.former.models}
-        given = self._given[turn.slot].models
-        self._refused = Refused(
-            tuple(model.name for model in given if model.name not in former),
-            tuple(
-                model
-                for model in given
-                if model.version is not None and model.name in former and former[model.name] != model.path
-            ),
-            reason,
-        )
+        self._refused = _refused(turn.former, self._given[turn.slot], reason)
         self._given[turn.slot] = turn.former
         self._left, self._turn = [], None
 
@@ -155,8 +159,8 @@ class Roll:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a slot is still to have the new settings, or its former ones again."""
-        return self._undo is not None or self._turn is not None or bool(self._left)
+        """Whether a slot is still to have the new settings, or its former ones again; or it is to be decided which."""
+        return self._undo is not None or self._turn is not None or bool(self._left) or self._refused is not None
 
     def plans(self) -> Iterator[SlotPlanned]:
         """Which models slots are to have; the core is to be told before it welcomes another worker."""
@@ -210,6 +214,20 @@ def _settings(welcome: Welcome) -> Welcome:
     """The order in which a worker loads its models is no setting, and what is warm stays warm."""
     models = [replace(model, batch_sizes=()) for model in welcome.models]
     return replace(welcome, models=tuple(sorted(models, key=lambda model: model.name)))
+
+
+def _refused(former: Welcome, given: Welcome, reason: str) -> Refused:
+    before = {model.name: model for model in _settings(former).models}
+    other = [model for model in _settings(given).models if before.get(model.name) != model]
+    there = [model for model in other if model.name in before]
+    versions = tuple(model for model in there if model.version is not None and model.path != before[model.name].path)
+    return Refused(
+        tuple(model.name for model in other if model.name not in before),
+        versions,
+        reason,
+        tuple(model.name for model in there if model not in versions),
+        replace(former, models=()) != replace(given, models=()),
+    )
 
 
 def _names(welcome: Welcome) -> frozenset[str]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pool.config import Settings
     from pool.config.settings import ModelSection
 
-__all__ = ["Found", "Selection", "as_served", "entered", "entries_of", "select"]
+__all__ = ["Found", "Selection", "entered", "entries_of", "select"]
 
 MOST_OLDER = 3  # that are tried at a start where the newest cannot be loaded
 
@@ -92,16 +92,6 @@ def entered(settings: "Settings", served: Mapping[str, Served], names: Collectio
     """The same with the models that have these names: an entry for each version in the place of a model of several."""
     models = tuple(entry for model in settings.model for entry in entries_of(model, served, names))
     return settings.model_copy(update={"model": models})
-
-
-def as_served(model: "ModelSection", versions: Versions | None) -> "ModelSection":
-    """As configured, unless of one version several are served by now, or the other way round. `versions`: of those."""
-    if (versions is None) == (model.versions == "newest"):
-        return model
-    if versions is None:
-        return model.model_copy(update={"versions": "newest", "labels": {}})
-    labels = {label: number for label, number in versions.labels.items() if number in versions.numbers}
-    return model.model_copy(update={"versions": versions.numbers, "labels": labels})
 
 
 def _entry(model: "ModelSection", served: Served) -> "ModelSection":

@@ -39,7 +39,7 @@ def _size(model: ModelSettings, memory: int | None, lanes: int, state: Path | No
     if memory is not None:
         return Size(memory, "memory")
     known = former.get(model.name)
-    if known is not None and known.source == "a former run":
+    if known is not None and known.source != "memory":
         return known
     learned = None if state is None else footprint(state, fingerprint(model, lanes))
     return Size(model_bytes(model.path), "its files") if learned is None else Size(learned, "a former run")

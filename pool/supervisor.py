@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from pool.core.actions import SeatStandby, SpawnStandby, SpawnSuccessor, SpawnWorker
 from pool.core.events import Death, DeviceFree, Event, SpawnHeld, WorkerExited, WorkerSpawned
-from pool.deaths import death_of, not_spawned
+from pool.deaths import death_of, is_ending, not_spawned
 from pool.devices import Device
 from pool.devices.lookout import Lookout, teller_argv
 from pool.launch import inherited, worker_launch
@@ -361,7 +361,7 @@ class Supervisor:
 
 
 def _kill(process: Process) -> None:
-    process.killed = process.killed or not _is_dead(process)
+    process.killed = process.killed or not is_ending(process.popen.pid)
     try:
         os.killpg(process.popen.pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -29,6 +29,7 @@ log = logging.getLogger("pool")
 
 LOOK_S = 0.02
 SLOW_S = 10.0  # for a look; then somebody should know
+LONGEST_S = 3600.0  # between two tries of what another model keeps from coming up
 
 
 @dataclass(slots=True, eq=False)
@@ -55,12 +56,18 @@ class VersionWatch:
         self._alone: list[str] = []  # paths of those that broke a roll together, and are to be tried by themselves
         self._troubles: Mapping[str, str] = {}
         self._families: Found = {}
+        self._in_vain = 0  # rolls in a row that failed at something else
+
+    def every(self, every_s: float | None) -> None:
+        """Seconds between two looks from now on."""
+        if every_s != self._every_s:
+            self._every_s, self._next = every_s, time.monotonic() + (every_s or 0.0)
 
     def adopt(self, every_s: float | None) -> None:
         """A reload was asked: what was broken is to be tried again, now or in as many seconds."""
-        if every_s != self._every_s:
-            self._every_s, self._next = every_s, time.monotonic() + (every_s or 0.0)
+        self.every(every_s)
         self._broken.clear()
+        self._in_vain = 0
         self._alone.clear()
 
     def refused(self, models: Collection[ModelSettings], plan: Plan) -> None:
@@ -82,6 +89,12 @@ class VersionWatch:
                 extra=about("version_broken", model=model_of(model.name), version=model.version),
             )
         self._next = time.monotonic()
+
+    def postpone(self) -> None:
+        """A slot did not come up, and not for what is new: that is found again, after a pause that grows."""
+        if self._every_s is not None:
+            self._in_vain += 1
+            self._next = time.monotonic() + max(self._every_s, min(LONGEST_S, self._every_s * 2.0**self._in_vain))
 
     def unfit(self, found: Found, plan: Plan) -> None:
         """There is no room for those of these that are new, or something else is wrong with them."""
@@ -146,8 +159,10 @@ class VersionWatch:
         self._families = {} if look.found else look.families
         for served in (*look.found.values(), *itertools.chain.from_iterable(self._families.values())):
             self._broken.pop(served.path, None)
-        if not look.found and not look.families and not look.seen and self._alone:
-            self._broken.pop(self._alone.pop(0), None)
+        if not look.found and not look.families and not look.seen:
+            self._in_vain = 0
+            if self._alone:
+                self._broken.pop(self._alone.pop(0), None)
         return look.found
 
     def _tell(self, troubles: Mapping[str, str]) -> None:

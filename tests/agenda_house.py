@@ -41,7 +41,8 @@ def settings(folder: Path, *models: dict[str, Any], devices: object = (0, 1), **
 class House:
     """`file`: what a reload reads. `lost`: devices that are gone. `broken`: (slot, model) that does not come up there.
 
-    `broken_numbers`: versions that come up nowhere. `held`: slots whose workers say nothing until they are let go.
+    `broken_numbers`, `broken_models`: versions and paths that come up nowhere. `crashing`: slots whose next workers die
+    and say nothing, while another one serves there. `held`: slots whose workers say nothing until they are let go.
     What clients are told is in `replies`.
     """
 
@@ -50,6 +51,8 @@ class House:
         self.lost: set[str] = set()
         self.broken: set[tuple[int, str]] = set()
         self.broken_numbers: set[int] = set()
+        self.broken_models: set[str] = set()
+        self.crashing: set[int] = set()
         self.held: set[int] = set()
         self.replies: dict[int, Any] = {}
         self.ready = 0
@@ -84,6 +87,11 @@ class House:
     def broken_paths(self) -> list[str]:
         versions: Any = self.agenda.status()["versions"]
         return list(versions["broken"])
+
+    def failure(self) -> str:
+        """Why the last roll ended early; "" if it did not."""
+        roll: Any = self.agenda.status()["roll"]
+        return str(roll["failure"])
 
     def served(self) -> list[set[str]]:
         """By slot, what the worker there has."""
@@ -175,6 +183,10 @@ class House:
             models = self._told[key].models
             bad = next((each.name for each in models if (step.slot, each.name) in self.broken), None)
             bad = bad or next((each.name for each in models if each.version in self.broken_numbers), None)
+            bad = bad or next((each.name for each in models if each.path in self.broken_models), None)
+            if step.slot in self.crashing and self.state(step.slot) is SlotState.READY:
+                self.feed(told.WorkerExited(*key, told.Death("SIGSEGV", restartable=True)))
+                return
             if bad is not None:
                 text = f"exit status 74 MODEL_CANNOT_LOAD: model {bad}: it is broken"
                 self.feed(told.WorkerExited(*key, told.Death(text, restartable=False)))

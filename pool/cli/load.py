@@ -30,9 +30,9 @@ timeout_option = click.option(
 def load(model: str, path: str, wait: bool, timeout: float, as_json: bool, endpoint: str | None) -> None:
     """Serve one MODEL more, from PATH, in the pool that runs.
 
-    It goes where it has room; the others stay where they are. Each slot that gets it has a new worker, without losing a
-    job. If one does not come up with it, it is given up and all is as before: exit status 1. It lasts until the pool
-    ends or it is unloaded; a reload keeps it, unless the file has a model of its name.
+    It goes where it has room; the others stay where they are, if they can. Each slot that gets it has a new worker,
+    without losing a job. If one does not come up with it, it is given up and all is as before: exit status 1. It lasts
+    until the pool ends or it is unloaded; a reload keeps it, unless the file has a model of its name.
     """
     with Client(endpoint) as client:
         show_changes(client.load(model, path), as_json)

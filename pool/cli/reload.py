@@ -26,7 +26,7 @@ def reload(wait: bool, timeout: float, endpoint: str | None, as_json: bool) -> N
 
     A file with a mistake, or with a change that takes a new pool, is refused whole: exit status 2, and the pool goes on
     as before. What only a worker's start can give comes with new workers, one slot after the other, without losing a
-    job; if one does not come up with the new settings, it and all after it have the former ones.
+    job; if one does not come up with the new settings, all go back to the former ones.
     """
     with Client(endpoint) as client:
         found = client.reload()

@@ -38,7 +38,7 @@ class Hope:
     def lost(self, line: Line) -> JobFailed:
         """What the jobs of a line without hope are told."""
         holders = self._dispatch.holders(line)
-        if not holders and line.model.leaving:
+        if not holders and line.model.leaving and not self._supervision.stopping:
             return JobFailed(Fault.MODEL_NOT_FOUND, f"model {line.model.name!r} is not served any more")
         if not holders and line.version is not None and not self._supervision.stopping:
             return self.unserved(line.model.name, line.device, line.version)

@@ -111,7 +111,7 @@ class Machine:
             case told.SlotPlanned():
                 self._plan(event, now)
             case told.ModelsAwaited(models):
-                self.supervision.awaited = models
+                self._await(models)
                 self._refuse_hopeless(now)
             case _:
                 self.supervision.handle(event, now)
@@ -124,6 +124,9 @@ class Machine:
             self._forget_models()
         if self.supervision.stopping and self.backlog.emptied:
             self._wind_down(now)
+        if self.supervision.due:
+            self.supervision.spawn_due(now)
+            self._slots_changed(now)
         if self.supervision.stopping or self.supervision.fatal:
             self._end_if_down()
         actions = self._actions[:]
@@ -148,13 +151,21 @@ class Machine:
                 models[name] = Model(name, self.policy.model(name))
                 self._dispatch.add(models[name])
         self.supervision.handle(event, now)
-        planned = {name for slot in self.supervision.slots for name in slot.planned}
-        for name, model in models.items():
-            model.leaving = name not in planned
-        self._leaving = models.keys() - planned
+        self._note_leaving()
         self._dispatch.planned(self.supervision.slots[event.slot], now)
         self._slots_changed(now)
         self._refuse_hopeless(now)
+
+    def _await(self, models: frozenset[str]) -> None:
+        self.supervision.awaited = frozenset() if self.supervision.stopping else models
+        self._note_leaving()
+
+    def _note_leaving(self) -> None:
+        """One that changes its slot may be planned in none for a moment."""
+        coming = {name for slot in self.supervision.slots for name in slot.planned} | self.supervision.awaited
+        for name, model in self.backlog.models.items():
+            model.leaving = name not in coming
+        self._leaving = self.backlog.models.keys() - coming
 
     def _forget_models(self) -> None:
         """Those that no slot has any more, when their last job is answered."""
@@ -426,6 +437,7 @@ class Machine:
             self._abandon(now, f"the pool was told to stop at once ({event.reason})")
             return
         self.supervision.stop(event.reason, now)
+        self._await(frozenset())
         self.backlog.emptied = True  # some models are from the start
         self.timers.set(("drain",), now + self.policy.drain_timeout_s)
         self._slots_changed(now)

@@ -53,6 +53,8 @@ class Supervision:
         self.stop_reason = ""
         self.over = False
         """Whether it was said that the pool has ended."""
+        self.due: list[Slot] = []
+        """The slots in BACKOFF whose pause has ended in this turn."""
         self.changes = 0
         """How often a slot's state has become another."""
         self.policy = policy
@@ -371,7 +373,7 @@ class Supervision:
         slot = self.slots[number]
         match slot.state:
             case SlotState.BACKOFF:
-                self.spawn(slot, now)
+                self.due.append(slot)
             case SlotState.STARTING | SlotState.LOADING:
                 self.kill(slot, overrun(slot, self.policy), now, stacks=True)
             case SlotState.STOPPING if slot.killed_for is None:
@@ -382,6 +384,13 @@ class Supervision:
                 pause_s = self.policy.kill_timeout_s
                 reason = f"pid {slot.pid} did not die within {pause_s:g} s of SIGKILL (stuck in the kernel?)"
                 self._fatal(slot, now, reason)
+
+    def spawn_due(self, now: float) -> None:
+        """The end of a turn: by now it is known whether a slot whose pause is over is still to have a worker."""
+        for slot in self.due:
+            if slot.state is SlotState.BACKOFF:
+                self.spawn(slot, now)
+        self.due.clear()
 
     def silence_timer(self, number: int, now: float) -> None:
         slot = self.slots[number]

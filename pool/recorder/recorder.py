@@ -140,7 +140,8 @@ class Recorder:
         slot, track = self._supervision.slots[number], self._tracks[number]
         if slot.incarnation != incarnation or self.has(number, incarnation):
             return
-        if self._was_asked(slot, track.killed, trace):
+        killed = None if death.untouched else track.killed
+        if self._was_asked(slot, killed, trace):
             return
         sight = track.killed or self._sight(slot, now, stacks=False)
         bundle: Bundle = {
@@ -153,7 +154,7 @@ class Recorder:
             "died_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "up_s": None if trace is None else trace.up_s,
             "exit": death.text,
-            "killed_for": slot.killed_for,
+            "killed_for": None if death.untouched else slot.killed_for,
             **sight.about,
             "states": [
                 {"state": state.name, "age_s": now - since, "reason": reason} for since, state, reason in track.states

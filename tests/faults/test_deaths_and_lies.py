@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness import PoolProcess, pool_process, stub_config
+from fault_orders import descriptors
+from harness import PoolProcess, eventually, pool_process, stub_config
 from pool import errors
 
 pytestmark = pytest.mark.faults
@@ -29,7 +30,7 @@ devices = "all"
 """
 # What a worker does with its next answer is in the file that $LIE names.
 LIAR = """
-import os, sys
+import os, sys, threading
 if "workers" in sys.orig_argv and os.environ.get("LIE"):
     from workers import lane
     from pool.wire.worker_messages import Done
@@ -60,6 +61,9 @@ if "workers" in sys.orig_argv and os.environ.get("LIE"):
             elif lie == "another batch":
                 self._connection.send(Done(message.batch + 1000, message.frames, (), 0.0, 0.0), payload)
             self._connection.send(message, payload)
+            if lie == "hangs up":
+                self._connection.socket.close(linger=-1)
+                threading.Event().wait()
 
     serve = lane.Lane._serve
     lane.Lane._serve = lambda self, connection: serve(self, Liar(connection))
@@ -137,3 +141,20 @@ def test_an_answer_that_cannot_be_understood_costs_nobody_a_timeout(tmp_path: Pa
         assert [future.result()["y"].tolist() for future in futures] == [[2.0 * n] for n in range(8)]
         assert time.monotonic() - began < 5
         assert not order.exists(), "nobody lied"
+
+
+def test_a_worker_that_lives_and_cannot_be_reached_is_killed_by_the_pool_and_told_so(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(LIAR)
+    order = tmp_path / "lie"
+    environ = {"PYTHONPATH": str(tmp_path), "LIE": str(order)}
+    config = stub_config(extra_pool="lanes = 1", devices='["cpu"]', models=MODELS)
+    with pool_process(config, environ) as pool, pool.client() as client:
+        row = np.ones((1,), np.float32)
+        client.run("rows", row, signature="double")  # the client's own connections are there from now on
+        before = descriptors(pool.pid)
+        order.write_text("hangs up")
+        client.run("rows", row, signature="double")
+        eventually(lambda: descriptors(pool.pid) < before)
+        assert client.run("rows", row, signature="double")["y"].tolist() == [2.0]
+        pool.await_log("slot 0 cpu:0 BACKOFF: killed by the pool, because it has a lane 0 that cannot be reached")
+        assert "SIGKILL (out of memory?)" not in pool.text()

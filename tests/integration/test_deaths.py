@@ -1,13 +1,16 @@
 """Workers that die, and what the caller sees of it."""
 
 import os
+import re
 import signal
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
+from steady_clients import asked_all_the_time
 
 from harness import PoolProcess, alive, eventually, pool_process, stub_config
 from pool import Client, errors
@@ -178,3 +181,32 @@ def _model(path: str, name: str = "broken", devices: str = '"all"') -> str:
 
 def test_the_package_under_test_is_the_installed_one() -> None:
     assert sys.prefix != sys.base_prefix, "run the tests from a virtual environment with the package installed"
+
+
+# Its memory is given back after its sockets are closed and before its exit can be seen, as that of a GPU is.
+HEAVY = """
+import os, sys
+if "workers" in sys.orig_argv:
+    fd = os.memfd_create("heavy")
+    for _ in range(128):
+        os.write(fd, bytes(1 << 20))
+"""
+
+
+@pytest.mark.faults
+def test_a_kill_from_outside_under_load_is_told_as_that_every_time(tmp_path: Path) -> None:
+    """It may be for want of memory, which nobody would look for in a worker that the pool says it has killed."""
+    (tmp_path / "sitecustomize.py").write_text(HEAVY)
+    model = '[[model]]\nname = "m"\npath = "stub:tell?n=1"\ndevices = "all"\n'
+    rest = '[restart]\nintensity = 1000\nbackoff_max = "100ms"\n[queue]\nmax_attempts = 100'
+    config = stub_config(models=model, rest=rest)
+    with pool_process(config, {"PYTHONPATH": str(tmp_path)}) as pool, pool.client() as client:
+        with asked_all_the_time(pool):
+            for kill in range(20):
+                eventually(lambda: all(slot["state"] == "READY" for slot in client.status()["slots"]))
+                os.kill(client.status()["slots"][kill % 2]["pid"], signal.SIGKILL)
+                eventually(lambda: pool.text().count(" BACKOFF: ") > kill)  # noqa: B023  # it is done in this round
+        reasons = re.findall(r" BACKOFF: ([^;\n]*)", pool.text())
+        assert Counter(reasons) == {"SIGKILL (out of memory?)": 20}
+        deaths = client.explain()["deaths"]
+        assert Counter((death["exit"], death["killed_for"]) for death in deaths) == {(reasons[0], None): 20}

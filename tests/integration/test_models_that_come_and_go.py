@@ -69,6 +69,27 @@ def test_a_model_that_does_not_come_up_is_given_up_and_nothing_else_is_touched(p
         assert answers(client, "more") == 7.0
 
 
+def test_a_path_that_does_not_come_up_stays_with_nobody(tmp_path: Path) -> None:
+    put(tmp_path / "b", 1)
+    models = ONE + f'[[model]]\nname = "b"\npath = "stub:files?{tmp_path / "b"}"\ndevices = "all"\n'
+    with pool_process(stub_config('watch = "100ms"', models=models)) as pool, pool.client() as client:
+        with asked_all_the_time(pool):
+            found = run_pool(pool, "load", "m", "stub:cannot-load")
+            assert (found.returncode, "model m: " in found.stderr) == (1, True), found.stderr
+            found = run_pool(pool, "load", "c", "stub:tell?n=7")
+            assert (found.returncode, found.stderr) == (0, "")
+            assert answers(client, "c") == 7.0
+            put(tmp_path / "b", 2)
+            eventually(lambda: answers(client, "b") == 2.0)
+            eventually(lambda: not client.status()["roll"]["left"])
+            assert client.status()["versions"]["broken"] == []
+            assert client.reload() == {"changes": [], "slots": []}
+        assert "served as before, as a slot did not come up with it: m" in pool.text()
+        os.kill(client.status()["slots"][0]["pid"], signal.SIGKILL)
+        eventually(lambda: [slot["state"] for slot in client.status()["slots"]] == ["READY", "READY"])
+        assert answers(client, device="slot:0") == 1.0
+
+
 def test_where_the_old_worker_goes_first_a_model_that_cannot_load_costs_no_job_of_its_neighbours() -> None:
     config = stub_config(devices='["cpu"]', models=ONE, rest='[restart]\nsuccessor = "never"')
     with pool_process(config) as pool, pool.client() as client, asked_all_the_time(pool):

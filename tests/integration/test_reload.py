@@ -13,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fake_nvml import FakeNvml
+from steady_clients import asked_all_the_time
 
 from harness import PoolProcess, eventually, pool_process, stub_config
 from pool import Client, errors, start
@@ -110,12 +112,34 @@ def test_what_takes_a_new_pool_is_refused_and_so_is_all_beside_it(pool: PoolProc
         f'{pool.config}: [pool] devices: ["cpu", "cpu"] → ["cpu"]: {end}',
         f"{pool.config}: [pool] spin_us: 0 → 5: {end}",
     ]
-    write(pool, models=FAULTS + ROWS.replace('"all"', "[]").replace("devices = []", "replicas = 1"))
-    found = reload(pool)
-    assert "a model would move to another device" in found.stderr
     with pool.client() as client:
         assert [slot["lanes"] for slot in client.status()["slots"]] == [2, 2]
         assert "more" not in {model["name"] for model in client.models()}
+
+
+def test_models_stay_where_they_are_and_one_that_has_to_move_costs_no_job(tmp_path: Path) -> None:
+    """Of two cards with 15 GiB free each: a model that becomes the largest stays; one that has no room moves."""
+
+    def text(b: str) -> str:
+        sizes = {"a": "8GiB", "b": b, "c": "2GiB"}
+        models = "".join(
+            f'[[model]]\nname = "{name}"\npath = "stub:tell?n=1"\nmemory = "{sizes[name]}"\n' for name in sizes
+        )
+        return stub_config(devices="[0, 1]", models=models)
+
+    def placed() -> list[list[str]]:
+        return [slot["models"] for slot in client.status()["slots"]]
+
+    with pool_process(text("5GiB"), FakeNvml(tmp_path).environ) as pool, pool.client() as client:
+        assert placed() == [["a"], ["b", "c"]]
+        pool.config.write_text(text("13GiB").replace("@endpoint@", pool.endpoint))
+        assert [change["key"] for change in client.reload()["changes"]] == ["[[model]] b memory"]
+        assert placed() == [["a"], ["b", "c"]]
+        with asked_all_the_time(pool, "c"), asked_all_the_time(pool, "b"), asked_all_the_time(pool, "a"):
+            pool.config.write_text(text("14GiB").replace("@endpoint@", pool.endpoint))
+            found = reload(pool, "--wait")
+            assert (found.returncode, found.stderr) == (0, "")
+            assert placed() == [["a", "c"], ["b"]]
 
 
 def test_new_workers_come_one_after_the_other_and_no_job_is_lost(pool: PoolProcess) -> None:

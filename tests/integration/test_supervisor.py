@@ -125,10 +125,12 @@ def test_what_a_worker_prints_is_not_obeyed_by_a_terminal(
 def test_deaths_are_told_by_name() -> None:
     assert death_of(-9, ()) == Death("SIGKILL (out of memory?)", True, (), untouched=True)
     assert death_of(-9, (), by_us=True) == Death("SIGKILL", True, ())
-    assert death_of(-11, ()).text == "SIGSEGV"
-    assert death_of(3, ()).text == "exit status 3"
+    assert death_of(-11, ()) == Death("SIGSEGV", True, (), untouched=True)
+    assert death_of(-11, (), by_us=True).untouched, "SIGKILL ends nobody by SIGSEGV"
+    assert death_of(3, (), by_us=True) == Death("exit status 3", True, (), untouched=True)
     told = death_of(Exit.MODEL_CANNOT_LOAD, ("noise", "model m: why"))
-    assert told == Death("exit status 74 MODEL_CANNOT_LOAD: model m: why", False, ("noise", "model m: why"))
+    assert told.text == "exit status 74 MODEL_CANNOT_LOAD: model m: why"
+    assert (told.restartable, told.last_output) == (False, ("noise", "model m: why"))
 
 
 @pytest.mark.parametrize("by_itself", [False, True])
@@ -206,6 +208,20 @@ def test_one_that_hangs_says_where_before_it_is_killed(play: Play, supervisor: S
     assert trace.stacks.count("in stuck") == 1
     assert supervisor.trace(0, 1) is None, "it is told once"
     assert supervisor.next_deadline(0.0) is None
+
+
+@pytest.mark.parametrize("threads", [0, 20])
+def test_a_kill_from_outside_is_told_even_where_the_pool_kills_before_it_sees_the_exit(
+    play: Play, supervisor: Supervisor, threads: int
+) -> None:
+    """Its sockets are closed before it can be reaped, so the pool may find that its lanes cannot be reached."""
+    wait = f"import threading\nfor _ in range({threads}): threading.Thread(target=stuck).start()\nstuck()"
+    play(LISTENS.replace("\nstuck()\n", f"\n{wait}\n"))
+    for incarnation in range(1, 11):
+        os.kill(up(supervisor, incarnation), signal.SIGKILL)
+        supervisor.kill(0, incarnation, stacks=incarnation % 2 == 0)
+        supervisor.kill(0, incarnation)
+        assert until_exit(supervisor).death == Death("SIGKILL (out of memory?)", True, ("up",), untouched=True)
 
 
 def test_an_order_for_one_that_is_gone_is_nothing(play: Play, supervisor: Supervisor) -> None:

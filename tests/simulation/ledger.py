@@ -24,7 +24,9 @@ from pool.wire.signatures import ModelInfo
 
 __all__ = ["Ledger"]
 
-STARTS = (do.SpawnWorker, do.SpawnSuccessor, do.SpawnStandby, do.RunBatch)
+SPAWNS = (do.SpawnWorker, do.SpawnSuccessor, do.SpawnStandby)
+STARTS = (*SPAWNS, do.RunBatch)
+ENDS = (do.StopWorker, do.KillWorker)
 DOWN = (SlotState.FATAL, SlotState.STOPPED)
 
 
@@ -74,6 +76,10 @@ class Ledger:
         if self.stopped is not None and any(isinstance(action, STARTS) for action in actions):
             assert not self._stopping, "a pool that was asked to stop starts nothing"
             self.stopped = None  # no slot was left, and one is tried again before the process has ended
+        ended = {(action.slot, action.incarnation) for action in actions if isinstance(action, ENDS)}
+        for action in actions:
+            if isinstance(action, (*SPAWNS, do.SeatStandby)):
+                assert (action.slot, action.incarnation) not in ended, f"started and ended in one turn: {action}"
         pending = list(actions)
         self._hear(event, pending, now)
         for action in pending:

@@ -11,17 +11,33 @@ from steady_clients import put
 from pool.core.slots import SlotState
 
 WISHES: tuple[object, ...] = ("newest", "all", [1], [3], [1, 3], [3, 4])
-THINGS = ("reload", "reload", "load", "unload", "lose", "back", "breaks", "mended", "held", "free", "settle")
+PATHS = ("stub:echo", "stub:rows", "stub:faults")
+THINGS = (
+    *("reload", "reload", "load", "load", "unload", "lose", "back"),
+    *("breaks", "spoils", "crashes", "mended", "held", "free", "settle"),
+)
 
 
 def wanted(folder: Path, rng: random.Random) -> Any:
     several = rng.choice(WISHES)
     labels = {"stable": rng.choice(several)} if isinstance(several, list) else {}
     m = {"name": "m", "path": f"stub:files?{folder / 'm'}", "versions": several, "labels": labels, "memory": "2GiB"}
-    return settings(folder, m, {"name": "a"}, {"name": "b", "replicas": 2, "memory": "1GiB"}, devices=(0, 1, 2))
+    return settings(
+        folder,
+        m,
+        {"name": "a", "path": rng.choice(PATHS)},
+        {"name": "b", "replicas": 2, "memory": "1GiB"},
+        devices=(0, 1, 2),
+    )
 
 
-@pytest.mark.parametrize("seed", range(12))
+def mend(house: House) -> None:
+    house.broken.clear()
+    house.broken_models.clear()
+    house.crashing.clear()
+
+
+@pytest.mark.parametrize("seed", range(16))
 def test_everybody_is_answered_and_in_the_end_all_is_as_the_file_says(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     for number in (1, 3, 4):
@@ -37,7 +53,7 @@ def test_everybody_is_answered_and_in_the_end_all_is_as_the_file_says(tmp_path: 
                 house.ask(asked)
             case "load":
                 asked += 1
-                house.ask(asked, "load", f'["{rng.choice("cd")}", "stub:echo"]')
+                house.ask(asked, "load", f'["{rng.choice("acd")}", "{rng.choice(PATHS)}"]')
             case "unload":
                 asked += 1
                 house.ask(asked, "unload", rng.choice("acd"))
@@ -47,8 +63,12 @@ def test_everybody_is_answered_and_in_the_end_all_is_as_the_file_says(tmp_path: 
                 house.come_back(rng.choice(sorted(house.lost)))
             case "breaks":
                 house.broken.add((rng.randrange(3), rng.choice(["m", "m@1", "m@3", "m@4", "a", "b", "c"])))
+            case "spoils":
+                house.broken_models.add(rng.choice(PATHS))
+            case "crashes":
+                house.crashing.add(rng.randrange(3))
             case "mended":
-                house.broken.clear()
+                mend(house)
             case "held":
                 house.held.add(rng.randrange(3))
             case "free":
@@ -62,7 +82,7 @@ def test_everybody_is_answered_and_in_the_end_all_is_as_the_file_says(tmp_path: 
             return
         assert {"m", "b"} <= house.plan.settled.keys()
     house.held.clear()
-    house.broken.clear()
+    mend(house)
     house.settle()
     assert set(house.replies) == set(range(1, asked + 1))
     house.ask(0)

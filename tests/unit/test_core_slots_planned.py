@@ -241,3 +241,32 @@ def test_a_model_that_goes_while_a_successor_has_it_is_known_until_that_has_gone
     assert driver.result(1)
     driver.die(0)
     assert list(driver.machine.backlog.models) == ["m"]
+
+
+def test_a_model_that_changes_its_slot_is_known_while_no_worker_has_it() -> None:
+    """Neither of the two fits beside the other, so for a moment it has left and has not come."""
+    driver = Driver(["a"], ["b"], successor="never").serve()
+    driver.feed(told.ModelsAwaited(frozenset({"a", "b"})))
+    plan(driver, 0, "b")
+    driver.die(0, "exit status 0")
+    driver.pass_time(0.1)
+    driver.up(0)
+    assert [models(driver, 0), models(driver, 1)] == [("b",), ("b",)]
+    driver.submit("a")
+    assert driver.answers() == {}
+    plan(driver, 1, "a")
+    driver.die(1, "exit status 0")
+    driver.pass_time(0.1)
+    driver.up(1)
+    driver.done(driver.run_of(1))
+    assert driver.result(1)
+
+
+def test_a_job_that_waits_for_a_model_on_its_way_is_told_at_once_that_the_pool_stops() -> None:
+    driver = Driver(["a"], ["b"], successor="never").serve()
+    driver.feed(told.ModelsAwaited(frozenset({"a", "b"})))
+    plan(driver, 0, "b")
+    driver.die(0, "exit status 0")
+    driver.submit("a")
+    driver.feed(told.StopAsked("SIGTERM came"))
+    assert driver.fault(1) is Fault.POOL_STOPPING

@@ -299,3 +299,64 @@ def test_a_cancelled_job_with_a_long_timeout_does_not_keep_a_hung_lane() -> None
     driver.feed(told.JobCancelled(b"client", 1))
     killed = one(driver.pass_time(driver.machine.policy.hung_floor_s), do.KillWorker)
     assert "hung_after" in killed.reason
+
+
+def starts_and_ends(actions: list[do.Action]) -> tuple[list[int], list[int]]:
+    """The slots in which workers are started, and those in which they are to end."""
+    started = [*every(actions, do.SpawnWorker), *every(actions, do.SeatStandby)]
+    ended = [*every(actions, do.StopWorker), *every(actions, do.KillWorker)]
+    return [action.slot for action in started], [action.slot for action in ended]
+
+
+def test_a_worker_that_is_due_when_the_stop_is_asked_is_not_started() -> None:
+    driver = Driver(["m"], ["n"]).serve()
+    driver.die(0)
+    driver.now += 60.0  # the loop comes late: the pause is over
+    assert starts_and_ends(driver.feed(STOP)) == ([], [1])
+    assert driver.state(0) is SlotState.STOPPED
+
+
+def test_a_worker_that_is_due_with_the_last_answer_of_a_drain_is_not_started() -> None:
+    driver = Driver(["m"], ["m"]).serve()
+    driver.submit()
+    run = driver.run_of(1)
+    other = 1 - run.slot
+    driver.feed(STOP)
+    driver.die(other)
+    driver.now += 60.0
+    assert starts_and_ends(driver.done(run)) == ([], [run.slot])
+    assert driver.state(other) is SlotState.STOPPED
+
+
+@pytest.mark.parametrize("longer_s", [-0.5, 100.0])
+def test_a_worker_that_is_due_when_its_last_job_expires_is_not_started(longer_s: float) -> None:
+    """Whichever of the two was due first, if the loop comes late to both."""
+    driver = Driver(["m"], backoff_max_s=10.0, drain_timeout_s=1000.0).serve()
+    driver.submit(timeout_s=10.0 + longer_s)
+    driver.feed(STOP)
+    driver.die(0)
+    driver.now += 200.0
+    assert starts_and_ends(driver.feed(told.Tick())) == ([], [])
+    assert driver.fault(1) is Fault.DEADLINE_EXCEEDED
+    assert driver.state(0) is SlotState.STOPPED
+
+
+def test_a_worker_that_is_due_when_the_drain_has_lasted_too_long_is_not_started() -> None:
+    driver = Driver(["m"], drain_timeout_s=30.0).serve()
+    driver.submit(timeout_s=500.0)
+    driver.feed(STOP)
+    driver.die(0)
+    driver.now += 60.0
+    assert starts_and_ends(driver.feed(told.Tick())) == ([], [])
+    assert driver.fault(1) is Fault.POOL_STOPPING
+    assert driver.state(0) is SlotState.STOPPED
+
+
+def test_a_worker_that_was_to_be_replaced_is_not_when_its_last_job_is_lost_with_it() -> None:
+    driver = Driver(["m"], stateful=["m"], successor="never").serve()
+    driver.submit()
+    driver.feed(told.RestartAsked(0))
+    driver.feed(STOP)
+    assert starts_and_ends(driver.die(0)) == ([], [])
+    assert driver.fault(1) is Fault.STATEFUL_WORKER_LOST
+    assert driver.state(0) is SlotState.STOPPED

@@ -61,7 +61,7 @@ def test_models_that_come_to_need_workers_of_their_own_take_a_new_pool(section: 
         reloaded(before, after)
     lines = str(caught.value).splitlines()
     assert any(line.startswith('f.toml: [[model]] a session: {} → {"inter_op_') for line in lines)
-    assert all(line.endswith("(a model would move to another slot)") for line in lines)
+    assert all(line.endswith("(there would be other slots)") for line in lines)
     assert len(lines) == 1 + len(section)
 
 
@@ -97,7 +97,7 @@ def test_a_model_more_that_needs_a_worker_of_its_own_takes_a_new_pool() -> None:
     apart = settings({"name": "a"}, {"name": "new", "session": {"inter_op_parallelism_threads": 1}})
     with pytest.raises(InvalidConfig, match=r"\[\[model\]\] new: is new: only a new pool has it") as caught:
         reloaded(before, apart)
-    assert str(caught.value).endswith("(a model would move to another slot)")
+    assert str(caught.value).endswith("(there would be other slots)")
 
 
 def test_wishes_of_clients_are_checked() -> None:
@@ -143,3 +143,78 @@ def test_what_was_read_for_another_plan_than_runs_by_now_is_read_again() -> None
         outcomes += reloads.tend(running)
     assert [outcome.refusal for outcome in outcomes] == [""]
     assert len(times) == 2
+
+
+def on_two(folder: Path, *models: dict[str, object]) -> Settings:
+    several = [{"path": "stub:echo", **model} for model in models]
+    return parse_settings({"pool": {"devices": [0, 1]}, "model": several}, "f.toml", folder)
+
+
+def frozen(folder: Path, name: str, size: int) -> str:
+    path = folder / name
+    with path.open("wb") as file:
+        file.truncate(size)
+    return str(path)
+
+
+def test_a_model_that_becomes_the_largest_stays_where_it_is_and_moves_no_other(tmp_path: Path) -> None:
+    """The largest has the first choice when a pool starts, which is none to be made again by one that serves."""
+    large, small, larger = (frozen(tmp_path, name, size) for name, size in (("a.pb", 90), ("b.pb", 50), ("c.pb", 200)))
+    before = on_two(tmp_path, {"name": "a", "path": large}, {"name": "b", "path": small})
+    running = make_plan(before, {}, discover_gpus(pynvml))  # type: ignore[arg-type]
+    assert running.placement == (("a",), ("b",))
+    for after in (
+        on_two(tmp_path, {"name": "a", "path": large}, {"name": "b", "path": larger}),
+        on_two(tmp_path, {"name": "a", "path": large}, {"name": "b", "path": small, "memory": "9GiB"}),
+    ):
+        found = compare(Source("f.toml", before, lambda after=after: after), before, running, {})  # type: ignore[misc]
+        assert found.plan.placement == running.placement
+    loaded = compare(Source("f.toml", before, None), before, running, {}, Wish("load", "b", larger))
+    assert loaded.plan.placement == running.placement
+    assert (loaded.plan.welcome(0), loaded.plan.model_bytes) == (running.welcome(0), {"a": 90, "b": 200})
+
+
+def test_a_model_that_has_no_room_any_more_moves_and_the_others_stay() -> None:
+    """Each of the cards has 15 GiB free."""
+    home = Path("/base")
+    before = on_two(
+        home, {"name": "a", "memory": "8GiB"}, {"name": "b", "memory": "5GiB"}, {"name": "c", "memory": "2GiB"}
+    )
+    assert placed(make_plan(before, {}, discover_gpus(pynvml))) == [{"a"}, {"b", "c"}]  # type: ignore[arg-type]
+    grown = on_two(
+        home, {"name": "a", "memory": "8GiB"}, {"name": "b", "memory": "5GiB"}, {"name": "c", "memory": "11GiB"}
+    )
+    with pytest.raises(InvalidConfig, match="the models do not fit the devices"):
+        reloaded(before, on_two(home, {"name": "a", "memory": "16GiB"}))
+    assert placed(reloaded(before, grown).plan) == [{"a", "b"}, {"c"}], "there is no other way"
+    little = on_two(
+        home, {"name": "a", "memory": "8GiB"}, {"name": "b", "memory": "5GiB"}, {"name": "c", "memory": "6GiB"}
+    )
+    assert placed(reloaded(before, little).plan) == [{"a"}, {"b", "c"}]
+    moved = on_two(
+        home, {"name": "a", "memory": "4GiB"}, {"name": "b", "memory": "5GiB"}, {"name": "c", "memory": "10500MiB"}
+    )
+    assert placed(reloaded(before, moved).plan) == [{"a", "c"}, {"b"}]
+
+
+def test_replicas_that_come_and_go_leave_the_others_where_they_are() -> None:
+    home = Path("/base")
+    one = on_two(home, {"name": "a", "memory": "4GiB"}, {"name": "b", "memory": "1GiB"})
+    two = on_two(home, {"name": "a", "memory": "4GiB"}, {"name": "b", "memory": "1GiB", "replicas": 2})
+    assert placed(reloaded(one, two).plan) == [{"a", "b"}, {"b"}]
+    assert placed(reloaded(two, one).plan) == [{"a"}, {"b"}]
+    pins = on_two(home, {"name": "a", "memory": "4GiB"}, {"name": "b", "memory": "1GiB", "devices": [0]})
+    assert placed(reloaded(one, pins).plan) == [{"a", "b"}, set()]
+
+
+def test_what_is_asked_without_the_file_is_not_refused_in_its_name() -> None:
+    before = settings({"name": "a", "session": {"inter_op_parallelism_threads": 1}}, {"name": "b", "devices": [0]})
+    running = make_plan(before, {}, discover_gpus(pynvml))  # type: ignore[arg-type]
+    source = Source("config.toml", before, None)
+    with pytest.raises(
+        InvalidConfig, match=r"\Apool unload: \[\[model\]\] a: is gone: only a new pool has it"
+    ) as caught:
+        compare(source, before, running, {}, Wish("unload", "a"))
+    assert "config.toml" not in str(caught.value)
+    with pytest.raises(InvalidConfig, match=r"\Apool load: \[\[model\]\] c: is new: only a new pool has it"):
+        compare(source, before, running, {}, Wish("load", "c", "stub:echo"))

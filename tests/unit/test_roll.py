@@ -327,7 +327,7 @@ def test_settings_that_did_not_come_up_are_no_version(beside: Seats) -> None:
     beside.turn()
     gets_ready(beside, 0, warm=False)
     beside.feed(told.WorkerExited(0, 2, DIED))
-    assert beside.roll.take_refused() == Refused((), (), "SIGSEGV")
+    assert beside.roll.take_refused() == Refused((), (), "SIGSEGV", ("m",))
 
 
 def test_a_model_that_is_new_and_did_not_come_up_is_told(beside: Seats) -> None:
