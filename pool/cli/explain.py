@@ -87,7 +87,7 @@ def _headline(found: Job) -> Text:
         text.append(f", on {found['device']} only")
     if found.get("timeout_s") is not None:
         text.append(f", timeout {found['timeout_s']:.3g} s")
-    text.append(f", of client {found['client'][:8]}")
+    text.append(f", of client {found['client']}")
     if found.get("age_s") is not None:
         text.append(f", {span(found['age_s'])} ago")
     return text.append(": ").append_text(styled_state(found["state"]))
@@ -112,7 +112,7 @@ def _wide(jobs: Sequence[Job]) -> Table:
             _text(job, "priority"),
             _text(job, "runs"),
             _text(job, "device"),
-            job["client"][:8],
+            str(job["client"]),
         )
     return table
 

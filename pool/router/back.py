@@ -33,6 +33,7 @@ from pool.logs import about
 from pool.router.arenas import LentBuffer
 from pool.router.handouts import Handouts
 from pool.router.refusals import count
+from pool.router.routes import is_given, new_router
 from pool.router.rows import Inputs
 from pool.wire import worker_messages as wire
 from pool.wire.frames import BadFrame, Envelope, decode, encode
@@ -66,8 +67,7 @@ class Back:
         self._routes: dict[Peer, bytes] = {}
         self._handouts = handouts
         path.unlink(missing_ok=True)
-        self.socket = context.socket(zmq.ROUTER)
-        self.socket.router_mandatory = True
+        self.socket = new_router(context)
         self.socket.linger = 0
         self.socket.rcvhwm = RECEIVE_HIGH_WATER_MARK
         before = os.umask(0o177)
@@ -100,6 +100,8 @@ class Back:
                 return
             route = frames[0].bytes
             try:
+                if not is_given(route):
+                    raise BadFrame("a routing id that its peer has chosen")
                 if len(frames) < 3:
                     raise BadFrame(f"{len(frames)} frames")
                 event = self._event(route, decode(wire.WORKER_MESSAGES, frames[1].bytes, frames[2].buffer, frames[3:]))
