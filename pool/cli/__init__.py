@@ -1,5 +1,6 @@
 """The command `pool`. Each file of this package is one command or a few that belong together."""
 
+import contextlib
 import importlib
 import sys
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import click
 
 from pool.cli.failure import exit_status
+from pool.cli.streams import open_streams
 from pool.errors import PoolError
 from pool.printable import printable
 
@@ -59,6 +61,7 @@ def main(argv: list[str] | None = None) -> Any:
 
     `pool start` has one more, 3: no slot is left that could serve.
     """
+    open_streams()
     try:
         return pool.main(argv, prog_name="pool")
     except (PoolError, OSError) as error:
@@ -68,4 +71,5 @@ def main(argv: list[str] | None = None) -> Any:
 
 def _complain(error: Exception) -> None:
     """It may quote what a worker has printed."""
-    click.echo(f"pool: {printable(str(error), keep=KEPT)}", err=True)
+    with contextlib.suppress(OSError):  # nobody reads it: the status says it
+        click.echo(f"pool: {printable(str(error), keep=KEPT)}", err=True)
