@@ -210,7 +210,7 @@ class Front:
                 raise BadFrame(f"a message of more than {MOST_FRAMES} frames")
             if len(frames) < 2:
                 raise BadFrame(f"{len(frames)} frames")
-            envelope = decode(wire.CLIENT_MESSAGES, frames[0].bytes, frames[1].buffer, frames[2:], CLIENT_HEADER_BYTES)
+            envelope = decode(wire.CLIENT_MESSAGES, frames[0].buffer, frames[1].buffer, frames[2:], CLIENT_HEADER_BYTES)
             client = self._clients.name(address)
             self._presence.heard(client, now)
             if self._informed is not None and client not in self._informed:
