@@ -168,3 +168,14 @@ def test_segments_are_the_durations_in_order() -> None:
         ("run", 0.006),
         ("fetch", 0.001),
     ]
+
+
+@pytest.mark.parametrize("job", [None, "7"])
+def test_what_a_client_named_moves_no_terminal_and_makes_no_line(
+    shown: Any, monkeypatch: pytest.MonkeyPatch, job: str | None
+) -> None:
+    """Eight-bit control characters too, which rich lets through."""
+    monkeypatch.setitem(BARE, "signature", "\x9b2J\x1b[2J\n8 DONE")
+    output = shown(*([] if job is None else [job]))
+    assert "efficientnet_v2 \\x9b2J\\x1b[2J\\n8 DONE" in output
+    assert output.replace("\n", "").isprintable()
