@@ -1,5 +1,6 @@
 """The command `pool`. Each file of this package is one command or a few that belong together."""
 
+import contextlib
 import importlib
 import io
 import sys
@@ -8,6 +9,7 @@ from typing import Any
 import click
 
 from pool.cli.failure import exit_status
+from pool.cli.streams import open_streams
 from pool.errors import PoolError
 from pool.printable import printable
 
@@ -60,6 +62,7 @@ def main(argv: list[str] | None = None) -> Any:
 
     `pool start` has one more, 3: no slot is left that could serve.
     """
+    open_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as standard error has it: a path may be no UTF-8
     try:
@@ -71,4 +74,5 @@ def main(argv: list[str] | None = None) -> Any:
 
 def _complain(error: Exception) -> None:
     """It may quote what a worker has printed."""
-    click.echo(f"pool: {printable(str(error), keep=KEPT)}", err=True)
+    with contextlib.suppress(OSError):  # nobody reads it: the status says it
+        click.echo(f"pool: {printable(str(error), keep=KEPT)}", err=True)

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from pool.cli.explain_slot import deaths_table, show_slot
 from pool.cli.options import as_json, endpoint_option
-from pool.cli.readable import count_of, size, span
+from pool.cli.readable import count_of, printable, size, span
 from pool.cli.tables import fitting, new_table, show, styled_state
 from pool.cli.timeline_bar import segments_of, timeline_bar, where_it_ran
 from pool.client.client import Client
@@ -72,7 +72,7 @@ def _show_story(found: Job) -> None:
     if found.get("story"):
         click.echo()
     for line in found.get("story", ()):
-        show(Text(f"  {line}"))
+        show(Text(f"  {printable(line)}"))
 
 
 def _headline(found: Job) -> Text:
@@ -84,10 +84,10 @@ def _headline(found: Job) -> Text:
     if found.get("priority"):
         text.append(f", priority {found['priority']}")
     if found.get("device") is not None:
-        text.append(f", on {found['device']} only")
+        text.append(f", on {printable(found['device'])} only")
     if found.get("timeout_s") is not None:
         text.append(f", timeout {found['timeout_s']:.3g} s")
-    text.append(f", of client {found['client'][:8]}")
+    text.append(f", of client {found['client']}")
     if found.get("age_s") is not None:
         text.append(f", {span(found['age_s'])} ago")
     return text.append(": ").append_text(styled_state(found["state"]))
@@ -112,7 +112,7 @@ def _wide(jobs: Sequence[Job]) -> Table:
             _text(job, "priority"),
             _text(job, "runs"),
             _text(job, "device"),
-            job["client"][:8],
+            str(job["client"]),
         )
     return table
 
@@ -126,9 +126,9 @@ def _narrow(jobs: Sequence[Job]) -> Table:
 
 
 def _model(job: Job) -> str:
-    return f"{job['model']} {job.get('signature') or ''}".rstrip()
+    return printable(f"{job['model']} {job.get('signature') or ''}".rstrip())  # a client named it
 
 
 def _text(job: Job, key: str) -> str:
     value = job.get(key)
-    return "–" if value is None else str(value)
+    return "–" if value is None else printable(str(value))

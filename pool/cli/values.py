@@ -41,8 +41,8 @@ class BadValue(click.ClickException):
 def read_inputs(texts: Sequence[str], specs: Mapping[str, TensorSpec] | None, stdin: BinaryIO) -> dict[str, object]:
     """What to submit for the `--input` options, by input name.
 
-    `specs` are the signature's inputs. Without them, which is where the pool will refuse the job anyway, each text is
-    taken as it comes. A value of one rank less than its input gets a leading axis of 1: one image is a batch of one.
+    `specs` are the signature's inputs. Without them the pool will refuse the job, and say why, whatever each value is
+    taken for. A value of one rank less than its input gets a leading axis of 1: one image is a batch of one.
     Raises `BadValue`.
     """
     values: dict[str, object] = {}
@@ -78,6 +78,8 @@ def _read(text: str, spec: TensorSpec | None, stdin: BinaryIO, where: str) -> ob
     wants_text = spec is None or spec.dtype == "string"
     if text.startswith("@"):
         return _from_file(text[1:], wants_text, spec, stdin, where)
+    if spec is None:
+        return _guessed(text)
     if wants_text:
         return _text_or_strings(text, where)
     return _json(text, spec, where)
@@ -105,6 +107,16 @@ def _npy(content: bytes, where: str) -> object:
         return np.load(io.BytesIO(content), allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
         raise BadValue(f"{where}: not an array of numbers in .npy: {str(error).splitlines()[0]}") from None
+
+
+def _guessed(text: str) -> object:
+    """Never a complaint: what is wrong is not the value."""
+    try:
+        value = json.loads(text)
+        to_array(value)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return os.fsencode(text)
+    return value
 
 
 def _text_or_strings(text: str, where: str) -> object:

@@ -30,7 +30,7 @@ def story_of(job: Job) -> dict[str, Any]:
 def _head(job: Job) -> dict[str, Any]:
     return {
         "job": job.id,
-        "client": job.client.route.hex(),
+        "client": job.client.number,
         "client_job": job.number,
         "model": job.key.model,
         "signature": job.key.signature,

@@ -24,6 +24,7 @@ class Client:
     """Who submits: its jobs that are not answered yet, by its own numbers.
 
     In `held` a pack counts for its members. `packs`: the numbers of those of them that are packs, ascending.
+    `route`: its name, which is its number in the bytes that the front made of it.
     """
 
     route: bytes
@@ -31,6 +32,11 @@ class Client:
     packs: list[int] = field(default_factory=list)
     held: int = 0
     size_bytes: int = 0
+
+    @property
+    def number(self) -> int:
+        """By which people know it."""
+        return int.from_bytes(self.route, "big")
 
 
 class Key:

@@ -8,6 +8,7 @@ import hmac
 import logging
 import math
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -33,20 +34,26 @@ from pool.core.events import (
 from pool.logs import about
 from pool.router.arenas import LentBuffer
 from pool.router.handouts import Handouts
+from pool.router.inbox import Inbox
 from pool.router.refusals import count
 from pool.router.remarks import Remarks
+from pool.router.routes import is_given, new_router
 from pool.router.rows import Inputs
 from pool.wire import worker_messages as wire
+from pool.wire.codec import MAX_HEADER_BYTES
 from pool.wire.frames import BadFrame, Envelope, decode, encode
 from pool.wire.independence import RowsCompared, RowsJudged
-from pool.wire.multipart import receive_frames, send_frames
+from pool.wire.multipart import send_frames
 
 __all__ = ["Back"]
 
 log = logging.getLogger("pool.back")
 
-RECEIVE_BURST = 64
 RECEIVE_HIGH_WATER_MARK = 64  # messages, as at the clients' side; a worker has one answer a lane, and beats
+
+# Of whoever has not shown a secret: a HELLO, and nothing that takes long to read.
+STRANGER_FRAMES = 2
+STRANGER_HEADER_BYTES = 1024
 
 Seat = tuple[int, int]  # slot, incarnation
 Peer = tuple[int, int, int | None]  # and the lane; None is the control thread
@@ -70,10 +77,10 @@ class Back:
         self._handouts = handouts
         self.remarks = Remarks()
         path.unlink(missing_ok=True)
-        self.socket = context.socket(zmq.ROUTER)
-        self.socket.router_mandatory = True
+        self.socket = new_router(context)
         self.socket.linger = 0
         self.socket.rcvhwm = RECEIVE_HIGH_WATER_MARK
+        self._inbox = Inbox(self.socket, lambda route: sys.maxsize if route in self._peers else STRANGER_FRAMES)
         before = os.umask(0o177)
         try:
             self.socket.bind(self.endpoint)
@@ -97,17 +104,10 @@ class Back:
     # --- in -----------------------------------------------------------------------------------------------------
 
     def receive(self) -> Iterator[Event]:
-        """At most a burst of messages; there may be more."""
-        for _ in range(RECEIVE_BURST):
+        """At most a turn's messages; there may be more."""
+        for route, frames in self._inbox.turn():
             try:
-                frames = receive_frames(self.socket)
-            except zmq.Again:
-                return
-            route = frames[0].bytes
-            try:
-                if len(frames) < 3:
-                    raise BadFrame(f"{len(frames)} frames")
-                event = self._event(route, decode(wire.WORKER_MESSAGES, frames[1].bytes, frames[2].buffer, frames[3:]))
+                event = self._event(route, self._decoded(route, frames))
             except BadFrame as error:
                 peer = self._peers.get(route)
                 if count(self.dropped, str(error)):
@@ -115,6 +115,17 @@ class Back:
                 event = None if peer is None else WorkerBroken(peer[0], peer[1], str(error))
             if event is not None:
                 yield event
+
+    def _decoded(self, route: bytes, frames: list[zmq.Frame] | None) -> Envelope[zmq.Frame]:
+        """Raises `BadFrame`."""
+        if not is_given(route):
+            raise BadFrame("a routing id that its peer has chosen")
+        if frames is None:
+            raise BadFrame(f"a message of more than {STRANGER_FRAMES} frames before HELLO")
+        if len(frames) < 2:
+            raise BadFrame(f"{len(frames)} frames")
+        most_bytes = MAX_HEADER_BYTES if route in self._peers else STRANGER_HEADER_BYTES
+        return decode(wire.WORKER_MESSAGES, frames[0].buffer, frames[1].buffer, frames[2:], most_bytes)
 
     def _event(self, route: bytes, envelope: Envelope[zmq.Frame]) -> Event | None:
         message = envelope.message

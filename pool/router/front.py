@@ -1,9 +1,10 @@
 """The clients' side: one ROUTER an endpoint.
 
 Nothing that a client sends can raise, block or be taken for another client's: a frame that is not understood is
-answered with REFUSAL and counted. Routing ids are the router's own; a client is named by (socket, routing id).
+answered with REFUSAL and counted. A client is named by a number of its own; its routing id is nobody's to know.
 """
 
+import contextlib
 import logging
 import os
 import time
@@ -20,6 +21,7 @@ from pool.core.events import ClientGone, Event, JobArrived, JobCancelled
 from pool.logs import about
 from pool.router.answers import Answers
 from pool.router.arenas import Arenas
+from pool.router.clients import Address, Clients
 from pool.router.debts import Debts
 from pool.router.inbox import MOST_FRAMES, Inbox
 from pool.router.intake import Intake
@@ -29,6 +31,7 @@ from pool.router.payload import Payload
 from pool.router.presence import Presence
 from pool.router.refusals import count
 from pool.router.repeats import Repeats
+from pool.router.routes import is_given, new_router
 from pool.router.rows import Inputs
 from pool.wire import client_messages as wire
 from pool.wire.codec import packed
@@ -87,6 +90,7 @@ class Front:
         self._informed: set[bytes] | None = None  # of other terms than the first; None: there are none
         self._inboxes: list[Inbox] = []
         self._local: list[bool] = []
+        self._clients = Clients()
         self._intake = Intake(arenas)
         self._arenas = arenas
         self._lender: Lender | None = None
@@ -130,8 +134,7 @@ class Front:
         log.info("listening at %s too, for whoever can reach it", bound, extra=about("listening", endpoint=bound))
 
     def _bind(self, endpoint: str, local: bool) -> None:
-        socket = self._context.socket(zmq.ROUTER)
-        socket.router_mandatory = True
+        socket = new_router(self._context)
         socket.linger = LINGER_MS
         socket.sndhwm, socket.rcvhwm = SEND_HIGH_WATER_MARK, RECEIVE_HIGH_WATER_MARK
         socket.maxmsgsize = self._opened.credit_bytes + (1 << 20)
@@ -195,25 +198,26 @@ class Front:
         """At most a turn's messages; there may be more."""
         index = self.sockets.index(socket)
         for route, frames in self._inboxes[index].turn():
-            client = bytes((index,)) + route
-            if frames is None:
-                self._refuse(client, f"a message of more than {MOST_FRAMES} frames")
-                continue
-            heard = self._understand(client, frames, now)
+            heard = self._understand((index, route), frames, now)
             if heard is not None:
                 yield heard
 
-    def _understand(self, client: bytes, frames: list[zmq.Frame], now: float) -> Event | Question | None:
+    def _understand(self, address: Address, frames: list[zmq.Frame] | None, now: float) -> Event | Question | None:
         try:
+            if not is_given(address[1]):
+                raise BadFrame("a routing id that its peer has chosen")
+            if frames is None:
+                raise BadFrame(f"a message of more than {MOST_FRAMES} frames")
             if len(frames) < 2:
                 raise BadFrame(f"{len(frames)} frames")
-            envelope = decode(wire.CLIENT_MESSAGES, frames[0].bytes, frames[1].buffer, frames[2:], CLIENT_HEADER_BYTES)
+            envelope = decode(wire.CLIENT_MESSAGES, frames[0].buffer, frames[1].buffer, frames[2:], CLIENT_HEADER_BYTES)
+            client = self._clients.name(address)
             self._presence.heard(client, now)
             if self._informed is not None and client not in self._informed:
                 self._inform(client, envelope)
             return self._event(client, envelope, now)
         except BadFrame as error:
-            self._refuse(client, str(error))
+            self._refuse(address, str(error))
             return None
 
     def _inform(self, client: bytes, envelope: Envelope[zmq.Frame]) -> None:
@@ -227,7 +231,7 @@ class Front:
 
     def _tell_terms(self, client: bytes) -> None:
         opened = self._opened
-        if self._lender is not None and self._local[client[0]]:
+        if self._lender is not None and self._is_local(client):
             opened = replace(opened, ticket=self._lender.ticket(client))
         self._send(client, encode(opened, self._instance))
 
@@ -246,9 +250,10 @@ class Front:
             case wire.Ping():
                 self._send(client, encode(wire.Pong(), self._instance))
             case wire.Ask(request, what, about):
-                return Question(client, request, what, about, self._local[client[0]])
+                return Question(client, request, what, about, self._is_local(client))
             case wire.Close():
                 self._forget(client)
+                self._clients.forget(client)
                 return ClientGone(client)
             case other:
                 raise BadFrame(f"{type(other).__name__} is not a client's message")
@@ -265,11 +270,11 @@ class Front:
             text = f"job {submit.job} is already in the pool"
             self._send(client, encode(wire.Failure(submit.job, Fault.INVALID_INPUT, text, None), self._instance))
             return None
-        if submit.signature in LOCAL_ONLY and not self._local[client[0]]:
+        if submit.signature in LOCAL_ONLY and not self._is_local(client):
             self._send(client, encode(wire.Failure(submit.job, Fault.INVALID_INPUT, OVER_TCP, None), self._instance))
             self._released(client, submit.job)
             return None
-        if submit.signature == RUN and not self._local[client[0]]:
+        if submit.signature == RUN and not self._is_local(client):
             submit = replace(submit, signature=REMOTE_RUN)
         try:
             arrived = self._intake.job(client, submit, payload, self._released)
@@ -290,10 +295,20 @@ class Front:
         self._debts.add(client, submit.job, inputs.tenancy)
         return arrived
 
-    def _refuse(self, client: bytes, text: str) -> None:
+    def _refuse(self, address: Address, text: str) -> None:
         if count(self.refused, text):
             log.warning("refused a message from a client: %s", text, extra=about("message_refused", reason=text))
-        self._send(client, encode(wire.Refusal(text), self._instance))
+        refusal = encode(wire.Refusal(text), self._instance)
+        client = self._clients.find(address)
+        if client is not None:
+            self._send(client, refusal)
+        else:  # somebody who has said nothing that was understood: nothing is kept for him
+            with contextlib.suppress(zmq.Again):
+                self._try_send_to(address, refusal)
+
+    def _is_local(self, client: bytes) -> bool:
+        address = self._clients.address(client)
+        return address is not None and self._local[address[0]]
 
     # --- out ----------------------------------------------------------------------------------------------------
 
@@ -337,14 +352,22 @@ class Front:
 
     def _try_send(self, client: bytes, frames: Payload) -> bool:
         """False if the pipe is full. A client that is not connected any more takes everything, and is gone."""
+        address = self._clients.address(client)
         try:
-            send_frames(self._inboxes[client[0]].socket, [client[1:], *frames])
+            if address is not None and not self._try_send_to(address, frames):
+                self._gone[client] = None
         except zmq.Again:
             return False
+        return True
+
+    def _try_send_to(self, address: Address, frames: Payload) -> bool:
+        """Whether somebody is connected there. Raises `zmq.Again` if the pipe is full."""
+        try:
+            send_frames(self._inboxes[address[0]].socket, [address[1], *frames])
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
-            self._gone[client] = None
+            return False
         return True
 
     # --- time ---------------------------------------------------------------------------------------------------
@@ -370,6 +393,7 @@ class Front:
         while self._gone:
             client, last_word = self._gone.popitem()
             self._forget(client)
+            self._clients.rest(client)
             if last_word is not None:
                 self._dismiss(client, last_word, now)
             yield ClientGone(client)

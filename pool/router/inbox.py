@@ -1,6 +1,6 @@
 """The messages of one ROUTER, read frame by frame: a message of countless frames is neither held nor read in one go."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import zmq
 
@@ -12,12 +12,14 @@ FRAMES_A_TURN = 4096  # a frame takes microseconds, so a turn takes some 20 ms a
 
 
 class Inbox:
-    def __init__(self, socket: "zmq.Socket[bytes]") -> None:
+    def __init__(self, socket: "zmq.Socket[bytes]", most_frames: Callable[[bytes], int] | None = None) -> None:
+        """`most_frames`: how many frames a message from this routing id may have; otherwise `MOST_FRAMES`."""
         self.socket = socket
+        self._most_frames = most_frames
         self._overlong = False  # the message being read has too many frames; what is left of it is discarded
 
     def turn(self) -> Iterator[tuple[bytes, list[zmq.Frame] | None]]:
-        """A turn's messages as (routing id, frames); there may be more. None stands for more than `MOST_FRAMES`."""
+        """A turn's messages as (routing id, frames); there may be more. None stands for too many frames."""
         messages, frames_left = MESSAGES_A_TURN, FRAMES_A_TURN
         while messages > 0 and frames_left > 0:
             if self._overlong:
@@ -34,7 +36,8 @@ class Inbox:
     def _read(self) -> list[zmq.Frame]:
         """A message comes whole or not at all, so only its first frame can be missing."""
         frames = [self.socket.recv(zmq.NOBLOCK, copy=False)]
-        while frames[-1].more and len(frames) <= MOST_FRAMES:
+        most = MOST_FRAMES if self._most_frames is None else self._most_frames(frames[0].bytes)
+        while frames[-1].more and len(frames) <= most:
             frames.append(self.socket.recv(zmq.NOBLOCK, copy=False))
         self._overlong = frames[-1].more
         return frames

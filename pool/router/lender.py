@@ -12,7 +12,7 @@ import os
 import secrets
 import select
 import socket
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +27,7 @@ __all__ = ["TICKET_BYTES", "Lender"]
 log = logging.getLogger("pool.lender")
 
 TICKET_BYTES = 16
+MOST_LATE = 256  # tickets of clients that have just gone, whose connections may be on their way
 MOST_STRANGERS = 64  # connections that have shown no ticket yet; more, and the oldest is closed
 EVENTS_A_TURN = 64
 BACKLOG = 128
@@ -45,6 +46,7 @@ class Lender:
         self._refused = refused
         self._clients: dict[bytes, bytes] = {}  # by ticket
         self._tickets: dict[bytes, bytes] = {}  # by client
+        self._late: deque[bytes] = deque(maxlen=MOST_LATE)
         self._strangers: dict[int, socket.socket] = {}
         self._connections: dict[int, tuple[bytes, socket.socket]] = {}
         self._fds: dict[bytes, int] = {}  # by client
@@ -86,6 +88,7 @@ class Lender:
         ticket = self._tickets.pop(client, None)
         if ticket is not None:
             del self._clients[ticket]
+            self._late.append(ticket)
         fd = self._fds.pop(client, None)
         if fd is not None:
             self._close(self._connections.pop(fd)[1])
@@ -131,7 +134,8 @@ class Lender:
         del self._strangers[fd]
         client = self._clients.get(shown)
         if client is None or client in self._fds:
-            if shown:
+            # A client that stays for one question says CLOSE on its other connection, which may be read first.
+            if shown and shown not in self._late:
                 self._tell("a connection for memory without its ticket")
             self._close(connection)
             return

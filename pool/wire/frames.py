@@ -51,7 +51,7 @@ def encode(message: Message, instance: bytes) -> list[bytes]:
 
 def decode(
     kinds: Mapping[int, type[Message]],
-    preamble: bytes,
+    preamble: bytes | memoryview,
     header: bytes | memoryview,
     payload: Sequence[Frame],
     most_header_bytes: int = MAX_HEADER_BYTES,
@@ -67,4 +67,4 @@ def decode(
     kind = kinds.get(preamble[5])
     if kind is None:
         raise BadFrame(f"no message kind {preamble[5]}")
-    return Envelope(preamble[6:14], unpack(kind, header, most_header_bytes), payload)
+    return Envelope(bytes(preamble[6:14]), unpack(kind, header, most_header_bytes), payload)

@@ -12,6 +12,7 @@ from pool.core.actions import PartToRun, RunBatch
 from pool.core.events import BatchDone, Event, Failed, RowsChanged, Spoiled, Succeeded, WorkerBroken, WorkerHello
 from pool.router.back import Back
 from pool.router.handouts import Handouts
+from pool.router.inbox import FRAMES_A_TURN, MOST_FRAMES
 from pool.router.layouts import read
 from pool.router.rows import Inputs
 from pool.wire import worker_messages as wire
@@ -169,3 +170,36 @@ def test_a_done_whose_frames_are_amiss_is_dropped_and_counted_and_its_worker_is_
     assert isinstance(broken, WorkerBroken)
     assert (broken.slot, broken.incarnation) == (0, 1)
     assert sum(back.dropped.values()) == 1
+
+
+# --- strangers
+
+
+def test_of_a_stranger_nothing_is_read_that_takes_long(
+    back: Back, context: "zmq.Context[zmq.Socket[bytes]]", lane: "zmq.Socket[bytes]"
+) -> None:
+    """Without the bounds ten such messages held up a pool for 14 and 25 seconds."""
+    preamble, _ = encode(wire.Stop(), NO_INSTANCE)
+    with context.socket(zmq.DEALER) as stranger:
+        stranger.linger = 0
+        stranger.connect(back.endpoint)
+        stranger.send_multipart([preamble, b"\xdd" + (1024).to_bytes(4, "big") + b"\x80" * 1024])
+        assert heard(back) == []
+        assert back.dropped == {"Stop: a header of 1029 bytes": 1}
+        stranger.send_multipart([preamble, *([b""] * 3 * FRAMES_A_TURN)])
+        assert heard(back) == []
+        assert back.dropped["a message of more than 2 frames before HELLO"] == 1
+        lane.send_multipart([*encode(wire.done(1, [wire.PartDone(1)], 0.0, 0.0), NO_INSTANCE), b""])
+        turns = 0
+        while not (events := heard(back)):
+            turns += 1
+        assert turns >= 2, "what is left of the long message is discarded in turns"
+        assert [type(event) for event in events] == [BatchDone]
+
+
+def test_a_workers_answer_may_have_any_number_of_frames(back: Back, lane: "zmq.Socket[bytes]") -> None:
+    parts = [wire.PartDone(2)] * MOST_FRAMES
+    lane.send_multipart([*encode(wire.done(1, parts, 0.0, 0.0), NO_INSTANCE), *([b""] * 2 * MOST_FRAMES)])
+    (event,) = heard(back)
+    assert isinstance(event, BatchDone)
+    assert len(event.outcomes) == MOST_FRAMES

@@ -130,8 +130,9 @@ def test_submit_with_words_that_cannot_be_right(pool: PoolProcess) -> None:
 
 
 def test_submit_says_what_the_pool_says(pool: PoolProcess) -> None:
-    assert "did you mean 'echo'?" in failure(pool, "submit", "ecko", "--input", "1")
-    assert "did you mean 'string'?" in failure(pool, "submit", "echo", "--signature", "sting", "--input", "1")
+    for value in ("1", "x=[1]", 'x={"k": [1]}'):
+        assert "did you mean 'echo'?" in failure(pool, "submit", "ecko", "--input", value)
+        assert "did you mean 'string'?" in failure(pool, "submit", "echo", "--signature", "sting", "--input", value)
     assert "has several signatures" in failure(pool, "submit", "faults")
     assert "no output 'y'" in failure(pool, "submit", "echo", "--input", "1", "--output", "y")
     assert failure(pool, "submit", "faults", "--signature", "fail", "--input", "text=boom") == "pool: boom\n"
@@ -299,3 +300,57 @@ def test_stop_and_what_follows() -> None:
 
 def test_check_notices_a_pool_that_runs(pool: PoolProcess) -> None:
     assert f"a pool runs at this endpoint now (pid {pool.pid})" in output(None, "check", "--config", str(pool.config))
+
+
+# --- streams that are not there
+
+
+@pytest.mark.parametrize(
+    ("argv", "streams"),
+    [
+        (["status"], ">&-"),
+        (["models"], ">&- 2>&-"),
+        (["explain"], ">&-"),
+        (["submit", "echo", "--input", "x=[1]"], "<&-"),
+        (["status"], "<&- >&- 2>&-"),
+        (["check"], ">&-"),
+    ],
+)
+def test_a_command_without_some_of_its_streams_does_what_it_does(
+    pool: PoolProcess, argv: list[str], streams: str
+) -> None:
+    asked = command(None if argv == ["check"] else pool, *argv)
+    done = subprocess.run(["sh", "-c", f'exec "$@" {streams}', "sh", *asked], capture_output=True, timeout=TIMEOUT_S)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("streams", ["2>&-", "2>/dev/full"])
+def test_a_failure_that_nobody_reads_is_told_by_the_status(tmp_path: Path, streams: str) -> None:
+    (tmp_path / "config.toml").write_text("unknown = 1")
+    asked = command(None, "check", "--config", str(tmp_path / "config.toml"))
+    done = subprocess.run(["sh", "-c", f'exec "$@" {streams}', "sh", *asked], capture_output=True, timeout=TIMEOUT_S)
+    assert (done.returncode, done.stdout) == (2, b"")
+
+
+@pytest.mark.parametrize("argv", [["status"], ["explain"], ["status", "--json"]])
+def test_a_reader_that_leaves_early_gets_no_traceback(pool: PoolProcess, argv: list[str]) -> None:
+    process = subprocess.Popen(command(pool, *argv), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()
+    _, said = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, said) == (1, b"")
+
+
+def test_a_pool_without_streams_writes_into_none_of_its_sockets(pool: PoolProcess) -> None:
+    """The numbers of those that are missing would be its sockets', and what it prints would go there."""
+    bare = PoolProcess(pool.config.read_text().replace(pool.endpoint, "@endpoint@"))
+    try:
+        argv = [*command(None, "start", "--config"), str(bare.config)]
+        bare.process = subprocess.Popen(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *argv])
+        with bare.client(connect_timeout=60.0) as client:
+            assert client.run("echo", 1.0, timeout=60.0)["x"] == 1.0
+        streams = [os.readlink(f"/proc/{bare.pid}/fd/{number}") for number in range(3)]
+        assert streams == [os.devnull] * 3
+        assert bare.stop() == 0
+    finally:
+        bare.kill()

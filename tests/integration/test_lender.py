@@ -282,6 +282,17 @@ def test_who_shows_no_ticket_or_a_wrong_one_gets_nothing(pool: Pool, client: Cli
     assert client.wish(MIB) == 1
 
 
+def test_a_client_that_was_gone_before_its_ticket_came_is_nobody_to_refuse(pool: Pool) -> None:
+    """As each second `pool status` is: its CLOSE comes on another connection."""
+    brief = pool.client()
+    brief.dealer.send_multipart(encode(wire.Close(), INSTANCE))
+    assert [type(event) for event in pool.turn()] == [ClientGone]
+    brief.show()
+    assert brief.loan.recv(1) == b"", "it is lent nothing"
+    assert not pool.front.refused
+    brief.close()
+
+
 def test_thousands_of_strangers_take_no_descriptors(pool: Pool, client: Client) -> None:
     before = len(os.listdir("/proc/self/fd"))
     strangers = []

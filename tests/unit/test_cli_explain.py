@@ -14,7 +14,7 @@ from pool.errors import PoolError
 
 HEAD = {
     "job": 4_100_000_041,
-    "client": "00e3aa51ffcc0001",
+    "client": 12,
     "client_job": 3,
     "model": "efficientnet_v2",
     "signature": "serving_default",
@@ -88,7 +88,7 @@ def test_a_story_in_a_pipe(shown: Any) -> None:
     lines = shown(str(HEAD["job"])).splitlines()
     assert lines[0] == (
         "job 4100000041: efficientnet_v2 serving_default, 4 rows, 588.0 KiB, priority 5, on gpu:0 only, timeout 5 s,"
-        " of client 00e3aa51: DONE"
+        " of client 12: DONE"
     )
     assert lines[2] == "20.00 ms in the pool, 4 of 32 rows run together, slot 1 (gpu:1), attempt 2"
     bars = [line.split()[:-1] if "█" in line else line.split() for line in lines[3:8]]
@@ -122,7 +122,7 @@ def test_a_story_keeps_to_its_width(shown: Any, columns: int) -> None:
 
 def test_a_job_that_has_not_run(shown: Any) -> None:
     assert shown("7").splitlines() == [
-        "job 7: efficientnet_v2, 588.0 KiB, timeout 5 s, of client 00e3aa51: QUEUED",
+        "job 7: efficientnet_v2, 588.0 KiB, timeout 5 s, of client 12: QUEUED",
     ]
 
 
@@ -130,8 +130,8 @@ def test_the_recent_jobs(shown: Any) -> None:
     lines = [line.split() for line in shown().splitlines()]
     assert lines[0] == ["JOB", "STATE", "MODEL", "ROWS", "SIZE", "PRIORITY", "RUNS", "DEVICE", "CLIENT"]
     assert lines[1][:4] == ["4100000041", "DONE", "efficientnet_v2", "serving_default"]
-    assert lines[1][-3:] == ["2", "gpu:0", "00e3aa51"]
-    assert lines[2] == ["7", "QUEUED", "efficientnet_v2", "–", "588.0", "KiB", "0", "0", "–", "00e3aa51"]
+    assert lines[1][-3:] == ["2", "gpu:0", "12"]
+    assert lines[2] == ["7", "QUEUED", "efficientnet_v2", "–", "588.0", "KiB", "0", "0", "–", "12"]
 
 
 @pytest.mark.parametrize("columns", [60, 80])
@@ -168,3 +168,14 @@ def test_segments_are_the_durations_in_order() -> None:
         ("run", 0.006),
         ("fetch", 0.001),
     ]
+
+
+@pytest.mark.parametrize("job", [None, "7"])
+def test_what_a_client_named_moves_no_terminal_and_makes_no_line(
+    shown: Any, monkeypatch: pytest.MonkeyPatch, job: str | None
+) -> None:
+    """Eight-bit control characters too, which rich lets through."""
+    monkeypatch.setitem(BARE, "signature", "\x9b2J\x1b[2J\n8 DONE")
+    output = shown(*([] if job is None else [job]))
+    assert "efficientnet_v2 \\x9b2J\\x1b[2J\\n8 DONE" in output
+    assert output.replace("\n", "").isprintable()

@@ -130,5 +130,8 @@ def test_standard_input() -> None:
     assert value.shape == (1, 4)
 
 
-def test_without_a_signature_the_words_are_taken_as_they_come() -> None:
-    assert read_inputs(["a=1", "x"], None, io.BytesIO()) == {"a": b"1", "": b"x"}
+def test_without_a_signature_no_value_is_complained_of() -> None:
+    texts = ["a=1", "b=[1]", 'c={"k": 1}', "d=[[1], [1, 2]]", "e=null", "x"]
+    read = read_inputs(texts, None, io.BytesIO())
+    assert list(read) == ["a", "b", "c", "d", "e", ""]
+    assert (read["a"], read["b"], read[""]) == (1, [1], b"x")

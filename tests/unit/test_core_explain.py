@@ -28,12 +28,12 @@ def listed(driver: Driver) -> list[int]:
 
 def test_a_job_that_is_done_has_its_whole_way_told() -> None:
     driver = Driver(["m"]).serve()
-    driver.submit(job=77, client=b"\xffme", rows=3, priority=5, device="slot:0", timeout_s=9.0, size_bytes=12)
+    driver.submit(job=77, client=b"\0\7", rows=3, priority=5, device="slot:0", timeout_s=9.0, size_bytes=12)
     driver.now += 0.25
     run = driver.running()[0]
     driver.feed(told.BatchDone(0, 1, run.lane, run.batch, (told.Succeeded("answer"),), run_s=0.2, fetch_s=0.01))
     story = explained(driver, 1)
-    assert (story["job"], story["client"], story["client_job"], story["model"]) == (1, "ff6d65", 77, "m")
+    assert (story["job"], story["client"], story["client_job"], story["model"]) == (1, 7, 77, "m")
     assert (story["rows"], story["priority"], story["device"], story["state"]) == (3, 5, "slot:0", "DONE")
     assert (story["timeout_s"], story["bytes"], story["runs"]) == (9.0, 12, 1)
     assert story["story"] == ["0.000 s leased to slot 0 incarnation 1 in batch 1 of 3 rows", "0.250 s DONE"]

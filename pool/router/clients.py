@@ -1,0 +1,52 @@
+"""The clients' own numbers. By its number a client is known and shown; where it is reached is told to nobody."""
+
+from collections import OrderedDict
+
+__all__ = ["Address", "Clients"]
+
+MOST_RESTING = 4096
+
+Address = tuple[int, bytes]  # which of the sockets, and the routing id there
+
+
+class Clients:
+    """A client's name is its number, as bytes. The numbers count from 1, and none is given twice."""
+
+    def __init__(self) -> None:
+        self._last = 0
+        self._names: dict[Address, bytes] = {}
+        self._addresses: dict[bytes, Address] = {}
+        self._resting: OrderedDict[bytes, None] = OrderedDict()
+
+    def find(self, address: Address) -> bytes | None:
+        """The name of the client there, if it has one."""
+        return self._names.get(address)
+
+    def name(self, address: Address) -> bytes:
+        """The name of the client there; a new one if it has none."""
+        client = self._names.get(address)
+        if client is None:
+            self._last += 1
+            client = self._names[address] = self._last.to_bytes(8, "big")
+            self._addresses[client] = address
+        elif self._resting:
+            self._resting.pop(client, None)
+        return client
+
+    def address(self, client: bytes) -> Address | None:
+        """None for one that was forgotten."""
+        return self._addresses.get(client)
+
+    def rest(self, client: bytes) -> None:
+        """Nothing is known of it any more. If it speaks again before many others have come to rest, it is the same."""
+        if client in self._addresses:
+            self._resting[client] = None
+            if len(self._resting) > MOST_RESTING:
+                self.forget(next(iter(self._resting)))
+
+    def forget(self, client: bytes) -> None:
+        """It is gone."""
+        self._resting.pop(client, None)
+        address = self._addresses.pop(client, None)
+        if address is not None:
+            del self._names[address]
