@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from pool.core.costs import Cost
 from pool.core.keys import Key
 from pool.core.line import Line
 from pool.core.policy import ModelPolicy
+from pool.core.remembered import Remembered
 from pool.core.slots import Slot
 from pool.wire.session_runs import KEEPS_STATE
 from pool.wire.signatures import ModelInfo
@@ -46,14 +46,14 @@ class Model:
         self.name = name
         self.policy = policy
         self._info: ModelInfo | None = None
-        self._batchable: dict[tuple[str | None, tuple[str, ...] | None], bool] = {}
+        self._batchable: Remembered[bool] = Remembered(MOST_COSTS)
         self.used_s = 0.0
         self.device_s = 0.0
         self.jobs = 0
         self.size_bytes = 0
         self.lines: dict[tuple[str | None, int | None], Line] = {(None, None): Line(self, None)}
-        self._costs: OrderedDict[KeyName, Cost] = OrderedDict()
-        self._sizes: OrderedDict[KeyName, WorkingSize] = OrderedDict()
+        self._costs: Remembered[Cost] = Remembered(MOST_COSTS)
+        self._sizes: Remembered[WorkingSize] = Remembered(MOST_COSTS)
         self._alone: set[str | None] = set()  # signatures that turned out not to keep their rows
         self.home: tuple[Slot, int | None] | None = None  # and its incarnation, once it has one; see `homes`
         self.leaving = False  # no slot is to have it any more
@@ -104,11 +104,7 @@ class Model:
 
     def remember(self, key: Key) -> None:
         """Something was learned of the key's cost. What was learned longest ago is forgotten first."""
-        name = _name(key)
-        self._costs[name] = key.cost
-        self._costs.move_to_end(name)
-        if len(self._costs) > MOST_COSTS:
-            self._costs.popitem(last=False)
+        self._costs.put(_name(key), key.cost)
 
     def charge(self, seconds: float) -> None:
         """It has used so much device time; a negative charge corrects an earlier one."""
@@ -123,14 +119,13 @@ class Model:
 
     def batchable(self, signature: str | None, outputs: tuple[str, ...] | None) -> bool:
         """Whether jobs for these outputs may run together, as far as it is known by now."""
-        batchable = self._batchable.get((signature, outputs))
+        batchable = self._batchable.get((signature, outputs, b""))
         if batchable is None:
             if self._info is None:
                 return False
             name = self.signature_name(signature)
             batchable = name not in self._alone and self._info.batchable(name, outputs)
-            if len(self._batchable) < MOST_COSTS:
-                self._batchable[(signature, outputs)] = batchable
+            self._batchable.put((signature, outputs, b""), batchable)
         return batchable
 
     def run_alone(self, signature: str | None) -> bool:
@@ -163,9 +158,8 @@ class Model:
         name = _name(key)
         size = self._sizes.get(name)
         if size is None:
-            size = self._sizes[name] = WorkingSize(max(1, rows // 2), now, failed=rows)
-            if len(self._sizes) > MOST_COSTS:
-                self._sizes.popitem(last=False)
+            size = WorkingSize(max(1, rows // 2), now, failed=rows)
+            self._sizes.put(name, size)
             return size.rows
         if rows > size.rows or size.rows == 1:
             return None  # it began when more were thought to fit
