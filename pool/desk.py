@@ -11,6 +11,7 @@ from pool.devices import Device
 from pool.logs import about
 from pool.recorder import Recorder
 from pool.router.front import Front, Question
+from pool.router.refusals import count
 from pool.status import models_status, pool_status, slot_status
 
 __all__ = ["Desk"]
@@ -42,6 +43,16 @@ class Desk:
         self._reload = reload
 
     def answer(self, question: Question) -> None:
+        """Whatever goes wrong with it, its asker is told, and nobody else hears of it."""
+        try:
+            self._answer(question)
+        except Exception as error:
+            what = f"the pool failed at the question {question.what!r:.40}: {type(error).__name__}: {error}"
+            if count(self._front.refused, what):
+                log.error("%s", what, exc_info=error, extra=about("question_failed", reason=what))
+            self._front.reply(question, error=what)
+
+    def _answer(self, question: Question) -> None:
         match question.what:
             case "status":
                 status = pool_status(self._machine, self._devices, time.monotonic(), self._pool())

@@ -1,4 +1,4 @@
-"""What outlives the jobs that it was learned from: bounded in number, and in the bytes of the names that clients chose."""
+"""What outlives the jobs it was learned from: bounded in number, and in the bytes of names that clients chose."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Name = tuple[str | None, tuple[str, ...] | None, bytes]
 
 
 def names_bytes(signature: str | None, outputs: tuple[str, ...] | None, form: bytes = b"") -> int:
-    """About the memory that these take. What a client names may be long; nobody pays for it once its job is answered."""
+    """About the memory that these take. Nobody pays for them once their job is answered."""
     size_bytes = len(signature or "") + len(form) + 2 * TEXT_BYTES
     return size_bytes + sum(map(len, outputs)) + TEXT_BYTES * len(outputs) if outputs else size_bytes
 

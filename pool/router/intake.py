@@ -49,6 +49,7 @@ class Intake:
             layout = self._layouts.find(table)
             layout.check(submit.rows, buffers)
             table, form = layout.table, layout.form
+        size_bytes = held_bytes((payload[0], *buffers)) + header_bytes(submit)
         tenancy = None
         arenas = {buffer.arena for buffer in (*buffers, room) if isinstance(buffer, LentBuffer)}
         if arenas:
@@ -64,7 +65,7 @@ class Intake:
             submit.timeout_s,
             submit.priority,
             submit.device,
-            held_bytes((payload[0], *buffers)) + header_bytes(submit),
+            size_bytes,
             form,
             inputs,
             submit.attempts,
