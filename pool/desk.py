@@ -47,8 +47,9 @@ class Desk:
         try:
             self._answer(question)
         except Exception as error:
-            what = f"the pool failed at the question {question.what!r:.40}: {type(error).__name__}: {error}"
-            if count(self._front.refused, what):
+            kind = f"the pool failed at a question: {type(error).__name__}"
+            what = f"{kind}: {error}"
+            if count(self._front.refused, kind):
                 log.error("%s", what, exc_info=error, extra=about("question_failed", reason=what))
             self._front.reply(question, error=what)
 

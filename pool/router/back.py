@@ -163,8 +163,9 @@ class Back:
 
     def _failed(self, peer: Peer | None, error: Exception) -> Event | None:
         """The pool's own mistake with one worker ends that worker: an answer may be missing for ever."""
-        what = f"the pool failed when it read a message: {type(error).__name__}: {error}"
-        if count(self.dropped, what):
+        kind = f"the pool failed when it read a message: {type(error).__name__}"
+        what = f"{kind}: {error}"
+        if count(self.dropped, kind):
             log.error("a worker's message: %s", what, exc_info=error, extra=about("worker_message_failed", reason=what))
         return None if peer is None else WorkerBroken(peer[0], peer[1], what)
 
@@ -226,8 +227,9 @@ class Back:
         return sent
 
     def _unsayable(self, run: RunBatch, error: Exception) -> CannotSay:
-        what = f"the pool failed when it wrote the run of a job: {type(error).__name__}: {error}"
-        if count(self.dropped, what):
+        kind = f"the pool failed when it wrote the run of a job: {type(error).__name__}"
+        what = f"{kind}: {error}"
+        if count(self.dropped, kind):
             extra = about("run_not_written", slot=run.slot, batch=run.batch, reason=what)
             log.error("model %s: %s", run.model, what, exc_info=error, extra=extra)
         return CannotSay(what)

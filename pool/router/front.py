@@ -301,9 +301,10 @@ class Front:
 
     def _drop(self, client: bytes, error: Exception, doing: str) -> None:
         """The pool's own mistake with one client ends that client: what is known of it may not be right any more."""
-        what = f"the pool failed when it {doing}: {type(error).__name__}: {error}"
-        if count(self.refused, what):
-            log.error("dropped a client: %s", what, exc_info=error, extra=about("client_dropped", reason=what))
+        kind = f"the pool failed when it {doing}: {type(error).__name__}"
+        if count(self.refused, kind):
+            extra = about("client_dropped", reason=f"{kind}: {error}")
+            log.error("dropped a client: %s: %s", kind, error, exc_info=error, extra=extra)
         self._gone[client] = wire.Refusal("an error of the pool's own, which its log has; this client was dropped")
 
     # --- out ----------------------------------------------------------------------------------------------------
@@ -334,7 +335,7 @@ class Front:
         try:
             payload = msgpack.packb(value)
         except Exception as failed:
-            self._drop(question.client, failed, f"packed its answer to {question.what!r:.40}")
+            self._drop(question.client, failed, "packed its answer to a question")
             return
         self._say(question.client, wire.Answer(question.request, error), [payload])
 

@@ -103,8 +103,7 @@ class Lender:
                 try:
                     stays = self._serve(client, connection)
                 except Exception as error:  # the pool's own mistake with one client ends that client
-                    what = f"the pool failed when it lent memory: {type(error).__name__}: {error}"
-                    self._tell(what, error)
+                    self._tell(f"the pool failed when it lent memory: {type(error).__name__}", error)
                     stays = False
                 if not stays:
                     yield client
