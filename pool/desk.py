@@ -11,6 +11,7 @@ from pool.devices import Device
 from pool.logs import about
 from pool.recorder import Recorder
 from pool.router.front import Front, Question
+from pool.router.refusals import count
 from pool.status import models_status, pool_status, slot_status
 
 __all__ = ["Desk"]
@@ -47,6 +48,17 @@ class Desk:
         self._remarks = remarks
 
     def answer(self, question: Question) -> None:
+        """Whatever goes wrong with it, its asker is told, and nobody else hears of it."""
+        try:
+            self._answer(question)
+        except Exception as error:
+            kind = f"the pool failed at a question: {type(error).__name__}"
+            what = f"{kind}: {error}"
+            if count(self._front.refused, kind):
+                log.error("%s", what, exc_info=error, extra=about("question_failed", reason=what))
+            self._front.reply(question, error=what)
+
+    def _answer(self, question: Question) -> None:
         match question.what:
             case "status":
                 status = pool_status(self._machine, self._devices, time.monotonic(), self._pool())

@@ -4,6 +4,9 @@ sockets ─┐
 deaths  ─┼─► poll ─► events ─► Machine.handle ─► actions ─► sockets, processes, log
 signals ─┤             ▲                            │
 timers  ─┘             └────── spawned, died ◄──────┘
+
+Whatever is wrong with what one peer sends ends that message, or that peer. What raises beyond that is a bug: the pool
+writes it down and ends, see `_broke_down`. It never goes on with a state that it can't trust.
 """
 
 import logging
@@ -14,7 +17,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,9 +27,12 @@ import zmq
 from pool.agenda import Agenda
 from pool.core import actions as do
 from pool.core.events import (
+    BatchDone,
     BatchUnsent,
     Death,
     Event,
+    Failed,
+    Spoiled,
     Start,
     StopAsked,
     Tick,
@@ -38,14 +44,17 @@ from pool.core.machine import Machine
 from pool.core.slots import SlotState
 from pool.desk import Desk
 from pool.endpoint import ARENAS_SUFFIX, WORKERS_SUFFIX, EndpointLock, ipc_path, prepare_folder
+from pool.feed import CoreFault, Feed
 from pool.footprints import Footprints
 from pool.logs import about
 from pool.plan import Plan
+from pool.planted import planted
 from pool.quarantine import KeptJob, Quarantine
 from pool.recorder import Recorder, Shelf
+from pool.recorder.fault_report import fault_report
 from pool.reloads import Source
 from pool.router.arenas import Arena, Arenas, LentBuffer
-from pool.router.back import Back
+from pool.router.back import Back, CannotSay
 from pool.router.front import Front, Question
 from pool.router.handouts import Handouts
 from pool.router.parting import part
@@ -58,15 +67,24 @@ from pool.systemd.notify import Notifier
 from pool.watch import Watch
 from pool.wire import client_messages as wire
 from pool.wire.arena import Grant
+from pool.wire.faults import Fault
 from pool.wire.worker_messages import Welcome
 
-__all__ = ["Service"]
+__all__ = ["BrokeDown", "Service"]
 
 log = logging.getLogger("pool")
 
 DOWN = (SlotState.BACKOFF, SlotState.STOPPED, SlotState.FATAL)
 LONGEST_POLL_S = 3600.0
 DISK_S = 2.0  # how long the pool's end waits for the disk
+KILL_S = 3.0  # how long it waits for workers that it has killed, where it ends by its own fault
+
+
+@dataclass(frozen=True, slots=True)
+class BrokeDown:
+    """The pool has ended by its own fault. Its workers are gone, its clients were told."""
+
+    reason: str
 
 
 class Service:
@@ -95,7 +113,12 @@ class Service:
         self._started = time.monotonic()
         self._signals: deque[str] = deque()
         self._stopped: do.PoolStopped | None = None
-        self._machine = Machine(plan.policy, plan.slots(), random.Random(self._instance))
+        self._broken: BrokeDown | None = None
+        self._began_with = plan.policy, plan.slots()
+        self._machine = Machine(*self._began_with, random.Random(self._instance))
+        self._tell = Feed(
+            planted(self._machine.handle, environ), self._prepare, self._do, lambda: self._front.answered()
+        )
         self._footprints = Footprints(plan.state)
         self._slot_log = SlotLog(plan.devices, plan.placement)
         self._end: do.PoolStopped | None = None
@@ -115,11 +138,20 @@ class Service:
             self._machine.supervision,
             [device.label for device in plan.devices],
             Shelf(plan.state, plan.recorder_keep, plan.recorder_max_bytes, plan.endpoint),
-            {"pool": version("tf-worker-pool"), "instance": self._instance.hex(), "endpoint": plan.endpoint},
+            self._whose,
         )
 
-    def run(self, parent_fd: int | None = None) -> do.PoolStopped:
-        """Serves until it is told to stop or no slot is left. Leaves no process and no file behind.
+    @property
+    def _whose(self) -> dict[str, Any]:
+        """What a report says of the pool that wrote it."""
+        return {
+            "pool": version("tf-worker-pool"),
+            "instance": self._instance.hex(),
+            "endpoint": self._plan.endpoint,
+        }
+
+    def run(self, parent_fd: int | None = None) -> do.PoolStopped | BrokeDown:
+        """Serves until it is told to stop, no slot is left, or it breaks down. Leaves no process and no file behind.
 
         `parent_fd`: a descriptor whose end of file means that the program the pool belongs to is gone.
         Raises `EndpointInUse`, `InvalidConfig`, or `OSError` for an endpoint that cannot be opened.
@@ -140,8 +172,9 @@ class Service:
                     arenas_path.unlink(missing_ok=True)
                 lock.release()
                 self._notifier.close()
-        assert self._stopped is not None
-        return self._stopped
+        ended = self._broken or self._stopped
+        assert ended is not None
+        return ended
 
     def _serve(
         self, path: Path, workers_path: Path, arenas_path: Path, pipe: SignalPipe, parent_fd: int | None
@@ -176,8 +209,11 @@ class Service:
                 self._front.lend(arenas_path)
                 for endpoint in self._plan.listen:
                     self._front.bind_remote(endpoint)
-                self._loop(pipe, parent_fd)
-                part(self._front, "it has ended")
+                try:
+                    self._loop(pipe, parent_fd)
+                    part(self._front, "it has ended")
+                except (CoreFault, Exception) as fault:  # in the loop nobody is left to handle it
+                    self._broke_down(fault)
             finally:
                 self._front.close()
                 self._back.close()
@@ -282,8 +318,11 @@ class Service:
             # The unit's time-out may be of another `drain_timeout`.
             self._notifier.extend(self._plan.policy.longest_stop_s)
         if isinstance(event, WorkerExited) and not event.death.restartable and self._is_lost(event.slot):
-            self._agenda.lost()
-        now = time.monotonic()
+            self._agenda.lost()  # what it tells the core comes first
+        self._tell(event)
+
+    def _prepare(self, event: Event, now: float) -> None:
+        """What has to be known before the core hears of the event."""
         if isinstance(event, WorkerExited):
             # First: the core takes away what its worker held.
             self._back.forget(event.slot, event.incarnation)
@@ -292,9 +331,6 @@ class Service:
             self._handouts.exited((event.slot, event.incarnation))
         elif isinstance(event, WorkerBeat):
             self._recorder.beat(event, now)
-        for action in self._machine.handle(event, now):
-            self._do(action)
-        self._front.answered()
 
     def _end_if_over(self) -> None:
         if not self._machine.supervision.over:
@@ -329,8 +365,7 @@ class Service:
                 self._front.answer(action)
             case do.RunBatch():
                 self._recorder.ran(action)
-                if not self._back.run(action):
-                    self._feed(BatchUnsent(action.slot, action.incarnation, action.batch))
+                self._run(action)
             case do.JudgeRows(slot, incarnation, judged):
                 self._back.judge(slot, incarnation, judged)
             case do.EndSessions(slot, incarnation, owner):
@@ -370,6 +405,16 @@ class Service:
                 self._on_ready(serving, slots)
             case do.PoolStopped():
                 self._end = action
+
+    def _run(self, run: do.RunBatch) -> None:
+        try:
+            if not self._back.run(run):
+                self._feed(BatchUnsent(run.slot, run.incarnation, run.batch))
+        except CannotSay as error:
+            # As if the worker had said so: among several the guilty one is found, and the lane is free again.
+            fault = Spoiled if len(run.parts) > 1 else Failed
+            outcomes = tuple(fault(Fault.INVALID_INPUT, str(error)) for _ in run.parts)
+            self._feed(BatchDone(run.slot, run.incarnation, run.lane, run.batch, outcomes))
 
     def _keep(self, kept: do.KeepJob) -> None:
         whole: Inputs = kept.payload  # type: ignore[assignment]  # as `Front` gave it to the core
@@ -429,6 +474,35 @@ class Service:
             "dropped": dict(self._back.dropped),
             **self._agenda.status(),
         }
+
+    # --- its own fault ------------------------------------------------------------------------------------------
+
+    def _broke_down(self, fault: BaseException) -> None:
+        """Writes down what happened, ends the workers, and has the clients look for another pool.
+
+        Whatever of this fails, the rest is done; all of it takes a few seconds.
+        """
+        self._broken = BrokeDown(f"the pool broke down: {fault if isinstance(fault, CoreFault) else repr(fault)}")
+        cause = fault.__cause__ or fault
+        log.critical("%s", self._broken.reason, exc_info=cause, extra=about("broke_down", error=type(cause).__name__))
+
+        def write_down() -> None:
+            began_with, seed = self._began_with, self._instance
+            report = fault_report(fault, self._tell.last, self._machine, began_with, seed, self._whose)
+            self._recorder.broke_down(report)
+
+        steps: tuple[Callable[[], None], ...] = (
+            self._supervisor.kill_all,
+            write_down,
+            lambda: self._notifier.stopping("the pool broke down, see its log"),
+            lambda: part(self._front, "it has broken down", unread=False),
+            lambda: self._supervisor.await_exits(KILL_S),
+        )
+        for step in steps:
+            try:
+                step()
+            except (CoreFault, Exception) as error:
+                log.critical("… and then: %s: %s", type(error).__name__, error, extra=about("broke_down_further"))
 
     # --- the configuration, again ---------------------------------------------------------------------------------
 

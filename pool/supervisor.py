@@ -220,6 +220,19 @@ class Supervisor:
         else:
             _kill(process)
 
+    def kill_all(self) -> None:
+        """SIGKILL to all that is left, and nobody follows. For a pool that has broken down."""
+        self._after.clear()
+        for process in list(self._processes.values()):
+            _kill(process)
+
+    def await_exits(self, timeout_s: float) -> None:
+        """Until all that were killed are reaped, or for so long: one that is stuck in the kernel is let be."""
+        ends = time.monotonic() + timeout_s
+        for process in list(self._processes.values()):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.popen.wait(max(0.0, ends - time.monotonic()))
+
     def grant(self, slot: int, incarnation: int, grant: Grant, fd: int | None) -> bool:
         """Tells a worker of an arena; False where that cannot be, as it does not read, or is about to end."""
         process = self._current(slot, incarnation)

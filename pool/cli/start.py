@@ -14,7 +14,7 @@ import click
 import msgpack
 
 from pool import logs
-from pool.cli.failure import NoSlotLeft, exit_status
+from pool.cli.failure import NoSlotLeft, OwnFault, exit_status
 from pool.cli.options import config_option
 from pool.core.actions import PoolStopped
 from pool.demo import demo_folder
@@ -23,7 +23,7 @@ from pool.logs import about
 from pool.plan import Plan
 from pool.planning import make_plan
 from pool.reloads import Source
-from pool.service import Service
+from pool.service import BrokeDown, Service
 from pool.signal_pipe import has_terminal
 from pool.slot_log import SlotLog
 from pool.systemd.notify import Notifier
@@ -81,8 +81,6 @@ def _serve(config: Path | None) -> None:
     # A terminal that is closed says so by SIGHUP, and the pool in it is to end.
     hangup = not has_terminal()
     stopped = Service(plan, os.environ, on_ready, notifier, source, reload_on_hangup=hangup).run()
-    if stopped.failed:
-        raise NoSlotLeft(stopped.reason)
     _tell_stopped(stopped)
 
 
@@ -101,7 +99,12 @@ def _tell_ready(plan: Plan, serving: int, slots: int) -> None:
     log.info("ready: %d of %d slots serve at %s", serving, slots, plan.endpoint, extra=extra)
 
 
-def _tell_stopped(stopped: PoolStopped) -> None:
+def _tell_stopped(stopped: PoolStopped | BrokeDown) -> None:
+    """Raises `NoSlotLeft` or `OwnFault`."""
+    if isinstance(stopped, BrokeDown):
+        raise OwnFault(stopped.reason)
+    if stopped.failed:
+        raise NoSlotLeft(stopped.reason)
     log.info("stopped: %s", stopped.reason, extra=about("stopped", reason=stopped.reason))
 
 
@@ -190,8 +193,6 @@ def _serve_embedded(link: socket.socket, request: dict[str, Any]) -> None:
     if isinstance(config, str):
         source = _source(Path(config), settings, request["endpoint"])
     stopped = Service(plan, os.environ, on_ready, Notifier.of_nobody(), source).run(link.fileno())
-    if stopped.failed:
-        raise NoSlotLeft(stopped.reason)
     _tell_stopped(stopped)
 
 

@@ -1,7 +1,6 @@
 """Which jobs are taken in."""
 
 import difflib
-import math
 
 from pool.core.actions import JobFailed
 from pool.core.backlog import Backlog
@@ -17,6 +16,7 @@ __all__ = ["PRIORITIES", "refusal"]
 SEARCHED_CHARS = 40  # the search for a near name takes as long as the texts are, and as there are many
 SEARCHED_NAMES = 50
 PRIORITIES = range(-100, 101)
+LONGEST_TIMEOUT_S = 1e8  # three years, as the client has it: what is reckoned from it stays a number
 MOST_MEMBERS = 1024  # of a pack: all of them become jobs in one turn of the loop when it is dissolved
 CLIENT_SHARE = 8  # a client may hold so many times what is free: alone 8/9 of all, two of them 8/17 each, and so on
 DRAINED = 0.05  # who was refused may come again when this share of what is in the way is likely to be done
@@ -41,8 +41,9 @@ def refusal(job: JobArrived, policy: Policy, backlog: Backlog, stopping: bool, n
         return JobFailed(Fault.INVALID_INPUT, f"job {job.job} is already in the pool")
     if len(job.members) > MOST_MEMBERS:
         return JobFailed(Fault.INVALID_INPUT, f"{len(job.members)} jobs in one message, at most {MOST_MEMBERS} may be")
-    if job.timeout_s is not None and not 0 <= job.timeout_s < math.inf:
-        return JobFailed(Fault.INVALID_INPUT, f"timeout is {job.timeout_s} s, give a positive number")
+    if job.timeout_s is not None and not 0 <= job.timeout_s <= LONGEST_TIMEOUT_S:
+        text = f"timeout is {job.timeout_s} s, give a positive number up to {LONGEST_TIMEOUT_S:g}"
+        return JobFailed(Fault.INVALID_INPUT, text)
     if job.priority not in PRIORITIES:
         allowed = f"{PRIORITIES[0]} to {PRIORITIES[-1]}"
         return JobFailed(Fault.INVALID_INPUT, f"priority is {job.priority}, give one from {allowed}")

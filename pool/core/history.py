@@ -6,29 +6,50 @@ from collections import OrderedDict
 from collections.abc import Iterator
 
 from pool.core.jobs import Job, JobState
+from pool.core.remembered import MOST_NAME_BYTES
 
 __all__ = ["History"]
 
 # Kept apart, so that the story of a failure outlives the successes that follow it.
 MOST_DONE = 1000
 MOST_FAILED = 500
+MEMBER_BYTES = 40  # Python's own for a number and its place in a tuple
+
+
+class _Ended:
+    """The last jobs that ended in one way: at most so many, and what their clients named within a bound."""
+
+    def __init__(self, most: int) -> None:
+        self.jobs: OrderedDict[int, Job] = OrderedDict()
+        self.size_bytes = 0
+        self._most = most
+
+    def keep(self, job: Job) -> None:
+        self.jobs[job.id] = job
+        self.size_bytes += _size_bytes(job)
+        while len(self.jobs) > self._most or self.size_bytes > MOST_NAME_BYTES:
+            _, forgotten = self.jobs.popitem(last=False)
+            self.size_bytes -= _size_bytes(forgotten)
 
 
 class History:
     def __init__(self) -> None:
-        self._done: OrderedDict[int, Job] = OrderedDict()
-        self._failed: OrderedDict[int, Job] = OrderedDict()
+        self._done = _Ended(MOST_DONE)
+        self._failed = _Ended(MOST_FAILED)
 
     def keep(self, job: Job) -> None:
         """A job that has ended; its payload is gone by now."""
-        jobs, most = (self._done, MOST_DONE) if job.state is JobState.DONE else (self._failed, MOST_FAILED)
-        jobs[job.id] = job
-        if len(jobs) > most:
-            jobs.popitem(last=False)
+        (self._done if job.state is JobState.DONE else self._failed).keep(job)
 
     def find(self, number: int) -> Job | None:
-        return self._done.get(number) or self._failed.get(number)
+        return self._done.jobs.get(number) or self._failed.jobs.get(number)
 
     def newest(self, count: int) -> Iterator[Job]:
         """The ones that came last, the newest first."""
-        return iter(sorted((*self._done.values(), *self._failed.values()), key=lambda job: -job.id)[:count])
+        jobs = (*self._done.jobs.values(), *self._failed.jobs.values())
+        return iter(sorted(jobs, key=lambda job: -job.id)[:count])
+
+
+def _size_bytes(job: Job) -> int:
+    """What it keeps of what its client said: jobs share a key, so that is counted several times, which is safe."""
+    return job.key.names_bytes + MEMBER_BYTES * len(job.members)

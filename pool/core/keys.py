@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pool.core.jobs import Job
+from pool.core.remembered import names_bytes
 
 if TYPE_CHECKING:
     from pool.core.costs import Cost
@@ -42,7 +43,18 @@ class Client:
 class Key:
     """What jobs of a line must share to run together, and those that wait with it, by priority and client."""
 
-    __slots__ = ("cost", "form", "gathered", "gathered_rows", "levels", "line", "outputs", "release_at", "signature")
+    __slots__ = (
+        "cost",
+        "form",
+        "gathered",
+        "gathered_rows",
+        "levels",
+        "line",
+        "names_bytes",
+        "outputs",
+        "release_at",
+        "signature",
+    )
 
     def __init__(
         self, line: Line, signature: str | None, outputs: tuple[str, ...] | None, form: bytes, cost: Cost
@@ -52,6 +64,7 @@ class Key:
         self.outputs = outputs
         self.form = form
         self.cost = cost
+        self.names_bytes = names_bytes(signature, outputs, form)
         self.levels: dict[int, OrderedDict[Client, Jobs]] = {}
         self.gathered: Jobs = OrderedDict()
         self.gathered_rows = 0

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from pool.core.jobs import Job, Part
 from pool.core.keys import Client, Jobs, Key
+from pool.core.remembered import MOST_NAME_BYTES
 
 if TYPE_CHECKING:
     from pool.core.models import Model
@@ -64,6 +65,7 @@ class Line:
         self.queued = 0  # waiting jobs; a pack counts for its members
         self.by_age: Jobs = OrderedDict()
         self._keys: OrderedDict[tuple[str | None, tuple[str, ...] | None, bytes], Key] = OrderedDict()
+        self._names_bytes = 0  # of the keys
         self._clients: OrderedDict[bytes, ClientQueue] = OrderedDict()
         self._heap: list[tuple[int, float, int, ClientQueue]] = []
         self._entries = 0
@@ -77,6 +79,7 @@ class Line:
         key = self._keys.get(name)
         if key is None:
             key = self._keys[name] = Key(self, signature, outputs, form, self.model.cost(name))
+            self._names_bytes += key.names_bytes
             self._forget_keys()
         return key
 
@@ -236,10 +239,13 @@ class Line:
 
     def _forget_keys(self) -> None:
         """Not their costs: the model remembers those."""
-        for _ in range(2 if len(self._keys) > MOST_IDLE_KEYS else 0):
+        keys = len(self._keys)  # the last one is new, and about to be used
+        crowded = keys > MOST_IDLE_KEYS or (self._names_bytes > MOST_NAME_BYTES and keys > 2)
+        for _ in range(2 if crowded else 0):
             name, key = next(iter(self._keys.items()))
             if key.idle:
                 del self._keys[name]
+                self._names_bytes -= key.names_bytes
             else:
                 self._keys.move_to_end(name)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from pool.core.independence import Independence
 from pool.core.keys import Key
 from pool.core.line import Line
 from pool.core.policy import ModelPolicy
+from pool.core.remembered import Remembered
 from pool.core.slots import Slot
 from pool.wire.session_runs import KEEPS_STATE
 from pool.wire.signatures import ModelInfo
@@ -47,14 +47,14 @@ class Model:
         self.name = name
         self.policy = policy
         self._info: ModelInfo | None = None
-        self._batchable: dict[tuple[str | None, tuple[str, ...] | None], bool] = {}
+        self._batchable: Remembered[bool] = Remembered(MOST_COSTS)
         self.used_s = 0.0
         self.device_s = 0.0
         self.jobs = 0
         self.size_bytes = 0
         self.lines: dict[tuple[str | None, int | None], Line] = {(None, None): Line(self, None)}
-        self._costs: OrderedDict[KeyName, Cost] = OrderedDict()
-        self._sizes: OrderedDict[KeyName, WorkingSize] = OrderedDict()
+        self._costs: Remembered[Cost] = Remembered(MOST_COSTS)
+        self._sizes: Remembered[WorkingSize] = Remembered(MOST_COSTS)
         self.independence = Independence(policy.batching)
         self.home: tuple[Slot, int | None] | None = None  # and its incarnation, once it has one; see `homes`
         self.leaving = False  # no slot is to have it any more
@@ -117,11 +117,7 @@ class Model:
 
     def remember(self, key: Key) -> None:
         """Something was learned of the key's cost. What was learned longest ago is forgotten first."""
-        name = _name(key)
-        self._costs[name] = key.cost
-        self._costs.move_to_end(name)
-        if len(self._costs) > MOST_COSTS:
-            self._costs.popitem(last=False)
+        self._costs.put(_name(key), key.cost)
 
     def charge(self, seconds: float) -> None:
         """It has used so much device time; a negative charge corrects an earlier one."""
@@ -136,7 +132,7 @@ class Model:
 
     def batchable(self, signature: str | None, outputs: tuple[str, ...] | None) -> bool:
         """Whether jobs for these outputs may be joined, cut and padded, as far as it is known by now."""
-        batchable = self._batchable.get((signature, outputs))
+        batchable = self._batchable.get((signature, outputs, b""))
         if batchable is None:
             info, name = self._info, self.signature_name(signature)
             if info is None:
@@ -146,8 +142,7 @@ class Model:
                 and info.has_rows(name, outputs)
                 and self.independence.joins(name, info.signatures[name].asked(outputs))
             )
-            if len(self._batchable) < MOST_COSTS:
-                self._batchable[(signature, outputs)] = batchable
+            self._batchable.put((signature, outputs, b""), batchable)
         return batchable
 
     def judged_anew(self) -> None:
@@ -189,9 +184,8 @@ class Model:
         name = _name(key)
         size = self._sizes.get(name)
         if size is None:
-            size = self._sizes[name] = WorkingSize(max(1, rows // 2), now, failed=rows)
-            if len(self._sizes) > MOST_COSTS:
-                self._sizes.popitem(last=False)
+            size = WorkingSize(max(1, rows // 2), now, failed=rows)
+            self._sizes.put(name, size)
             return size.rows
         if rows > size.rows or size.rows == 1:
             return None  # it began when more were thought to fit

@@ -96,6 +96,10 @@ class Recorder:
         if slot.incarnation == action.incarnation:
             self._tracks[action.slot].killed = self._sight(slot, now, action.stacks)
 
+    def broke_down(self, report: dict[str, Any]) -> None:
+        """The pool ends by its own fault."""
+        self._shelf.put_fault(report)
+
     def died(self, event: WorkerExited, trace: Trace | None, now: float) -> None:
         """Makes the bundle. REQUIRES that the core has not heard of it yet, or has given the worker up before."""
         try:

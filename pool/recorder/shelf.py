@@ -105,6 +105,25 @@ class Shelf:
 
         self._files.write(f"{stamp}-slot{slot}-{incarnation}", [data], tell)
 
+    def put_fault(self, report: dict[str, Any]) -> None:
+        """The report of the pool's own fault, beside the bundles and within their bounds; the log says where."""
+        if self._files is None or not self._keep:
+            _fault_not_kept("there is no state folder, or [recorder] keep is 0")
+            return
+        data = json.dumps(report).encode()
+        if len(data) > self._max_bytes:
+            _fault_not_kept(f"it has {len(data)} bytes, [recorder] max_bytes is {self._max_bytes}")
+            return
+
+        def tell(path: Path, failure: str | None) -> None:
+            if failure is not None:
+                _fault_not_kept(failure)
+                return
+            log.critical("what led to it is written down in %s", path, extra=about("fault_report", path=str(path)))
+
+        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S.%f")
+        self._files.write(f"{stamp}-pool-{os.getpid()}", [data], tell)
+
     def close(self, timeout_s: float) -> None:
         """Waits so long at most for what is being written."""
         if self._files is not None:
@@ -129,6 +148,10 @@ class Shelf:
 def _not_kept(slot: int, incarnation: int, why: str) -> None:
     extra = about("bundle_not_kept", slot=slot, incarnation=incarnation, reason=why)
     log.warning("slot %d: the bundle of incarnation %d is not kept: %s", slot, incarnation, why, extra=extra)
+
+
+def _fault_not_kept(why: str) -> None:
+    log.critical("what led to it is not written down: %s", why, extra=about("fault_report_not_kept", reason=why))
 
 
 def _bundle(path: Path) -> Bundle | None:

@@ -1,7 +1,8 @@
 """The workers' side: one ROUTER, a peer a lane and one for each control thread.
 
 A peer is nobody until its HELLO shows the secret that only that incarnation inherited; what it says before, and what
-a former incarnation says, is dropped and counted. A worker that says what cannot be understood is broken.
+a former incarnation says, is dropped and counted. A worker that says what cannot be understood is broken, and so is one
+whose message the pool fails to read in whatever way.
 """
 
 import hmac
@@ -45,7 +46,7 @@ from pool.wire.frames import BadFrame, Envelope, decode, encode
 from pool.wire.independence import RowsCompared, RowsJudged
 from pool.wire.multipart import send_frames
 
-__all__ = ["Back"]
+__all__ = ["Back", "CannotSay"]
 
 log = logging.getLogger("pool.back")
 
@@ -54,9 +55,14 @@ RECEIVE_HIGH_WATER_MARK = 64  # messages, as at the clients' side; a worker has 
 # Of whoever has not shown a secret: a HELLO, and nothing that takes long to read.
 STRANGER_FRAMES = 2
 STRANGER_HEADER_BYTES = 1024
+MOST_LANES = 64  # the configuration allows 16; a worker that claims more lies
 
 Seat = tuple[int, int]  # slot, incarnation
 Peer = tuple[int, int, int | None]  # and the lane; None is the control thread
+
+
+class CannotSay(Exception):
+    """A RUN that can't be put into bytes, by the fault of a job in it. Nothing of it was sent."""
 
 
 class Back:
@@ -113,6 +119,8 @@ class Back:
                 if count(self.dropped, str(error)):
                     self._tell_dropped(peer, str(error))
                 event = None if peer is None else WorkerBroken(peer[0], peer[1], str(error))
+            except Exception as error:
+                event = self._failed(self._peers.get(route), error)
             if event is not None:
                 yield event
 
@@ -137,6 +145,8 @@ class Back:
         slot, incarnation, lane = peer
         match message:
             case wire.Beat(phase, detail, running):
+                if len(running) > MOST_LANES or not all(math.isfinite(lane.age_s) for lane in running):
+                    raise BadFrame(f"a beat of {len(running)} lanes, or of lanes without an age")
                 return WorkerBeat(slot, incarnation, phase, detail, running)
             case wire.Ready(lanes, models):
                 return WorkerReady(slot, incarnation, lanes, models)
@@ -159,6 +169,8 @@ class Back:
         secret = self._secrets.get((hello.slot, hello.incarnation))
         if secret is None or not hmac.compare_digest(secret, hello.secret):
             raise BadFrame(f"HELLO of slot {hello.slot} incarnation {hello.incarnation} without its secret")
+        if hello.lane is not None and not 0 <= hello.lane < MOST_LANES:
+            raise BadFrame(f"HELLO of lane {hello.lane}")
         peer = (hello.slot, hello.incarnation, hello.lane)
         if peer in self._routes:
             raise BadFrame(f"a second HELLO of lane {hello.lane}")
@@ -168,6 +180,14 @@ class Back:
             return WorkerHello(hello.slot, hello.incarnation)
         self._send(peer, encode(wire.WelcomeLane(), self._instance))
         return None
+
+    def _failed(self, peer: Peer | None, error: Exception) -> Event | None:
+        """The pool's own mistake with one worker ends that worker: an answer may be missing for ever."""
+        kind = f"the pool failed when it read a message: {type(error).__name__}"
+        what = f"{kind}: {error}"
+        if count(self.dropped, kind):
+            log.error("a worker's message: %s", what, exc_info=error, extra=about("worker_message_failed", reason=what))
+        return None if peer is None else WorkerBroken(peer[0], peer[1], what)
 
     def _tell_dropped(self, peer: Peer | None, why: str) -> None:
         slot, incarnation = (None, None) if peer is None else peer[:2]
@@ -193,12 +213,15 @@ class Back:
         return self._send((slot, incarnation, None), encode(wire.EndSessions(owner), self._instance))
 
     def run(self, action: RunBatch) -> bool:
-        """False: the lane cannot be reached, which only a dying worker's lane cannot."""
+        """False: the lane cannot be reached, which only a dying worker's lane cannot. Raises `CannotSay`."""
         parts: list[Inputs] = [part.payload for part in action.parts]  # type: ignore[misc]  # as `Front` gave them
         rows = () if parts[0].rows is None else tuple(part.stop - part.start for part in action.parts)
         buffers: list[bytes | memoryview | zmq.Frame | LentBuffer] = []
-        for inputs, part in zip(parts, action.parts, strict=True):
-            buffers += inputs.cut(part.start, part.stop)
+        try:
+            for inputs, part in zip(parts, action.parts, strict=True):
+                buffers += inputs.cut(part.start, part.stop)
+        except Exception as error:
+            raise self._unsayable(action, error) from error
         seat = action.slot, action.incarnation
         lent, rooms = self._handouts.begun(seat, action.batch, action.parts, buffers)
         run = wire.Run(
@@ -214,12 +237,25 @@ class Back:
             action.stride,
             action.owner,
         )
+        try:
+            header = encode(run, self._instance)
+        except Exception as error:
+            self._handouts.ended(seat, action.batch)
+            raise self._unsayable(action, error) from error
         # `begun` has left no LentBuffer among them.
-        frames: list[Any] = [*encode(run, self._instance), parts[0].table, *buffers]
+        frames: list[Any] = [*header, parts[0].table, *buffers]
         sent = self._send((*seat, action.lane), frames)
         if not sent:
             self._handouts.ended(seat, action.batch)
         return sent
+
+    def _unsayable(self, run: RunBatch, error: Exception) -> CannotSay:
+        kind = f"the pool failed when it wrote the run of a job: {type(error).__name__}"
+        what = f"{kind}: {error}"
+        if count(self.dropped, kind):
+            extra = about("run_not_written", slot=run.slot, batch=run.batch, reason=what)
+            log.error("model %s: %s", run.model, what, exc_info=error, extra=extra)
+        return CannotSay(what)
 
     def _send(self, peer: Peer, frames: "Sequence[bytes | memoryview | zmq.Frame]") -> bool:
         """Never blocks: a lane's credit is one batch, so a pipe that is full belongs to a worker that does not read."""

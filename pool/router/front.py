@@ -1,7 +1,9 @@
 """The clients' side: one ROUTER an endpoint.
 
 Nothing that a client sends can raise, block or be taken for another client's: a frame that is not understood is
-answered with REFUSAL and counted. A client is named by a number of its own; its routing id is nobody's to know.
+answered with REFUSAL and counted. Where reading or answering one raises whatever else, which is a mistake of the
+pool's, that client is dropped, counted and logged, and nobody else hears of it. A client is named by a number of its
+own; its routing id is nobody's to know.
 """
 
 import contextlib
@@ -37,6 +39,7 @@ from pool.wire import client_messages as wire
 from pool.wire.codec import packed
 from pool.wire.faults import Fault
 from pool.wire.frames import BadFrame, Envelope, decode, encode
+from pool.wire.message import Message
 from pool.wire.multipart import send_frames
 from pool.wire.session_runs import LOCAL_ONLY, OVER_TCP, REMOTE_RUN, RUN
 
@@ -97,9 +100,7 @@ class Front:
         self._repeats = Repeats()
         self._presence = Presence(SILENCE_S)
         self._debts = Debts()
-        self._answers = Answers(
-            lambda client, message, payload: self._send(client, [*encode(message, instance), *payload])
-        )
+        self._answers = Answers(self._say)
         self._outboxes = Outboxes(most_replies, opened.credit_bytes)
         self._gone: dict[bytes, LastWord | None] = {}  # and what it is to be told, where it may still listen
 
@@ -157,11 +158,11 @@ class Front:
     def sockets(self) -> Sequence["zmq.Socket[bytes]"]:
         return [inbox.socket for inbox in self._inboxes]
 
-    def say_farewell(self, text: str) -> set[bytes]:
+    def say_farewell(self, text: str, unread: bool) -> set[bytes]:
         """To all clients that were heard of lately; those are returned."""
         clients = self._presence.clients()
         for client in clients:
-            self._send(client, encode(wire.Farewell(text, unread=True), self._instance))
+            self._say(client, wire.Farewell(text, unread))
         return set(clients)
 
     def close(self) -> None:
@@ -198,7 +199,12 @@ class Front:
         """At most a turn's messages; there may be more."""
         index = self.sockets.index(socket)
         for route, frames in self._inboxes[index].turn():
-            heard = self._understand((index, route), frames, now)
+            address = index, route
+            try:
+                heard = self._understand(address, frames, now)
+            except Exception as error:
+                self._drop(self._clients.name(address), error, "read what it sent")
+                continue
             if heard is not None:
                 yield heard
 
@@ -233,7 +239,7 @@ class Front:
         opened = self._opened
         if self._lender is not None and self._is_local(client):
             opened = replace(opened, ticket=self._lender.ticket(client))
-        self._send(client, encode(opened, self._instance))
+        self._say(client, opened)
 
     def _event(self, client: bytes, envelope: Envelope[zmq.Frame], now: float) -> Event | Question | None:
         if isinstance(envelope.message, wire.Open):
@@ -248,7 +254,7 @@ class Front:
                 self._debts.settle(client, job)
                 return JobCancelled(client, job)
             case wire.Ping():
-                self._send(client, encode(wire.Pong(), self._instance))
+                self._say(client, wire.Pong())
             case wire.Ask(request, what, about):
                 return Question(client, request, what, about, self._is_local(client))
             case wire.Close():
@@ -268,10 +274,10 @@ class Front:
     ) -> JobArrived | None:
         if self._debts.owes(client, submit.job):  # nothing of the first one is another's, or released
             text = f"job {submit.job} is already in the pool"
-            self._send(client, encode(wire.Failure(submit.job, Fault.INVALID_INPUT, text, None), self._instance))
+            self._say(client, wire.Failure(submit.job, Fault.INVALID_INPUT, text, None))
             return None
         if submit.signature in LOCAL_ONLY and not self._is_local(client):
-            self._send(client, encode(wire.Failure(submit.job, Fault.INVALID_INPUT, OVER_TCP, None), self._instance))
+            self._say(client, wire.Failure(submit.job, Fault.INVALID_INPUT, OVER_TCP, None))
             self._released(client, submit.job)
             return None
         if submit.signature == RUN and not self._is_local(client):
@@ -282,13 +288,13 @@ class Front:
             text = f"the job cannot be read: {error}"
             if count(self.refused, text):
                 log.warning("refused a job of a client: %s", text, extra=about("job_refused", reason=text))
-            self._send(client, encode(wire.Failure(submit.job, Fault.INVALID_INPUT, text, None), self._instance))
+            self._say(client, wire.Failure(submit.job, Fault.INVALID_INPUT, text, None))
             self._released(client, submit.job)
             return None
         inputs: Inputs = arrived.payload  # type: ignore[assignment]  # as `Intake` made it
         if (why := self._repeats.refusal(inputs, now)) is not None:
             count(self.refused, "a job with the inputs of a quarantined one")
-            self._send(client, encode(wire.Failure(submit.job, Fault.QUARANTINED, why, None), self._instance))
+            self._say(client, wire.Failure(submit.job, Fault.QUARANTINED, why, None))
             if inputs.tenancy is not None:
                 inputs.tenancy.let_go()
             return None
@@ -310,6 +316,14 @@ class Front:
         address = self._clients.address(client)
         return address is not None and self._local[address[0]]
 
+    def _drop(self, client: bytes, error: Exception, doing: str) -> None:
+        """The pool's own mistake with one client ends that client: what is known of it may not be right any more."""
+        kind = f"the pool failed when it {doing}: {type(error).__name__}"
+        if count(self.refused, kind):
+            extra = about("client_dropped", reason=f"{kind}: {error}")
+            log.error("dropped a client: %s: %s", kind, error, exc_info=error, extra=extra)
+        self._gone[client] = wire.Refusal("an error of the pool's own, which its log has; this client was dropped")
+
     # --- out ----------------------------------------------------------------------------------------------------
 
     def answer(self, action: AnswerJob) -> None:
@@ -322,7 +336,7 @@ class Front:
             self._answers.add(action.client, result, list(chain.from_iterable(answers)))
         else:
             failure = wire.Failure(action.job, outcome.fault, outcome.text, outcome.retry_after_s)
-            self._send(action.client, encode(failure, self._instance))
+            self._say(action.client, failure)
             self._debts.settle(action.client, action.job)
 
     def answered(self) -> None:
@@ -334,11 +348,25 @@ class Front:
         self._debts.dissolve(action.client, action.pack, action.members)
 
     def reply(self, question: Question, value: object = None, error: str | None = None) -> None:
-        frames = encode(wire.Answer(question.request, error), self._instance)
-        self._send(question.client, [*frames, packed(value)])
+        """What msgpack can't hold ends the one who asked for it."""
+        try:
+            payload = packed(value)
+        except Exception as failed:
+            self._drop(question.client, failed, "packed its answer to a question")
+            return
+        self._say(question.client, wire.Answer(question.request, error), [payload])
 
     def _released(self, client: bytes, job: int) -> None:
-        self._send(client, encode(wire.Released(job), self._instance))
+        self._say(client, wire.Released(job))
+
+    def _say(self, client: bytes, message: Message, payload: Payload = ()) -> None:
+        """What can't be put into bytes ends the client that it is about."""
+        try:
+            frames = [*encode(message, self._instance), *payload]
+        except Exception as error:
+            self._drop(client, error, f"said {type(message).__name__} to it")
+            return
+        self._send(client, frames)
 
     def _send(self, client: bytes, frames: Payload) -> None:
         """Never blocks. What a slow reader's pipe does not take waits in its outbox, up to a bound."""
@@ -402,7 +430,7 @@ class Front:
         """Tells a client, which may be alive, that its jobs are lost. In a full pipe that waits like an answer."""
         if count(self.refused, last_word.text):
             log.warning("dropped a client: %s", last_word.text, extra=about("client_dropped", reason=last_word.text))
-        self._send(client, encode(last_word, self._instance))
+        self._say(client, last_word)
         self._gone.pop(client, None)  # it need not be there to hear it
         if client in self._outboxes:
             self._presence.heard(client, now)  # so that this, too, is forgotten if it is never read

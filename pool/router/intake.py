@@ -6,6 +6,7 @@ import zmq
 
 from pool.core.events import JobArrived
 from pool.router.arenas import Arenas, LentBuffer
+from pool.router.headers import check_header, header_bytes
 from pool.router.layouts import Layouts, form_of
 from pool.router.payload import held_bytes
 from pool.router.rows import Inputs
@@ -28,6 +29,7 @@ class Intake:
 
         Of a job without rows nothing is read here. `released` is told when nobody uses any more what of it is lent.
         """
+        check_header(submit)
         if not payload:
             raise BadFrame("it has no table")
         # Before a copy of it is made, which is as large as its client likes.
@@ -40,10 +42,6 @@ class Intake:
             buffers = self._with_lent(client, submit, payload[1:])
         if submit.room is not None:
             room = self._arenas.buffer(client, submit.room.arena, submit.room.offset, submit.room.size_bytes)
-        if submit.attempts < 0:
-            raise BadFrame(f"{submit.attempts} attempts")
-        if submit.members and (submit.rows != sum(submit.members) or min(submit.members) < 1):
-            raise BadFrame(f"{len(submit.members)} members with {sum(submit.members)} rows where it has {submit.rows}")
         asked = (submit.model, submit.version, submit.signature, submit.outputs)
         if submit.rows is None:
             layout, form = None, form_of(table)
@@ -51,6 +49,7 @@ class Intake:
             layout = self._layouts.find(table)
             layout.check(submit.rows, buffers)
             table, form = layout.table, layout.form
+        size_bytes = held_bytes((payload[0], *buffers)) + header_bytes(submit)
         tenancy = None
         arenas = {buffer.arena for buffer in (*buffers, room) if isinstance(buffer, LentBuffer)}
         if arenas:
@@ -66,7 +65,7 @@ class Intake:
             submit.timeout_s,
             submit.priority,
             submit.device,
-            held_bytes((payload[0], *buffers)),
+            size_bytes,
             form,
             inputs,
             submit.attempts,

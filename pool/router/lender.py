@@ -103,7 +103,12 @@ class Lender:
                 self._admit(fd)
             elif fd in self._connections:
                 client, connection = self._connections[fd]
-                if not self._serve(client, connection):
+                try:
+                    stays = self._serve(client, connection)
+                except Exception as error:  # the pool's own mistake with one client ends that client
+                    self._tell(f"the pool failed when it lent memory: {type(error).__name__}", error)
+                    stays = False
+                if not stays:
                     yield client
 
     def close(self) -> None:
@@ -175,6 +180,7 @@ class Lender:
         self._epoll.unregister(connection)
         connection.close()
 
-    def _tell(self, what: str) -> None:
+    def _tell(self, what: str, error: Exception | None = None) -> None:
         if count(self._refused, what):
-            log.warning("refused a client: %s", what, extra=about("message_refused", reason=what))
+            extra = about("message_refused", reason=what)
+            log.warning("refused a client: %s", what, exc_info=error, extra=extra)

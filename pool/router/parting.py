@@ -21,9 +21,12 @@ PART_S = 0.5  # a client that runs answers in milliseconds
 LOOK_S = 0.02  # how often the pipes of slow readers are tried meanwhile
 
 
-def part(front: Front, text: str) -> None:
-    """All jobs that were read have been answered. Takes half a second at most; what comes meanwhile is not wanted."""
-    waiting = front.say_farewell(text)
+def part(front: Front, text: str, *, unread: bool = True) -> None:
+    """Takes half a second at most; what comes meanwhile is not wanted.
+
+    `unread`: all jobs that were read have been answered, so none of the others has started.
+    """
+    waiting = front.say_farewell(text, unread)
     now = time.monotonic()
     ends = now + PART_S
     poller = zmq.Poller()

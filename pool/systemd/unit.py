@@ -23,7 +23,8 @@ _RUNNING = """\
 KillMode=mixed
 Restart=on-failure
 RestartSec=5
-# A refused configuration: the same file would be refused again.
+# A refused configuration: the same file would be refused again. 3, no slot left, and 4, a fault of the pool's own, are
+# worth another start.
 RestartPreventExitStatus=2
 # From the pool's loop itself: a loop that hangs for so long is ended, its workers go with it.
 WatchdogSec=30

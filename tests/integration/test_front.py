@@ -15,6 +15,7 @@ from pool.core.events import ClientGone, Event, JobArrived
 from pool.router.answers import MOST_BYTES, MOST_JOBS
 from pool.router.arenas import Arenas
 from pool.router.front import RECEIVE_HIGH_WATER_MARK, SEND_HIGH_WATER_MARK, SILENCE_S, Front, Question
+from pool.router.headers import header_bytes
 from pool.router.inbox import FRAMES_A_TURN, MOST_FRAMES
 from pool.router.parting import PART_S, part
 from pool.router.payload import FRAME_BYTES
@@ -407,7 +408,7 @@ def test_a_message_of_countless_frames_is_refused_and_stalls_nobody(
 def test_empty_frames_are_not_free(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
     with connect(front, context) as dealer:
         dealer.send_multipart([*encode(submission(1), INSTANCE), *([b""] * 1000)])
-        assert job_of(front, now=1.0).size_bytes == 1000 * FRAME_BYTES
+        assert job_of(front, now=1.0).size_bytes == 1000 * FRAME_BYTES + header_bytes(submission(1))
 
 
 def test_frames_of_no_client_are_counted(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
@@ -433,7 +434,7 @@ def test_a_job_with_rows_arrives_with_its_form(front: Front, context: "zmq.Conte
         assert (first.model, first.signature, first.outputs) == ("m", "s", ("y", "z"))
         assert (first.rows, first.timeout_s, first.priority, first.device) == (3, 2.5, -7, "gpu:0")
         assert (first.attempts, first.in_doubt) == (2, True)
-        assert first.size_bytes == len(TABLE) + 24 + 2 * FRAME_BYTES
+        assert first.size_bytes == len(TABLE) + 24 + 2 * FRAME_BYTES + header_bytes(asked)
         assert first.form == TABLE
         assert first.form is second.form, "a thousand jobs that wait share it"
         assert isinstance(first.payload, Inputs)

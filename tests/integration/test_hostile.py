@@ -5,6 +5,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import msgpack
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 import zmq
 
-from harness import PoolProcess
+from harness import PoolProcess, pool_process, stub_config
 from pool import Client, errors
 from pool.client.payload import encode_call
 from pool.router.refusals import MOST_REASONS, count
@@ -20,6 +21,7 @@ from pool.wire import client_messages as wire
 from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import pack
 from pool.wire.frames import MAGIC, NO_INSTANCE, VERSION, decode, encode
+from pool.wire.lent import Lent, Room
 from pool.wire.message import Message
 from pool.wire.worker_messages import Beat, Done, Hello, Phase
 
@@ -202,6 +204,89 @@ def test_bad_numbers_of_a_submit(dealer: "zmq.Socket[bytes]") -> None:
         reply = answer(dealer)
         assert isinstance(reply, wire.Failure)
         assert "give a positive number" in reply.text
+
+
+def bad_messages() -> list[tuple[Message, list[bytes], str]]:
+    """Well-formed messages with fields that no client of this release sends, and what each is told; "": anything."""
+    job = submission(7, 20.0, rows=2)
+    _, rows = encode_call("echo", np.ones(2, np.float32))
+    _, whole = encode_call("echo", 1.0)
+    last = (1 << 64) - 1
+    return [
+        (replace(job, job=last, members=(1, 1)), rows, "numbers are from 0"),
+        (replace(job, job=last), rows, "numbers are from 0"),
+        (replace(job, job=-1), rows, "numbers are from 0"),
+        (replace(job, members=(last, 1)), rows, "2 members"),
+        (replace(job, members=(0, 2)), rows, "2 members"),
+        (replace(job, members=(1,) * 1025, rows=1025), rows, "at most 1024"),
+        (replace(job, rows=last), rows, "it has 18446744073709551615 rows"),
+        (replace(job, attempts=last), rows, "attempts"),
+        (replace(job, timeout_s=1e300), rows, "give a positive number up to 1e+08"),
+        (replace(job, timeout_s=float("nan")), rows, "give a positive number"),
+        (replace(job, priority=last), rows, "give one from -100 to 100"),
+        (replace(job, outputs=("ab",) * 21_000, rows=None), whole, "21000 outputs"),
+        (replace(job, outputs=("x", "x")), rows, "named twice"),
+        (replace(job, model="m" * 5000), rows, "a name of 5000"),
+        (replace(job, version=last), rows, ""),
+        (replace(job, device="\0"), rows, "is no device of this pool"),
+        (replace(job, lent=(Lent(0, last, last, last),)), [rows[0], b""], "is not lent to this client"),
+        (replace(job, room=Room(last, last, last)), rows, "is not lent to this client"),
+        (wire.Ask(last, "load", "[" * 30_000), [], "give the name and the path"),
+        (wire.Ask(-1, "explain", "slot:" + "9" * 5000), [], "there is no slot"),
+        (wire.Ask(0, "restart", "-1 \0"), [], ""),
+        (wire.Ask(0, "x" * 60_000, ""), [], "does not know how to answer"),
+    ]
+
+
+def test_each_bad_message_is_answered_while_others_are_served(
+    pool: PoolProcess, dealer: "zmq.Socket[bytes]", client: Client
+) -> None:
+    """The other client has a job out all the time; nobody's worker dies, and nothing is a mistake of the pool's."""
+    workers = pool.workers()
+    instance = opened(dealer)
+    busy = client.submit("faults", 1.0, signature="sleep", timeout=60)
+    for number, (message, payload, complaint) in enumerate(bad_messages()):
+        beside = client.submit("echo", float(number), timeout=30)
+        dealer.send_multipart([*encode(message, instance), *payload])
+        dealer.send_multipart(encode(wire.Cancel((1 << 64) - 1), instance))
+        told = answer(dealer)
+        while isinstance(told, wire.Released):
+            told = answer(dealer)
+        assert isinstance(told, wire.Failure | wire.Answer), (message, told)
+        assert complaint in repr(told), message
+        assert beside.result(30)["x"] == number
+    assert busy.result(60)
+    assert pool.workers() == workers
+    assert not [reason for reason in client.status()["refused"] if "the pool failed" in reason]
+    assert "Traceback" not in pool.text()
+
+
+def test_a_pack_with_the_last_numbers_there_are_is_taken_apart() -> None:
+    """Its members' numbers are made by the pool, and have to travel back."""
+    rows = '[[model]]\nname = "rows"\npath = "stub:rows"\n'
+    with (
+        pool_process(stub_config(devices='["cpu"]', models=rows)) as pool,
+        zmq.Context() as context,
+        context.socket(zmq.DEALER) as dealer,
+        pool.client() as client,
+    ):
+        dealer.linger = 0
+        dealer.rcvtimeo = 5000
+        dealer.connect(pool.endpoint)
+        instance = opened(dealer)
+        _, payload = encode_call("rows", np.array([-1, 5], np.float32))
+        for first in ((1 << 64) - 1, (1 << 63) - 3):
+            submit = wire.Submit(first, "rows", "fail", None, 2, 20.0, 0, None, 0, False, members=(1, 1))
+            dealer.send_multipart([*encode(submit, instance), *payload])
+        told = [answer(dealer) for _ in range(4)]
+        assert isinstance(told[0], wire.Failure)
+        assert "numbers are from 0" in told[0].text
+        assert isinstance(told[1], wire.Released)
+        assert {each.job for each in told[2:] if isinstance(each, wire.Failure | wire.Result)} == {
+            (1 << 63) - 2,
+            (1 << 63) - 1,
+        }
+        assert client.run("rows", np.ones(1, np.float32), signature="double")["y"] == [2.0]
 
 
 def test_mutated_traffic_never_stops_the_pool(pool: PoolProcess, client: Client) -> None:

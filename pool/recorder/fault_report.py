@@ -1,0 +1,91 @@
+"""The report of the pool's own fault: what went wrong, what led to it, and how to see it again.
+
+    Machine(policy, slots, Random(seed)) ─► the events, at their instants ─► the fault, in a test: `replay`
+
+It holds no tensor. Exact is a replay of all events since the start; of a pool that has run for long the first ones are
+missing, and `left_out` says how many.
+"""
+
+import json
+import random
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from pool.core.actions import Action
+from pool.core.events import Event
+from pool.core.machine import Machine
+from pool.core.policy import Policy, SlotPlan
+from pool.recorder.last_events import FREQUENT, LastEvents
+from pool.recorder.transcript import read, written
+
+__all__ = ["FORMAT", "fault_report", "replay", "summary"]
+
+FORMAT = 1
+TRACEBACK_CHARS = 32 << 10
+EVENTS_BYTES = 1 << 20  # of the frequent events, and as many of the rare ones
+
+
+def fault_report(
+    fault: BaseException,
+    last: LastEvents,
+    machine: Machine,
+    began_with: tuple[Policy, Sequence[SlotPlan]],
+    seed: bytes,
+    about: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Plain values for JSON. `began_with` and `seed`: what the machine was made of. `about`: which pool it was."""
+    policy, slots = began_with
+    events = _within(last, EVENTS_BYTES)
+    return {
+        "format": FORMAT,
+        **about,
+        "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "fault": str(fault),
+        "traceback": "".join(traceback.format_exception(fault.__cause__ or fault))[-TRACEBACK_CHARS:],
+        "state": summary(machine),
+        "seed": seed.hex(),
+        "policy": written(policy),
+        "slots": written(slots),
+        "left_out": last.noted - len(events),
+        "events": events,
+    }
+
+
+def summary(machine: Machine) -> dict[str, Any]:
+    """What can be compared after a replay."""
+    return {
+        "answered": dict(machine.answered),
+        "jobs": len(machine.backlog.jobs),
+        "slots": [[slot.state.name, slot.incarnation, len(slot.batches)] for slot in machine.supervision.slots],
+    }
+
+
+def replay(
+    report: Mapping[str, Any],
+    through: Callable[[Machine], Callable[[Event, float], Iterable[Action]]] = lambda machine: machine.handle,
+) -> Machine:
+    """Tells a new core what the one of the report was told; raises what that one raised.
+
+    `through`: what the machine is told by, in place of its `handle`. Raises `BadTranscript` for what is no report.
+    """
+    rng = random.Random(bytes.fromhex(report["seed"]))
+    machine = Machine(read(report["policy"]), read(report["slots"]), rng)
+    handle = through(machine)
+    for _, now, event in report["events"]:
+        handle(read(event), now)
+    return machine
+
+
+def _within(last: LastEvents, most_bytes: int) -> list[list[Any]]:
+    """The newest of each kind, as many as there is room for."""
+    left = {True: most_bytes, False: most_bytes}
+    kept = []
+    for number, now, event in reversed(list(last)):
+        plain = [number, now, written(event)]
+        frequent = type(event) in FREQUENT
+        left[frequent] -= len(json.dumps(plain))
+        if left[frequent] >= 0:
+            kept.append(plain)
+    return kept[::-1]

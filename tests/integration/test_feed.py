@@ -1,0 +1,182 @@
+"""One event at a time: what arises while an event's actions are done waits until they all are."""
+
+import os
+import random
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+from simulation.driver import model_info
+
+from pool.config import parse_settings
+from pool.core import actions as do
+from pool.core import events as told
+from pool.core.machine import Machine
+from pool.core.policy import Policy, SlotPlan
+from pool.core.slots import SlotState
+from pool.feed import CoreFault, Feed
+from pool.planning import make_plan
+from pool.router.arenas import Arenas
+from pool.router.back import Back
+from pool.router.debts import Debts
+from pool.router.handouts import Handouts
+from pool.router.intake import Intake
+from pool.service import Service
+from pool.systemd.notify import Notifier
+from pool.wire.arena import Wish
+from pool.wire.calls import Table, TensorHeader
+from pool.wire.client_messages import Submit
+from pool.wire.codec import pack
+from pool.wire.faults import Fault
+from pool.wire.lent import Lent
+
+CLIENT = b"client"
+TABLE = pack(Table((TensorHeader("x", "float32", (16,), False),)))
+LONE = Submit(1, "m", None, None, None, 60.0, 0, None, 0, False)
+
+
+class House:
+    """The core and the books of lent memory, and lanes that cannot be reached; each attempt to reach one takes 10 s."""
+
+    def __init__(self, back: Back, arenas: Arenas) -> None:
+        self.now = 100.0
+        self.released: list[int] = []
+        self.answers: dict[int, do.JobDone | do.JobFailed] = {}
+        self.machine = Machine(Policy(), [SlotPlan(("m",))], random.Random(0))
+        self._back = back
+        self._intake = Intake(arenas)
+        self._debts = Debts()
+        self.feed = Feed(self.machine.handle, lambda *_: None, self._act, lambda: None, lambda: self.now)
+
+    def submit(self, submit: Submit) -> None:
+        frames = [zmq.Frame(TABLE), zmq.Frame(b"" if submit.lent else bytes(64))]
+        arrived = self._intake.job(CLIENT, submit, frames, lambda _, job: self.released.append(job))
+        self._debts.add(CLIENT, submit.job, arrived.payload.tenancy)  # type: ignore[attr-defined]
+        self.feed(arrived)
+
+    def _act(self, action: do.Action) -> None:
+        match action:
+            case do.RunBatch():
+                reached = self._back.run(action)
+                assert not reached
+                self.now += 10.0
+                self.feed(told.BatchUnsent(action.slot, action.incarnation, action.batch))
+            case do.AnswerJob(_, job, outcome):
+                self.answers[job] = outcome
+                self._debts.settle(CLIENT, job)
+
+
+@pytest.fixture
+def house() -> Iterator[House]:
+    arenas = Arenas(1 << 20, 1 << 20)
+    handouts = Handouts(lambda *_: False, lambda *_: True)
+    with tempfile.TemporaryDirectory(prefix="pf-") as folder, zmq.Context() as context:
+        back = Back(context, Path(folder, "back.sock"), b"instance", handouts)
+        house = House(back, arenas)
+        arena = arenas.lend(CLIENT, Wish(4096, 4096))
+        assert arena is not None
+        house.feed(told.Start())
+        house.feed(told.WorkerSpawned(0, 1, 4711))
+        house.submit(LONE)
+        house.submit(replace(LONE, job=2, timeout_s=5.0, lent=(Lent(0, arena.number, 0, 64),)))
+        house.feed(told.WorkerHello(0, 1))
+        yield house
+        back.close()
+        arenas.close()
+
+
+def test_a_lent_job_whose_deadline_comes_while_another_lane_is_tried(house: House) -> None:
+    """Both leave in one turn. By the time that the first is known not to have, the second is past its deadline."""
+    house.feed(told.WorkerReady(0, 1, 2, (model_info("m", batchable=False),)))
+    house.machine.validate()
+    assert house.released == [2], "once, when nobody uses its memory any more"
+    failed = house.answers[2]
+    assert isinstance(failed, do.JobFailed)
+    assert failed.fault is Fault.DEADLINE_EXCEEDED
+
+
+def test_the_service_does_all_of_one_event_before_the_next() -> None:
+    settings = parse_settings(
+        {
+            "pool": {"endpoint": "ipc:///nowhere", "devices": ["cpu", "cpu"]},
+            "model": [{"name": "m", "path": "stub:echo", "devices": "all"}],
+        },
+        "a test",
+        Path("/"),
+    )
+    service = Service(make_plan(settings, os.environ), os.environ, lambda *_: None, Notifier.of_nobody())
+    seen: list[tuple[int, list[SlotState | int | None]]] = []
+
+    class Spawner:
+        """In the place of processes: they are there at once."""
+
+        def spawn(self, action: do.SpawnWorker) -> told.Event:
+            seen.append((action.slot, [slot.pid for slot in service._machine.supervision.slots]))
+            return told.WorkerSpawned(action.slot, action.incarnation, 4711)
+
+    class Quiet:
+        def answered(self) -> None:
+            """Nobody is."""
+
+    service._supervisor, service._front = Spawner(), Quiet()  # type: ignore[assignment]
+    service._feed(told.Start())
+    assert seen == [(0, [None, None]), (1, [None, None])], "the core had heard of neither when the second began"
+    assert [slot.pid for slot in service._machine.supervision.slots] == [4711, 4711]
+
+
+def feed_of(*, act: Any = None, done: Any = None) -> tuple[Feed, list[told.Event]]:
+    heard: list[told.Event] = []
+
+    def handle(event: told.Event, _: float) -> list[do.Action]:
+        heard.append(event)
+        return [do.Notice("a"), do.Notice("b")] if isinstance(event, told.Start) else []
+
+    return Feed(handle, lambda *_: None, act or (lambda _: None), done or (lambda: None)), heard
+
+
+def test_what_arises_is_handled_in_its_order_before_the_feed_returns() -> None:
+    def act(action: do.Action) -> None:
+        assert isinstance(action, do.Notice)
+        feed(told.WorkerHello(0, ord(action.text)))
+        feed(told.ClientGone(action.text.encode()))
+
+    feed, heard = feed_of(act=act)
+    feed(told.Start())
+    assert heard == [
+        told.Start(),
+        told.WorkerHello(0, ord("a")),
+        told.ClientGone(b"a"),
+        told.WorkerHello(0, ord("b")),
+        told.ClientGone(b"b"),
+    ]
+
+
+def test_after_a_fault_the_core_hears_of_nothing_any_more() -> None:
+    def act(_: do.Action) -> None:
+        raise ValueError("out of range")
+
+    feed, heard = feed_of(act=act)
+    with pytest.raises(CoreFault, match="Notice after Start: ValueError: out of range"):
+        feed(told.Start())
+    feed(told.Tick())
+    assert heard == [told.Start()]
+
+
+def test_a_fault_is_nothing_that_contains_exceptions_of_one_peer() -> None:
+    def done() -> None:
+        raise KeyError(7)
+
+    feed, _ = feed_of(done=done)
+
+    def contained() -> None:
+        try:
+            feed(told.Tick())
+        except Exception:
+            pytest.fail("it was contained")
+
+    with pytest.raises(CoreFault, match="the answers after Tick: KeyError: 7"):
+        contained()

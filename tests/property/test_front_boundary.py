@@ -1,0 +1,350 @@
+"""Whatever well-formed messages a client sends, whatever their fields say: nothing raises, and the core stays whole.
+
+Real sockets, the real front, desk, books of memory and core; workers are played. What the pool says is decoded again.
+"""
+
+import random
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from simulation.driver import model_info
+
+from pool.core import actions as do
+from pool.core import events as told
+from pool.core.machine import Machine
+from pool.core.policy import ModelPolicy, Policy, SlotPlan
+from pool.core.versions import Versions
+from pool.desk import Desk
+from pool.devices import Device
+from pool.feed import Feed
+from pool.recorder import Recorder, Shelf
+from pool.recorder.fault_report import fault_report, replay, summary
+from pool.router.arenas import Arenas
+from pool.router.back import Back
+from pool.router.front import Front, Question
+from pool.router.handouts import Handouts
+from pool.wire import client_messages as wire
+from pool.wire.arena import Wish
+from pool.wire.calls import ROWS, Table, TensorHeader
+from pool.wire.codec import pack
+from pool.wire.faults import Fault
+from pool.wire.frames import NO_INSTANCE, decode, encode
+from pool.wire.lent import Lent, Room
+from pool.wire.worker_messages import WORKER_MESSAGES, Run
+from pool.wishes import wish_of
+
+INSTANCE = b"instance"
+ARENA_BYTES = 1 << 20
+LANES = 2
+SEED = b"a test"
+ONE_ROW = pack(Table((TensorHeader("x", "float32", (ROWS,), False),)))
+WHOLE = pack(Table((TensorHeader("x", "float32", (2,), False),)))
+POLICY = Policy(
+    max_jobs=200,
+    models={"m": ModelPolicy(max_batch=4), "waits": ModelPolicy(max_batch=4, batch_wait_s=0.5)},
+    versions={"v": Versions((1, 3), {"stable": 1})},
+)
+PLAN = SlotPlan(("m", "waits", "state", "v@1", "v@3"), "cpu:0", frozenset({"cpu", "cpu:0", "slot:0"}))
+INFOS = (
+    model_info("m"),
+    model_info("waits"),
+    model_info("state", stateful=True),
+    *(replace(model_info(f"v@{number}"), version=number) for number in (1, 3)),
+)
+
+EXTREME = (
+    -(1 << 63),
+    -1,
+    0,
+    (1 << 31) - 1,
+    1 << 31,
+    (1 << 63) - 2,
+    (1 << 63) - 1,
+    1 << 63,
+    (1 << 64) - 2,
+    (1 << 64) - 1,
+)
+small = st.integers(0, 6)
+numbers = st.one_of(small, small, small, st.sampled_from(EXTREME), st.integers(-(1 << 63), (1 << 64) - 1))
+floats = st.one_of(st.sampled_from((0.0, 0.4, 30.0, 1e8, -0.0, 5e-324)), st.floats())
+texts = st.one_of(
+    st.text(max_size=20), st.sampled_from(("\0", "𝄞" * 400, "x" * 1001, "{0}", "%s", "slot:0", "@", "m@1"))
+)
+models = st.one_of(st.sampled_from(("m", "m", "m", "waits", "state", "v")), texts)
+signatures = st.one_of(
+    st.sampled_from(
+        (None, None, "serving_default", "Session.run", "Session.run, which writes", "Session.open, private")
+    ),
+    texts,
+)
+outputs = st.one_of(
+    st.sampled_from((None, None, (), ("y",), ("y", "y"), ("ab",) * 21_000, tuple(map(str, range(2048))))),
+    st.lists(texts, max_size=4).map(tuple),
+)
+members = st.one_of(
+    st.sampled_from(((), (), (1, 1), (1,), (1,) * 1024, (1,) * 1025, ((1 << 64) - 1, 1), (0,), (-1, 3))),
+    st.lists(numbers, max_size=4).map(tuple),
+)
+rooms = st.builds(Room, numbers, numbers, st.one_of(numbers, st.just(128)))
+lents = st.lists(st.builds(Lent, small, small, numbers, st.one_of(numbers, st.just(8))), max_size=3).map(tuple)
+
+
+@st.composite
+def submits(draw: st.DrawFn) -> list[bytes]:
+    """A job that may well be taken in, with a few of its fields drawn from all that can travel."""
+    packed = draw(st.one_of(st.just(()), st.just(()), st.lists(st.integers(1, 3), min_size=1, max_size=5).map(tuple)))
+    submit = wire.Submit(
+        draw(small),
+        "m",
+        None,
+        None,
+        sum(packed) or draw(st.sampled_from((None, 1, 2))),
+        30.0,
+        0,
+        None,
+        0,
+        False,
+        members=packed,
+    )
+    fields = {
+        "job": numbers,
+        "model": models,
+        "signature": signatures,
+        "outputs": outputs,
+        "rows": st.one_of(st.none(), numbers),
+        "timeout_s": st.one_of(st.none(), floats),
+        "priority": numbers,
+        "device": st.one_of(st.none(), st.sampled_from(("cpu", "cpu:0", "slot:0", "slot:1")), texts),
+        "attempts": numbers,
+        "in_doubt": st.booleans(),
+        "lent": lents,
+        "room": st.one_of(st.none(), rooms, st.just(Room(1, 4096, 128))),
+        "members": members,
+        "version": st.one_of(st.none(), numbers, texts, st.just("stable")),
+    }
+    for name in draw(st.lists(st.sampled_from(sorted(fields)), max_size=3, unique=True)):
+        submit = replace(submit, **{name: draw(fields[name])})
+    rows = submit.rows
+    table, size = (WHOLE, 8) if rows is None else (ONE_ROW, 4 * rows if 0 <= rows < 2000 else 4)
+    frames = [table, b"" if submit.lent else bytes(size)]
+    if draw(st.integers(0, 9)) == 0:
+        frames = draw(st.lists(st.sampled_from((table, b"", b"\xc1", bytes(size))), max_size=4))
+    return [*encode(submit, INSTANCE), *frames]
+
+
+questions = st.one_of(
+    st.builds(wire.Ask, numbers, texts, texts),
+    st.builds(
+        wire.Ask,
+        numbers,
+        st.sampled_from(("status", "models", "explain", "restart", "drain", "reload", "load", "unload")),
+        st.one_of(
+            texts,
+            numbers.map(str),
+            st.sampled_from(
+                (
+                    "",
+                    "slot:0",
+                    "slot:9",
+                    "slot:٣",
+                    "0 rolling",
+                    "[" * 30_000,
+                    '["a", "b\\ud800"]',
+                    '{"a": 1}',
+                    "1" * 5000,
+                )
+            ),
+        ),
+    ),
+)
+messages = st.one_of(
+    submits(),
+    submits(),
+    submits(),
+    st.builds(wire.Cancel, numbers).map(lambda message: encode(message, INSTANCE)),
+    questions.map(lambda message: encode(message, INSTANCE)),
+    st.sampled_from((wire.Ping(), wire.Open("again"), wire.Pong())).map(lambda message: encode(message, INSTANCE)),
+)
+OUTCOMES = ("done", "done", "done", "failed", "spoiled", "rows", "memory", "died")
+steps = st.one_of(messages, messages, st.sampled_from(OUTCOMES), st.sampled_from((0.1, 1.0, 40.0)))
+
+
+class Reached(Back):
+    """Every lane is there, and hears what it is told."""
+
+    def _send(self, peer: object, frames: Sequence[Any]) -> bool:  # noqa: ARG002  # all are there
+        preamble, header, *payload = frames
+        message = decode(WORKER_MESSAGES, preamble, header, payload).message
+        if isinstance(message, Run):
+            assert payload, "its table"
+            assert all(lent.size_bytes <= ARENA_BYTES for lent in message.lent)
+        return True
+
+
+class House:
+    """A pool but for its processes and its loop."""
+
+    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", folder: Path) -> None:
+        self.now = 1000.0
+        self.running: list[do.RunBatch] = []
+        self.arenas = Arenas(ARENA_BYTES, ARENA_BYTES)
+        handouts = Handouts(lambda *_: True, lambda *_: True)
+        self.back = Reached(context, folder / "back", INSTANCE, handouts)
+        self.front = Front(context, wire.Opened("0", 1 << 24, 60.0), INSTANCE, 100, self.arenas)
+        self.front.bind_local(folder / "front")
+        self.handouts = handouts
+        self.machine = Machine(POLICY, [PLAN], random.Random(SEED))
+        self.feed = Feed(self.machine.handle, self._prepare, self._act, self.front.answered, lambda: self.now)
+        recorder = Recorder(self.machine.supervision, ["cpu:0"], Shelf(None, 0, 0, "here"), {})
+        devices = [Device("cpu", (), "cpu:0", "cpu", None)]
+        self.desk = Desk(
+            self.machine,
+            devices,
+            self.front,
+            recorder,
+            self.feed,
+            lambda: {"moved": {"away": [], "stays": []}},
+            self._reload,
+        )
+        self.dealer = context.socket(zmq.DEALER)
+        self.dealer.linger = 0
+        self.dealer.connect(f"ipc://{folder}/front")
+        self.feed(told.Start())
+        self.say(encode(wire.Open("a test"), NO_INSTANCE))
+        (client,) = self.front._presence.clients()
+        assert self.arenas.lend(client, Wish(ARENA_BYTES, ARENA_BYTES)) is not None
+
+    def close(self) -> None:
+        self.dealer.close()
+        self.front.close()
+        self.back.close()
+
+    def say(self, frames: list[bytes]) -> None:
+        """As the loop does when something came."""
+        self.dealer.send_multipart(frames)
+        assert self.front.sockets[0].poll(5000)
+        for heard in self.front.receive(self.front.sockets[0], self.now):
+            self.desk.answer(heard) if isinstance(heard, Question) else self.feed(heard)
+        self._tend()
+
+    def end_one(self, how: str) -> None:
+        """Something becomes of the batch that has run for longest."""
+        if not self.running:
+            return
+        run = self.running[0]
+        if how == "died":
+            self.feed(told.WorkerExited(0, run.incarnation, told.Death("SIGSEGV", restartable=True)))
+            self.pass_time(0.2)
+            return
+        self.running.pop(0)
+        self.handouts.ended((0, run.incarnation), run.batch)
+        outcome: told.Outcome = {
+            "done": told.Succeeded([zmq.Frame(b"table"), zmq.Frame(b"x")]),
+            "failed": told.Failed(Fault.MODEL_FAILED, "{0} %s \0 𝄞"),
+            "spoiled": told.Spoiled(Fault.MODEL_FAILED, "somebody's"),
+            "rows": told.RowsChanged("other rows"),
+            "memory": told.Spoiled(Fault.OUT_OF_MEMORY, "too many"),
+        }[how]
+        outcomes = tuple(replace(outcome) for _ in run.parts)
+        self.feed(told.BatchDone(0, run.incarnation, run.lane, run.batch, outcomes, 0.001, 0.001))
+        self._tend()
+
+    def pass_time(self, seconds: float) -> None:
+        end = self.now + seconds
+        while (due := self.machine.next_deadline()) is not None and due <= end:
+            self.now = max(self.now, due)
+            self.feed(told.Tick())
+        self.now = end
+        self._tend()
+
+    def _tend(self) -> None:
+        for event in self.front.tend(self.now):
+            self.feed(event)
+        self.machine.validate()
+        while self.dealer.poll(0):
+            preamble, header, *payload = self.dealer.recv_multipart()
+            decode(wire.CLIENT_MESSAGES, preamble, header, payload)
+        failed = [reason for reason in self.front.refused if "the pool failed" in reason]
+        assert not failed, "contained, and yet a mistake of the pool's"
+
+    def _reload(self, question: Question) -> None:
+        try:
+            wish_of(question.what, question.about)
+        except ValueError as error:
+            self.front.reply(question, error=str(error))
+        else:
+            self.front.reply(question, {"changes": []})
+
+    def _prepare(self, event: told.Event, _: float) -> None:
+        if isinstance(event, told.WorkerExited):
+            self.running.clear()
+            self.handouts.exited((event.slot, event.incarnation))
+
+    def _act(self, action: do.Action) -> None:
+        match action:
+            case do.AnswerJob():
+                self.front.answer(action)
+            case do.PackDissolved():
+                self.front.dissolved(action)
+            case do.RunBatch():
+                reached = self.back.run(action)
+                assert reached
+                self.running.append(action)
+            case do.SpawnWorker(slot, incarnation):
+                self.feed(told.WorkerSpawned(slot, incarnation, 4711))
+                self.feed(told.WorkerHello(slot, incarnation))
+            case do.WelcomeWorker(slot, incarnation):
+                self.feed(told.WorkerReady(slot, incarnation, LANES, INFOS))
+            case do.KillWorker(slot, incarnation):
+                self.feed(told.WorkerExited(slot, incarnation, told.Death("SIGKILL", restartable=True)))
+            case do.StopWorker(slot, incarnation):
+                self.feed(told.WorkerExited(slot, incarnation, told.Death("exit status 0", restartable=True)))
+            case do.KeepJob(payload=inputs):
+                self.front.quarantined(inputs, self.now)  # type: ignore[arg-type]  # as the front gave it to the core
+
+
+@pytest.fixture(scope="module")
+def context() -> "Iterator[zmq.Context[zmq.Socket[bytes]]]":
+    with zmq.Context() as context:
+        yield context
+
+
+def lone(**fields: object) -> list[bytes]:
+    submit = wire.Submit(1, "m", None, None, 2, 5.0, 0, None, 0, False)
+    return [*encode(replace(submit, **fields), INSTANCE), ONE_ROW, bytes(8)]  # type: ignore[arg-type]
+
+
+@settings(deadline=None, max_examples=250, suppress_health_check=list(HealthCheck))
+@given(plan=st.lists(steps, min_size=5, max_size=40))
+@example([lone(job=(1 << 64) - 1, members=(1, 1)), "failed", 40.0])
+@example([lone(job=(1 << 63) - 3, members=(1, 1)), "failed", "died", "done", 40.0])
+@example([lone(outputs=("ab",) * 21_000), lone(timeout_s=1e8), "died", "died", "died", 40.0])
+@example([lone(members=(1, 1)), encode(wire.Cancel(2), INSTANCE), "failed", encode(wire.Cancel(1), INSTANCE), "done"])
+def test_nothing_that_is_well_formed_raises(
+    context: "zmq.Context[zmq.Socket[bytes]]", plan: list[list[bytes] | str | float]
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="pb-") as folder:
+        house = House(context, Path(folder))
+        try:
+            for step in plan:
+                if isinstance(step, list):
+                    house.say(step)
+                elif isinstance(step, str):
+                    house.end_one(step)
+                else:
+                    house.pass_time(step)
+            house.pass_time(1e9)
+            assert not house.machine.backlog.jobs, "each is answered at its deadline at the latest"
+            again = fault_report(
+                Exception("none"), house.feed.last, house.machine, (POLICY, [PLAN]), SEED, {"pool": "a test"}
+            )
+            assert again["left_out"] or summary(replay(again)) == again["state"], "the core was told nothing else"
+        finally:
+            house.close()

@@ -1,0 +1,53 @@
+"""What clients name does not outlive their jobs, but for a bounded rest."""
+
+import tracemalloc
+
+import pytest
+from simulation.driver import Driver
+
+from pool.core import events as told
+from pool.core.remembered import MOST_NAME_BYTES, Remembered, names_bytes
+from pool.wire.faults import Fault
+
+JOBS = 400
+NAMES = 1000
+ROOM_BYTES = 5 * MOST_NAME_BYTES  # costs, what is batchable, idle keys, jobs that were done, jobs that failed
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_long_lists_of_outputs_are_forgotten_with_their_jobs(fails: bool) -> None:
+    driver = Driver(["m"]).serve()
+    tracemalloc.start()
+    try:
+        for job in range(JOBS):
+            driver.log.clear()
+            driver.submit(outputs=tuple(f"{number}/{job}" for number in range(NAMES)), rows=1)
+            (run,) = driver.running()
+            driver.spoil(run, Fault.MODEL_FAILED) if fails else driver.done(run)
+        driver.log.clear()
+        driver.feed(told.ClientGone(b"client"))
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert JOBS * NAMES * 60 > 1.1 * ROOM_BYTES, "there would be more"
+    assert held < ROOM_BYTES
+    assert driver.machine.history.find(JOBS) is not None
+    assert driver.machine.history.find(1) is None
+
+
+def test_names_of_the_usual_size_are_bounded_in_number_alone() -> None:
+    remembered: Remembered[int] = Remembered(3)
+    for number in range(5):
+        remembered.put((str(number), None, b""), number)
+    remembered.put(("2", None, b""), 22)
+    remembered.put(("5", None, b""), 5)
+    assert [name for (name, _, _), _ in remembered.items()] == ["4", "2", "5"]
+    assert remembered.get(("2", None, b"")) == 22
+    assert remembered.size_bytes == 3 * names_bytes("1", None)
+
+
+def test_the_last_one_is_kept_however_long() -> None:
+    remembered: Remembered[int] = Remembered(3)
+    remembered.put(("short", None, b""), 1)
+    remembered.put(("x" * (MOST_NAME_BYTES + 1), None, b""), 2)
+    assert [value for _, value in remembered.items()] == [2]

@@ -1,0 +1,203 @@
+"""The last events: bounded, without a tensor; and as a text that gives the same events again."""
+
+import gc
+import json
+import random
+import tracemalloc
+import types
+import typing
+import weakref
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from simulation.driver import Driver, model_info
+
+from pool.core import events as told
+from pool.core.machine import Machine
+from pool.core.policy import ModelPolicy, Policy, SlotPlan
+from pool.feed import Feed
+from pool.recorder.fault_report import EVENTS_BYTES, fault_report, replay, summary
+from pool.recorder.last_events import MOST_FREQUENT, MOST_RARE, TEXT_CHARS, LastEvents
+from pool.recorder.transcript import BadTranscript, read, written
+from pool.wire.faults import Fault
+from pool.wire.signatures import Signature, TensorSpec
+from pool.wire.worker_messages import Phase
+
+JOB = told.JobArrived(b"c", 1, "m", None, None, 1, None, 0, None, 100, b"form", None)
+POLICY = Policy(models={"m": ModelPolicy(max_batch=4)})
+PLAN = SlotPlan(("m",), "cpu:0", frozenset({"cpu", "cpu:0"}), {})
+
+
+class Tensor(bytearray):
+    """Bytes that can be seen to be gone."""
+
+    __slots__ = ("__weakref__",)
+
+
+def told_of(*events: told.Event) -> LastEvents:
+    last = LastEvents()
+    for number, event in enumerate(events):
+        last.note(event, float(number))
+        last.strip(event)
+    return last
+
+
+def test_no_tensor_lives_on_in_them() -> None:
+    fed, answered = Tensor(8), Tensor(8)
+    seen = [weakref.ref(fed), weakref.ref(answered)]
+    last = told_of(
+        replace(JOB, payload=fed),
+        told.BatchDone(0, 1, 0, 1, (told.Succeeded(answered), told.Failed(Fault.MODEL_FAILED, "no")), 0.5, 0.25),
+    )
+    del fed, answered
+    gc.collect()
+    assert [each() for each in seen] == [None, None]
+    _, (_, _, done) = last
+    assert done == told.BatchDone(0, 1, 0, 1, (told.Succeeded(None), told.Failed(Fault.MODEL_FAILED, "no")), 0.5, 0.25)
+
+
+def test_they_are_few_whatever_comes() -> None:
+    """Names, texts and members as long as they may be."""
+    tracemalloc.start()
+    try:
+        last = LastEvents()
+        names = [f"{name}" for name in range(200)]
+        for number in range(MOST_FREQUENT + 50):
+            arrived = replace(
+                JOB,
+                job=number,
+                model="m" * 900 + str(number),
+                outputs=tuple([name + str(number) for name in names]),
+                members=tuple(range(1000, 2024)),
+            )
+            done = told.BatchDone(0, 1, 0, number, (told.Failed(Fault.MODEL_FAILED, "x" * 100_000),) * 3)
+            rare = told.WorkerExited(0, number, told.Death("SIGSEGV", True, ("line" * 1000,) * 200))
+            ready = told.WorkerReady(0, number, 2, (large_model(),))
+            for event in (arrived, done, rare, ready):
+                last.note(event, float(number))
+                last.strip(event)
+        del arrived, done, rare, ready, event
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert len(last) == MOST_FREQUENT + MOST_RARE
+    assert held < (MOST_FREQUENT + MOST_RARE) * 60_000
+    assert max(len(event.outcomes[0].text) for _, _, event in last if isinstance(event, told.BatchDone)) == TEXT_CHARS  # type: ignore[union-attr]
+    report = fault_report(ValueError("x"), last, Driver(["m"]).machine, (POLICY, [PLAN]), b"seed", {})
+    assert len(json.dumps(report["events"])) < 2.1 * EVENTS_BYTES
+    assert report["left_out"] == last.noted - len(report["events"])
+
+
+def large_model() -> Any:
+    tensors = {f"tensor {number}": TensorSpec("float32", (-1, 8)) for number in range(30)}
+    return replace(model_info("m"), signatures={"serving_default": Signature(tensors, tensors)})
+
+
+def test_equal_lists_of_outputs_stay_equal_and_others_do_not() -> None:
+    long = tuple(map(str, range(100)))
+    last = told_of(*(replace(JOB, outputs=outputs) for outputs in (long, tuple(long), long[1:], ("y",), None)))
+    one, same, other, short, none = [event.outputs for _, _, event in last if isinstance(event, told.JobArrived)]
+    assert one == same != other
+    assert (short, none) == (("y",), None)
+    assert one is not None
+    assert len(one) == 2
+
+
+# --- as text ------------------------------------------------------------------------------------------------------
+
+
+def values(annotation: Any) -> st.SearchStrategy[Any]:
+    """Anything that a field of an event may hold."""
+    if annotation is object:
+        return st.none()
+    if annotation is float:
+        return st.floats(allow_nan=False)
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return st.one_of(*map(values, arguments))
+    if origin is tuple:
+        return st.lists(values(arguments[0]), max_size=3).map(tuple)
+    if origin is frozenset:
+        return st.frozensets(values(arguments[0]), max_size=3)
+    if origin is Mapping:
+        return st.dictionaries(st.text(max_size=3), values(arguments[1]), max_size=2)
+    if isinstance(annotation, type) and is_dataclass(annotation):
+        hints = typing.get_type_hints(annotation)
+        return st.builds(
+            annotation, **{each.name: values(hints[each.name]) for each in fields(annotation) if each.init}
+        )
+    return st.from_type(annotation)
+
+
+KINDS = typing.get_args(told.Event)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_each_kind_of_event_comes_back_from_its_text(kind: type) -> None:
+    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(event=values(kind))
+    def check(event: Any) -> None:
+        assert read(json.loads(json.dumps(written(event)))) == event
+
+    check()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"os": {}}',
+        '{"JobArrived": {}}',
+        '{"JobArrived": []}',
+        '{"Phase": "NONE"}',
+        '{"bytes": "zz"}',
+        '{"map": [[1]]}',
+        '{"a": 1, "b": 2}',
+        "{}",
+        '{"Machine": {}}',
+        '{"set": [{"map": []}]}',
+    ],
+)
+def test_a_text_that_nobody_has_written_is_refused(text: str) -> None:
+    with pytest.raises(BadTranscript):
+        read(json.loads(text))
+
+
+def test_a_replay_ends_where_the_core_was() -> None:
+    """Beats, deaths and time, by chance; more frequent events than are kept would make it another."""
+    rng = random.Random(7)
+    machine = Machine(POLICY, [PLAN, PLAN], random.Random(b"seed"))
+    now = [100.0]
+    feed = Feed(machine.handle, lambda *_: None, lambda _: None, lambda: None, lambda: now[0])
+    feed(told.Start())
+    for number in range(MOST_FREQUENT // 3):
+        now[0] += rng.random()
+        slot = machine.supervision.slots[rng.randrange(2)]
+        at = slot.number, slot.incarnation
+        match slot.state.name:
+            case "STARTING":
+                feed(told.WorkerHello(*at))
+            case "LOADING":
+                feed(told.WorkerReady(*at, 2, (model_info("m"),)))
+            case "READY" if rng.random() < 0.05:
+                feed(told.WorkerExited(*at, told.Death("SIGSEGV", restartable=True)))
+            case "READY" if slot.batches and rng.random() < 0.5:
+                (number_, batch) = next(iter(slot.batches.items()))
+                outcomes = tuple(told.Succeeded(Tensor(4)) for _ in batch.parts)
+                feed(told.BatchDone(*at, batch.lane, number_, outcomes, 0.1, 0.1))
+            case "READY":
+                feed(told.WorkerBeat(*at, Phase.SERVING, "", ()))
+            case _:
+                feed(told.Tick())
+        feed(replace(JOB, job=number, payload=Tensor(4)))
+    report = json.loads(
+        json.dumps(fault_report(KeyError(1), feed.last, machine, (POLICY, [PLAN, PLAN]), b"seed", {"pool": "p"}))
+    )
+    assert report["left_out"] == 0
+    assert report["state"]["answered"]["done"] > 10
+    again = replay(report)
+    again.validate()
+    assert summary(again) == report["state"] == summary(machine)

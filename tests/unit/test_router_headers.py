@@ -1,0 +1,74 @@
+"""What a SUBMIT's header may say, and what it is counted as."""
+
+import tracemalloc
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import zmq
+
+from pool.router.arenas import Arenas
+from pool.router.headers import MOST_NUMBER, MOST_OUTPUTS
+from pool.router.intake import Intake
+from pool.wire.calls import ROWS, Table, TensorHeader
+from pool.wire.client_messages import Submit
+from pool.wire.codec import BadFrame, pack, unpack
+from pool.wire.lent import Lent
+
+TABLE = pack(Table((TensorHeader("x", "float32", (ROWS,), False),)))
+SUBMIT = Submit(1, "m", "s", None, 2, None, 0, None, 0, False)
+
+
+def arrive(submit: Submit) -> Any:
+    """As it comes: through the codec, with two rows."""
+    travelled = unpack(Submit, pack(submit))
+    return Intake(Arenas(0, 0)).job(b"client", travelled, [zmq.Frame(TABLE), zmq.Frame(bytes(8))], lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"job": (1 << 64) - 1}, "numbers are from 0"),
+        ({"job": MOST_NUMBER + 1}, "numbers are from 0"),
+        ({"job": -1}, "numbers are from 0"),
+        ({"job": MOST_NUMBER - 1, "members": (1, 1)}, "and its 2 members"),
+        ({"attempts": -1}, "attempts"),
+        ({"attempts": (1 << 64) - 1}, "attempts"),
+        ({"members": (2, 0)}, "2 members"),
+        ({"members": (3, -1)}, "2 members"),
+        ({"members": ((1 << 64) - 1, 1)}, "where it has 2"),
+        ({"members": (1,) * 1025, "rows": 1025}, "at most 1024"),
+        ({"model": "m" * 1001}, "a name of 1001 characters"),
+        ({"signature": "s" * 1001}, "a name of 1001 characters"),
+        ({"device": "d" * 1001}, "a name of 1001 characters"),
+        ({"version": "v" * 1001}, "a name of 1001 characters"),
+        ({"outputs": ("y", "z", "y")}, "1 of its outputs are named twice"),
+        ({"outputs": ("y" * 1001,)}, "an output's name of 1001"),
+        ({"outputs": tuple(map(str, range(MOST_OUTPUTS + 1)))}, f"at most {MOST_OUTPUTS}"),
+        ({"lent": (Lent(0, 1, 0, 0),) * 513}, "at most 512"),
+    ],
+)
+def test_a_header_that_no_client_sends_is_refused(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(BadFrame, match=complaint):
+        arrive(replace(SUBMIT, **changes))
+
+
+def test_the_last_numbers_that_can_travel_are_taken() -> None:
+    assert arrive(replace(SUBMIT, job=MOST_NUMBER - 2, members=(1, 1))).job == MOST_NUMBER - 2
+    assert arrive(replace(SUBMIT, job=MOST_NUMBER)).job == MOST_NUMBER
+
+
+def test_what_is_held_of_a_header_is_counted() -> None:
+    """Of Python's own making: many times the bytes that came."""
+    names = [f"some_output_{number}" for number in range(1000)]
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        jobs = [arrive(replace(SUBMIT, outputs=tuple(f"{name}/{job}" for name in names))) for job in range(10)]
+        held = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    counted = sum(job.size_bytes for job in jobs)
+    assert len(jobs) == 10
+    assert 0.9 * held < counted < 1.2 * held + 10 * 1024, Counter(held=held, counted=counted)
