@@ -3,7 +3,7 @@
 import os
 import resource
 
-__all__ = ["in_use", "left", "limit"]
+__all__ = ["in_use", "left", "limit", "reserve"]
 
 FOLDER = "/proc/self/fd"
 
@@ -25,3 +25,8 @@ def in_use() -> int:
 
 def left() -> int:
     return limit() - in_use()
+
+
+def reserve() -> int:
+    """What the pool keeps free of its limit: for workers, files, and the thousand that libzmq may accept unnoticed."""
+    return min(4096, limit() // 4)

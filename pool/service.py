@@ -46,7 +46,8 @@ from pool.recorder import Recorder, Shelf
 from pool.reloads import Source
 from pool.router.arenas import Arena, Arenas, LentBuffer
 from pool.router.back import Back
-from pool.router.front import Front, Question
+from pool.router.front import Front
+from pool.router.gate import Gates
 from pool.router.handouts import Handouts
 from pool.router.parting import part
 from pool.router.rows import Inputs
@@ -193,6 +194,7 @@ class Service:
     def _loop(self, pipe: SignalPipe, parent_fd: int | None) -> None:
         self._feed(Start())
         watch = Watch(self._plan.spin_s)
+        gates = Gates([*self._front.gates, self._back.gate])
         while self._stopped is None:
             lender_fds = self._front.fds()
             sources: list[zmq.Socket[bytes] | int] = [
@@ -200,11 +202,14 @@ class Service:
                 self._back.socket,
                 *self._supervisor.fds(),
                 *lender_fds,
+                *gates.sources,
                 pipe.fd,
             ]
             if parent_fd is not None:
                 sources.append(parent_fd)
-            for source in watch.wait(sources, self._poll_ms()):
+            ready = watch.wait(sources, self._poll_ms(gates.next_look(time.monotonic())))
+            gates.look(ready)
+            for source in ready:
                 if source == parent_fd:
                     for _ in range(2):  # at once: nobody is left who wants a drain
                         self._feed(StopAsked("the program that started this pool is gone"))
@@ -217,9 +222,10 @@ class Service:
                     self._front.on_readable()
                 elif isinstance(source, int):
                     self._feed_all(self._supervisor.on_readable(source))
-                else:
-                    for heard in self._front.receive(source, time.monotonic()):
-                        self._desk.answer(heard) if isinstance(heard, Question) else self._feed(heard)
+                elif source in self._front.sockets:
+                    self._feed_all(self._front.receive(source, time.monotonic()))
+            if (question := self._front.next_question()) is not None:
+                self._desk.answer(question)
             while self._signals:
                 self._signalled(self._signals.popleft())
             self._feed_all(self._supervisor.tend())
@@ -238,10 +244,10 @@ class Service:
         if due is not None and due <= now:
             self._feed(Tick())
 
-    def _poll_ms(self) -> int:
+    def _poll_ms(self, *deadlines: float | None) -> int:
         """Until the earliest deadline, rounded up so that it has passed when the poll returns."""
         now = time.monotonic()
-        deadlines = (
+        deadlines += (
             self._machine.next_deadline(),
             self._supervisor.next_deadline(now),
             self._front.next_deadline(now),

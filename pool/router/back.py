@@ -7,7 +7,6 @@ a former incarnation says, is dropped and counted. A worker that says what canno
 import hmac
 import logging
 import math
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -30,6 +29,7 @@ from pool.core.events import (
     WorkerReady,
 )
 from pool.logs import about
+from pool.router import gate
 from pool.router.arenas import LentBuffer
 from pool.router.handouts import Handouts
 from pool.router.refusals import count
@@ -65,18 +65,16 @@ class Back:
         self._peers: dict[bytes, Peer] = {}
         self._routes: dict[Peer, bytes] = {}
         self._handouts = handouts
-        path.unlink(missing_ok=True)
+        listener = gate.local(path)
         self.socket = context.socket(zmq.ROUTER)
         self.socket.router_mandatory = True
         self.socket.linger = 0
         self.socket.rcvhwm = RECEIVE_HIGH_WATER_MARK
-        before = os.umask(0o177)
-        try:
-            self.socket.bind(self.endpoint)
-        finally:
-            os.umask(before)
+        # Workers may still come when clients may not.
+        self.gate = gate.Gate(self.socket, listener, self.endpoint, self.dropped, divisor=2)
 
     def close(self) -> None:
+        self.gate.close()
         self.socket.close()
 
     def expect(self, slot: int, incarnation: int, secret: bytes) -> None:

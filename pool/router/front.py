@@ -5,11 +5,11 @@ answered with REFUSAL and counted. Routing ids are the router's own; a client is
 """
 
 import logging
-import os
+import socket
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import zmq
 from pool.core.actions import AnswerJob, JobDone, PackDissolved
 from pool.core.events import ClientGone, Event, JobArrived, JobCancelled
 from pool.logs import about
+from pool.router import gate
 from pool.router.answers import Answers
 from pool.router.arenas import Arenas
 from pool.router.debts import Debts
@@ -28,6 +29,7 @@ from pool.router.lender import Lender
 from pool.router.outbox import RETRY_S, Outboxes
 from pool.router.payload import Payload
 from pool.router.presence import Presence
+from pool.router.questions import MOST_WAITING, Question, Questions
 from pool.router.refusals import count
 from pool.router.repeats import Repeats
 from pool.router.rows import Inputs
@@ -55,17 +57,6 @@ LINGER_MS = 1000  # how long libzmq then takes to hand its own queues to the ker
 LastWord = wire.Farewell | wire.Refusal
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """An ASK; answered with `Front.reply`."""
-
-    client: bytes
-    request: int
-    what: str
-    about: str
-    local: bool
-
-
 class Front:
     def __init__(
         self,
@@ -86,6 +77,7 @@ class Front:
         self._largest_credit = opened.credit_bytes  # the sockets take no larger message
         self._informed: set[bytes] | None = None  # of other terms than the first; None: there are none
         self._inboxes: list[Inbox] = []
+        self.gates: list[gate.Gate] = []
         self._local: list[bool] = []
         self._intake = Intake(arenas)
         self._arenas = arenas
@@ -93,6 +85,7 @@ class Front:
         self._repeats = Repeats()
         self._presence = Presence(SILENCE_S)
         self._debts = Debts()
+        self._questions = Questions()
         self._answers = Answers(
             lambda client, message, payload: self._send(client, [*encode(message, instance), *payload])
         )
@@ -112,12 +105,7 @@ class Front:
 
     def bind_local(self, path: Path) -> None:
         """Opens the Unix socket, for this user alone. The caller holds the lock, so a file there is stale."""
-        path.unlink(missing_ok=True)
-        before = os.umask(0o177)
-        try:
-            self._bind(f"ipc://{path}", local=True)
-        finally:
-            os.umask(before)
+        self._bind(gate.local(path), f"ipc://{path}", local=True)
 
     def lend(self, path: Path) -> None:
         """Opens the socket on which local clients are lent memory. The caller holds the lock."""
@@ -125,27 +113,31 @@ class Front:
 
     def bind_remote(self, endpoint: str) -> None:
         """Opens a TCP endpoint of this machine; what comes from there may submit and ask, not stop the pool."""
-        self._bind(endpoint, local=False)
-        bound = self.sockets[-1].getsockopt_string(zmq.LAST_ENDPOINT)  # the port, where it was left open
+        try:
+            listener, bound = gate.loopback(endpoint)
+        except OSError as error:
+            raise OSError(f"cannot listen at {endpoint}: {error.strerror or error}") from None
+        self._bind(listener, bound, local=False)
         log.info("listening at %s too, for every user of this machine", bound, extra=about("listening", endpoint=bound))
 
-    def _bind(self, endpoint: str, local: bool) -> None:
-        socket = self._context.socket(zmq.ROUTER)
-        socket.router_mandatory = True
-        socket.linger = LINGER_MS
-        socket.sndhwm, socket.rcvhwm = SEND_HIGH_WATER_MARK, RECEIVE_HIGH_WATER_MARK
+    def _bind(self, listener: socket.socket, endpoint: str, local: bool) -> None:
+        router = self._context.socket(zmq.ROUTER)
+        router.router_mandatory = True
+        router.linger = LINGER_MS
+        router.sndhwm, router.rcvhwm = SEND_HIGH_WATER_MARK, RECEIVE_HIGH_WATER_MARK
         # Of one frame. Nothing in libzmq bounds a message of many: it holds all until the last one has come, whatever
         # the high-water mark. Measured: 150 MiB in frames of 4 KiB, and no last one, took 300 MiB in half a second.
         # `Inbox` never sees them. So each peer that may connect can fill the memory: one reason for loopback alone.
-        socket.maxmsgsize = self._opened.credit_bytes + (1 << 20)
+        router.maxmsgsize = self._opened.credit_bytes + (1 << 20)
         if not local:
-            socket.heartbeat_ivl, socket.heartbeat_timeout = 5_000, 15_000
+            router.heartbeat_ivl, router.heartbeat_timeout = 5_000, 15_000
         try:
-            socket.bind(endpoint)
-        except zmq.ZMQError as error:
-            socket.close()
-            raise OSError(f"cannot listen at {endpoint}: {error.strerror}") from None
-        self._inboxes.append(Inbox(socket))
+            self.gates.append(gate.Gate(router, listener, endpoint, self.refused))
+        except OSError as error:
+            router.close()
+            listener.close()
+            raise OSError(f"cannot listen at {endpoint}: {error.strerror or error}") from None
+        self._inboxes.append(Inbox(router))
         self._local.append(local)
 
     @property
@@ -176,6 +168,8 @@ class Front:
             now = time.monotonic()
         for client in self._outboxes.clients():
             self._outboxes.forget(client)
+        for each in self.gates:
+            each.close()
         for inbox in self._inboxes:
             inbox.socket.close()
         if self._lender is not None:
@@ -194,8 +188,8 @@ class Front:
         for client in self._lender.turn():
             self._gone.setdefault(client, None)
 
-    def receive(self, socket: "zmq.Socket[bytes]", now: float) -> Iterator[Event | Question]:
-        """At most a turn's messages; there may be more."""
+    def receive(self, socket: "zmq.Socket[bytes]", now: float) -> Iterator[Event]:
+        """At most a turn's messages; there may be more. Questions wait for `next_question`."""
         index = self.sockets.index(socket)
         for route, frames in self._inboxes[index].turn():
             client = bytes((index,)) + route
@@ -206,7 +200,7 @@ class Front:
             if heard is not None:
                 yield heard
 
-    def _understand(self, client: bytes, frames: list[zmq.Frame], now: float) -> Event | Question | None:
+    def _understand(self, client: bytes, frames: list[zmq.Frame], now: float) -> Event | None:
         try:
             if len(frames) < 2:
                 raise BadFrame(f"{len(frames)} frames")
@@ -234,7 +228,7 @@ class Front:
             opened = replace(opened, ticket=self._lender.ticket(client))
         self._send(client, encode(opened, self._instance))
 
-    def _event(self, client: bytes, envelope: Envelope[zmq.Frame], now: float) -> Event | Question | None:
+    def _event(self, client: bytes, envelope: Envelope[zmq.Frame], now: float) -> Event | None:
         if isinstance(envelope.message, wire.Open):
             self._tell_terms(client)
             return None
@@ -249,13 +243,19 @@ class Front:
             case wire.Ping():
                 self._send(client, encode(wire.Pong(), self._instance))
             case wire.Ask(request, what, about):
-                return Question(client, request, what, about, self._local[client[0]])
+                question = Question(client, request, what, about, self._local[client[0]])
+                if not self._questions.add(question):
+                    self.reply(question, error=f"{MOST_WAITING} questions of this client wait for their answers")
             case wire.Close():
                 self._forget(client)
                 return ClientGone(client)
             case other:
                 raise BadFrame(f"{type(other).__name__} is not a client's message")
         return None
+
+    def next_question(self) -> Question | None:
+        """The one to answer in this turn of the loop."""
+        return self._questions.next()
 
     def quarantined(self, inputs: Inputs, now: float) -> None:
         """The same inputs are not run again for a while."""
@@ -353,14 +353,17 @@ class Front:
 
     def next_deadline(self, now: float) -> float | None:
         """When `tend` is to be called at the latest."""
-        if self._gone:
+        if self._gone or self._questions:
             return now
-        instants = (self._outboxes.next_try(), self._presence.next_look(now))
+        lender = None if self._lender is None else self._lender.next_look(now)
+        instants = (lender, self._outboxes.next_try(), self._presence.next_look(now))
         return min((instant for instant in instants if instant is not None), default=None)
 
     def tend(self, now: float) -> Iterator[Event]:
         """Tries the outboxes again and tells of clients that are gone."""
         self._outboxes.flush(self._try_send, now)
+        if self._lender is not None:
+            self._lender.look(now)
         for client in self._presence.silent(now):
             # One that waits for nothing need not ping, and nothing is taken from it.
             waits = client in self._debts or client in self._outboxes
@@ -391,5 +394,6 @@ class Front:
         if self._lender is not None:
             self._lender.forget(client)
         self._outboxes.forget(client)
+        self._questions.forget(client)
         if self._informed is not None:
             self._informed.discard(client)

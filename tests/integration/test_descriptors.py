@@ -1,9 +1,17 @@
 """What happens where file descriptors run out: libzmq aborts a process that has none left."""
 
+import contextlib
+import os
+import resource
+import socket
 import subprocess
 import sys
+import time
 
-from harness import PoolProcess
+import pytest
+
+from harness import PoolProcess, pool_process, stub_config
+from pool import errors
 
 PRELUDE = """
 import os, resource, sys
@@ -72,3 +80,35 @@ def test_a_program_without_descriptors_is_told_so_and_lives_on(pool: PoolProcess
 
 def test_the_clients_of_a_process_share_a_context_and_a_forked_child_has_another(pool: PoolProcess) -> None:
     assert int(run(SHARED, pool)) <= 5 + 9 * 10
+
+
+def in_use(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+@pytest.mark.parametrize("suffix", ["", ".workers", ".arenas"])
+def test_connections_beyond_the_limit_less_a_reserve_are_refused(suffix: str) -> None:
+    """libzmq's listener would abort the pool. Who is connected is served; whoever comes later, when there is room."""
+    with pool_process(stub_config()) as pool, pool.client() as before:
+        assert before.run("echo", 1.0)["x"] == 1.0
+        limit = 4 * in_use(pool.pid) + 100
+        resource.prlimit(pool.pid, resource.RLIMIT_NOFILE, (limit, limit))
+        with contextlib.ExitStack() as stack:
+            path = pool.endpoint.removeprefix("ipc://") + suffix
+            kind = socket.SOCK_SEQPACKET if suffix == ".arenas" else socket.SOCK_STREAM
+            for _ in range(2 * limit):
+                flood = stack.enter_context(socket.socket(socket.AF_UNIX, kind))
+                flood.settimeout(20)
+                while flood.connect_ex(path):  # too many knock at once
+                    time.sleep(0.001)
+            assert before.run("echo", 2.0)["x"] == 2.0
+            assert in_use(pool.pid) < limit
+            assert pool.workers(), "and its workers are as they were"
+            if not suffix:
+                assert "file descriptors are left" in pool.text()
+                assert before.status()["refused"]["a connection, because file descriptors run short"] > limit // 4
+                with pool.client(connect_timeout=0.5) as late, pytest.raises(errors.PoolUnreachable):
+                    late.run("echo", 3.0)
+        with pool.client() as after:
+            assert after.run("echo", 3.0)["x"] == 3.0
+        assert pool.running.poll() is None

@@ -14,11 +14,12 @@ from pool.core.actions import AnswerJob, JobDone, JobFailed
 from pool.core.events import ClientGone, Event, JobArrived
 from pool.router.answers import MOST_BYTES, MOST_JOBS
 from pool.router.arenas import Arenas
-from pool.router.front import RECEIVE_HIGH_WATER_MARK, SEND_HIGH_WATER_MARK, SILENCE_S, Front, Question
+from pool.router.front import RECEIVE_HIGH_WATER_MARK, SEND_HIGH_WATER_MARK, SILENCE_S, Front
 from pool.router.inbox import FRAMES_A_TURN, MOST_FRAMES
 from pool.router.parting import PART_S, part
 from pool.router.payload import FRAME_BYTES
 from pool.router.presence import LOOK_S
+from pool.router.questions import MOST_WAITING
 from pool.router.rows import Inputs
 from pool.wire import client_messages as wire
 from pool.wire.arena import Wish
@@ -553,13 +554,44 @@ def test_a_refusal_says_when_to_come_again(front: Front, context: "zmq.Context[z
 def test_a_question_says_what_it_is_about(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
     with connect(front, context) as dealer:
         dealer.send_multipart(encode(wire.Ask(5, "explain", "41"), INSTANCE))
-        asked: list[object] = []
-        while not asked:
+        while (question := front.next_question()) is None:
             assert front.sockets[0].poll(5000)
-            asked += front.receive(front.sockets[0], now=1.0)
-        (question,) = asked
-        assert isinstance(question, Question)
+            assert list(front.receive(front.sockets[0], now=1.0)) == []
         assert (question.what, question.about, question.local) == ("explain", "41", True)
+
+
+def test_questions_are_bounded_for_each_client_and_the_clients_take_turns(
+    front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
+) -> None:
+    """Each answer costs as much as many jobs: a flood of questions is no way past the bounds of a queue."""
+    with connect(front, context) as flood, connect(front, context) as polite:
+        for number in range(5 * MOST_WAITING):
+            flood.send_multipart(encode(wire.Ask(number, "status", ""), INSTANCE))
+        deadline = time.monotonic() + 5.0
+        refused: list[Message] = []
+        while len(refused) < 4 * MOST_WAITING:  # answered at once, before any of the others
+            assert time.monotonic() < deadline
+            front.sockets[0].poll(100)
+            assert list(front.receive(front.sockets[0], now=1.0)) == []
+            while flood.poll(1):
+                frames = flood.recv_multipart()
+                message = decode(wire.CLIENT_MESSAGES, frames[0], frames[1], ()).message
+                refused += [message] if isinstance(message, wire.Answer) else []
+        assert {message.error for message in refused if isinstance(message, wire.Answer)} == {
+            f"{MOST_WAITING} questions of this client wait for their answers"
+        }
+        polite.send_multipart(encode(wire.Ask(1, "status", ""), INSTANCE))
+        front.sockets[0].poll(5000)
+        assert list(front.receive(front.sockets[0], now=1.0)) == []
+        assert front.next_deadline(1.0) == 1.0, "the loop does not sleep on them"
+        first, second = front.next_question(), front.next_question()
+        assert first is not None
+        assert second is not None
+        assert first.client != second.client
+        left = 0
+        while front.next_question() is not None:
+            left += 1
+        assert left == MOST_WAITING - 1
 
 
 def test_other_terms_are_told_with_the_next_message_and_once(
