@@ -28,6 +28,7 @@ from pool.router.intake import Intake
 from pool.router.lender import Lender
 from pool.router.outbox import RETRY_S, Outboxes
 from pool.router.payload import Payload
+from pool.router.pipes import Pipes
 from pool.router.presence import Presence
 from pool.router.questions import MOST_WAITING, Question, Questions
 from pool.router.refusals import count
@@ -46,7 +47,7 @@ log = logging.getLogger("pool.front")
 CLIENT_HEADER_BYTES = 64 << 10  # a few names and numbers
 # Messages. What libzmq has read of a client waits in this process on nobody's books, and outlives its connection.
 RECEIVE_HIGH_WATER_MARK = 64
-# Small: what libzmq holds for a slow reader is counted in messages only, what waits in an outbox here in bytes too.
+# Messages, however small. `Pipes` counts their bytes.
 SEND_HIGH_WATER_MARK = 64
 SILENCE_S = 30.0  # a client with jobs here pings every second or so; after this it is gone
 FLUSH_S = 1.0  # how long `close` waits for those who read their last answers slowly …
@@ -89,7 +90,8 @@ class Front:
         self._answers = Answers(
             lambda client, message, payload: self._send(client, [*encode(message, instance), *payload])
         )
-        self._outboxes = Outboxes(most_replies, opened.credit_bytes)
+        self._pipes = Pipes()
+        self._outboxes = Outboxes(most_replies, opened.credit_bytes, self._pipes.held)
         self._gone: dict[bytes, LastWord | None] = {}  # and what it is to be told, where it may still listen
 
     def adopt(self, opened: wire.Opened, most_replies: int) -> None:
@@ -142,8 +144,8 @@ class Front:
 
     @property
     def unread_bytes(self) -> int:
-        """Of answers that their clients have not read yet, beyond what the sockets hold."""
-        return self._outboxes.size_bytes
+        """Of answers that their clients have not read yet, in libzmq's pipes and behind them."""
+        return self._outboxes.size_bytes + self._pipes.size_bytes
 
     @property
     def sockets(self) -> Sequence["zmq.Socket[bytes]"]:
@@ -179,12 +181,16 @@ class Front:
     # --- in -----------------------------------------------------------------------------------------------------
 
     def fds(self) -> Sequence[int]:
-        """Descriptors that are readable when a client wants memory, or has gone."""
-        return [] if self._lender is None else [self._lender.fd]
+        """Descriptors that are readable when a client wants memory, has gone, or may have room for an answer."""
+        return [self._pipes.fd] if self._lender is None else [self._pipes.fd, self._lender.fd]
 
     def on_readable(self) -> None:
-        """`tend` tells of clients that have gone."""
-        assert self._lender is not None
+        """`tend` does what it is about, and tells of clients that have gone."""
+        if self._outboxes:
+            self._outboxes.hurry()
+        self._pipes.drain()
+        if self._lender is None:
+            return
         for client in self._lender.turn():
             self._gone.setdefault(client, None)
 
@@ -333,12 +339,16 @@ class Front:
             self._answers.leave(client)
         if client not in self._outboxes and self._try_send(client, frames):
             return
+        self._pipes.is_waited_for = True
         for given_up in self._outboxes.add(client, frames):
             # A farewell would have it send everything again, and not read that either.
             self._gone[given_up] = wire.Refusal("this client does not read its answers and was dropped")
 
     def _try_send(self, client: bytes, frames: Payload) -> bool:
         """False if the pipe is full. A client that is not connected any more takes everything, and is gone."""
+        return self._pipes.send(client, frames, lambda frames: self._push(client, frames))
+
+    def _push(self, client: bytes, frames: Payload) -> bool:
         try:
             send_frames(self._inboxes[client[0]].socket, [client[1:], *frames])
         except zmq.Again:
@@ -362,6 +372,7 @@ class Front:
     def tend(self, now: float) -> Iterator[Event]:
         """Tries the outboxes again and tells of clients that are gone."""
         self._outboxes.flush(self._try_send, now)
+        self._pipes.is_waited_for = bool(self._outboxes)
         if self._lender is not None:
             self._lender.look(now)
         for client in self._presence.silent(now):
@@ -394,6 +405,7 @@ class Front:
         if self._lender is not None:
             self._lender.forget(client)
         self._outboxes.forget(client)
+        self._pipes.forget(client)
         self._questions.forget(client)
         if self._informed is not None:
             self._informed.discard(client)

@@ -18,6 +18,7 @@ from pool.router.front import RECEIVE_HIGH_WATER_MARK, SEND_HIGH_WATER_MARK, SIL
 from pool.router.inbox import FRAMES_A_TURN, MOST_FRAMES
 from pool.router.parting import PART_S, part
 from pool.router.payload import FRAME_BYTES
+from pool.router.pipes import PIPE_BYTES
 from pool.router.presence import LOOK_S
 from pool.router.questions import MOST_WAITING
 from pool.router.rows import Inputs
@@ -181,7 +182,7 @@ def test_a_slow_reader_is_bounded_and_loses_nothing_within_the_bound(
     with connect(front, context) as dealer:
         dealer.send_multipart([*encode(submission(1), INSTANCE), b"table"])
         client = job_of(front, now=1.0).client
-        text = "x" * 200_000  # far more than a socket's buffer, so the pipe fills
+        text = "x" * 100_000  # more than a socket's buffer together, so the pipe fills, and less than the credit
         sent = 0
         while not front._outboxes:
             answer(front, AnswerJob(client, sent, JobFailed(Fault.MODEL_FAILED, text)))
@@ -227,7 +228,7 @@ def test_a_farewell_that_is_never_read_is_forgotten_by_and_by(
 ) -> None:
     with connect(front, context) as dealer:
         client = submit(front, dealer, now=1.0)
-        fill(front, client, "x" * 200_000)
+        fill(front, client, "x" * 40_000)  # so that libzmq's pipe is full before ours
         assert front._outboxes.waiting(client) == 1
         assert tend_until(front, 1.0, 2.0 + SILENCE_S) == [ClientGone(client)]
         assert front._outboxes.clients() == [client], "one farewell, again"
@@ -244,10 +245,12 @@ def test_answers_that_nobody_reads_are_bounded_in_bytes(
             answer(front, AnswerJob(client, number, done))
             number += 1
             assert number < 1000
-        # The pipe's, the credit's four, and those that the kernel and the reader's end hold.
-        assert number <= SEND_HIGH_WATER_MARK + 4 + 5
+            assert front.unread_bytes <= CREDIT + CREDIT // 4 + PIPE_BYTES
+        # The credit's four, and those that the kernel and the reader's end hold.
+        assert number <= 4 + 5 < SEND_HIGH_WATER_MARK
         assert MOST_REPLIES > 4 + 5, "it was not their number"
-        assert front._outboxes.waiting(client) == 1
+        assert front.unread_bytes >= CREDIT // 4, "what its pipe holds is there until it goes, and is told"
+        assert front._outboxes.waiting(client) <= 1
 
 
 def test_a_second_job_with_the_number_of_one_that_is_here_keeps_no_memory(
@@ -286,6 +289,19 @@ def test_what_the_pool_has_not_come_to_read_stays_with_its_sender(
         assert number <= RECEIVE_HIGH_WATER_MARK + 4
 
 
+def test_what_a_client_reads_does_not_count_any_more(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
+    with connect(front, context) as dealer:
+        client = submit(front, dealer, now=1.0)
+        done = JobDone(((zmq.Frame(bytes(PIPE_BYTES // 2)),),), TIMELINE)
+        for number in range(40):  # many times the credit
+            answer(front, AnswerJob(client, number, done))
+            assert isinstance(heard_by(dealer, front), wire.Result)
+        deadline = time.monotonic() + 5.0
+        while front.unread_bytes:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)  # libzmq's thread lets go of the last one after its reader has it
+
+
 def test_the_pieces_of_a_split_answer_count_with_every_frame(
     front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
 ) -> None:
@@ -298,8 +314,8 @@ def test_the_pieces_of_a_split_answer_count_with_every_frame(
             number += 1
             assert number < 1000
         # As above: a quarter of the credit each, whatever it is made of.
-        assert number <= SEND_HIGH_WATER_MARK + 4 + 5
-        assert front._outboxes.waiting(client) == 1, "the farewell"
+        assert number <= 4 + 5
+        assert front._outboxes.waiting(client) <= 1, "the farewell"
 
 
 def test_empty_pieces_are_not_free(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
@@ -312,7 +328,7 @@ def test_empty_pieces_are_not_free(front: Front, context: "zmq.Context[zmq.Socke
                 break
         else:
             raise AssertionError("it was never dropped")
-        assert front._outboxes.waiting(client) == 1
+        assert front._outboxes.waiting(client) <= 1
 
 
 def test_one_large_answer_may_wait(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> None:

@@ -56,7 +56,8 @@ class Pool:
         found: list[Event] = []
         poller = zmq.Poller()
         poller.register(self.front.sockets[0], zmq.POLLIN)
-        poller.register(*self.front.fds(), zmq.POLLIN)
+        for fd in self.front.fds():
+            poller.register(fd, zmq.POLLIN)
         while ready := poller.poll(int(seconds * 1000)):
             for source, _ in ready:
                 if isinstance(source, int):
@@ -359,7 +360,8 @@ def test_without_descriptors_the_listener_pauses_and_returns(pool: Pool) -> None
         with allowed(lowest):
             knocks.connect(str(pool.path))
             poller = zmq.Poller()
-            poller.register(*pool.front.fds(), zmq.POLLIN)
+            for fd in pool.front.fds():
+                poller.register(fd, zmq.POLLIN)
             assert poller.poll(5000)
             pool.front.on_readable()
             assert not poller.poll(0)
