@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ from pool.plan import Plan
 from pool.quarantine import KeptJob, Quarantine
 from pool.recorder import Recorder, Shelf
 from pool.reloads import Source
-from pool.router.arenas import Arena, Arenas, LentBuffer
+from pool.router.arenas import Arena, Arenas, Tenancy
 from pool.router.back import Back
 from pool.router.front import Front
 from pool.router.gate import Gates
@@ -66,6 +67,7 @@ log = logging.getLogger("pool")
 
 DOWN = (SlotState.BACKOFF, SlotState.STOPPED, SlotState.FATAL)
 LONGEST_POLL_S = 3600.0
+KEPT_S = 0.1  # how often the loop looks whether lent memory has been written to the disk
 DISK_S = 2.0  # how long the pool's end waits for the disk
 
 
@@ -95,6 +97,8 @@ class Service:
         self._started = time.monotonic()
         self._signals: deque[str] = deque()
         self._stopped: do.PoolStopped | None = None
+        self._keeping = 0  # jobs in lent memory that are being written to the disk
+        self._kept: deque[Tenancy | None] = deque()  # of jobs that were; filled by the threads that write
         self._machine = Machine(plan.policy, plan.slots(), random.Random(self._instance))
         self._footprints = Footprints(plan.state)
         self._slot_log = SlotLog(plan.devices, plan.placement)
@@ -231,6 +235,7 @@ class Service:
             self._feed_all(self._supervisor.tend())
             self._learn(self._supervisor.weighed())
             self._feed_all(self._front.tend(time.monotonic()))
+            self._let_go()
             self._handouts.closed(self._arenas.closed())
             self._tick(time.monotonic())
             self._agenda.roll_on()
@@ -251,6 +256,7 @@ class Service:
             self._machine.next_deadline(),
             self._supervisor.next_deadline(now),
             self._front.next_deadline(now),
+            now + KEPT_S if self._keeping else None,
             self._notifier.next_alive(now),
             *self._agenda.next_deadlines(now),
         )
@@ -372,12 +378,25 @@ class Service:
 
     def _keep(self, kept: do.KeepJob) -> None:
         whole: Inputs = kept.payload  # type: ignore[assignment]  # as `Front` gave it to the core
+        tenancy = whole.tenancy
+        if tenancy is not None and tenancy.is_over:  # nobody waits for it, and its memory may hold another job
+            return
         inputs = whole.of_rows(kept.start, kept.rows)
         self._front.quarantined(inputs, time.monotonic())
         job = KeptJob(kept.model, kept.signature, kept.outputs, kept.rows, kept.story, (), kept.job)
-        # Its client may use what it was lent for something else by the time this is on the disk.
-        buffers = [bytes(each.buffer) if isinstance(each, LentBuffer) else each.buffer for each in inputs.buffers]
-        self._quarantine.keep(job, [inputs.table, *buffers])
+        if tenancy is not None:  # its client uses it for something else only when this is on the disk
+            tenancy.hold()
+            self._keeping += 1
+        over = partial(self._kept.append, tenancy)
+        self._quarantine.keep(job, [inputs.table, *(each.buffer for each in inputs.buffers)], over)
+
+    def _let_go(self) -> None:
+        """Of the memory that clients were lent and that has been written to the disk."""
+        while self._kept:
+            tenancy = self._kept.popleft()
+            if tenancy is not None:
+                self._keeping -= 1
+                tenancy.let_go()
 
     def _slot_changed(self, change: do.SlotChanged) -> None:
         if change.state in DOWN:

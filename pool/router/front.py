@@ -7,7 +7,7 @@ answered with REFUSAL and counted. Routing ids are the router's own; a client is
 import logging
 import socket
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -32,7 +32,7 @@ from pool.router.pipes import Pipes
 from pool.router.presence import Presence
 from pool.router.questions import MOST_WAITING, Question, Questions
 from pool.router.refusals import count
-from pool.router.repeats import Repeats
+from pool.router.repeats import Reading, Repeats
 from pool.router.rows import Inputs
 from pool.wire import client_messages as wire
 from pool.wire.faults import Fault
@@ -52,6 +52,8 @@ SEND_HIGH_WATER_MARK = 64
 SILENCE_S = 30.0  # a client with jobs here pings every second or so; after this it is gone
 FLUSH_S = 1.0  # how long `close` waits for those who read their last answers slowly …
 STALL_S = 0.25  # … as long as somebody takes one now and then
+COMPARED_S = 1.0  # until a job that could not be compared with quarantined ones may come again
+SHORTEST_S = 1e-3  # is left to a job whose time ended while it was compared: the core says so
 LINGER_MS = 1000  # how long libzmq then takes to hand its own queues to the kernel
 
 
@@ -84,6 +86,8 @@ class Front:
         self._arenas = arenas
         self._lender: Lender | None = None
         self._repeats = Repeats()
+        self._comparing: dict[tuple[bytes, int], Reading] = {}
+        self._compared: deque[tuple[JobArrived, bytes, float]] = deque()  # with the digest, and when it came
         self._presence = Presence(SILENCE_S)
         self._debts = Debts()
         self._questions = Questions()
@@ -245,6 +249,7 @@ class Front:
                 return self._submitted(client, submit, envelope.payload, now)
             case wire.Cancel(job):
                 self._debts.settle(client, job)
+                self._forget_comparing((client, job))
                 return JobCancelled(client, job)
             case wire.Ping():
                 self._send(client, encode(wire.Pong(), self._instance))
@@ -289,14 +294,43 @@ class Front:
             self._released(client, submit.job)
             return None
         inputs: Inputs = arrived.payload  # type: ignore[assignment]  # as `Intake` made it
-        if (why := self._repeats.refusal(inputs, now)) is not None:
-            count(self.refused, "a job with the inputs of a quarantined one")
-            self._send(client, encode(wire.Failure(submit.job, Fault.QUARANTINED, why, None), self._instance))
-            if inputs.tenancy is not None:
-                inputs.tenancy.let_go()
-            return None
         self._debts.add(client, submit.job, inputs.tenancy)
+        if self._repeats.suspects(inputs, now):
+            self._compare(arrived, inputs, now)
+            return None
         return arrived
+
+    def _compare(self, arrived: JobArrived, inputs: Inputs, now: float) -> None:
+        """A job whose inputs may be those of a quarantined one arrives, in `tend`, when all of them were read."""
+        reading = self._repeats.read(inputs, lambda digest: self._compared.append((arrived, digest, now)))
+        if reading is None:
+            text = "too many jobs are being compared with quarantined ones"
+            self._fail(arrived.client, arrived.job, Fault.OVERLOADED, text, COMPARED_S)
+        else:
+            self._comparing[arrived.client, arrived.job] = reading
+
+    def _arrive(self, now: float) -> Iterator[Event]:
+        self._repeats.step()
+        while self._compared:
+            arrived, digest, since = self._compared.popleft()
+            del self._comparing[arrived.client, arrived.job]
+            if (why := self._repeats.refusal(digest, now)) is not None:
+                count(self.refused, "a job with the inputs of a quarantined one")
+                self._fail(arrived.client, arrived.job, Fault.QUARANTINED, why, None)
+            else:
+                left_s = None if arrived.timeout_s is None else max(SHORTEST_S, arrived.timeout_s - (now - since))
+                yield replace(arrived, timeout_s=left_s)
+
+    def _forget_comparing(self, job: tuple[bytes, int]) -> None:
+        """Nobody waits for it any more."""
+        if (reading := self._comparing.pop(job, None)) is not None:
+            reading.give_up()
+            self._compared = deque(each for each in self._compared if (each[0].client, each[0].job) != job)
+
+    def _fail(self, client: bytes, job: int, fault: Fault, text: str, retry_after_s: float | None) -> None:
+        """A job that the core has not heard of."""
+        self._send(client, encode(wire.Failure(job, fault, text, retry_after_s), self._instance))
+        self._debts.settle(client, job)
 
     def _refuse(self, client: bytes, text: str) -> None:
         if count(self.refused, text):
@@ -363,14 +397,15 @@ class Front:
 
     def next_deadline(self, now: float) -> float | None:
         """When `tend` is to be called at the latest."""
-        if self._gone or self._questions:
+        if self._gone or self._questions or self._repeats or self._compared:
             return now
         lender = None if self._lender is None else self._lender.next_look(now)
         instants = (lender, self._outboxes.next_try(), self._presence.next_look(now))
         return min((instant for instant in instants if instant is not None), default=None)
 
     def tend(self, now: float) -> Iterator[Event]:
-        """Tries the outboxes again and tells of clients that are gone."""
+        """Tries the outboxes again, and tells of jobs that were compared and of clients that are gone."""
+        yield from self._arrive(now)
         self._outboxes.flush(self._try_send, now)
         self._pipes.is_waited_for = bool(self._outboxes)
         if self._lender is not None:
@@ -407,5 +442,7 @@ class Front:
         self._outboxes.forget(client)
         self._pipes.forget(client)
         self._questions.forget(client)
+        for key in [key for key in self._comparing if key[0] == client]:
+            self._forget_comparing(key)
         if self._informed is not None:
             self._informed.discard(client)

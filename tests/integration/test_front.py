@@ -11,7 +11,7 @@ import pytest
 import zmq
 
 from pool.core.actions import AnswerJob, JobDone, JobFailed
-from pool.core.events import ClientGone, Event, JobArrived
+from pool.core.events import ClientGone, Event, JobArrived, JobCancelled
 from pool.router.answers import MOST_BYTES, MOST_JOBS
 from pool.router.arenas import Arenas
 from pool.router.front import RECEIVE_HIGH_WATER_MARK, SEND_HIGH_WATER_MARK, SILENCE_S, Front
@@ -21,6 +21,7 @@ from pool.router.payload import FRAME_BYTES
 from pool.router.pipes import PIPE_BYTES
 from pool.router.presence import LOOK_S
 from pool.router.questions import MOST_WAITING
+from pool.router.repeats import STEP_BYTES
 from pool.router.rows import Inputs
 from pool.wire import client_messages as wire
 from pool.wire.arena import Wish
@@ -608,6 +609,55 @@ def test_questions_are_bounded_for_each_client_and_the_clients_take_turns(
         while front.next_question() is not None:
             left += 1
         assert left == MOST_WAITING - 1
+
+
+def test_a_job_that_looks_like_a_quarantined_one_is_compared_while_others_arrive(
+    front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
+) -> None:
+    """All of its inputs is read, in steps: nobody waits for the hash of a gigabyte."""
+    steps = 6
+    octets = bytes(steps * STEP_BYTES)
+
+    def send(dealer: "zmq.Socket[bytes]", job: int, inputs: bytes) -> None:
+        dealer.send_multipart([*encode(replace(submission(job), timeout_s=9.0), INSTANCE), b"table", inputs])
+
+    def turn() -> list[Event]:
+        front.sockets[0].poll(100)
+        return [*front.receive(front.sockets[0], now=5.0), *front.tend(now=5.0)]
+
+    with connect(front, context) as dealer, connect(front, context) as polite:
+        send(dealer, 1, octets)
+        poison = job_of(front, now=1.0)
+        assert isinstance(poison.payload, Inputs)
+        front.quarantined(poison.payload, now=2.0)
+        answer(front, AnswerJob(poison.client, 1, JobFailed(Fault.QUARANTINED, "it kills", None)))
+        for _ in range(steps):
+            assert turn() == []
+        assert isinstance(heard_by(dealer), wire.Failure)
+
+        other = bytearray(octets)
+        other[len(octets) // 2] = 1
+        send(dealer, 2, bytes(other))  # of the same samples
+        send(dealer, 3, octets)
+        send(dealer, 4, octets)
+        dealer.send_multipart(encode(wire.Cancel(4), INSTANCE))
+        came: list[Event] = []
+        while JobCancelled(poison.client, 4) not in came:
+            came += turn()
+        assert [event.job for event in came if isinstance(event, JobArrived)] == []
+        send(polite, 1, octets[:9])
+        while not any(isinstance(event, JobArrived) and event.client != poison.client for event in came):
+            came += turn()
+        assert len(came) == 2, "the polite client's job did not wait for the others"
+        assert front.next_deadline(5.0) == 5.0, "the loop does not sleep on them"
+        for _ in range(3 * steps):
+            came += turn()
+        (arrived,) = [event for event in came[2:] if isinstance(event, JobArrived)]
+        assert (arrived.job, arrived.timeout_s) == (2, 9.0)
+        refused = heard_by(dealer)
+        assert isinstance(refused, wire.Failure)
+        assert (refused.job, refused.fault) == (3, Fault.QUARANTINED)
+        assert not dealer.poll(50), "and of the cancelled one nothing is said"
 
 
 def test_other_terms_are_told_with_the_next_message_and_once(
