@@ -37,9 +37,9 @@ class KeptFiles:
         self._keep, self._max_bytes = keep, max_bytes
 
     def write(self, name: str, data: Sequence[Buffer], done: Callable[[Path, str | None], None]) -> None:
-        """Writes the data, which must not change any more, to a file of this name and the suffix.
+        """Writes the data, which is not copied, to a file of this name and the suffix.
 
-        `done` is told the path, and why it was not written if it was not; in whatever thread.
+        `done` is told once, in whatever thread: the path, and why it was not written if it was not.
         """
         path = self.folder / f"{name}{self._suffix}"
         self._threads = [thread for thread in self._threads if thread.is_alive()]
@@ -66,8 +66,9 @@ class KeptFiles:
                 _prepare(path.parent)
                 self._make_room(path.parent, sum(map(len, data)))
                 _write(path, data)
-        except OSError as error:
-            done(path, f"{path.parent}: {error.strerror or error}")
+        except Exception as error:  # whatever it is, somebody waits for `done`
+            reason = error.strerror if isinstance(error, OSError) else None
+            done(path, f"{path.parent}: {reason or error}")
             return
         done(path, None)
 

@@ -12,7 +12,7 @@ runs nothing.
 import logging
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -145,21 +145,27 @@ class Quarantine:
         if self._files is not None:
             self._files.adopt(keep, max_bytes)
 
-    def keep(self, job: KeptJob, payload: Sequence[Buffer]) -> None:
-        """Writes the job with this payload in place of its own, which is not copied and must not change any more."""
+    def keep(self, job: KeptJob, payload: Sequence[Buffer], over: Callable[[], object] = lambda: None) -> None:
+        """Writes the job with this payload in place of its own, which is not copied.
+
+        `over` is called once, in whatever thread, when nobody reads the payload any more: written, or given up.
+        """
         if self._keep == 0:
+            over()
             return
         now = datetime.now(UTC)
         data = _packed(job, now.isoformat(timespec="seconds"), payload)
         size_bytes = sum(map(len, data))
         if self._files is None:
             _not_kept(job, "there is no state folder; set [pool] state")
+            over()
         elif size_bytes > self._max_bytes:
             _not_kept(job, f"the file would have {size_bytes} bytes, [quarantine] max_bytes is {self._max_bytes}")
+            over()
         else:
             stamp = f"{now:%Y%m%d-%H%M%S}.{now.microsecond // 1000:03}"
             name = f"{stamp}-{job.model[:MODEL_CHARS]}-{job.number}"
-            self._files.write(name, data, partial(_tell, job))
+            self._files.write(name, data, partial(_tell, job, over))
 
     def close(self, timeout_s: float) -> None:
         """Waits so long at most for what is being written."""
@@ -167,7 +173,8 @@ class Quarantine:
             self._files.close(timeout_s)
 
 
-def _tell(job: KeptJob, path: Path, failure: str | None) -> None:
+def _tell(job: KeptJob, over: Callable[[], object], path: Path, failure: str | None) -> None:
+    over()
     if failure is not None:
         _not_kept(job, failure)
         return

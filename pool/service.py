@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -53,9 +54,10 @@ from pool.quarantine import KeptJob, Quarantine
 from pool.recorder import Recorder, Shelf
 from pool.recorder.fault_report import fault_report
 from pool.reloads import Source
-from pool.router.arenas import Arena, Arenas, LentBuffer
+from pool.router.arenas import Arena, Arenas, Tenancy
 from pool.router.back import Back, CannotSay
-from pool.router.front import Front, Question
+from pool.router.front import Front
+from pool.router.gate import Gates
 from pool.router.handouts import Handouts
 from pool.router.parting import part
 from pool.router.rows import Inputs
@@ -76,6 +78,7 @@ log = logging.getLogger("pool")
 
 DOWN = (SlotState.BACKOFF, SlotState.STOPPED, SlotState.FATAL)
 LONGEST_POLL_S = 3600.0
+KEPT_S = 0.1  # how often the loop looks whether lent memory has been written to the disk
 DISK_S = 2.0  # how long the pool's end waits for the disk
 KILL_S = 3.0  # how long it waits for workers that it has killed, where it ends by its own fault
 
@@ -113,6 +116,8 @@ class Service:
         self._started = time.monotonic()
         self._signals: deque[str] = deque()
         self._stopped: do.PoolStopped | None = None
+        self._keeping = 0  # jobs in lent memory that are being written to the disk
+        self._kept: deque[Tenancy | None] = deque()  # of jobs that were; filled by the threads that write
         self._broken: BrokeDown | None = None
         self._began_with = plan.policy, plan.slots()
         self._machine = Machine(*self._began_with, random.Random(self._instance))
@@ -231,6 +236,7 @@ class Service:
     def _loop(self, pipe: SignalPipe, parent_fd: int | None) -> None:
         self._feed(Start())
         watch = Watch(self._plan.spin_s)
+        gates = Gates([*self._front.gates, self._back.gate])
         while self._stopped is None:
             lender_fds = self._front.fds()
             sources: list[zmq.Socket[bytes] | int] = [
@@ -238,11 +244,14 @@ class Service:
                 self._back.socket,
                 *self._supervisor.fds(),
                 *lender_fds,
+                *gates.sources,
                 pipe.fd,
             ]
             if parent_fd is not None:
                 sources.append(parent_fd)
-            for source in watch.wait(sources, self._poll_ms()):
+            ready = watch.wait(sources, self._poll_ms(gates.next_look(time.monotonic())))
+            gates.look(ready)
+            for source in ready:
                 if source == parent_fd:
                     for _ in range(2):  # at once: nobody is left who wants a drain
                         self._feed(StopAsked("the program that started this pool is gone"))
@@ -255,14 +264,16 @@ class Service:
                     self._front.on_readable()
                 elif isinstance(source, int):
                     self._feed_all(self._supervisor.on_readable(source))
-                else:
-                    for heard in self._front.receive(source, time.monotonic()):
-                        self._desk.answer(heard) if isinstance(heard, Question) else self._feed(heard)
+                elif source in self._front.sockets:
+                    self._feed_all(self._front.receive(source, time.monotonic()))
+            if (question := self._front.next_question()) is not None:
+                self._desk.answer(question)
             while self._signals:
                 self._signalled(self._signals.popleft())
             self._feed_all(self._supervisor.tend())
             self._learn(self._supervisor.weighed())
             self._feed_all(self._front.tend(time.monotonic()))
+            self._let_go()
             self._handouts.closed(self._arenas.closed())
             self._tick(time.monotonic())
             self._agenda.roll_on()
@@ -276,13 +287,14 @@ class Service:
         if due is not None and due <= now:
             self._feed(Tick())
 
-    def _poll_ms(self) -> int:
+    def _poll_ms(self, *deadlines: float | None) -> int:
         """Until the earliest deadline, rounded up so that it has passed when the poll returns."""
         now = time.monotonic()
-        deadlines = (
+        deadlines += (
             self._machine.next_deadline(),
             self._supervisor.next_deadline(now),
             self._front.next_deadline(now),
+            now + KEPT_S if self._keeping else None,
             self._notifier.next_alive(now),
             *self._agenda.next_deadlines(now),
         )
@@ -418,12 +430,25 @@ class Service:
 
     def _keep(self, kept: do.KeepJob) -> None:
         whole: Inputs = kept.payload  # type: ignore[assignment]  # as `Front` gave it to the core
+        tenancy = whole.tenancy
+        if tenancy is not None and tenancy.is_over:  # nobody waits for it, and its memory may hold another job
+            return
         inputs = whole.of_rows(kept.start, kept.rows)
         self._front.quarantined(inputs, time.monotonic())
         job = KeptJob(kept.model, kept.signature, kept.outputs, kept.rows, kept.story, (), kept.job)
-        # Its client may use what it was lent for something else by the time this is on the disk.
-        buffers = [bytes(each.buffer) if isinstance(each, LentBuffer) else each.buffer for each in inputs.buffers]
-        self._quarantine.keep(job, [inputs.table, *buffers])
+        if tenancy is not None:  # its client uses it for something else only when this is on the disk
+            tenancy.hold()
+            self._keeping += 1
+        over = partial(self._kept.append, tenancy)
+        self._quarantine.keep(job, [inputs.table, *(each.buffer for each in inputs.buffers)], over)
+
+    def _let_go(self) -> None:
+        """Of the memory that clients were lent and that has been written to the disk."""
+        while self._kept:
+            tenancy = self._kept.popleft()
+            if tenancy is not None:
+                self._keeping -= 1
+                tenancy.let_go()
 
     def _slot_changed(self, change: do.SlotChanged) -> None:
         if change.state in DOWN:

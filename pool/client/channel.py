@@ -26,13 +26,15 @@ class Channel:
         """Begins to connect, and goes on trying. Raises `PoolUnreachable` for what is no endpoint."""
         self._endpoint = endpoint
         self._helm = helm
-        self._dealer = dealer = context.socket(zmq.DEALER)
-        dealer.immediate = True
-        dealer.linger = LINGER_MS
-        dealer.sndhwm = dealer.rcvhwm = 0  # bounded by the pool's credit in bytes, and by its queue
-        if not endpoint.startswith("ipc:"):
-            dealer.heartbeat_ivl, dealer.heartbeat_timeout = 2_000, 8_000
-        self._monitor = dealer.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        try:
+            self._dealer = dealer = context.socket(zmq.DEALER)
+            try:
+                self._monitor = _prepared(dealer, endpoint)
+            except BaseException:
+                dealer.close()  # or the context would wait for it
+                raise
+        except zmq.ZMQError as error:
+            raise PoolUnreachable(f"cannot make a connection: {error.strerror}") from None
         self._descriptor, self._told = _number(dealer, FD), _number(self._monitor, FD)
         helm.watch(self._descriptor)
         helm.watch(self._told)
@@ -89,6 +91,16 @@ class Channel:
         self._dealer.disable_monitor()
         self._monitor.close(linger=0)
         self._dealer.close()
+
+
+def _prepared(dealer: "zmq.Socket[bytes]", endpoint: str) -> "zmq.Socket[bytes]":
+    """What tells of its disconnection."""
+    dealer.immediate = True
+    dealer.linger = LINGER_MS
+    dealer.sndhwm = dealer.rcvhwm = 0  # bounded by the pool's credit in bytes, and by its queue
+    if not endpoint.startswith("ipc:"):
+        dealer.heartbeat_ivl, dealer.heartbeat_timeout = 2_000, 8_000
+    return dealer.get_monitor_socket(zmq.EVENT_DISCONNECTED)
 
 
 def _number(socket: "zmq.Socket[bytes]", option: int) -> int:

@@ -10,6 +10,7 @@ import zmq
 
 from pool.client.arenas import Arenas
 from pool.client.channel import Channel
+from pool.client.context import SharedContext
 from pool.client.dispatch import Dispatch
 from pool.client.futures import PoolFuture
 from pool.client.grain import Grain
@@ -97,10 +98,10 @@ class Dialogue:
     def _has_work(self) -> bool:
         return bool(self._outbox or self.jobs or self._requests)
 
-    def prepare(self, context: "zmq.Context[zmq.Socket[bytes]]", now: float) -> None:
-        """Connects, where there is no connection and it is time to look for a pool."""
+    def prepare(self, context: SharedContext, now: float) -> None:
+        """Connects, where there is no connection and it is time to look for a pool. Raises `PoolUnreachable`."""
         if self._channel is None and self._outage is not None and now >= self._outage.next_try:
-            self._channel = Channel(context, self._peer.endpoint, self._helm)
+            self._channel = context.channel(self._peer.endpoint, self._helm)
 
     def wait_s(self, now: float) -> float:
         """How long there is nothing to do if nothing comes; what follows is held against nobody but this process."""

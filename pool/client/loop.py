@@ -3,8 +3,7 @@
 import time
 from collections.abc import Callable
 
-import zmq
-
+from pool.client.context import SharedContext, shared
 from pool.client.dialogue import Dialogue
 from pool.client.futures import JobFuture
 from pool.client.helm import Helm
@@ -31,13 +30,13 @@ class Loop:
         """
         self._helm.steer()
         try:
-            with zmq.Context() as context:
+            with shared() as context:
                 self._run(context)
         except Exception as error:  # whatever it is, no future may hang on it
             return _as_pool_error(error)
         return PoolUnreachable("the client was closed before the answer came")
 
-    def _run(self, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
+    def _run(self, context: SharedContext) -> None:
         dialogue = self._dialogue
         dialogue.begin(time.monotonic())
         try:

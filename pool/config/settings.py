@@ -5,6 +5,7 @@ is refused, never bent. Durations are seconds and sizes are bytes once they are 
 is not read by anything.
 """
 
+import ipaddress
 import os
 import re
 from collections.abc import Sequence
@@ -56,7 +57,7 @@ __all__ = [
 
 # sun_path of a Unix socket has 108 bytes, the last one a NUL.
 _PATH_BYTES = 107
-_TCP = re.compile(r"tcp://(?:\*|\[[0-9A-Fa-f:.%\w]+\]|[^\s:/\[\]]+):(\*|\d{1,5})", re.ASCII)
+_TCP = re.compile(r"tcp://(\*|\[[0-9A-Fa-f:.%\w]+\]|[^\s:/\[\]]+):(\*|\d{1,5})", re.ASCII)
 _LARGEST_BATCH = 65536
 _NEVER = BeforeValidator(lambda value: None if value == "never" else value)
 FEWEST_BEATS = 3  # that must be missing before a worker counts as silent: one may be late
@@ -65,13 +66,29 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 
 def _tcp_endpoint(value: str) -> str:
     match = _TCP.fullmatch(value)
-    if match is None or (match[1] != "*" and not 1 <= int(match[1]) <= 65535):
+    if match is None or (match[2] != "*" and not 1 <= int(match[2]) <= 65535):
         raise PydanticCustomError(
             "endpoint",
             '{value} is not a tcp endpoint; write "tcp://ADDRESS:PORT", such as "tcp://127.0.0.1:5555"',
             {"value": repr(value)},
         )
+    if not _is_loopback(match[1].strip("[]")):
+        raise PydanticCustomError(
+            "endpoint",
+            "{value} is no loopback address, and the pool does not yet check who connects:"
+            ' whoever reached it could submit jobs; write "tcp://127.0.0.1:{port}" or "tcp://[::1]:{port}",'
+            " and let other machines come through `ssh -L`",
+            {"value": repr(value), "port": match[2]},
+        )
     return value
+
+
+def _is_loopback(address: str) -> bool:
+    """Names are none, not even "localhost": what they stand for may change after the check."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
 
 
 class PoolSection(Section):

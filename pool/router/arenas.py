@@ -89,6 +89,11 @@ class Tenancy:
         self._holds += 1
 
     @property
+    def is_over(self) -> bool:
+        """Whether its memory may be another's by now."""
+        return not self._holds
+
+    @property
     def is_last(self) -> bool:
         """Whether one hold is left."""
         return self._holds == 1

@@ -8,7 +8,6 @@ whose message the pool fails to read in whatever way.
 import hmac
 import logging
 import math
-import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,6 +32,7 @@ from pool.core.events import (
     WorkerReady,
 )
 from pool.logs import about
+from pool.router import gate
 from pool.router.arenas import LentBuffer
 from pool.router.handouts import Handouts
 from pool.router.inbox import Inbox
@@ -82,18 +82,16 @@ class Back:
         self._routes: dict[Peer, bytes] = {}
         self._handouts = handouts
         self.remarks = Remarks()
-        path.unlink(missing_ok=True)
+        listener = gate.local(path)
         self.socket = new_router(context)
         self.socket.linger = 0
         self.socket.rcvhwm = RECEIVE_HIGH_WATER_MARK
         self._inbox = Inbox(self.socket, lambda route: sys.maxsize if route in self._peers else STRANGER_FRAMES)
-        before = os.umask(0o177)
-        try:
-            self.socket.bind(self.endpoint)
-        finally:
-            os.umask(before)
+        # Workers may still come when clients may not.
+        self.gate = gate.Gate(self.socket, listener, self.endpoint, self.dropped, divisor=2)
 
     def close(self) -> None:
+        self.gate.close()
         self.socket.close()
 
     def expect(self, slot: int, incarnation: int, secret: bytes) -> None:

@@ -8,11 +8,11 @@ own; its routing id is nobody's to know.
 
 import contextlib
 import logging
-import os
+import socket
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -21,6 +21,7 @@ import zmq
 from pool.core.actions import AnswerJob, JobDone, PackDissolved
 from pool.core.events import ClientGone, Event, JobArrived, JobCancelled
 from pool.logs import about
+from pool.router import gate
 from pool.router.answers import Answers
 from pool.router.arenas import Arenas
 from pool.router.clients import Address, Clients
@@ -30,9 +31,11 @@ from pool.router.intake import Intake
 from pool.router.lender import Lender
 from pool.router.outbox import RETRY_S, Outboxes
 from pool.router.payload import Payload
+from pool.router.pipes import Pipes
 from pool.router.presence import Presence
+from pool.router.questions import MOST_WAITING, Question, Questions
 from pool.router.refusals import count
-from pool.router.repeats import Repeats
+from pool.router.repeats import Reading, Repeats
 from pool.router.routes import is_given, new_router
 from pool.router.rows import Inputs
 from pool.wire import client_messages as wire
@@ -50,26 +53,17 @@ log = logging.getLogger("pool.front")
 CLIENT_HEADER_BYTES = 64 << 10  # a few names and numbers
 # Messages. What libzmq has read of a client waits in this process on nobody's books, and outlives its connection.
 RECEIVE_HIGH_WATER_MARK = 64
-# Small: what libzmq holds for a slow reader is counted in messages only, what waits in an outbox here in bytes too.
+# Messages, however small. `Pipes` counts their bytes.
 SEND_HIGH_WATER_MARK = 64
 SILENCE_S = 30.0  # a client with jobs here pings every second or so; after this it is gone
 FLUSH_S = 1.0  # how long `close` waits for those who read their last answers slowly …
 STALL_S = 0.25  # … as long as somebody takes one now and then
+COMPARED_S = 1.0  # until a job that could not be compared with quarantined ones may come again
+SHORTEST_S = 1e-3  # is left to a job whose time ended while it was compared: the core says so
 LINGER_MS = 1000  # how long libzmq then takes to hand its own queues to the kernel
 
 
 LastWord = wire.Farewell | wire.Refusal
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """An ASK; answered with `Front.reply`."""
-
-    client: bytes
-    request: int
-    what: str
-    about: str
-    local: bool
 
 
 class Front:
@@ -92,16 +86,21 @@ class Front:
         self._largest_credit = opened.credit_bytes  # the sockets take no larger message
         self._informed: set[bytes] | None = None  # of other terms than the first; None: there are none
         self._inboxes: list[Inbox] = []
+        self.gates: list[gate.Gate] = []
         self._local: list[bool] = []
         self._clients = Clients()
         self._intake = Intake(arenas)
         self._arenas = arenas
         self._lender: Lender | None = None
         self._repeats = Repeats()
+        self._comparing: dict[tuple[bytes, int], Reading] = {}
+        self._compared: deque[tuple[JobArrived, bytes, float]] = deque()  # with the digest, and when it came
         self._presence = Presence(SILENCE_S)
         self._debts = Debts()
+        self._questions = Questions()
         self._answers = Answers(self._say)
-        self._outboxes = Outboxes(most_replies, opened.credit_bytes)
+        self._pipes = Pipes()
+        self._outboxes = Outboxes(most_replies, opened.credit_bytes, self._pipes.held)
         self._gone: dict[bytes, LastWord | None] = {}  # and what it is to be told, where it may still listen
 
     def adopt(self, opened: wire.Opened, most_replies: int) -> None:
@@ -117,42 +116,44 @@ class Front:
 
     def bind_local(self, path: Path) -> None:
         """Opens the Unix socket, for this user alone. The caller holds the lock, so a file there is stale."""
-        path.unlink(missing_ok=True)
-        before = os.umask(0o177)
-        try:
-            self._bind(f"ipc://{path}", local=True)
-        finally:
-            os.umask(before)
+        self._bind(gate.local(path), f"ipc://{path}", local=True)
 
     def lend(self, path: Path) -> None:
         """Opens the socket on which local clients are lent memory. The caller holds the lock."""
         self._lender = Lender(path, self._arenas, self.refused)
 
     def bind_remote(self, endpoint: str) -> None:
-        """Opens a TCP endpoint; what comes from there may submit and ask, not stop the pool."""
-        self._bind(endpoint, local=False)
-        bound = self.sockets[-1].getsockopt_string(zmq.LAST_ENDPOINT)  # the port, where it was left open
-        log.info("listening at %s too, for whoever can reach it", bound, extra=about("listening", endpoint=bound))
-
-    def _bind(self, endpoint: str, local: bool) -> None:
-        socket = new_router(self._context)
-        socket.linger = LINGER_MS
-        socket.sndhwm, socket.rcvhwm = SEND_HIGH_WATER_MARK, RECEIVE_HIGH_WATER_MARK
-        socket.maxmsgsize = self._opened.credit_bytes + (1 << 20)
-        if not local:
-            socket.heartbeat_ivl, socket.heartbeat_timeout = 5_000, 15_000
+        """Opens a TCP endpoint of this machine; what comes from there may submit and ask, not stop the pool."""
         try:
-            socket.bind(endpoint)
-        except zmq.ZMQError as error:
-            socket.close()
-            raise OSError(f"cannot listen at {endpoint}: {error.strerror}") from None
-        self._inboxes.append(Inbox(socket))
+            listener, bound = gate.loopback(endpoint)
+        except OSError as error:
+            raise OSError(f"cannot listen at {endpoint}: {error.strerror or error}") from None
+        self._bind(listener, bound, local=False)
+        log.info("listening at %s too, for every user of this machine", bound, extra=about("listening", endpoint=bound))
+
+    def _bind(self, listener: socket.socket, endpoint: str, local: bool) -> None:
+        router = new_router(self._context)
+        router.linger = LINGER_MS
+        router.sndhwm, router.rcvhwm = SEND_HIGH_WATER_MARK, RECEIVE_HIGH_WATER_MARK
+        # Of one frame. Nothing in libzmq bounds a message of many: it holds all until the last one has come, whatever
+        # the high-water mark. Measured: 150 MiB in frames of 4 KiB, and no last one, took 300 MiB in half a second.
+        # `Inbox` never sees them. So each peer that may connect can fill the memory: one reason for loopback alone.
+        router.maxmsgsize = self._opened.credit_bytes + (1 << 20)
+        if not local:
+            router.heartbeat_ivl, router.heartbeat_timeout = 5_000, 15_000
+        try:
+            self.gates.append(gate.Gate(router, listener, endpoint, self.refused))
+        except OSError as error:
+            router.close()
+            listener.close()
+            raise OSError(f"cannot listen at {endpoint}: {error.strerror or error}") from None
+        self._inboxes.append(Inbox(router))
         self._local.append(local)
 
     @property
     def unread_bytes(self) -> int:
-        """Of answers that their clients have not read yet, beyond what the sockets hold."""
-        return self._outboxes.size_bytes
+        """Of answers that their clients have not read yet, in libzmq's pipes and behind them."""
+        return self._outboxes.size_bytes + self._pipes.size_bytes
 
     @property
     def sockets(self) -> Sequence["zmq.Socket[bytes]"]:
@@ -177,6 +178,8 @@ class Front:
             now = time.monotonic()
         for client in self._outboxes.clients():
             self._outboxes.forget(client)
+        for each in self.gates:
+            each.close()
         for inbox in self._inboxes:
             inbox.socket.close()
         if self._lender is not None:
@@ -186,17 +189,21 @@ class Front:
     # --- in -----------------------------------------------------------------------------------------------------
 
     def fds(self) -> Sequence[int]:
-        """Descriptors that are readable when a client wants memory, or has gone."""
-        return [] if self._lender is None else [self._lender.fd]
+        """Descriptors that are readable when a client wants memory, has gone, or may have room for an answer."""
+        return [self._pipes.fd] if self._lender is None else [self._pipes.fd, self._lender.fd]
 
     def on_readable(self) -> None:
-        """`tend` tells of clients that have gone."""
-        assert self._lender is not None
+        """`tend` does what it is about, and tells of clients that have gone."""
+        if self._outboxes:
+            self._outboxes.hurry()
+        self._pipes.drain()
+        if self._lender is None:
+            return
         for client in self._lender.turn():
             self._gone.setdefault(client, None)
 
-    def receive(self, socket: "zmq.Socket[bytes]", now: float) -> Iterator[Event | Question]:
-        """At most a turn's messages; there may be more."""
+    def receive(self, socket: "zmq.Socket[bytes]", now: float) -> Iterator[Event]:
+        """At most a turn's messages; there may be more. Questions wait for `next_question`."""
         index = self.sockets.index(socket)
         for route, frames in self._inboxes[index].turn():
             address = index, route
@@ -208,7 +215,7 @@ class Front:
             if heard is not None:
                 yield heard
 
-    def _understand(self, address: Address, frames: list[zmq.Frame] | None, now: float) -> Event | Question | None:
+    def _understand(self, address: Address, frames: list[zmq.Frame] | None, now: float) -> Event | None:
         try:
             if not is_given(address[1]):
                 raise BadFrame("a routing id that its peer has chosen")
@@ -241,7 +248,7 @@ class Front:
             opened = replace(opened, ticket=self._lender.ticket(client))
         self._say(client, opened)
 
-    def _event(self, client: bytes, envelope: Envelope[zmq.Frame], now: float) -> Event | Question | None:
+    def _event(self, client: bytes, envelope: Envelope[zmq.Frame], now: float) -> Event | None:
         if isinstance(envelope.message, wire.Open):
             self._tell_terms(client)
             return None
@@ -252,11 +259,14 @@ class Front:
                 return self._submitted(client, submit, envelope.payload, now)
             case wire.Cancel(job):
                 self._debts.settle(client, job)
+                self._forget_comparing((client, job))
                 return JobCancelled(client, job)
             case wire.Ping():
                 self._say(client, wire.Pong())
             case wire.Ask(request, what, about):
-                return Question(client, request, what, about, self._is_local(client))
+                question = Question(client, request, what, about, self._is_local(client))
+                if not self._questions.add(question):
+                    self.reply(question, error=f"{MOST_WAITING} questions of this client wait for their answers")
             case wire.Close():
                 self._forget(client)
                 self._clients.forget(client)
@@ -264,6 +274,10 @@ class Front:
             case other:
                 raise BadFrame(f"{type(other).__name__} is not a client's message")
         return None
+
+    def next_question(self) -> Question | None:
+        """The one to answer in this turn of the loop."""
+        return self._questions.next()
 
     def quarantined(self, inputs: Inputs, now: float) -> None:
         """The same inputs are not run again for a while."""
@@ -292,14 +306,43 @@ class Front:
             self._released(client, submit.job)
             return None
         inputs: Inputs = arrived.payload  # type: ignore[assignment]  # as `Intake` made it
-        if (why := self._repeats.refusal(inputs, now)) is not None:
-            count(self.refused, "a job with the inputs of a quarantined one")
-            self._say(client, wire.Failure(submit.job, Fault.QUARANTINED, why, None))
-            if inputs.tenancy is not None:
-                inputs.tenancy.let_go()
-            return None
         self._debts.add(client, submit.job, inputs.tenancy)
+        if self._repeats.suspects(inputs, now):
+            self._compare(arrived, inputs, now)
+            return None
         return arrived
+
+    def _compare(self, arrived: JobArrived, inputs: Inputs, now: float) -> None:
+        """A job whose inputs may be those of a quarantined one arrives, in `tend`, when all of them were read."""
+        reading = self._repeats.read(inputs, lambda digest: self._compared.append((arrived, digest, now)))
+        if reading is None:
+            text = "too many jobs are being compared with quarantined ones"
+            self._fail(arrived.client, arrived.job, Fault.OVERLOADED, text, COMPARED_S)
+        else:
+            self._comparing[arrived.client, arrived.job] = reading
+
+    def _arrive(self, now: float) -> Iterator[Event]:
+        self._repeats.step()
+        while self._compared:
+            arrived, digest, since = self._compared.popleft()
+            del self._comparing[arrived.client, arrived.job]
+            if (why := self._repeats.refusal(digest, now)) is not None:
+                count(self.refused, "a job with the inputs of a quarantined one")
+                self._fail(arrived.client, arrived.job, Fault.QUARANTINED, why, None)
+            else:
+                left_s = None if arrived.timeout_s is None else max(SHORTEST_S, arrived.timeout_s - (now - since))
+                yield replace(arrived, timeout_s=left_s)
+
+    def _forget_comparing(self, job: tuple[bytes, int]) -> None:
+        """Nobody waits for it any more."""
+        if (reading := self._comparing.pop(job, None)) is not None:
+            reading.give_up()
+            self._compared = deque(each for each in self._compared if (each[0].client, each[0].job) != job)
+
+    def _fail(self, client: bytes, job: int, fault: Fault, text: str, retry_after_s: float | None) -> None:
+        """A job that the core has not heard of."""
+        self._say(client, wire.Failure(job, fault, text, retry_after_s))
+        self._debts.settle(client, job)
 
     def _refuse(self, address: Address, text: str) -> None:
         if count(self.refused, text):
@@ -374,12 +417,16 @@ class Front:
             self._answers.leave(client)
         if client not in self._outboxes and self._try_send(client, frames):
             return
+        self._pipes.is_waited_for = True
         for given_up in self._outboxes.add(client, frames):
             # A farewell would have it send everything again, and not read that either.
             self._gone[given_up] = wire.Refusal("this client does not read its answers and was dropped")
 
     def _try_send(self, client: bytes, frames: Payload) -> bool:
         """False if the pipe is full. A client that is not connected any more takes everything, and is gone."""
+        return self._pipes.send(client, frames, lambda frames: self._push(client, frames))
+
+    def _push(self, client: bytes, frames: Payload) -> bool:
         address = self._clients.address(client)
         try:
             if address is not None and not self._try_send_to(address, frames):
@@ -402,14 +449,19 @@ class Front:
 
     def next_deadline(self, now: float) -> float | None:
         """When `tend` is to be called at the latest."""
-        if self._gone:
+        if self._gone or self._questions or self._repeats or self._compared:
             return now
-        instants = (self._outboxes.next_try(), self._presence.next_look(now))
+        lender = None if self._lender is None else self._lender.next_look(now)
+        instants = (lender, self._outboxes.next_try(), self._presence.next_look(now))
         return min((instant for instant in instants if instant is not None), default=None)
 
     def tend(self, now: float) -> Iterator[Event]:
-        """Tries the outboxes again and tells of clients that are gone."""
+        """Tries the outboxes again, and tells of jobs that were compared and of clients that are gone."""
+        yield from self._arrive(now)
         self._outboxes.flush(self._try_send, now)
+        self._pipes.is_waited_for = bool(self._outboxes)
+        if self._lender is not None:
+            self._lender.look(now)
         for client in self._presence.silent(now):
             # One that waits for nothing need not ping, and nothing is taken from it.
             waits = client in self._debts or client in self._outboxes
@@ -441,5 +493,9 @@ class Front:
         if self._lender is not None:
             self._lender.forget(client)
         self._outboxes.forget(client)
+        self._pipes.forget(client)
+        self._questions.forget(client)
+        for key in [key for key in self._comparing if key[0] == client]:
+            self._forget_comparing(key)
         if self._informed is not None:
             self._informed.discard(client)

@@ -7,6 +7,7 @@ client                        pool
   │ end of file ──────────────► │  the client is gone, killed maybe: at once, not after some silence
 """
 
+import errno
 import logging
 import os
 import secrets
@@ -16,6 +17,7 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from pathlib import Path
 
+from pool import descriptors
 from pool.logs import about
 from pool.router.arenas import Arenas
 from pool.router.refusals import count
@@ -31,6 +33,7 @@ MOST_LATE = 256  # tickets of clients that have just gone, whose connections may
 MOST_STRANGERS = 64  # connections that have shown no ticket yet; more, and the oldest is closed
 EVENTS_A_TURN = 64
 BACKLOG = 128
+PAUSE_S = 0.5  # of the listener, where there is no descriptor for who knocks
 NOTHING = Grant(0, 0)
 
 
@@ -50,6 +53,8 @@ class Lender:
         self._strangers: dict[int, socket.socket] = {}
         self._connections: dict[int, tuple[bytes, socket.socket]] = {}
         self._fds: dict[bytes, int] = {}  # by client
+        self._pauses = False
+        self._pause_ends: float | None = None
         path.unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         self._listener.setblocking(False)
@@ -94,6 +99,22 @@ class Lender:
             self._close(self._connections.pop(fd)[1])
         self._arenas.take_back(client)
 
+    def next_look(self, now: float) -> float | None:
+        """When `look` is to be called at the latest."""
+        if not self._pauses:
+            return None
+        return now if self._pause_ends is None else self._pause_ends
+
+    def look(self, now: float) -> None:
+        """Listens again after a pause."""
+        if not self._pauses:
+            return
+        if self._pause_ends is None:
+            self._pause_ends = now + PAUSE_S
+        elif now >= self._pause_ends:
+            self._pauses, self._pause_ends = False, None
+            self._epoll.register(self._listener, select.EPOLLIN)
+
     def turn(self) -> Iterator[bytes]:
         """Serves who wants something; yields the clients that are gone, which the caller forgets."""
         for fd, _ in self._epoll.poll(0, EVENTS_A_TURN):
@@ -120,7 +141,14 @@ class Lender:
     def _accept(self) -> None:
         try:
             connection, _ = self._listener.accept()
-        except OSError:  # it is gone again, or there is no descriptor for it: then it is not lent anything
+        except OSError as error:  # it is gone again, or there is no descriptor for it: then it is not lent anything
+            if error.errno not in (errno.EAGAIN, errno.ECONNABORTED, errno.EINTR):  # it knocks on, without end
+                self._epoll.unregister(self._listener)
+                self._pauses = True
+            return
+        if descriptors.left() < descriptors.reserve():
+            self._tell("a connection for memory, because file descriptors run short")
+            connection.close()
             return
         connection.setblocking(False)
         if len(self._strangers) >= MOST_STRANGERS:
@@ -166,7 +194,7 @@ class Lender:
         return True
 
     def _grant(self, client: bytes, connection: socket.socket, wish: Wish) -> None:
-        arena = self._arenas.lend(client, wish)
+        arena = self._arenas.lend(client, wish) if descriptors.left() >= descriptors.reserve() else None
         try:
             if arena is None:
                 send_grant(connection, NOTHING, None)

@@ -25,7 +25,9 @@ class _Outbox:
 class Outboxes:
     """Bounded for each client, and in bytes for all of them together. One answer may always wait, however large."""
 
-    def __init__(self, most_messages: int, most_bytes: int) -> None:
+    def __init__(self, most_messages: int, most_bytes: int, in_pipe: Callable[[bytes], int] = lambda _: 0) -> None:
+        """`in_pipe` tells how many bytes a client's pipe holds; they count as its own."""
+        self._in_pipe = in_pipe
         self._most_messages = most_messages
         self._most_bytes = most_bytes
         self._boxes: dict[bytes, _Outbox] = {}
@@ -66,7 +68,8 @@ class Outboxes:
         box.size_bytes += size_bytes
         self.size_bytes += size_bytes
         given_up = []
-        if len(box.waiting) > self._most_messages or (len(box.waiting) > 1 and box.size_bytes > self._most_bytes):
+        unread = box.size_bytes + self._in_pipe(client)
+        if len(box.waiting) > self._most_messages or (len(box.waiting) > 1 and unread > self._most_bytes):
             given_up.append(client)
             self.forget(client)
         while self.size_bytes > self._most_bytes and len(self._boxes) > 1:
@@ -83,6 +86,10 @@ class Outboxes:
     def next_try(self) -> float | None:
         """When `flush` is to be called at the latest."""
         return self._next_try if self._boxes else None
+
+    def hurry(self) -> None:
+        """A pipe has room: the next `flush` is at once."""
+        self._next_try = 0.0
 
     def flush(self, try_send: Callable[[bytes, Payload], bool], now: float) -> bool:
         """Tries the pipes again, if it is time; whether any took a message."""

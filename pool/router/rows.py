@@ -35,8 +35,8 @@ class Inputs:
         if rows is None or rows == self.rows:
             return self
         cut = self.cut(start, start + rows)
-        buffers = [each if isinstance(each, LentBuffer | zmq.Frame) else zmq.Frame(bytes(each)) for each in cut]
-        return Inputs(self.table, buffers, self.layout, rows, self.asked)
+        buffers = [each if isinstance(each, LentBuffer | zmq.Frame) else zmq.Frame(each, copy=False) for each in cut]
+        return Inputs(self.table, buffers, self.layout, rows, self.asked, self.tenancy)
 
     def cut(self, start: int, stop: int) -> "Sequence[zmq.Frame | LentBuffer | bytes | memoryview]":
         """The buffers of these rows; all of them as they came if the job has none. The frames live on in them."""

@@ -319,6 +319,31 @@ def test_what_kills_its_workers_is_kept_as_it_was_and_known_again(own_pool: Pool
         assert np.unique(doubled(client, floats(client, 2)).result()["y"]).tolist() == [4]
 
 
+def test_lent_memory_is_not_copied_for_what_is_too_large_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One step of the pool's loop would copy all of it, a gigabyte maybe."""
+    monkeypatch.setattr("pool.client.arenas.TRIM_S", 1000.0)  # what the pool has read there stays in its own books
+    large = np.zeros(32 << 20, np.float32)
+    bounds = "[quarantine]\nmax_bytes = '1MiB'\n[queue]\nmax_attempts = 2\n[restart]\nbackoff_max = '1s'"
+    with pool_process(stub_config(models=MODELS, rest=bounds)) as pool, pool.client() as client:
+        client.run("echo", 1.0)
+        assert client.run("rows", {"x": large}, signature="kill", timeout=60)["y"].shape == large.shape
+        assert lent_bytes(client) > large.nbytes
+        Path(f"/proc/{pool.pid}/clear_refs").write_text("5")  # the peak is from now on
+        before = memory_bytes(pool.pid, "VmRSS")
+        large[0] = -1
+        with pytest.raises(errors.Quarantined, match="attempts ended with their worker"):
+            client.run("rows", {"x": large}, signature="kill", timeout=90)
+        with pytest.raises(errors.Quarantined, match="the same inputs were quarantined"):
+            client.run("rows", {"x": large.copy()}, signature="kill", timeout=90)
+        own = memory_bytes(pool.pid, "VmHWM") - memory_bytes(pool.pid, "RssShmem")
+        assert own - before < large.nbytes // 2
+
+
+def memory_bytes(pid: int, name: str) -> int:
+    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith(f"{name}:"))
+    return int(line.split()[1]) << 10
+
+
 @pytest.mark.parametrize("bounds", ["max_bytes = 'never'", "client_max_bytes = '300KiB'", "max_bytes = '1KiB'"])
 def test_without_lent_memory_all_is_sent(bounds: str) -> None:
     rest = f"[arena]\n{bounds}\n"

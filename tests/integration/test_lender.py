@@ -1,7 +1,9 @@
 """The clients' side of lent memory with clients that lie, flood, stall, and die."""
 
+import contextlib
 import os
 import random
+import resource
 import select
 import socket
 import tempfile
@@ -12,11 +14,12 @@ from pathlib import Path
 import pytest
 import zmq
 
+from pool import descriptors
 from pool.core.actions import AnswerJob, JobDone, JobFailed
 from pool.core.events import ClientGone, Event, JobArrived, JobCancelled
 from pool.router.arenas import SMALLEST_BYTES, Arenas
-from pool.router.front import SILENCE_S, Front, Question
-from pool.router.lender import MOST_STRANGERS
+from pool.router.front import SILENCE_S, Front
+from pool.router.lender import MOST_STRANGERS, PAUSE_S
 from pool.router.rows import Inputs
 from pool.wire import client_messages as wire
 from pool.wire.arena import Wish, attach, receive_grant
@@ -48,12 +51,13 @@ class Pool:
         self.now = 100.0
         self._context = context
 
-    def turn(self, seconds: float = 0.05) -> list[Event | Question]:
+    def turn(self, seconds: float = 0.05) -> list[Event]:
         """Everything that comes until nothing has for so long."""
-        found: list[Event | Question] = []
+        found: list[Event] = []
         poller = zmq.Poller()
         poller.register(self.front.sockets[0], zmq.POLLIN)
-        poller.register(*self.front.fds(), zmq.POLLIN)
+        for fd in self.front.fds():
+            poller.register(fd, zmq.POLLIN)
         while ready := poller.poll(int(seconds * 1000)):
             for source, _ in ready:
                 if isinstance(source, int):
@@ -113,9 +117,7 @@ class Client:
             attach(fd, grant.size_bytes).close()
             return grant.arena
 
-    def submit(
-        self, job: int, lent: tuple[Lent, ...], room: Room | None = None, rows: int = 1
-    ) -> list[Event | Question]:
+    def submit(self, job: int, lent: tuple[Lent, ...], room: Room | None = None, rows: int = 1) -> list[Event]:
         submit = wire.Submit(job, "m", None, None, rows, None, 0, None, 0, False, lent, room)
         self.dealer.send_multipart([*encode(submit, INSTANCE), TABLE, b"", b"\0" * 8 * rows])
         return self.pool.turn()
@@ -348,3 +350,49 @@ def test_any_bytes_on_the_loan_harm_nobody_else(pool: Pool, client: Client, seed
         pool.turn()
     assert pool.arenas.lent_bytes == 0
     assert client.wish(MIB) is not None
+
+
+@contextlib.contextmanager
+def allowed(number: int) -> Iterator[None]:
+    """So many descriptors, for this process."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (number, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_without_descriptors_the_listener_pauses_and_returns(pool: Pool) -> None:
+    """Whoever knocks would have it readable without end, and the loop turn without a rest."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as knocks:
+        lowest = os.dup(knocks.fileno())
+        os.close(lowest)
+        with allowed(lowest):
+            knocks.connect(str(pool.path))
+            poller = zmq.Poller()
+            for fd in pool.front.fds():
+                poller.register(fd, zmq.POLLIN)
+            assert poller.poll(5000)
+            pool.front.on_readable()
+            assert not poller.poll(0)
+            assert list(pool.front.tend(pool.now)) == []
+            assert pool.front.next_deadline(pool.now) == pool.now + PAUSE_S
+        assert list(pool.front.tend(pool.now + PAUSE_S)) == []
+        assert poller.poll(5000)
+        pool.front.on_readable()
+        assert not poller.poll(0), "it was let in"
+    assert poller.poll(5000), "its end was seen"
+    pool.front.on_readable()
+
+
+def test_where_descriptors_run_short_nothing_is_lent(pool: Pool) -> None:
+    client = pool.client().show()
+    with allowed(descriptors.in_use() + 5):
+        assert client.wish(MIB) is None
+        with pool.connect() as stranger:
+            pool.turn()
+            assert stranger.recv(1) == b""
+    assert pool.front.refused["a connection for memory, because file descriptors run short"] == 1
+    assert client.wish(MIB) is not None
+    client.close()

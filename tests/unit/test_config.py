@@ -209,7 +209,7 @@ def test_devices_of_a_model() -> None:
     assert line == "config: model[0].devices: 'cpu' is in the list twice; write each device once"
 
 
-@pytest.mark.parametrize("good", ["tcp://127.0.0.1:5555", "tcp://*:5555", "tcp://host:*", "tcp://[::1]:1"])
+@pytest.mark.parametrize("good", ["tcp://127.0.0.1:5555", "tcp://127.9.9.9:*", "tcp://[::1]:1"])
 def test_tcp_endpoints(good: str) -> None:
     assert parse_settings({"pool": {"listen": [good]}}, "c", Path("/")).pool.listen == (good,)
 
@@ -218,10 +218,25 @@ def test_tcp_endpoints(good: str) -> None:
     "bad", ["ipc:///x", "tcp://host", "tcp://host:0", "tcp://host:70000", "tcp://:1", "tcp://a b:1"]
 )
 def test_other_endpoints_are_not_listened_on(bad: str) -> None:
-    assert mistakes({"pool": {"listen": ["tcp://a:1", bad]}}) == [
+    assert mistakes({"pool": {"listen": ["tcp://127.0.0.1:1", bad]}}) == [
         f"config: [pool] listen[1]: {bad!r} is not a tcp endpoint;"
         ' write "tcp://ADDRESS:PORT", such as "tcp://127.0.0.1:5555"'
     ]
+
+
+@pytest.mark.parametrize(
+    "address", ["*", "0.0.0.0", "[::]", "192.168.1.7", "128.0.0.1", "[fe80::1%eth0]", "host", "localhost", "lo"]
+)
+def test_who_connects_is_not_checked_so_only_loopback_addresses_are_listened_on(address: str, tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(f'[pool]\ndevices = "cpu"\nlisten = [\n  "tcp://127.0.0.1:1",\n  "tcp://{address}:5555",\n]\n')
+    with pytest.raises(InvalidConfig) as caught:
+        load_settings(file)
+    assert str(caught.value) == (
+        f"{file}:3: [pool] listen[1]: 'tcp://{address}:5555' is no loopback address, and the pool does not yet check"
+        " who connects: whoever reached it could submit jobs;"
+        ' write "tcp://127.0.0.1:5555" or "tcp://[::1]:5555", and let other machines come through `ssh -L`'
+    )
 
 
 def test_the_endpoint_is_a_local_socket_with_a_path_that_fits() -> None:

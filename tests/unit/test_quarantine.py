@@ -5,6 +5,7 @@ import logging
 import os
 import stat
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -250,3 +251,19 @@ def test_a_folder_among_the_files_is_no_reason_to_keep_nothing(tmp_path: Path) -
 
 def test_the_bound_in_bytes_counts_the_whole_file(tmp_path: Path) -> None:
     assert kept(Quarantine(tmp_path, 10, 300), JOB, [bytes(200), bytes(10)]) == []
+
+
+def test_who_lent_the_payload_hears_when_it_is_not_read_any_more(tmp_path: Path) -> None:
+    """It is not copied, so it must stay as it is until then: while the disk takes it, or at once if it is not kept."""
+    over = threading.Event()
+    keeper = Quarantine(tmp_path, 10, 1 << 20)
+    keeper.keep(JOB, PAYLOAD, over.set)
+    assert over.wait(10)
+    assert len(list((tmp_path / "quarantine").glob(f"*{SUFFIX}"))) == 1
+    for unwilling in (Quarantine(tmp_path, 0, 1 << 20), Quarantine(None, 10, 1 << 20), Quarantine(tmp_path, 10, 3)):
+        over.clear()
+        unwilling.keep(JOB, PAYLOAD, over.set)
+        assert over.is_set()
+    over.clear()
+    Quarantine(tmp_path / "quarantine" / "no" / "\0", 10, 1 << 20).keep(JOB, PAYLOAD, over.set)
+    assert over.wait(10), "nor is it held where it cannot be written"

@@ -1,0 +1,194 @@
+"""A ROUTER's listening socket, which can be shut: at the limit of descriptors libzmq's own aborts the process.
+
+    open   the number that libzmq accepts at is the listener
+    shut   it is a socket where nobody can knock (`dup2`); who knocks at the listener is let in and shown out here
+
+libzmq knows no way to accept less but to unbind, and that ends the connections that it has accepted. It tells of each
+one it accepts, and blocks when it has told of a thousand that nobody has heard of: no more come in between two looks.
+"""
+
+import contextlib
+import logging
+import os
+import socket
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import zmq
+
+from pool import descriptors
+from pool.logs import about
+from pool.router.refusals import count
+
+__all__ = ["Gate", "Gates", "local", "loopback"]
+
+log = logging.getLogger("pool.gate")
+
+BACKLOG = 100
+LOOK_S = 0.1  # how often a shut one looks whether it can open
+SHOWN_OUT_A_TURN = 64
+REFUSAL = "a connection, because file descriptors run short"
+
+
+class Gate:
+    """REQUIRES that it is closed before its ROUTER."""
+
+    def __init__(
+        self,
+        router: "zmq.Socket[bytes]",
+        listener: socket.socket,
+        endpoint: str,
+        refused: "Counter[str]",
+        divisor: int = 1,
+    ) -> None:
+        """Binds the ROUTER to the listener, which is bound to the endpoint and is the gate's from now on.
+
+        Shut while fewer descriptors are left than the pool's reserve by `divisor`. Raises `OSError`.
+        """
+        self._router = router
+        self._listener = listener
+        self._divisor = divisor
+        self._refused = refused
+        self._endpoint = endpoint
+        self.is_shut = False
+        listener.setblocking(False)
+        self._nowhere = _unreachable()
+        self._number = os.dup(listener.fileno())
+        router.set(zmq.USE_FD, self._number)
+        try:
+            router.bind(endpoint)
+        except zmq.ZMQError as error:
+            os.close(self._number)
+            self._nowhere.close()
+            raise OSError(error.errno, error.strerror) from None
+        heard = f"inproc://accepted-{id(self)}"
+        router.monitor(heard, zmq.EVENT_ACCEPTED)
+        self.monitor = router.context.socket(zmq.PAIR)
+        self.monitor.rcvhwm = 1
+        self.monitor.connect(heard)
+
+    @property
+    def fd(self) -> int:
+        """Of who knocks; to be waited for while it is shut."""
+        return self._listener.fileno()
+
+    def look(self) -> None:
+        """When the monitor has news, or somebody knocks, and now and then while it is shut."""
+        while self._heard():
+            pass
+        left, spare = descriptors.left(), descriptors.reserve() // self._divisor
+        if not self.is_shut and left < spare:
+            self.is_shut = True
+            os.dup2(self._nowhere.fileno(), self._number, inheritable=False)
+            extra = about("connections_refused", endpoint=self._endpoint, left=left)
+            said = "%d file descriptors are left: %s takes no connection until %d are free; a higher `ulimit -n` helps"
+            log.warning(said, left, self._endpoint, spare, extra=extra)
+        elif self.is_shut and left >= spare:
+            self._open()
+        if self.is_shut:
+            self._show_out()
+
+    def close(self) -> None:
+        """Nobody is let in any more. What is connected stays, until the ROUTER closes."""
+        if self.monitor.closed:
+            return
+        os.dup2(self._nowhere.fileno(), self._number, inheritable=False)
+        while self._heard():  # or libzmq could wait for that while it is to stop telling
+            pass
+        self._router.disable_monitor()
+        self.monitor.close(linger=0)
+        self._open()  # libzmq takes it out of its own epoll, where it is the listener
+        self._listener.close()
+        self._nowhere.close()
+
+    def _open(self) -> None:
+        self.is_shut = False
+        os.dup2(self._listener.fileno(), self._number, inheritable=False)
+
+    def _heard(self) -> bool:
+        try:
+            self.monitor.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        return True
+
+    def _show_out(self) -> None:
+        with contextlib.suppress(OSError):  # nobody knocks any more, or not even that descriptor is left
+            for _ in range(SHOWN_OUT_A_TURN):
+                self._listener.accept()[0].close()
+                count(self._refused, REFUSAL)
+
+
+class Gates:
+    """All of the pool's, as its loop sees them."""
+
+    def __init__(self, gates: Sequence[Gate]) -> None:
+        self._gates = gates
+        self._monitors = [gate.monitor for gate in gates]
+        self.sources: Sequence[zmq.Socket[bytes] | int] = self._monitors
+        """What to wait for; `look` changes it."""
+
+    def look(self, ready: "Sequence[zmq.Socket[bytes] | int]") -> None:
+        """After each wait: in constant time where none of these is a gate's."""
+        if self.next_look(0.0) is None and not any(monitor in ready for monitor in self._monitors):
+            return
+        for gate in self._gates:
+            gate.look()
+        self.sources = [*self._monitors, *(gate.fd for gate in self._gates if gate.is_shut)]
+
+    def next_look(self, now: float) -> float | None:
+        """When `look` is to be called at the latest."""
+        return None if len(self.sources) == len(self._monitors) else now + LOOK_S
+
+
+def local(path: Path) -> socket.socket:
+    """A listener for this user alone. The caller holds the endpoint's lock, so a file there is stale.
+
+    Raises `OSError`.
+    """
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    before = os.umask(0o177)
+    try:
+        listener.bind(os.fspath(path))
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    finally:
+        os.umask(before)
+    return listener
+
+
+def loopback(endpoint: str) -> tuple[socket.socket, str]:
+    """A TCP listener, and where it is: the port may have been left open. REQUIRES a number as the address.
+
+    Raises `OSError`.
+    """
+    address, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    family = socket.AF_INET6 if address.startswith("[") else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((address.strip("[]"), 0 if port == "*" else int(port)))
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener, f"tcp://{address}:{listener.getsockname()[1]}"
+
+
+def _unreachable() -> socket.socket:
+    """It listens, and nobody can find it: `accept` there says that nobody has come."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    listener.setblocking(False)
+    try:
+        with tempfile.TemporaryDirectory(prefix="pool-") as folder:
+            listener.bind(os.path.join(folder, "nowhere"))
+            listener.listen(1)
+    except OSError:
+        listener.close()
+        raise
+    return listener

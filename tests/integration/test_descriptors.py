@@ -1,0 +1,114 @@
+"""What happens where file descriptors run out: libzmq aborts a process that has none left."""
+
+import contextlib
+import os
+import resource
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from harness import PoolProcess, pool_process, stub_config
+from pool import errors
+
+PRELUDE = """
+import os, resource, sys
+from pool import Client, errors
+def in_use():
+    return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))
+def allow(number):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (number, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+"""
+
+FULL = """
+with Client(sys.argv[1]) as first:
+    assert first.run("echo", 0.0)["x"] == 0.0
+    before, served, refused = in_use(), 0, 0
+    for spare in range(48):  # so that each step of a connection is once the one that finds none left
+        allow(before + spare)
+        clients = [Client(sys.argv[1], reconnect_timeout=0) for _ in range(8)]
+        futures = [client.submit("echo", float(n), timeout=30) for n, client in enumerate(clients)]
+        for n, future in enumerate(futures):
+            try:
+                assert future.result(60)["x"] == n
+                served += 1
+            except errors.PoolUnreachable as error:
+                assert "cannot make a connection" in str(error), error
+                refused += 1
+        assert first.run("echo", 1.0)["x"] == 1.0
+        for client in clients:
+            client.close()
+    assert served > 20 and refused > 20, (served, refused)
+    allow(before + 200)
+    with Client(sys.argv[1]) as client:
+        assert client.run("echo", 2.0)["x"] == 2.0
+"""
+
+SHARED = """
+before = in_use()
+clients = [Client(sys.argv[1]) for _ in range(10)]
+for n, client in enumerate(clients):
+    assert client.run("echo", float(n))["x"] == n
+print(in_use() - before)
+pid = os.fork()
+if pid == 0:  # the context is the parent's: this one makes its own
+    for n, client in enumerate(clients):
+        assert client.run("echo", float(n))["x"] == n
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+for client in clients:
+    assert client.run("echo", 1.0)["x"] == 1.0
+    client.close()
+assert in_use() == before
+"""
+
+
+def run(code: str, pool: PoolProcess) -> str:
+    done = subprocess.run(
+        [sys.executable, "-P", "-W", "ignore", "-c", PRELUDE + code, pool.endpoint],
+        timeout=100, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_program_without_descriptors_is_told_so_and_lives_on(pool: PoolProcess) -> None:
+    run(FULL, pool)
+
+
+def test_the_clients_of_a_process_share_a_context_and_a_forked_child_has_another(pool: PoolProcess) -> None:
+    assert int(run(SHARED, pool)) <= 5 + 9 * 10
+
+
+def in_use(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+@pytest.mark.parametrize("suffix", ["", ".workers", ".arenas"])
+def test_connections_beyond_the_limit_less_a_reserve_are_refused(suffix: str) -> None:
+    """libzmq's listener would abort the pool. Who is connected is served; whoever comes later, when there is room."""
+    with pool_process(stub_config()) as pool, pool.client() as before:
+        assert before.run("echo", 1.0)["x"] == 1.0
+        limit = 4 * in_use(pool.pid) + 100
+        resource.prlimit(pool.pid, resource.RLIMIT_NOFILE, (limit, limit))
+        with contextlib.ExitStack() as stack:
+            path = pool.endpoint.removeprefix("ipc://") + suffix
+            kind = socket.SOCK_SEQPACKET if suffix == ".arenas" else socket.SOCK_STREAM
+            for _ in range(2 * limit):
+                flood = stack.enter_context(socket.socket(socket.AF_UNIX, kind))
+                flood.settimeout(20)
+                while flood.connect_ex(path):  # too many knock at once
+                    time.sleep(0.001)
+            assert before.run("echo", 2.0)["x"] == 2.0
+            assert in_use(pool.pid) < limit
+            assert pool.workers(), "and its workers are as they were"
+            if not suffix:
+                assert "file descriptors are left" in pool.text()
+                assert before.status()["refused"]["a connection, because file descriptors run short"] > limit // 4
+                with pool.client(connect_timeout=0.5) as late, pytest.raises(errors.PoolUnreachable):
+                    late.run("echo", 3.0)
+        with pool.client() as after:
+            assert after.run("echo", 3.0)["x"] == 3.0
+        assert pool.running.poll() is None
