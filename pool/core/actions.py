@@ -18,6 +18,7 @@ __all__ = [
     "JobFailed",
     "KeepJob",
     "KillWorker",
+    "MembersCancelled",
     "Notice",
     "PackDissolved",
     "PartToRun",
@@ -177,6 +178,14 @@ class PackDissolved:
 
 
 @dataclass(frozen=True, slots=True)
+class MembersCancelled:
+    """A pack was cancelled that had been dissolved: none of these, which were left of it, has an answer."""
+
+    client: bytes
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class KeepJob:
     """A job was quarantined: its inputs are worth keeping, so that somebody can look at what kills workers.
 
@@ -307,6 +316,7 @@ Action = (
     | EndSessions
     | AnswerJob
     | PackDissolved
+    | MembersCancelled
     | KeepJob
     | Notice
     | StopWorker

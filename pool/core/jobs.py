@@ -62,7 +62,8 @@ class Job:
     `attempts` pools have ended while they held it; `in_doubt`: it may have started in one that gave no answer.
     `round` is raised when it starts over: answers to parts of an earlier one are of no use.
     `members` are the rows of each job of a pack, which have the numbers after its own (see `packs`), `dropped` the
-    numbers of those that were cancelled. Its rows are those of the payload from `base` on.
+    numbers of those that were cancelled. Its rows are those of the payload from `base` on. `came_in`: the number of
+    the pack that it was a member of.
     """
 
     client: Client
@@ -98,6 +99,7 @@ class Job:
     members: tuple[int, ...] = ()
     dropped: set[int] = field(default_factory=set)
     base: int = 0
+    came_in: int | None = None
     ended: float | None = None
     timeline: Timeline | None = None
     story: list[Note] = field(default_factory=list)

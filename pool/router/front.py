@@ -16,7 +16,7 @@ from pathlib import Path
 import msgpack
 import zmq
 
-from pool.core.actions import AnswerJob, JobDone, PackDissolved
+from pool.core.actions import AnswerJob, JobDone, MembersCancelled, PackDissolved
 from pool.core.events import ClientGone, Event, JobArrived, JobCancelled
 from pool.logs import about
 from pool.router.answers import Answers
@@ -316,6 +316,11 @@ class Front:
     def dissolved(self, action: PackDissolved) -> None:
         """Each member is answered by itself from now on."""
         self._debts.dissolve(action.client, action.pack, action.members)
+
+    def cancelled(self, action: MembersCancelled) -> None:
+        """Nothing is owed to them any more."""
+        for member in action.members:
+            self._debts.settle(action.client, member)
 
     def reply(self, question: Question, value: object = None, error: str | None = None) -> None:
         frames = encode(wire.Answer(question.request, error), self._instance)

@@ -270,9 +270,11 @@ class Outside(RuleBasedStateMachine):
 
     @rule(pick=PICK)
     def cancel_a_whole_pack(self, pick: int) -> None:
-        if held := [job for job in self.machine.backlog.jobs.values() if job.members]:
-            pack = held[pick % len(held)]
-            self.body.feed(told.JobCancelled(*pack.name))
+        """As one job, or what is left of it since it was taken apart."""
+        held = [job.name for job in self.machine.backlog.jobs.values() if job.members]
+        held += [(client.route, pack) for client in self.machine.backlog.clients.values() for pack in client.parted]
+        if held:
+            self.body.feed(told.JobCancelled(*held[pick % len(held)]))
 
     @rule(client=clients)
     def client_goes(self, client: bytes) -> None:

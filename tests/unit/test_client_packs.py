@@ -165,7 +165,7 @@ def test_one_that_is_cancelled_is_told_and_the_others_go_on(fake: FakePool, clie
     assert futures[0].cancel()
     assert fake.expect(wire.Cancel).job == pack + 1
     assert futures[1].cancel()
-    assert fake.expect(wire.Cancel).job == pack  # nobody is left
+    assert fake.expect(wire.Cancel).job == pack + 2, "the pool may have taken it apart"
 
 
 def test_one_that_was_cancelled_before_it_was_sent_is_not_run(fake: FakePool, client: Client) -> None:
@@ -178,8 +178,10 @@ def test_one_that_was_cancelled_before_it_was_sent_is_not_run(fake: FakePool, cl
     fake.answer(number, {"y": np.zeros(1)})
     large.result(5)
     pack = fake.expect(wire.Submit)
-    assert len(pack.members) == 10
-    assert fake.expect(wire.Cancel).job == pack.job + 1 + 3
+    assert pack.members == (1,) * 9
+    fake.answer(pack.job, {"y": np.arange(9)})
+    assert [future.result(5)["y"].tolist() for future in futures if future is not futures[3]] == [[n] for n in range(9)]
+    fake.nothing_of(wire.Cancel)
 
 
 def test_a_pack_that_fails_as_one_fails_all(fake: FakePool, client: Client) -> None:

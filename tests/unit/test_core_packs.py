@@ -572,6 +572,34 @@ def test_when_all_are_cancelled_nothing_is_left(runs: bool) -> None:
     assert driver.answers() == {}
 
 
+@pytest.mark.parametrize("stateful", [False, True])
+def test_a_cancelled_pack_starts_none_of_its_members_that_wait(stateful: bool) -> None:
+    """Of a model that keeps state each of them runs by itself from the first on."""
+    driver = Driver(["m"], stateful=["m"] * stateful, unbatchable=["m"]).serve()
+    driver.submit(members=(1, 1, 1, 1))
+    driver.submit(members=(1, 1))
+    assert one(driver.log, do.PackDissolved).pack == 1
+    driver.done(driver.running()[0])
+    driver.feed(told.JobCancelled(b"client", 4))
+    driver.feed(told.JobCancelled(b"client", 1))
+    assert one(driver.log, do.MembersCancelled).members == (3, 5), "those that were not answered, nor cancelled before"
+    driver.feed(told.JobCancelled(b"client", 1))
+    assert driver.machine.answered == {"done": 1, "cancelled": 3}
+    runs = run_all(driver)
+    assert [spans(run) for run in runs] == [[(1, 2)], [(0, 1)], [(1, 2)]], "the one that ran, and those of the other"
+    assert done(driver) == {2, 7, 8}
+    assert nothing_is_left(driver)
+
+
+def test_the_number_of_a_pack_may_be_another_jobs_by_then() -> None:
+    driver = Driver(["m"], unbatchable=["m"]).serve()
+    driver.submit(members=(1, 1))
+    driver.submit(job=1)
+    driver.feed(told.JobCancelled(b"client", 1))
+    run_all(driver)
+    assert done(driver) == {2, 3}
+
+
 def test_the_cancelled_one_is_no_member_when_its_pack_is_dissolved() -> None:
     driver = Driver(["m"]).serve()
     driver.submit(members=(1, 1, 1))
