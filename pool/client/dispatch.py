@@ -240,8 +240,6 @@ class Dispatch:
     # --- in -----------------------------------------------------------------------------------------------------
 
     def finish(self, result: wire.Result, payload: Sequence[zmq.Frame]) -> None:
-        from pool.client.payload import decode_answer  # numpy comes with the first tensor
-
         if result.released:
             self._tenants.released(result.job)
         member = None
@@ -255,9 +253,25 @@ class Dispatch:
         if job.sent_at is not None:
             self._pace.answered(job.sent_at, time.monotonic())
         try:
+            self._answered(job, member, result, payload)
+        except Exception as error:
+            # It is in no book any more, so nobody else would end it.
+            job.future.finish(PoolError(f"the answer cannot be used: {type(error).__name__}: {error}"))
+            raise
+
+    def _answered(
+        self, job: Job, member: tuple[Job, int] | None, result: wire.Result, payload: Sequence[zmq.Frame]
+    ) -> None:
+        from pool.client.payload import decode_answer  # numpy comes with the first tensor
+
+        try:
             arrays = decode_answer(result.pieces, payload, job.room)
         except BadFrame as error:
             self._end(job, member, Incompatible(f"the answer cannot be read: {error}"))
+            return
+        if member is None and job.members and (wrong := _without_rows(arrays, job.rows)) is not None:
+            whose = f"the {job.rows} rows of the {len(job.members)} jobs that it is for"
+            self._end(job, None, Incompatible(f"output {wrong!r} has not {whose}"))
             return
         self._rooms.learn(job.request, result.timeline.rows, arrays)
         self._grain.learn(job.request, result.timeline)
@@ -377,6 +391,11 @@ class Dispatch:
         error = Overloaded(f"the pool refused this job {times} {waited}, at last because {job.last_refusal}")
         error.retry_after = job.last_refusal.retry_after  # which the text says already
         return error
+
+
+def _without_rows(arrays: "dict[str, np.ndarray[Any, Any]]", rows: int | None) -> str | None:
+    """The name of one that cannot be cut by them."""
+    return next((name for name, array in arrays.items() if not array.ndim or len(array) != rows), None)
 
 
 def _timeout_s(job: Job, opened: wire.Opened | None) -> float:

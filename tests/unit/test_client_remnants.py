@@ -237,7 +237,7 @@ def test_both_halves_go_on_through_further_pools(start: Start, client: Client) -
     futures, pool, first, second = split(start, client)
     fail(pool, first.job + 1)  # a pool that says so of one, and dies
     fail(pool, second.job)
-    eventually(lambda: dialogue(client)._dispatch._holds)
+    eventually(lambda: second.job in dialogue(client)._dispatch._held)
     lose(pool, client)
     pool = start(FIRST)
     pool.open()
