@@ -428,13 +428,19 @@ class Dispatch:
         """Gives a lane of the slot the line's next batch, or answers jobs of the line that would be too late."""
         while line.retries and not eldest:
             group = tuple(part for part in line.retries.popleft() if part.wanted and part.job.deadline > now)
-            if group and may_be_cut(group):
+            together = bool(group) and may_be_cut(group)
+            parting = [
+                part.job
+                for part in group
+                if part.job.members and (not together or part.job.has_cancelled(part.start, part.stop))
+            ]
+            if parting:
+                line.retries.appendleft(group)
+                self._packs.dissolve(parting[0], now)
+                continue
+            if together:
                 self._lease(slot, group, now)
                 return
-            if packs := [part.job for part in group if part.job.members]:
-                line.retries.appendleft(group)
-                self._packs.dissolve(packs[0], now)
-                continue
             whole = [whole_again(part) for part in group if part.wanted]
             line.retries.extendleft(singly([part for part in reversed(whole) if not part.is_suspect]))
             if suspects := [part for part in whole if part.is_suspect]:

@@ -120,6 +120,15 @@ class Job:
         """How many rows wait to be cut."""
         return self.rows - self.cut
 
+    def has_cancelled(self, start: int, stop: int) -> bool:
+        """Whether a member was cancelled whose first row is among these."""
+        if not self.dropped:
+            return False
+        firsts = accumulate(self.members[:-1], initial=0)
+        return any(
+            start <= first < stop and number in self.dropped for number, first in enumerate(firsts, self.number + 1)
+        )
+
     def start_over(self) -> None:
         """Its pieces cannot be joined: all of it is to be run anew."""
         self.round += 1

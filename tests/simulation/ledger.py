@@ -470,6 +470,7 @@ class Ledger:
         assert whole or batchable, f"a piece of {record}, which cannot be cut"
         if whole and not batchable and (record.done or record.live):
             record.start_over()
+        assert not record.ended or record.started, f"{record} was cancelled before it started"
         self.reruns += record.started
         assert record.times_lost(start, stop, alone=True) < self._policy.max_attempts
         self._check_other_slot(record, start, stop, run.slot)
