@@ -384,6 +384,8 @@ class Service:
                 self._back.end_sessions(slot, incarnation, owner)
             case do.PackDissolved():
                 self._front.dissolved(action)
+            case do.MembersCancelled():
+                self._front.cancelled(action)
             case do.KeepJob():
                 self._keep(action)
             case do.Notice(text):

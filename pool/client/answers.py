@@ -1,7 +1,7 @@
 """The answers to a pack whose reader comes for one after the other: none is cut out of the whole before."""
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from pool.client.futures import PoolFuture
@@ -32,8 +32,10 @@ class Answers(Members):
         self._starts = tuple(accumulate(rows, initial=0))
 
     @property
-    def ended(self) -> Collection[int]:
-        return self._singles
+    def left(self) -> Sequence[int]:
+        if self._whole is not None:
+            return ()
+        return [index for index in range(len(self.rows)) if index not in self._singles]
 
     @property
     def all_ended(self) -> bool:
@@ -58,6 +60,12 @@ class Answers(Members):
         if len(self._singles) == len(self.rows):
             self.over.set_result(None)
 
+    def drop_cancelled(self) -> None:
+        """They are cancelled together, see `withdraw`."""
+
+    def some(self, indices: Sequence[int]) -> Members:
+        return Members([_One(self, index) for index in indices], [self.rows[index] for index in indices])
+
     def abandon_after_fork(self, error: PoolError) -> None:
         self._whole, self.some_failed = error, True
 
@@ -66,7 +74,8 @@ class Answers(Members):
         if not self.all_ended:
             self.over.result()
         found, height = self._whole, self.rows[0]
-        if found is None or isinstance(found, PoolError) or self._singles or set(self.rows) != {height}:
+        lone = len(self.rows) == 1
+        if found is None or isinstance(found, PoolError) or self._singles or lone or set(self.rows) != {height}:
             yield from map(self.result, range(len(self.rows)))
             return
         columns = [array.reshape(len(self.rows), height, *array.shape[1:]) for array in found.values()]
@@ -85,7 +94,23 @@ class Answers(Members):
         assert found is not None
         if isinstance(found, PoolError):
             raise found
-        if index in self._singles:
+        if index in self._singles or len(self.rows) == 1:
             return dict(found)
         start, stop = self._starts[index], self._starts[index + 1]
         return {name: array[start:stop] for name, array in found.items()}
+
+
+class _One:
+    """Waits for the answer of one of them, where not all are in one job any more."""
+
+    is_cancelled = False
+
+    def __init__(self, answers: Answers, index: int) -> None:
+        self._answers = answers
+        self._index = index
+
+    def finish(self, result: dict[str, Array] | PoolError, timeline: JobTimeline | None = None) -> None:
+        self._answers.finish_one(self._index, result, timeline)
+
+    def abandon_after_fork(self, error: PoolError) -> None:
+        self._answers.abandon_after_fork(error)

@@ -85,6 +85,9 @@ class Dispatch:
 
     def lose_pool(self, unread: bool) -> None:
         """What has no answer is held for the next one, in its order; `unread`: the pool has read none of it."""
+        for job in self._jobs:
+            if job.returned and not unread:
+                self._jobs.part(job)
         self._jobs.lose_pool(unread)
         self._tenants.clear()
         self._clear()
@@ -110,6 +113,8 @@ class Dispatch:
     def send(self, job: Job) -> None:
         """Sends a job that is in the book, or keeps it until it can be, or ends it."""
         opened = self._opened
+        if self._is_cancelled(job):
+            return
         if opened is None:
             self._hold(job)
             return
@@ -152,8 +157,8 @@ class Dispatch:
         while self._behind and self.window.is_open():
             job = self._behind.popleft()
             self._behind_bytes -= job.size_bytes
-            if job not in self._jobs:
-                continue  # cancelled or late since
+            if job not in self._jobs or self._is_cancelled(job):
+                continue  # or late since
             left = job.submitted + _timeout_s(job, self._opened) - time.monotonic()
             if left >= self._pace.answer_s:
                 if job.patient:
@@ -169,12 +174,27 @@ class Dispatch:
             return
         free_bytes = self._opened.credit_bytes - self._jobs.sent_bytes - self._behind_bytes
         for job in self._backpressure.to_send(time.monotonic(), free_bytes):
+            if self._is_cancelled(job):
+                continue
             self._backpressure.sent(job)
             self._submit(job, self._opened)
             if not self.window.is_open():
                 return
 
+    def _is_cancelled(self, job: Job) -> bool:
+        """Whether nobody waits for it any more, and so it ends here, though no withdrawal may have come yet."""
+        if isinstance(job.future, Members):
+            job.future.drop_cancelled()
+        if not job.future.is_cancelled:
+            return False
+        self._take(job.number)
+        return True
+
     def _submit(self, job: Job, opened: wire.Opened) -> None:
+        if job.members and isinstance(job.future, Members):
+            members = job.future.left
+            if len(members) < len(job.members):  # others were cancelled before, or ended by a former pool
+                self._jobs.keep(job, members)
         now = time.monotonic()
         left = _timeout_s(job, opened) - (now - job.submitted)  # what it has waited until now is the job's time too
         self._jobs.wait_until(job, now + left + LATE_S)
@@ -184,32 +204,42 @@ class Dispatch:
         self._send(submit, frames)
         self._jobs.mark_sent(job, self._instance, now)
         job.place = self.window.submitted()
-        if job.members and isinstance(job.future, Members):
-            for index in job.future.ended:  # before it was sent, or by a former pool
-                self._send(wire.Cancel(job.number + 1 + index), ())
 
     def withdraw(self, withdrawal: Withdrawal) -> None:
         """Nobody waits for the answer any more."""
         job, index = withdrawal.job, withdrawal.index
         if job.pack is not None:
             job, index = job.pack, job.index
-        if job not in self._jobs:
-            return
-        if isinstance(job.future, Members) and index is not None:
-            job.future.drop(index)
-            if not job.future.all_ended:
-                if job.sent_at is not None:
-                    self._send(wire.Cancel(job.number + 1 + index), ())
+        carrier: Job | None = job
+        while carrier is not None:
+            if carrier in self._jobs:
+                self._withdraw(carrier, index)
+            carrier = carrier.rest
+
+    def _withdraw(self, job: Job, index: int | None) -> None:
+        """Who was the `index`th when the pack was made; None: all that it has left."""
+        if index is not None and job.share is not None:
+            if index not in job.share:
                 return
-        self._take(job.number)
+            index = job.share.index(index)
+        if not job.members or not isinstance(job.future, Members):
+            self._take(job.number)
+            if job.sent_at is not None:
+                self._send(wire.Cancel(job.number), ())
+            return
+        gone = job.future.left if index is None else [index]
+        for each in gone:
+            job.future.drop(each)
+        if index is None or job.future.all_ended:
+            self._take(job.number)
         if job.sent_at is not None:
-            self._send(wire.Cancel(job.number), ())
+            self._send(wire.Cancel(job.number if index is None else job.number + 1 + index), ())
+        if job in self._jobs:
+            self._see_returned(job)
 
     # --- in -----------------------------------------------------------------------------------------------------
 
     def finish(self, result: wire.Result, payload: Sequence[zmq.Frame]) -> None:
-        from pool.client.payload import decode_answer  # numpy comes with the first tensor
-
         if result.released:
             self._tenants.released(result.job)
         member = None
@@ -223,9 +253,25 @@ class Dispatch:
         if job.sent_at is not None:
             self._pace.answered(job.sent_at, time.monotonic())
         try:
+            self._answered(job, member, result, payload)
+        except Exception as error:
+            # It is in no book any more, so nobody else would end it.
+            job.future.finish(PoolError(f"the answer cannot be used: {type(error).__name__}: {error}"))
+            raise
+
+    def _answered(
+        self, job: Job, member: tuple[Job, int] | None, result: wire.Result, payload: Sequence[zmq.Frame]
+    ) -> None:
+        from pool.client.payload import decode_answer  # numpy comes with the first tensor
+
+        try:
             arrays = decode_answer(result.pieces, payload, job.room)
         except BadFrame as error:
             self._end(job, member, Incompatible(f"the answer cannot be read: {error}"))
+            return
+        if member is None and job.members and (wrong := _without_rows(arrays, job.rows)) is not None:
+            whose = f"the {job.rows} rows of the {len(job.members)} jobs that it is for"
+            self._end(job, None, Incompatible(f"output {wrong!r} has not {whose}"))
             return
         self._rooms.learn(job.request, result.timeline.rows, arrays)
         self._grain.learn(job.request, result.timeline)
@@ -252,6 +298,19 @@ class Dispatch:
         job.future.finish_one(member[1], result, timeline)
         if job.future.all_ended:
             self._take(job.number)
+        else:
+            self._see_returned(job)
+
+    def _come_back(self, job: Job) -> None:
+        """The pool, which stops, has given it back: it waits for the next one."""
+        self._forget(job)
+        self._jobs.mark_returned(job)
+        self._hold(job)
+
+    def _see_returned(self, job: Job) -> None:
+        """A pack that was taken apart comes back when the pool has answered or given back each of its members."""
+        if job.returned and isinstance(job.future, Members) and job.returned.issuperset(job.future.left):
+            self._come_back(job)
 
     def released(self, number: int) -> None:
         """The pool has done with what the job was lent."""
@@ -273,13 +332,13 @@ class Dispatch:
             self._jobs.mark_refused(job, error)
             self._jobs.wait_until(job, job.submitted + _timeout_s(job, self._opened))
             self._backpressure.refused(job, error.retry_after, time.monotonic())
-        elif member is not None and job.number in self._held:
-            pass  # with the first of them that the pool returned, all of the pack waits for the next one
         elif in_pool and self._outlive and failure.fault is Fault.POOL_STOPPING:
             self._holds = True
-            self._forget(job)
-            self._jobs.mark_returned(job)
-            self._hold(job)
+            if member is None:
+                self._come_back(job)
+            else:
+                job.returned |= {member[1]}
+                self._see_returned(job)
         else:
             if member is None:
                 self._take(failure.job)
@@ -332,6 +391,11 @@ class Dispatch:
         error = Overloaded(f"the pool refused this job {times} {waited}, at last because {job.last_refusal}")
         error.retry_after = job.last_refusal.retry_after  # which the text says already
         return error
+
+
+def _without_rows(arrays: "dict[str, np.ndarray[Any, Any]]", rows: int | None) -> str | None:
+    """The name of one that cannot be cut by them."""
+    return next((name for name, array in arrays.items() if not array.ndim or len(array) != rows), None)
 
 
 def _timeout_s(job: Job, opened: wire.Opened | None) -> float:

@@ -1,6 +1,6 @@
 """Whose the answer of a pack is: each of its jobs has the rows of it that it gave."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -15,6 +15,11 @@ __all__ = ["Ending", "Members"]
 
 class Ending(Protocol):
     """What waits for one answer."""
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether nobody waits for it any more."""
+        ...
 
     def finish(
         self, result: "dict[str, np.ndarray[Any, Any]] | PoolError", timeline: "JobTimeline | None" = None
@@ -34,18 +39,25 @@ class Members:
         self._left = set(range(len(endings)))
 
     @property
-    def ended(self) -> Collection[int]:
-        """Those that were answered or cancelled."""
-        return [index for index in range(len(self.rows)) if index not in self._left]
+    def left(self) -> Sequence[int]:
+        """Those that were neither answered nor cancelled."""
+        return sorted(self._left)
 
     @property
     def all_ended(self) -> bool:
         return not self._left
 
+    @property
+    def is_cancelled(self) -> bool:
+        return self.all_ended
+
     def finish(
         self, result: "Mapping[str, np.ndarray[Any, Any]] | PoolError", timeline: "JobTimeline | None" = None
     ) -> None:
-        """The answer of all that have none yet."""
+        """The answer of all that have none yet. That of a lone one is whole, whatever rows it has."""
+        if len(self.rows) == 1:
+            self.finish_one(0, result if isinstance(result, PoolError) else dict(result), timeline)
+            return
         timelines = {rows: None if timeline is None else timeline.of_rows(rows) for rows in set(self.rows)}
         start = 0
         for index, rows in enumerate(self.rows):
@@ -67,6 +79,14 @@ class Members:
     def drop(self, index: int) -> None:
         """Its caller has cancelled it."""
         self._left.discard(index)
+
+    def drop_cancelled(self) -> None:
+        """Their callers have cancelled them, and it may not have been said here yet."""
+        self._left = {index for index in self._left if not self._endings[index].is_cancelled}
+
+    def some(self, indices: Sequence[int]) -> "Members":
+        """These alone, in this order. They end here no more, but there."""
+        return Members([self._endings[index] for index in indices], [self.rows[index] for index in indices])
 
     def abandon_after_fork(self, error: PoolError) -> None:
         for ending in self._endings:

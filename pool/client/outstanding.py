@@ -3,11 +3,12 @@
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pool.client.arenas import Piece, Region
 from pool.client.futures import JobFuture
 from pool.client.members import Members
+from pool.client.remnant import payload_of_some
 from pool.client.request import Request
 from pool.core.timers import Timers
 from pool.errors import Overloaded, PoolError
@@ -28,6 +29,11 @@ class Job:
 
     `members`: it is a pack of jobs with so many rows each, which have the numbers after its own. `pack` is the one
     that this job is in, as its `index`th: then it is in no book itself.
+
+    A pack that is sent, first or again, has only members that have not ended: `share` says which of those that came
+    they are, None all of them. `returned` are those of the members that the pool has given back already, of others of
+    which it has not said so. Where it then goes away, they are a pack of their own: the `rest` of the one that was
+    its `origin`.
     """
 
     future: "JobFuture | Members"
@@ -42,6 +48,10 @@ class Job:
     members: tuple[int, ...] = ()
     pack: "Job | None" = None
     index: int = 0
+    share: tuple[int, ...] | None = None
+    returned: frozenset[int] = frozenset()
+    rest: "Job | None" = None
+    origin: "Job | None" = None
     number: int = 0
     on_its_way: threading.Event | None = None
     sent_at: float | None = None  # None: it is not in the pool
@@ -122,6 +132,40 @@ class Outstanding:
             self.sent_bytes -= job.size_bytes
         return job
 
+    def keep(self, job: Job, indices: Sequence[int]) -> None:
+        """Only these of a pack's members are left in it, and have other numbers, so it is in no pool."""
+        self.size_bytes -= job.size_bytes
+        if job.sent_at is not None:
+            self.sent_bytes -= job.size_bytes
+        _keep(job, indices)
+        if not job.members:
+            self._packs.pop(job.number, None)
+        self.size_bytes += job.size_bytes
+        if job.sent_at is not None:
+            self.sent_bytes += job.size_bytes
+
+    def part(self, job: Job) -> None:
+        """The members of a pack that were returned are a job of their own from now on, which is in no pool."""
+        assert isinstance(job.future, Members)
+        rest = replace(
+            job,
+            number=0,
+            room=None,
+            on_its_way=None,
+            sent_at=None,
+            sent_to=None,
+            patient=True,
+            in_line=False,
+            returned=frozenset(),
+            origin=job,
+        )
+        job.rest = rest
+        left = job.future.left
+        _keep(rest, [index for index in left if index in job.returned])
+        self.add(rest)
+        self.keep(job, [index for index in left if index not in job.returned])
+        job.returned = frozenset()
+
     def abandon_after_fork(self, error: PoolError) -> None:
         """In a forked child: ends each future, also the one that the I/O thread was about to finish."""
         for job in self:
@@ -146,6 +190,7 @@ class Outstanding:
     def mark_returned(self, job: Job) -> None:
         """The pool does not have the job any more, by its own word."""
         job.sent_at = job.sent_to = None
+        job.returned = frozenset()
         self.sent_bytes -= job.size_bytes
 
     def lose_pool(self, unread: bool) -> None:
@@ -180,3 +225,15 @@ class Outstanding:
             job = self.take(number)
             if job is not None:
                 yield job
+
+
+def _keep(job: Job, indices: Sequence[int]) -> None:
+    """One that is left alone is a job like any other."""
+    assert isinstance(job.future, Members)
+    job.payload = payload_of_some(job.payload, job.members, indices)
+    job.size_bytes = sum(map(len, job.payload))
+    share = range(len(job.members)) if job.share is None else job.share
+    job.share = tuple([share[index] for index in indices])
+    job.future = job.future.some(indices)
+    job.rows = sum(job.future.rows)
+    job.members = job.future.rows if len(indices) > 1 else ()

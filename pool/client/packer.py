@@ -5,22 +5,17 @@ Nothing waits for company: what is packed has queued up while the I/O thread was
 
 from collections import deque
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 from pool.client.grain import Grain
 from pool.client.members import Members
 from pool.client.outstanding import Job
-from pool.wire.calls import TABLE_BYTES, Table
-from pool.wire.codec import unpack
-from pool.wire.dtypes import STRING
+from pool.client.remnant import columns
 
 __all__ = ["Packer"]
 
 SMALL_BYTES = 16 << 10  # of a job that is worth joining with others: copying so much costs less than a message
 APART = 0.02  # of their timeout may lie between the first and the last, whose time ends with the first's
-
-_KEPT = 64
 
 
 class Packer:
@@ -74,14 +69,14 @@ def _alike(first: Job, job: Job) -> bool:
 def _pack(jobs: Sequence[Job], rows: int) -> Job:
     first = jobs[0]
     members = Members([job.future for job in jobs], [job.rows or 0 for job in jobs])
-    columns = zip(*(job.payload[1:] for job in jobs), strict=True)
+    given = zip(*(job.payload[1:] for job in jobs), strict=True)
     table = first.payload[0]
     assert isinstance(table, bytes)
     payload = [
         table,
         *(
             _joined_strings(column, [elements * (job.rows or 0) for job in jobs]) if strings else b"".join(column)
-            for (strings, elements), column in zip(_columns(table), columns, strict=True)
+            for (strings, elements), column in zip(columns(table), given, strict=True)
         ),
     ]
     pack = Job(
@@ -97,18 +92,6 @@ def _pack(jobs: Sequence[Job], rows: int) -> Job:
     for index, job in enumerate(jobs):
         job.pack, job.index, job.payload = pack, index, ()
     return pack
-
-
-@lru_cache(_KEPT)
-def _columns(table: bytes) -> tuple[tuple[bool, int], ...]:
-    """Of each tensor: whether it is of strings, and how many elements a row has."""
-    columns = []
-    for header in unpack(Table, table, TABLE_BYTES).tensors:
-        elements = 1
-        for axis in header.shape[1:]:
-            elements *= axis
-        columns.append((header.dtype == STRING, elements))
-    return tuple(columns)
 
 
 def _joined_strings(buffers: Sequence[bytes], counts: Sequence[int]) -> bytes:

@@ -20,6 +20,7 @@ __all__ = [
     "JudgeRows",
     "KeepJob",
     "KillWorker",
+    "MembersCancelled",
     "Notice",
     "PackDissolved",
     "PartToRun",
@@ -188,6 +189,14 @@ class PackDissolved:
 
 
 @dataclass(frozen=True, slots=True)
+class MembersCancelled:
+    """A pack was cancelled that had been dissolved: none of these, which were left of it, has an answer."""
+
+    client: bytes
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class KeepJob:
     """A job was quarantined: its inputs are worth keeping, so that somebody can look at what kills workers.
 
@@ -319,6 +328,7 @@ Action = (
     | JudgeRows
     | AnswerJob
     | PackDissolved
+    | MembersCancelled
     | KeepJob
     | Notice
     | StopWorker

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from pool.core.jobs import FINISHED, Job, JobState
 from pool.core.keys import Client
@@ -53,6 +53,8 @@ class Backlog:
         client.size_bytes += job.size_bytes
         if job.members:
             insort(client.packs, job.number)
+        if job.came_in is not None:
+            client.parted.setdefault(job.came_in, set()).add(job.number)
         model.jobs += job.weight
         model.size_bytes += job.size_bytes
 
@@ -67,6 +69,11 @@ class Backlog:
         client.size_bytes -= job.size_bytes
         if job.members:
             del client.packs[bisect_left(client.packs, job.number)]
+        if job.came_in is not None:
+            members = client.parted[job.came_in]
+            members.remove(job.number)
+            if not members:
+                del client.parted[job.came_in]
         if not client.jobs:
             del self.clients[client.route]
         model.jobs -= job.weight
@@ -85,6 +92,11 @@ class Backlog:
             return None
         pack = client.jobs[client.packs[before - 1]]
         return pack if number <= pack.number + len(pack.members) else None
+
+    def members_of(self, route: bytes, pack: int) -> Sequence[Job]:
+        """What is left of a pack that was dissolved."""
+        client = self.clients.get(route)
+        return () if client is None else [client.jobs[number] for number in sorted(client.parted.get(pack, ()))]
 
     def of_client(self, route: bytes) -> Collection[Job]:
         client = self.clients.get(route)
@@ -114,6 +126,8 @@ class Backlog:
         assert sum(client.held for client in self.clients.values()) == self.held
         for client in self.clients.values():
             assert client.packs == sorted(job.number for job in client.jobs.values() if job.members)
+            parted = {number for members in client.parted.values() for number in members}
+            assert parted == {job.number for job in client.jobs.values() if job.came_in is not None}
         assert sum(model.jobs for model in self.models.values()) == self.held
         assert sum(model.size_bytes for model in self.models.values()) == self.size_bytes
         for job in self.jobs.values():

@@ -84,12 +84,11 @@ def end_if_late(line: Line, job: Job, now: float) -> float | None:
 def must_part(job: Job) -> bool:
     """Whether it is a pack whose members wait by themselves when it would be its turn.
 
-    Some were cancelled before any of it was out, or its signature turned out to be none for batches.
+    Some of which nothing was out were cancelled, or its signature turned out to be none for batches.
     """
     if not job.members:
         return False
-    untouched = bool(job.dropped) and not job.out and not job.answered_rows
-    return untouched or not job.line.model.batchable(job.key.signature, job.key.outputs)
+    return job.has_cancelled(job.cut, job.rows) or not job.line.model.batchable(job.key.signature, job.key.outputs)
 
 
 def _company(line: Line, leader: Job, eldest: bool) -> Iterator[Job]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pool.core import actions as do
-from pool.core.answers import Answers
+from pool.core.answers import Answers, with_story
 from pool.core.banks import Bank
 from pool.core.batching import UNKNOWN_ROW_S, end_if_late, form, must_part, start_by
 from pool.core.homes import Homes
@@ -27,6 +27,7 @@ from pool.core.slots import Slot, SlotState
 from pool.core.suspects import Suspects
 from pool.core.tenants import Tenants
 from pool.core.timers import Timers
+from pool.wire.faults import Fault
 from pool.wire.session_runs import OPEN, WRITING_RUN
 
 __all__ = ["Dispatch"]
@@ -34,6 +35,7 @@ __all__ = ["Dispatch"]
 OLDEST_EVERY = 16  # of so many batches of a slot, one is led by the job that higher priorities have held up longest
 BY_ITSELF = "leased to slot {} incarnation {} as batch {}"
 WHOLE = "leased to slot {} incarnation {} in batch {} of {} rows"
+BEGUN = "the model keeps state now, and some of the job may have run, so it is not run anew"
 PIECE = "leased to slot {} incarnation {} in batch {} of {} rows: rows {} to {}"
 
 
@@ -427,13 +429,19 @@ class Dispatch:
         """Gives a lane of the slot the line's next batch, or answers jobs of the line that would be too late."""
         while line.retries and not eldest:
             group = tuple(part for part in line.retries.popleft() if part.wanted and part.job.deadline > now)
-            if group and may_be_cut(group):
+            together = bool(group) and may_be_cut(group)
+            parting = [
+                part.job
+                for part in group
+                if part.job.members and (not together or part.job.has_cancelled(part.start, part.stop))
+            ]
+            if parting:
+                line.retries.appendleft(group)
+                self._packs.dissolve(parting[0], now)
+                continue
+            if together:
                 self._lease(slot, group, now)
                 return
-            if packs := [part.job for part in group if part.job.members]:
-                line.retries.appendleft(group)
-                self._packs.dissolve(packs[0], now)
-                continue
             whole = [whole_again(part) for part in group if part.wanted]
             line.retries.extendleft(singly([part for part in reversed(whole) if not part.is_suspect]))
             if suspects := [part for part in whole if part.is_suspect]:
@@ -443,6 +451,9 @@ class Dispatch:
         while (job := line.oldest() if eldest else line.leader()) is not None:
             if must_part(job):
                 self._packs.dissolve(job, now)
+                continue
+            if job.cut and line.model.keeps_state(job.key.signature):
+                self._answers.fail(job, Fault.STATEFUL_WORKER_LOST, with_story(BEGUN, job), now)
                 continue
             if job.cut and job.losses > job.attempts and not line.model.batchable(job.key.signature, job.key.outputs):
                 # A piece of it has died, and as it runs whole from now on, all of it is suspect.

@@ -62,7 +62,8 @@ class Job:
     `attempts` pools have ended while they held it; `in_doubt`: it may have started in one that gave no answer.
     `round` is raised when it starts over: answers to parts of an earlier one are of no use.
     `members` are the rows of each job of a pack, which have the numbers after its own (see `packs`), `dropped` the
-    numbers of those that were cancelled. Its rows are those of the payload from `base` on.
+    numbers of those that were cancelled. Its rows are those of the payload from `base` on. `came_in`: the number of
+    the pack that it was a member of.
     """
 
     client: Client
@@ -98,6 +99,7 @@ class Job:
     members: tuple[int, ...] = ()
     dropped: set[int] = field(default_factory=set)
     base: int = 0
+    came_in: int | None = None
     ended: float | None = None
     timeline: Timeline | None = None
     story: list[Note] = field(default_factory=list)
@@ -117,6 +119,15 @@ class Job:
     def left(self) -> int:
         """How many rows wait to be cut."""
         return self.rows - self.cut
+
+    def has_cancelled(self, start: int, stop: int) -> bool:
+        """Whether a member was cancelled whose first row is among these."""
+        if not self.dropped:
+            return False
+        firsts = accumulate(self.members[:-1], initial=0)
+        return any(
+            start <= first < stop and number in self.dropped for number, first in enumerate(firsts, self.number + 1)
+        )
 
     def start_over(self) -> None:
         """Its pieces cannot be joined: all of it is to be run anew."""

@@ -26,11 +26,13 @@ class Client:
 
     In `held` a pack counts for its members. `packs`: the numbers of those of them that are packs, ascending.
     `route`: its name, which is its number in the bytes that the front made of it.
+    `parted`: of packs that were dissolved, those of the members that are not answered yet.
     """
 
     route: bytes
     jobs: dict[int, Job] = field(default_factory=dict)
     packs: list[int] = field(default_factory=list)
+    parted: dict[int, set[int]] = field(default_factory=dict)
     held: int = 0
     size_bytes: int = 0
 

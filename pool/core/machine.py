@@ -94,6 +94,11 @@ class Machine:
                     self._cancel(job, now)
                 elif (pack := self.backlog.find_pack(event.client, event.job)) is not None:
                     self._cancel_member(pack, event.job, now)
+                elif members := self.backlog.members_of(event.client, event.job):
+                    for job in members:
+                        self._cancel(job, now)
+                    numbers = tuple([job.number for job in members])
+                    self._actions.append(do.MembersCancelled(event.client, numbers))
             case told.ClientGone():
                 for job in self.backlog.of_client(event.client):
                     self._cancel(job, now)

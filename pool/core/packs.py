@@ -149,6 +149,7 @@ class Packs:
             pack.arrived,
             pack.deadline,
             base=pack.base + begin,
+            came_in=pack.number,
             attempts=pack.attempts,
             in_doubt=pack.in_doubt,
             losses=pack.losses,

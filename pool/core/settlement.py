@@ -28,6 +28,7 @@ from pool.wire.timeline import Timeline
 
 __all__ = ["Settlement"]
 
+RAN_ONCE = "it ran, and would have to run again: {}; the model keeps state, so it does not"
 WRONG_SHARE = 0.1  # the clients' charges are corrected where the guess was further off; among so many, less evens out
 
 
@@ -91,6 +92,12 @@ class Settlement:
                     returned.append(part)
         if batch.joined and not (spoiled or unjoined):
             batch.key.line.model.answered_joined(batch.key.signature, batch.jobs)
+        if batch.key.line.model.keeps_state(batch.key.signature):
+            for part in (*spoiled, *unjoined, *returned):
+                if part.wanted:  # two may be of one job
+                    said = RAN_ONCE.format(text or "others with it did not end well")
+                    self._answers.fail(part.job, Fault.STATEFUL_WORKER_LOST, with_story(said, part.job), now)
+            spoiled, unjoined, returned = [], [], []
         if spoiled:
             self._take_apart(batch, spoiled, fault, text, now)
         if unjoined:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import zmq
 
-from pool.core.actions import AnswerJob, JobDone, PackDissolved
+from pool.core.actions import AnswerJob, JobDone, MembersCancelled, PackDissolved
 from pool.core.events import ClientGone, Event, JobArrived, JobCancelled
 from pool.logs import about
 from pool.router import gate
@@ -389,6 +389,11 @@ class Front:
     def dissolved(self, action: PackDissolved) -> None:
         """Each member is answered by itself from now on."""
         self._debts.dissolve(action.client, action.pack, action.members)
+
+    def cancelled(self, action: MembersCancelled) -> None:
+        """Nothing is owed to them any more."""
+        for member in action.members:
+            self._debts.settle(action.client, member)
 
     def reply(self, question: Question, value: object = None, error: str | None = None) -> None:
         """What msgpack can't hold ends the one who asked for it."""

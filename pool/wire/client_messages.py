@@ -89,6 +89,8 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
+    """That of a pack is that of all its jobs, however they are answered."""
+
     kind: ClassVar[int] = 6
     job: int
 

@@ -18,7 +18,16 @@ from numpy.typing import NDArray
 from pool.wire.calls import TensorHeader
 from pool.wire.codec import BadFrame
 
-__all__ = ["DTYPES", "Array", "decode_tensor", "dtype_name", "encode_tensor", "join_strings", "to_array"]
+__all__ = [
+    "DTYPES",
+    "Array",
+    "decode_tensor",
+    "dtype_name",
+    "encode_tensor",
+    "join_strings",
+    "some_strings",
+    "to_array",
+]
 
 Array = NDArray[Any]
 
@@ -155,6 +164,16 @@ def join_strings(buffers: Sequence[bytes], counts: Sequence[int]) -> bytes:
     starts = accumulate(map(len, blobs[:-1]), initial=0)
     moved = np.concatenate([each + np.uint64(start) for each, start in zip(ends, starts, strict=True)])
     return moved.tobytes() + b"".join(blobs)
+
+
+def some_strings(buffer: bytes | memoryview, count: int, spans: Sequence[tuple[int, int]]) -> bytes:
+    """Those from each start to each stop, of the buffer of so many as `encode_tensor` makes it, as one tensor's."""
+    ends = np.frombuffer(buffer, "<u8", count)
+    starts = np.concatenate((np.zeros(1, "<u8"), ends))
+    texts = memoryview(buffer)[8 * count :]
+    blobs = [bytes(texts[starts[begin] : starts[end]]) for begin, end in spans]
+    kept = [np.diff(starts[begin : end + 1]) for begin, end in spans]
+    return np.cumsum(np.concatenate(kept), dtype="<u8").tobytes() + b"".join(blobs)
 
 
 def _split(buffer: memoryview, count: int) -> Array:

@@ -274,9 +274,20 @@ class Outside(RuleBasedStateMachine):
 
     @rule(pick=PICK)
     def cancel_a_whole_pack(self, pick: int) -> None:
-        if held := [job for job in self.machine.backlog.jobs.values() if job.members]:
+        """As one job, or what is left of it since it was taken apart."""
+        held = [job.name for job in self.machine.backlog.jobs.values() if job.members]
+        held += [(client.route, pack) for client in self.machine.backlog.clients.values() for pack in client.parted]
+        if held:
+            self.body.feed(told.JobCancelled(*held[pick % len(held)]))
+
+    @rule(pick=PICK, member=PICK)
+    def cancel_a_member(self, pick: int, member: int) -> None:
+        """Of a pack of which some has begun, if there is one."""
+        held = [job for job in self.machine.backlog.jobs.values() if job.members]
+        if held := [job for job in held if job.cut] or held:
             pack = held[pick % len(held)]
-            self.body.feed(told.JobCancelled(*pack.name))
+            number = pack.number + 1 + member % len(pack.members)
+            self.body.feed(told.JobCancelled(pack.client.route, number))
 
     @rule(client=clients)
     def client_goes(self, client: bytes) -> None:
@@ -618,6 +629,7 @@ def walk(seed: int, steps: int, *, changing: bool = False) -> Outside:
             ),
         ),
         (1, lambda: outside.cancel_a_whole_pack(rng.randrange(20))),
+        (2, lambda: outside.cancel_a_member(rng.randrange(20), rng.randrange(20))),
         (1, lambda: outside.use_a_number_again(rng.randrange(5), choose(NAMES), choose(TIMEOUTS))),
         (1, lambda: outside.cancel(rng.randrange(20))),
         (1, lambda: outside.client_goes(choose(CLIENTS))),

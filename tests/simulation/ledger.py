@@ -49,6 +49,7 @@ class Ledger:
         self._planned = {slot: plan.models for slot, plan in enumerate(plans)}
         self._by_serial: dict[int, Submission] = {}  # of which a job is open
         self._packs: dict[tuple[bytes, int], Submission] = {}  # those that are not dissolved
+        self._parted: dict[tuple[bytes, int], list[Submission]] = {}  # those that are
         self._largest: dict[str, int] = {}  # of all policies, rows of a batch
         self._payloads: WeakValueDictionary[int, Payload] = WeakValueDictionary()
         self._deadlines: list[tuple[float, int]] = []
@@ -106,10 +107,7 @@ class Ledger:
             case told.JobArrived():
                 self._arrived(event, actions, now)
             case told.JobCancelled():
-                pack = self._packs.get((event.client, event.job))
-                numbers = [event.job] if pack is None else [record.number for record in pack.open]
-                for number in numbers:
-                    self._cancel((event.client, number))
+                self._cancel_asked((event.client, event.job))
             case told.ClientGone():
                 for key in [key for key in self.open if key[0] == event.client]:
                     self._cancel(key)
@@ -240,6 +238,15 @@ class Ledger:
             self._packs[event.client, event.job] = submission
         self._payloads[serial] = event.payload
         heapq.heappush(self._deadlines, (record.deadline, serial))
+
+    def _cancel_asked(self, name: tuple[bytes, int]) -> None:
+        """Of a job, of a member, or of all that is left of a pack."""
+        if name in self.open:
+            self._cancel(name)
+            return
+        submissions = [self._packs[name]] if name in self._packs else self._parted.get(name, [])
+        for record in [record for submission in submissions for record in submission.open]:
+            self._cancel((record.client, record.number))
 
     def _cancel(self, key: tuple[bytes, int]) -> None:
         record = self.open.pop(key, None)
@@ -402,6 +409,9 @@ class Ledger:
                     self._dissolve(self._packs.pop((client, number)), members)
                 else:
                     assert (client, number) not in self._packs, "some of it are not cancelled"
+            case do.MembersCancelled(client, members):
+                assert members
+                assert not any((client, number) in self.open for number in members)
             case do.KeepJob():
                 assert isinstance(action.payload, Payload)
                 self._kept.add((action.payload.serial, action.start))
@@ -414,6 +424,8 @@ class Ledger:
     def _dissolve(self, pack: Submission, members: Sequence[int]) -> None:
         assert [record.number for record in pack.open] == list(members)
         pack.packed = False
+        name = pack.client, pack.number
+        self._parted[name] = [*(former for former in self._parted.get(name, ()) if former.open), pack]
         for record in pack.open:
             record.part_ways()
             self._conservation.note(record)
@@ -489,6 +501,7 @@ class Ledger:
         assert whole or batchable, f"a piece of {record}, which cannot be cut"
         if whole and not batchable and (record.done or record.live):
             record.start_over()
+        assert not record.ended or record.started, f"{record} was cancelled before it started"
         self.reruns += record.started
         assert record.times_lost(start, stop, alone=True) < self._policy.max_attempts
         self._check_other_slot(record, start, stop, run.slot)

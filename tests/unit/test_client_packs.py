@@ -1,6 +1,7 @@
 """Jobs that are alike leave together, and each has its own answer: against a pool that the test plays itself."""
 
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
@@ -165,7 +166,7 @@ def test_one_that_is_cancelled_is_told_and_the_others_go_on(fake: FakePool, clie
     assert futures[0].cancel()
     assert fake.expect(wire.Cancel).job == pack + 1
     assert futures[1].cancel()
-    assert fake.expect(wire.Cancel).job == pack  # nobody is left
+    assert fake.expect(wire.Cancel).job == pack + 2, "the pool may have taken it apart"
 
 
 def test_one_that_was_cancelled_before_it_was_sent_is_not_run(fake: FakePool, client: Client) -> None:
@@ -178,8 +179,10 @@ def test_one_that_was_cancelled_before_it_was_sent_is_not_run(fake: FakePool, cl
     fake.answer(number, {"y": np.zeros(1)})
     large.result(5)
     pack = fake.expect(wire.Submit)
-    assert len(pack.members) == 10
-    assert fake.expect(wire.Cancel).job == pack.job + 1 + 3
+    assert pack.members == (1,) * 9
+    fake.answer(pack.job, {"y": np.arange(9)})
+    assert [future.result(5)["y"].tolist() for future in futures if future is not futures[3]] == [[n] for n in range(9)]
+    fake.nothing_of(wire.Cancel)
 
 
 def test_a_pack_that_fails_as_one_fails_all(fake: FakePool, client: Client) -> None:
@@ -377,3 +380,53 @@ def test_a_bare_array_and_a_named_one_are_no_company(serving: Serving) -> None:
     with Client(serving.endpoint) as client:
         found = list(client.map("m", [one, {"x": 2 * one}, 3 * one, 4 * one.astype(">f4"), one.astype(np.int8)]))
     assert [answer["y"].tolist() for answer in found] == [[2.0], [4.0], [6.0], [8.0], [2.0]]
+
+
+# --- answers that are not as they should be -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["submit_many", "map", "slab"])
+def test_one_alone_has_its_whole_answer_whatever_rows_that_has(serving: Serving, way: str) -> None:
+    """It is a job like any other: only the rows of several are cut."""
+    serving._serve = lambda *_: {"sum": np.float64(3), "y": np.zeros(5)}
+    one = np.ones((1, 2), np.float32)
+    with Client(serving.endpoint) as client:
+        if way == "submit_many":
+            found = [future.result(5) for future in client.submit_many("m", [one])]
+        else:
+            found = list(client.map("m", iter([one]) if way == "map" else one[None]))
+    assert [(answer["sum"].tolist(), len(answer["y"])) for answer in found] == [(3.0, 5)]
+
+
+@pytest.mark.parametrize("answer", [np.float64(3), np.zeros(2), np.zeros(4)])
+def test_an_answer_without_the_rows_of_all_is_nobodys(fake: FakePool, client: Client, answer: Any) -> None:
+    """And the client goes on."""
+    taught(fake, client)
+    futures = client.submit_many("m", rows(1, 2, 3))
+    fake.answer(fake.expect(wire.Submit).job, {"y": np.zeros(3), "z": answer})
+    for future in futures:
+        with pytest.raises(errors.Incompatible, match="output 'z' has not the 3 rows of the 3 jobs"):
+            future.result(5)
+    last = client.submit("m", 1.0)
+    fake.answer(fake.expect(wire.Submit).job, {"y": np.zeros(1)})
+    assert last.result(5)
+
+
+class Fails(JobFuture):
+    """What nobody has thought of."""
+
+    def finish(self, *_: object) -> None:
+        raise RuntimeError("of the client itself")
+
+
+def test_whatever_the_clients_thread_fails_over_ends_those_whose_answer_it_was_too(
+    fake: FakePool, client: Client
+) -> None:
+    taught(fake, client)
+    futures = [JobFuture(), Fails(), JobFuture()]
+    height, payload = encode_call("m", {"x": np.zeros(3, np.float32)})
+    client._connected().submit_pack(Request("m"), height, payload, time.monotonic(), Members(futures, (1, 1, 1)))
+    fake.answer(fake.expect(wire.Submit).job, {"y": np.zeros(3)})
+    assert futures[0].result(5)
+    with pytest.raises(errors.PoolError, match="the answer cannot be used: RuntimeError: of the client itself"):
+        futures[2].result(5)

@@ -572,6 +572,70 @@ def test_when_all_are_cancelled_nothing_is_left(runs: bool) -> None:
     assert driver.answers() == {}
 
 
+@pytest.mark.parametrize("answered", [False, True])
+def test_a_cancelled_member_of_one_that_runs_in_part_is_not_run_either(answered: bool) -> None:
+    """Its rows wait for the next batch. What ran with the first one runs again, by itself."""
+    driver = Driver(["m"], ["m"], models=EIGHT).serve()
+    driver.submit(rows=8, form=b"another")
+    driver.submit(members=(1,) * 16)
+    driver.submit(rows=1, form=b"another")
+    first = driver.run_of(2)
+    assert spans(first) == [(0, 8)]
+    driver.feed(told.JobCancelled(b"client", 2 + 1 + 12))
+    if answered:
+        driver.done(first)
+    runs = run_all(driver)
+    assert not any(start <= 12 < stop for run in runs for start, stop in spans(run))
+    assert done(driver) == {1, *range(3, 20)} - {15}
+
+
+def test_a_cancelled_member_of_what_never_left_is_not_run() -> None:
+    driver = Driver(["m"], ["m"]).serve()
+    driver.submit(members=(1,) * 4)
+    (run,) = driver.running()
+    driver.feed(told.JobCancelled(b"client", 3))
+    driver.feed(told.BatchUnsent(run.slot, run.incarnation, run.batch))
+    assert [spans(each) for each in run_all(driver)] == [[(0, 1), (2, 3), (3, 4)]]
+    assert done(driver) == {2, 4, 5}
+
+
+def test_a_cancelled_member_whose_rows_are_out_leaves_the_rest_together() -> None:
+    """It has started, so nothing is won by taking the others apart."""
+    driver = Driver(["m"], models=EIGHT).serve()
+    driver.submit(members=(1,) * 16)
+    driver.feed(told.JobCancelled(b"client", 2 + 3))
+    assert [spans(run) for run in run_all(driver)] == [[(0, 8)], [(8, 16)]]
+    assert driver.answers().keys() == {1}
+
+
+@pytest.mark.parametrize("stateful", [False, True])
+def test_a_cancelled_pack_starts_none_of_its_members_that_wait(stateful: bool) -> None:
+    """Of a model that keeps state each of them runs by itself from the first on."""
+    driver = Driver(["m"], stateful=["m"] * stateful, unbatchable=["m"]).serve()
+    driver.submit(members=(1, 1, 1, 1))
+    driver.submit(members=(1, 1))
+    assert one(driver.log, do.PackDissolved).pack == 1
+    driver.done(driver.running()[0])
+    driver.feed(told.JobCancelled(b"client", 4))
+    driver.feed(told.JobCancelled(b"client", 1))
+    assert one(driver.log, do.MembersCancelled).members == (3, 5), "those that were not answered, nor cancelled before"
+    driver.feed(told.JobCancelled(b"client", 1))
+    assert driver.machine.answered == {"done": 1, "cancelled": 3}
+    runs = run_all(driver)
+    assert [spans(run) for run in runs] == [[(1, 2)], [(0, 1)], [(1, 2)]], "the one that ran, and those of the other"
+    assert done(driver) == {2, 7, 8}
+    assert nothing_is_left(driver)
+
+
+def test_the_number_of_a_pack_may_be_another_jobs_by_then() -> None:
+    driver = Driver(["m"], unbatchable=["m"]).serve()
+    driver.submit(members=(1, 1))
+    driver.submit(job=1)
+    driver.feed(told.JobCancelled(b"client", 1))
+    run_all(driver)
+    assert done(driver) == {2, 3}
+
+
 def test_the_cancelled_one_is_no_member_when_its_pack_is_dissolved() -> None:
     driver = Driver(["m"]).serve()
     driver.submit(members=(1, 1, 1))

@@ -1,5 +1,6 @@
 """Models whose signatures write state: all their jobs keep to one worker."""
 
+import pytest
 from simulation.driver import Driver, every, one
 
 from pool.core import actions as do
@@ -199,3 +200,58 @@ def test_who_names_a_device_of_several_slots_is_served_there_when_the_home_among
     assert slots_of(driver) == [1]
     driver.done(driver.run_of(2))
     assert "slot 0 is FATAL: cannot load" in driver.failed(3).text
+
+
+@pytest.mark.parametrize("members", [(), (8, 16)])
+@pytest.mark.parametrize("answered", [False, True])
+def test_what_has_begun_does_not_begin_anew_where_the_model_keeps_state_now(
+    members: tuple[int, ...], answered: bool
+) -> None:
+    """A worker of its next version has told so, when some of the job was out and the rest waited."""
+    driver = Driver(["m"], ["m"], models={"m": ModelPolicy(max_batch=8)})
+    driver.start()
+    driver.up(0)
+    driver.submit(rows=None if members else 24, members=members)
+    run = driver.running()[0]
+    if answered:
+        driver.done(run)
+        run = driver.running()[0]
+    driver.stateful = frozenset({"m"})
+    driver.up(1)
+    driver.done(run)
+    runs = every(driver.log, do.RunBatch)
+    ran = [(part.start, part.stop) for each in runs for part in each.parts]
+    assert (ran[:1], len(ran)) == ([(0, 8)], len(set(ran)))
+    rows = [row for start, stop in ran for row in range(start, stop)]
+    while driver.running():
+        driver.done(driver.running()[0])
+    assert len(rows) == len(set(rows)), "no row ran twice"
+    lost = 1 if not members else 2
+    assert driver.fault(lost) is Fault.STATEFUL_WORKER_LOST
+
+
+def test_a_worker_that_says_it_gave_other_rows_has_run_the_job_all_the_same() -> None:
+    driver = counting(["m"]).serve()
+    driver.submit(rows=2)
+    driver.done(driver.running()[0], told.RowsChanged("1 row of 2"))
+    assert driver.running() == []
+    assert driver.fault(1) is Fault.STATEFUL_WORKER_LOST
+    assert "it ran, and would have to run again: 1 row of 2" in driver.failed(1).text
+
+
+@pytest.mark.parametrize("fault", [Fault.MODEL_FAILED, Fault.OUT_OF_MEMORY])
+def test_a_shared_run_that_failed_is_not_taken_apart_where_the_model_keeps_state_now(fault: Fault) -> None:
+    driver = Driver(["m"], ["m"], models={"m": ModelPolicy(max_batch=8)})
+    driver.start()
+    driver.up(0)
+    driver.submit(rows=8, form=b"another")
+    driver.submit(rows=2)
+    driver.submit(rows=2)
+    driver.done(driver.run_of(1))
+    shared = driver.run_of(2)
+    assert len(shared.parts) == 2
+    driver.stateful = frozenset({"m"})
+    driver.up(1)
+    driver.spoil(shared, fault)
+    assert driver.running() == []
+    assert {driver.fault(2), driver.fault(3)} == {Fault.STATEFUL_WORKER_LOST}

@@ -3,7 +3,8 @@
 path = "stub:echo"         a signature a dtype: gives its input back; serving_default is float32
 path = "stub:faults"       sleep, fail, kill, kill_once, exit, hang, crash, pid: what the signature's name says
 path = "stub:counter"      stateful: `add` returns the total so far, `kill_once` as above; with "stub:counter?FILE" each
-                           run of `add` is a line of that file, too
+                           run of `add` is a line of that file, too, and so is each row of `gated`, of which a negative
+                           one waits for FILE.gate
 path = "stub:tally?FILE"   the same, but not called stateful: a job may run again elsewhere
 path = "stub:rows"         batchable signatures, see `workers.stub.rows`; "stub:rows?fits=8&run_ms=5&row_ms=1&load_ms=9"
                            is how many rows fit into its device's memory, and what a run, each row and the load take

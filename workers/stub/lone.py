@@ -1,4 +1,4 @@
-"""Stub models whose jobs run alone: no input of theirs has rows."""
+"""Stub models whose jobs run alone: they keep state, or no input of theirs has rows."""
 
 import ctypes
 import os
@@ -17,6 +17,7 @@ from workers.stub.model import Feeds, Fetched, Functions, pid
 __all__ = ["counter", "echo", "faults"]
 
 INT = TensorSpec("int64", ())
+INTS = TensorSpec("int64", (-1,))
 FLOAT = TensorSpec("float64", ())
 STRING = TensorSpec("string", ())
 PID = {"pid": INT}
@@ -47,7 +48,10 @@ def faults() -> Functions:
 
 
 def counter(ledger: str = "") -> Functions:
-    """Each `n` is also a line of the file `ledger`, if there is one, before it is answered: it outlives the worker."""
+    """Each `n` is also a line of the file `ledger`, if there is one, before it is answered: it outlives the worker.
+
+    `gated` takes rows; a negative one then waits until somebody has opened and closed the FIFO `ledger`.gate.
+    """
     lock = threading.Lock()
     total = np.array(0)
     file = os.open(ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600) if ledger else None
@@ -59,7 +63,17 @@ def counter(ledger: str = "") -> Functions:
             total[...] += feeds["n"]
             return {"total": total.copy()}
 
-    return {"add": (Signature({"n": INT}, {"total": INT}), add), "kill_once": faults()["kill_once"]}
+    def gated(feeds: Feeds) -> Fetched:
+        totals = [add({"n": n})["total"] for n in feeds["n"]]
+        if (feeds["n"] < 0).any():
+            Path(f"{ledger}.gate").read_bytes()
+        return {"total": np.array(totals)}
+
+    return {
+        "add": (Signature({"n": INT}, {"total": INT}), add),
+        "gated": (Signature({"n": INTS}, {"total": INTS}), gated),
+        "kill_once": faults()["kill_once"],
+    }
 
 
 def _sleep(feeds: Feeds) -> Fetched:
