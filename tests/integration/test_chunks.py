@@ -189,3 +189,21 @@ def test_of_a_killed_pool_no_member_that_may_have_started_runs_again(
     come_back()
     assert ends([*futures[1:3], later]) == [errors.WorkerLost, errors.WorkerLost, dict]
     assert ledger.started() == [1, -2, 5]
+
+
+# --- a worker dies ------------------------------------------------------------------------------------------------
+
+
+def test_of_a_killed_worker_the_member_that_ran_is_lost_and_those_that_waited_run_once(
+    pool: PoolProcess, client: Client, ledger: Ledger
+) -> None:
+    futures = chunk(client, 1, -2, 3, 4)
+    ledger.await_start(-2)
+    assert taken_apart(client, 4)
+    assert futures[3].cancel()
+    client.status()  # read after the cancellation
+    os.kill(pool.workers()[0], signal.SIGKILL)
+    assert ends(futures[:3]) == [dict, errors.WorkerLost, dict]
+    assert futures[2].result(0)["total"].tolist() == [3], "what was written went with its worker"
+    assert count(client, 9) == 12
+    assert ledger.started() == [1, -2, 3, 9]
