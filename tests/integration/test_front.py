@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from pool.core.actions import AnswerJob, JobDone, JobFailed
+from pool.core.actions import AnswerJob, JobDone, JobFailed, MembersCancelled, PackDissolved
 from pool.core.events import ClientGone, Event, JobArrived, JobCancelled
 from pool.router.answers import MOST_BYTES, MOST_JOBS
 from pool.router.arenas import Arenas
@@ -273,6 +273,29 @@ def test_a_second_job_with_the_number_of_one_that_is_here_keeps_no_memory(
         answer(front, AnswerJob(client, 2, JobFailed(Fault.MODEL_FAILED, "", None)))
         front._arenas.take_back(client)
         assert front._arenas.lent_bytes == 0
+
+
+def test_nothing_is_owed_to_the_cancelled_members_of_a_pack_that_was_taken_apart(
+    front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
+) -> None:
+    """Their memory is the client's again, and so are their numbers."""
+    with connect(front, context) as dealer:
+        client = submit(front, dealer, now=1.0, job=9)
+        arena = front._arenas.lend(client, Wish(1, ARENA_BYTES))
+        assert arena is not None
+        lent = replace(submission(1, rows=3), members=(1, 1, 1), lent=(Lent(0, arena.number, 0, 24),))
+        dealer.send_multipart([*encode(lent, INSTANCE), TABLE, b""])
+        assert job_of(front, now=1.0).members == (1, 1, 1)
+        front.dissolved(PackDissolved(client, 1, (2, 3, 4)))
+        answer(front, AnswerJob(client, 3, JobFailed(Fault.MODEL_FAILED, "", None)))
+        assert isinstance(heard_by(dealer), wire.Failure)
+        dealer.send_multipart(encode(wire.Cancel(1), INSTANCE))
+        front.sockets[0].poll(5000)
+        assert list(front.receive(front.sockets[0], now=1.0)) == [JobCancelled(client, 1)]
+        front.cancelled(MembersCancelled(client, (2, 4)))
+        assert heard_by(dealer) == wire.Released(1)
+        for member in (1, 2, 4):
+            submit(front, dealer, now=1.0, job=member)
 
 
 def test_what_the_pool_has_not_come_to_read_stays_with_its_sender(
