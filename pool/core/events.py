@@ -28,7 +28,6 @@ __all__ = [
     "PolicyChanged",
     "RestartAsked",
     "RowsChanged",
-    "RowsCompared",
     "SlotPlanned",
     "SpawnHeld",
     "Spoiled",
@@ -39,6 +38,7 @@ __all__ = [
     "Tick",
     "WorkerBeat",
     "WorkerBroken",
+    "WorkerCompared",
     "WorkerExited",
     "WorkerHello",
     "WorkerMeasured",
@@ -267,7 +267,7 @@ class WorkerReady:
 
 
 @dataclass(frozen=True, slots=True)
-class RowsCompared:
+class WorkerCompared:
     """A lane compares rows of a job that ran both ways, or has done so."""
 
     slot: int
@@ -342,7 +342,7 @@ Event = (
     | WorkerBeat
     | WorkerBroken
     | WorkerReady
-    | RowsCompared
+    | WorkerCompared
     | BatchDone
     | BatchUnsent
     | WorkerExited

@@ -54,7 +54,7 @@ class Joining:
                 if judged.judgement is not Judgement.TRIED:
                     self._actions.append(do.JudgeRows(slot.number, slot.incarnation, judged))
 
-    def compared(self, slot: Slot, event: told.RowsCompared) -> Model | None:
+    def compared(self, slot: Slot, event: told.WorkerCompared) -> Model | None:
         """A worker compared; the model of which a signature is not joined any more, if that is what came of it."""
         compared = event.compared
         model, info = self._models.get(compared.model), slot.loaded.get(compared.model)

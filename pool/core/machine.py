@@ -105,7 +105,7 @@ class Machine:
                 self._dispatch.tenants.gone(event.client)
             case told.BatchUnsent():
                 self._batch_unsent(event, now)
-            case told.RowsCompared():
+            case told.WorkerCompared():
                 self._rows_compared(event, now)
             case told.WorkerExited():
                 self._worker_exited(event, now)
@@ -332,7 +332,7 @@ class Machine:
         self._dispatch.leave_home(slot, now)
         self._refuse_hopeless(now)
 
-    def _rows_compared(self, event: told.RowsCompared, now: float) -> None:
+    def _rows_compared(self, event: told.WorkerCompared, now: float) -> None:
         slot = self.supervision.current(event.slot, event.incarnation)
         model = None if slot is None else self._joining.compared(slot, event)
         if model is not None:

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from pool.core import events, policy, versions
-from pool.wire import faults, signatures, speed_ups, worker_messages
+from pool.wire import faults, independence, signatures, speed_ups, worker_messages
 
 __all__ = ["BadTranscript", "read", "written"]
 
@@ -83,4 +83,4 @@ def _kinds(modules: Iterable[ModuleType]) -> Mapping[str, type]:
     }
 
 
-_KINDS = _kinds((events, policy, versions, faults, signatures, speed_ups, worker_messages))
+_KINDS = _kinds((events, policy, versions, faults, independence, signatures, speed_ups, worker_messages))

@@ -372,10 +372,10 @@ class Outside(RuleBasedStateMachine):
         if worker is not None:
             compared = RowsCompared("padded", "", DEFAULT_SIGNATURE, ("y",), "", True)
             for _ in range(count):
-                self.body.feed(told.RowsCompared(worker.slot, worker.incarnation, 0, compared))
+                self.body.feed(told.WorkerCompared(worker.slot, worker.incarnation, 0, compared))
             if differs:
                 differing = replace(compared, differs=differs)
-                self.body.feed(told.RowsCompared(worker.slot, worker.incarnation, 0, differing))
+                self.body.feed(told.WorkerCompared(worker.slot, worker.incarnation, 0, differing))
 
     @rule(pick=PICK, seed=st.integers(0, 1 << 16))
     def each_part_ends_in_its_own_way(self, pick: int, seed: int) -> None:

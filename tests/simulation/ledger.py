@@ -136,7 +136,7 @@ class Ledger:
                             shared = len(leases) > 1 and isinstance(outcome, told.Failed)
                             spoiled = shared and told.Spoiled(outcome.fault, outcome.text)  # type: ignore[union-attr]
                             self._settle(run, lease, spoiled or outcome)
-            case told.RowsCompared():
+            case told.WorkerCompared():
                 seat = self._seat(event.slot, event.incarnation)
                 if seat is not None and event.compared.model in seat.models and seat.lanes:
                     self._agreed[event.compared.model] += not event.compared.differs

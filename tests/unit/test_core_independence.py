@@ -188,7 +188,7 @@ class Proving(Driver):
         self, differs: str = "", *, identity: str = "files", slot: int = 0, begun: bool = False
     ) -> list[do.Action]:
         compared = RowsCompared("m", identity, S, ("y",), differs, True, begun)
-        return self.feed(told.RowsCompared(slot, self.incarnation(slot), 0, compared))
+        return self.feed(told.WorkerCompared(slot, self.incarnation(slot), 0, compared))
 
     def prove(self) -> None:
         for _ in range(ENOUGH):
@@ -285,12 +285,12 @@ def test_what_says_nothing_about_what_is_loaded_is_not_heard() -> None:
     driver = proving()
     driver.compared("apart", identity="no such files")
     compared = RowsCompared("m", "files", "no such signature", ("y",), "apart", True)
-    driver.feed(told.RowsCompared(0, driver.incarnation(0), 0, compared))
+    driver.feed(told.WorkerCompared(0, driver.incarnation(0), 0, compared))
     driver.feed(
-        told.RowsCompared(0, driver.incarnation(0), 0, replace(compared, signature=S, outputs=("no such output",)))
+        told.WorkerCompared(0, driver.incarnation(0), 0, replace(compared, signature=S, outputs=("no such output",)))
     )
-    driver.feed(told.RowsCompared(0, driver.incarnation(0), 0, replace(compared, model="unknown")))
-    driver.feed(told.RowsCompared(0, driver.incarnation(0) + 1, 0, replace(compared, signature=S)))
+    driver.feed(told.WorkerCompared(0, driver.incarnation(0), 0, replace(compared, model="unknown")))
+    driver.feed(told.WorkerCompared(0, driver.incarnation(0) + 1, 0, replace(compared, signature=S)))
     (m,) = driver.machine.models_snapshot()
     assert m["dependent"] == {}
 

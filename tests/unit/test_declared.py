@@ -17,6 +17,7 @@ from pool.wire.worker_messages import PartDone, Remark, Run
 from workers.arenas import Arenas
 from workers.handled import HandledModel
 from workers.handlers import Handler
+from workers.independence.known import Known
 from workers.memory import BatchMemory
 from workers.runner import Runner
 
@@ -90,7 +91,7 @@ def test_of_a_handled_model_too() -> None:
             return inputs
 
     graph = Gives(TensorSpec("float64", (-1, 3)), [[1.0, 2.0], [3.0, 4.0]])
-    found, said = answers(HandledModel(graph, Handler("h:Same", Same(), graph.info), ()), runs=2)  # type: ignore[arg-type]
+    found, said = answers(HandledModel(graph, Handler("h:Same", Same(), graph.info), (), Known(())), runs=2)  # type: ignore[arg-type]
     assert [answer.tolist() for answer in found] == [graph.gives.tolist()] * 2
     assert [remark.about for remark in said] == [WRONG]
 
