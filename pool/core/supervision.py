@@ -158,7 +158,9 @@ class Supervision:
         if self.stopping:
             return all(slot.state in (SlotState.STOPPED, SlotState.FATAL) for slot in self.slots)
         seated = [slot for slot in self.slots if slot.planned]
-        return bool(seated) and not self.awaited and all(slot.state is SlotState.FATAL for slot in seated)
+        if not seated or self.awaited or any(slot.state is not SlotState.FATAL for slot in seated):
+            return False
+        return not any(slot.state in ALIVE for slot in self.slots)  # one that was emptied may not be gone yet
 
     def verdict(self) -> do.PoolStopped:
         fatal = [slot for slot in self.slots if slot.state is SlotState.FATAL]

@@ -1,7 +1,7 @@
 """Models come and go in a slot with its workers; the core is told what the next one has."""
 
 import pytest
-from simulation.driver import Driver
+from simulation.driver import Driver, every, one
 
 from pool.core import actions as do
 from pool.core import events as told
@@ -270,3 +270,13 @@ def test_a_job_that_waits_for_a_model_on_its_way_is_told_at_once_that_the_pool_s
     driver.submit("a")
     driver.feed(told.StopAsked("SIGTERM came"))
     assert driver.fault(1) is Fault.POOL_STOPPING
+
+
+def test_a_pool_whose_last_slot_is_given_up_ends_when_a_worker_that_is_to_go_has_gone() -> None:
+    driver = Driver(["m"], ["m"], successor="never").serve()
+    plan(driver, 0)
+    assert driver.state(0) is SlotState.STOPPING
+    driver.give_up(1, "exit status 74")
+    assert driver.state(1) is SlotState.FATAL
+    assert every(driver.log, do.PoolStopped) == [], "slot 0 still has a process"
+    assert one(driver.die(0, "exit status 0"), do.PoolStopped).failed
