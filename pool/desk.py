@@ -31,8 +31,12 @@ class Desk:
         feed: Callable[[Event], None],
         pool: Callable[[], dict[str, Any]],
         reload: Callable[[Question], None],
+        remarks: Callable[[str], list[str]],
     ) -> None:
-        """`feed` tells the core; `pool` is what the status says of the pool as a whole; `reload` answers by itself."""
+        """`feed` tells the core; `pool` is what the status says of the pool as a whole; `reload` answers by itself.
+
+        `remarks`: what workers have found odd about a model.
+        """
         self._machine = machine
         self._devices = devices
         self._front = front
@@ -40,6 +44,7 @@ class Desk:
         self._feed = feed
         self._pool = pool
         self._reload = reload
+        self._remarks = remarks
 
     def answer(self, question: Question) -> None:
         match question.what:
@@ -47,7 +52,8 @@ class Desk:
                 status = pool_status(self._machine, self._devices, time.monotonic(), self._pool())
                 self._front.reply(question, status)
             case "models":
-                self._front.reply(question, models_status(self._machine, self._pool()["moved"]["away"]))
+                away = self._pool()["moved"]["away"]
+                self._front.reply(question, models_status(self._machine, away, self._remarks))
             case "explain" if question.about.startswith(SLOT):
                 self._explain_slot(question)
             case "explain":

@@ -168,6 +168,7 @@ class Service:
                 self._feed,
                 self._about,
                 self._agenda.ask,
+                self._back.remarks.of,
             )
             try:
                 self._front.bind_local(path)

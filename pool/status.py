@@ -1,7 +1,7 @@
 """What `pool status` and `pool models` show, as plain values."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pool.core.asides import Aside, Failure
@@ -111,16 +111,19 @@ def resident_bytes(pid: int) -> int | None:
         return None
 
 
-def models_status(machine: Machine, away: Sequence[Mapping[str, str]] = ()) -> list[dict[str, Any]]:
+def models_status(
+    machine: Machine, away: Sequence[Mapping[str, str]], remarks: Callable[[str], list[str]]
+) -> list[dict[str, Any]]:
     """A model that no worker has loaded yet is listed without signatures. `away`: what was moved, from where to where.
 
-    Each has the keys "model", "from", "to".
+    Each has the keys "model", "from", "to". `remarks`: what workers have found odd about a model.
     """
     return [
         {
             **_model(snapshot["name"], machine.supervision.slots),
             "moved": [each for each in away if each["model"] == snapshot["name"]],
             **_version(snapshot["name"], machine),
+            "remarks": remarks(snapshot["name"]),
             "scheduling": snapshot,
         }
         for snapshot in machine.models_snapshot()

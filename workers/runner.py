@@ -7,7 +7,7 @@ A part that cannot be read fails alone, and the others run without it. If the ru
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pool.wire.codec import BadFrame
@@ -17,11 +17,12 @@ from pool.wire.packing import RoomMemory, pack_answer, pack_answers
 from pool.wire.session_runs import SESSION_SIGNATURES
 from pool.wire.signatures import PLACEMENT, Refused
 from pool.wire.tensors import Array
-from pool.wire.worker_messages import PartDone, PartFailed, PartOutcome, PartSpoiled, RowsDiffer, Run
+from pool.wire.worker_messages import PartDone, PartFailed, PartOutcome, PartSpoiled, Remark, RowsDiffer, Run
 from workers.arenas import Arenas
 from workers.backend import Model, ProcessUnusable
 from workers.batch import following, join, own, rows_differ, whole
 from workers.calls import Calls
+from workers.declared import Declared
 from workers.handled import HandledModel, PartError
 from workers.inputs import Buffer, Piece
 from workers.memory import BatchMemory
@@ -64,12 +65,22 @@ class _Joined:
 class Runner:
     """Runs batches of these models. Safe from several threads."""
 
-    def __init__(self, models: Mapping[str, Model], arenas: Arenas, sessions: Sessions | None = None) -> None:
-        """`sessions`: what runs the graphs by the names of their tensors, if anything does."""
+    def __init__(
+        self,
+        models: Mapping[str, Model],
+        arenas: Arenas,
+        sessions: Sessions | None = None,
+        tell: Callable[[Remark], object] = lambda _: None,
+    ) -> None:
+        """`sessions`: what runs the graphs by the names of their tensors, if anything does.
+
+        `tell` hears of outputs that contradict what their model declares.
+        """
         self._models = models
         self._sessions = sessions
         self._arenas = arenas
         self._calls = {name: Calls(model.info) for name, model in models.items()}
+        self._declared = {name: Declared(model.info, tell) for name, model in models.items()}
 
     def run(self, run: Run, frames: Sequence[Buffer], memory: BatchMemory) -> Finished:
         """`frames`: the payload of the RUN; `memory` is the lane's.
@@ -129,7 +140,9 @@ class Runner:
             return self._sessions.run(run.model, invocation, feeds, run.owner)
         if invocation.signature == PLACEMENT:
             return placement_answer(self._models[run.model])
-        return self._models[run.model].run(invocation.signature, feeds, invocation.outputs)
+        fetched = self._models[run.model].run(invocation.signature, feeds, invocation.outputs)
+        self._declared[run.model].check(invocation.signature, fetched)
+        return fetched
 
     def _handled(
         self, run: Run, joined: _Joined, model: HandledModel, memory: BatchMemory
@@ -148,6 +161,7 @@ class Runner:
             elif run.by_rows and (amiss := rows_differ(each, rows)) is not None:
                 of_parts.append((RowsDiffer(f"model {run.model}, signature {signature}: {amiss}"), []))
             else:
+                self._declared[run.model].check(signature, each)
                 frames = pack_answer(each, self._room(run.rooms[position]) if run.rooms else None)
                 of_parts.append((PartDone(len(frames)), frames))
         return began, ended, of_parts

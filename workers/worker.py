@@ -96,7 +96,7 @@ def run(seat: Seat) -> Exit:
     settings = {each.name: replace(each, speed_ups=None, towers=False) for each in welcome.models}
     sessions = Sessions(models, lambda name: backends.serving(settings[name].path, welcome).load(settings[name]))
     control.heed(sessions.client_left)
-    runner = Runner(models, arenas, sessions)
+    runner = Runner(models, arenas, sessions, control.send)
     lanes = [Lane(number, context, seat, secret, runner, progress, welcome.spin_s) for number in range(welcome.lanes)]
     return _serve(lanes, tuple(_told(settings[name], model.info) for name, model in models.items()), control)
 

@@ -57,6 +57,8 @@ def _shown(model: Mapping[str, Any]) -> RenderableType:
     for each in model["speed_ups"]:
         decided = "kept" if each["kept"] else "dropped"
         title.append(f"\n  slot {each['slot']}: {each['kind']} {decided}: {each['why']}", "dim")
+    for remark in model.get("remarks", ()):
+        title.append(f"\n  {remark}", "yellow")
     table = new_table(["", "", ""])
     table.show_header = False
     for name, signature in sorted(model["signatures"].items(), key=lambda item: item[0] != DEFAULT_SIGNATURE):

@@ -33,6 +33,7 @@ from pool.logs import about
 from pool.router.arenas import LentBuffer
 from pool.router.handouts import Handouts
 from pool.router.refusals import count
+from pool.router.remarks import Remarks
 from pool.router.rows import Inputs
 from pool.wire import worker_messages as wire
 from pool.wire.frames import BadFrame, Envelope, decode, encode
@@ -65,6 +66,7 @@ class Back:
         self._peers: dict[bytes, Peer] = {}
         self._routes: dict[Peer, bytes] = {}
         self._handouts = handouts
+        self.remarks = Remarks()
         path.unlink(missing_ok=True)
         self.socket = context.socket(zmq.ROUTER)
         self.socket.router_mandatory = True
@@ -86,6 +88,7 @@ class Back:
     def forget(self, slot: int, incarnation: int) -> None:
         """The incarnation's exit was seen; its frames still on the way are nobody's."""
         self._secrets.pop((slot, incarnation), None)
+        self.remarks.forget((slot, incarnation))
         for peer in [peer for peer in self._routes if peer[:2] == (slot, incarnation)]:
             self._peers.pop(self._routes.pop(peer), None)
 
@@ -124,6 +127,9 @@ class Back:
                 return WorkerBeat(slot, incarnation, phase, detail, running)
             case wire.Ready(lanes, models):
                 return WorkerReady(slot, incarnation, lanes, models)
+            case wire.Remark():
+                self.remarks.hear((slot, incarnation), message)
+                return None
             case wire.Done(batch, frames, failures, run_s, fetch_s) if lane is not None:
                 outcomes = tuple(_outcomes(message.outcomes, envelope.payload))
                 if frames.count(0) != len(failures):

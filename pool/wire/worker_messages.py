@@ -9,6 +9,7 @@
       │ ◄───────────────────── READY │  what each model takes and gives
       │ RUN ───────────────────────► │  tensors pass unread
       │ ◄────────────────────── DONE │  one answer a batch, which is the lane's credit again
+      │ ◄──────────────────── REMARK │  control thread: what is odd about a model, and harms no job
       │ END_SESSIONS ──────────────► │  control thread: a client is gone
       │ STOP ──────────────────────► │
 
@@ -45,6 +46,7 @@ __all__ = [
     "Phase",
     "PlacementRule",
     "Ready",
+    "Remark",
     "RowsDiffer",
     "Run",
     "SessionSettings",
@@ -331,6 +333,16 @@ class EndSessions:
 
 
 @dataclass(frozen=True, slots=True)
+class Remark:
+    """For the log and for `pool models`. `about`: what of the model; the same whenever the same is found again."""
+
+    kind: ClassVar[int] = 42
+    model: str
+    about: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """Finish what runs, answer it, exit."""
 
@@ -339,5 +351,5 @@ class Stop:
 
 WORKER_MESSAGES: Mapping[int, type[Message]] = {
     message.kind: message
-    for message in (Hello, Beat, Ready, Done, Welcome, WelcomeLane, Run, EndSessions, Stop, TakeSeat)
+    for message in (Hello, Beat, Ready, Done, Welcome, WelcomeLane, Run, EndSessions, Stop, TakeSeat, Remark)
 }

@@ -106,7 +106,9 @@ def conforms(value: Any, annotation: Any) -> bool:
     if origin is tuple:
         return type(value) is tuple and all(conforms(element, arguments[0]) for element in value)
     if origin is Mapping:
-        return all(type(key) is str and conforms(element, arguments[1]) for key, element in value.items())
+        return type(value) is dict and all(
+            type(key) is str and conforms(element, arguments[1]) for key, element in value.items()
+        )
     if type(value) is not annotation:
         return False
     hints = field_types(annotation) if dataclasses.is_dataclass(annotation) else {}

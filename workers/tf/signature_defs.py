@@ -44,8 +44,8 @@ def bind(model: str, signature_defs: Mapping[str, Any], graph: Any) -> dict[str,
         if name in _NOT_FOR_CALLERS or not definition.outputs:
             continue
         try:
-            inputs, feeds = _specs(definition.inputs, graph, f"input of signature {name!r}")
-            outputs, fetches = _specs(definition.outputs, graph, f"output of signature {name!r}")
+            inputs, feeds = _specs(model, definition.inputs, graph, f"input of signature {name!r}")
+            outputs, fetches = _specs(model, definition.outputs, graph, f"output of signature {name!r}")
         except _NotOfferedError as reason:
             left_out.append(str(reason))
             logger.warning("model %s: signature %r is not offered: %s", model, name, reason)
@@ -57,18 +57,25 @@ def bind(model: str, signature_defs: Mapping[str, Any], graph: Any) -> dict[str,
     return bound
 
 
-def _specs(infos: Mapping[str, Any], graph: Any, what: str) -> tuple[dict[str, TensorSpec], dict[str, str]]:
+def _specs(model: str, infos: Mapping[str, Any], graph: Any, what: str) -> tuple[dict[str, TensorSpec], dict[str, str]]:
     specs: dict[str, TensorSpec] = {}
     tensors: dict[str, str] = {}
     for name in sorted(infos):
         for part, info, shape in _parts(name, infos[name], f"{what}, {name!r},"):
-            dtype = tf.dtypes.as_dtype(info.dtype).base_dtype.name
-            if dtype not in DTYPES:
-                raise _NotOfferedError(f"{what}, {part!r}, is of dtype {dtype}, which cannot travel")
+            declared = tf.dtypes.as_dtype(info.dtype).base_dtype.name
+            if declared not in DTYPES:
+                raise _NotOfferedError(f"{what}, {part!r}, is of dtype {declared}, which cannot travel")
             if part in specs:
                 raise _NotOfferedError(f"{what}, {part!r}, is there twice: once as a part of {name!r}")
+            tensor = _tensor_of(graph, info.name, f"{what}, {part!r}")
+            dtype = tensor.dtype.base_dtype.name
+            if dtype != declared:
+                text = "model %s: %s, %r, is declared as %s and is %s in its graph, which counts"
+                logger.warning(text, model, what, part, declared, dtype)
+            if dtype not in DTYPES:
+                raise _NotOfferedError(f"{what}, {part!r}, is of dtype {dtype}, which cannot travel")
             specs[part] = TensorSpec(dtype, shape)
-            tensors[part] = _tensor_of(graph, info.name, f"{what}, {part!r}")
+            tensors[part] = str(tensor.name)
     return specs, tensors
 
 
@@ -98,9 +105,8 @@ def _shape(proto: Any) -> tuple[int, ...] | None:
     return None if proto.unknown_rank else tuple(axis.size if axis.size >= 0 else -1 for axis in proto.dim)
 
 
-def _tensor_of(graph: Any, name: str, what: str) -> str:
+def _tensor_of(graph: Any, name: str, what: str) -> Any:
     try:
-        tensor = graph.as_graph_element(name, allow_tensor=True, allow_operation=False)
+        return graph.as_graph_element(name, allow_tensor=True, allow_operation=False)
     except (KeyError, ValueError, TypeError):
         raise CannotLoad(f"the {what}, names {name!r}, which is no tensor of its graph") from None
-    return str(tensor.name)
