@@ -17,14 +17,14 @@ from pool.core import actions as do
 from pool.core import events as told
 from pool.core.machine import Machine
 from pool.core.policy import Policy, SlotPlan
-from pool.core.slots import SlotState
 from pool.feed import CoreFault, Feed
 from pool.planning import make_plan
 from pool.router.arenas import Arenas
-from pool.router.back import Back
+from pool.router.back import Back, CannotSay
 from pool.router.debts import Debts
 from pool.router.handouts import Handouts
 from pool.router.intake import Intake
+from pool.router.rows import Inputs
 from pool.service import Service
 from pool.systemd.notify import Notifier
 from pool.wire.arena import Wish
@@ -99,33 +99,86 @@ def test_a_lent_job_whose_deadline_comes_while_another_lane_is_tried(house: Hous
     assert failed.fault is Fault.DEADLINE_EXCEEDED
 
 
+class Processes:
+    """In the place of the supervisor: workers are there at once."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, list[int | None]]] = []
+        self.machine: Machine | None = None
+
+    def spawn(self, action: do.SpawnWorker) -> told.Event:
+        assert self.machine is not None
+        self.seen.append((action.slot, [slot.pid for slot in self.machine.supervision.slots]))
+        return told.WorkerSpawned(action.slot, action.incarnation, 4711)
+
+    def lost(self, _: int) -> None:
+        """No device is."""
+
+
+class Mute:
+    """In the place of both sockets: nobody is there, and no run with job 13 in it can be put into bytes."""
+
+    def __init__(self) -> None:
+        self.runs: list[int] = []
+        self.answers: dict[int, do.JobDone | do.JobFailed] = {}
+
+    def welcome(self, *_: object) -> bool:
+        return True
+
+    def run(self, action: do.RunBatch) -> bool:
+        self.runs.append(len(action.parts))
+        asked = [part.payload.asked[0] for part in action.parts]  # type: ignore[attr-defined]
+        if "13" in asked:
+            raise CannotSay("the run cannot be written")
+        return True
+
+    def answer(self, action: do.AnswerJob) -> None:
+        self.answers[action.job] = action.outcome
+
+    def answered(self) -> None:
+        """Nobody is."""
+
+
+def service_of(models: str, devices: list[str]) -> tuple[Service, Processes, Mute]:
+    raw = {
+        "pool": {"endpoint": "ipc:///nowhere", "devices": devices, "lanes": 1},
+        "model": [{"name": "m", "path": models, "devices": "all"}],
+    }
+    plan = make_plan(parse_settings(raw, "a test", Path("/")), os.environ)
+    service, processes, mute = Service(plan, os.environ, lambda *_: None, Notifier.of_nobody()), Processes(), Mute()
+    processes.machine = service._machine
+    service._supervisor, service._front, service._back = processes, mute, mute  # type: ignore[assignment]
+    return service, processes, mute
+
+
 def test_the_service_does_all_of_one_event_before_the_next() -> None:
-    settings = parse_settings(
-        {
-            "pool": {"endpoint": "ipc:///nowhere", "devices": ["cpu", "cpu"]},
-            "model": [{"name": "m", "path": "stub:echo", "devices": "all"}],
-        },
-        "a test",
-        Path("/"),
-    )
-    service = Service(make_plan(settings, os.environ), os.environ, lambda *_: None, Notifier.of_nobody())
-    seen: list[tuple[int, list[SlotState | int | None]]] = []
-
-    class Spawner:
-        """In the place of processes: they are there at once."""
-
-        def spawn(self, action: do.SpawnWorker) -> told.Event:
-            seen.append((action.slot, [slot.pid for slot in service._machine.supervision.slots]))
-            return told.WorkerSpawned(action.slot, action.incarnation, 4711)
-
-    class Quiet:
-        def answered(self) -> None:
-            """Nobody is."""
-
-    service._supervisor, service._front = Spawner(), Quiet()  # type: ignore[assignment]
+    service, processes, _ = service_of("stub:echo", ["cpu", "cpu"])
     service._feed(told.Start())
-    assert seen == [(0, [None, None]), (1, [None, None])], "the core had heard of neither when the second began"
+    assert processes.seen == [(0, [None, None]), (1, [None, None])], "of neither the core had heard at the second"
     assert [slot.pid for slot in service._machine.supervision.slots] == [4711, 4711]
+
+
+def test_of_a_run_that_cannot_be_written_the_guilty_job_alone_fails() -> None:
+    """Jobs that wait for the first lane leave it as one run, and then as ever smaller ones."""
+    service, _, mute = service_of("stub:rows", ["cpu"])
+    service._feed(told.Start())
+    for job in (11, 12, 13, 14):
+        inputs = Inputs(TABLE, [zmq.Frame(bytes(4))], None, 1, (str(job), None, None, None))
+        service._feed(told.JobArrived(CLIENT, job, "m", None, None, 1, 60.0, 0, None, 4, b"form", inputs))
+    service._feed(told.WorkerHello(0, 1))
+    service._feed(told.WorkerReady(0, 1, 1, (model_info("m"),)))
+    machine = service._machine
+    while batches := machine.supervision.slots[0].batches:
+        (batch,) = batches.values()
+        outcomes = tuple(told.Succeeded([]) for _ in batch.parts)
+        service._feed(told.BatchDone(0, 1, batch.lane, batch.number, outcomes))
+    machine.validate()
+    assert mute.runs[0] == 4
+    assert sorted(mute.answers) == [11, 12, 13, 14]
+    failed = mute.answers.pop(13)
+    assert isinstance(failed, do.JobFailed)
+    assert (failed.fault, failed.text) == (Fault.INVALID_INPUT, "the run cannot be written")
+    assert all(isinstance(outcome, do.JobDone) for outcome in mute.answers.values())
 
 
 def feed_of(*, act: Any = None, done: Any = None) -> tuple[Feed, list[told.Event]]:
