@@ -93,12 +93,22 @@ Serve = Callable[[wire.Submit, dict[str, Array]], Mapping[str, Array] | wire.Fai
 
 
 class Serving(FakePool):
-    """Answers by itself, in a thread of its own: jobs as `serve` says, None not at all; questions from `answers`."""
+    """Answers by itself, in a thread of its own: jobs as `serve` says, None not at all; questions from `answers`.
 
-    def __init__(self, folder: Path, serve: Serve, answers: Mapping[str, object] | None = None) -> None:
+    `idle` is called there when nothing has come for a while.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        serve: Serve,
+        answers: Mapping[str, object] | None = None,
+        idle: Callable[[], None] = lambda: None,
+    ) -> None:
         super().__init__(folder)
         self._serve = serve
         self._answers = answers or {}
+        self._idle = idle
         self.submitted: list[wire.Submit] = []
         self.cancelled: list[int] = []
         self.asked: list[wire.Ask] = []
@@ -109,6 +119,8 @@ class Serving(FakePool):
     def _main(self) -> None:
         while not self._stop.is_set():
             match self.next(0.02):
+                case None:
+                    self._idle()
                 case wire.Open():
                     self.send(wire.Opened("test", 1 << 20, 60.0))
                 case wire.Submit(job) as submit:

@@ -199,7 +199,7 @@ def test_an_interrupted_caller_leaves_no_job_behind(
 
 
 def small_pool(folder: Path, seats: int) -> Serving:
-    """Refuses what comes while `seats` jobs are in it, and answers the oldest with every job that comes."""
+    """Refuses what comes while `seats` jobs are in it. Answers the oldest when a job comes, or when none does."""
     held: list[tuple[int, dict[str, Any]]] = []
 
     def serve(submit: wire.Submit, inputs: dict[str, Any]) -> wire.Failure | None:
@@ -210,7 +210,11 @@ def small_pool(folder: Path, seats: int) -> Serving:
         held.append((submit.job, inputs))
         return None
 
-    pool = Serving(folder, serve)
+    def answer_one() -> None:
+        if held:
+            pool.answer(*held.pop(0))
+
+    pool = Serving(folder, serve, idle=answer_one)
     return pool
 
 
@@ -218,7 +222,6 @@ def test_an_overloaded_pool_slows_map_down(tmp_path: Path) -> None:
     pool = small_pool(tmp_path, 3)
     try:
         with Client(pool.endpoint) as client:
-            # The pool answers only when more comes, so the last ones are not waited for.
             results = client.map("m", ({"x": float(number)} for number in range(70)), in_flight=16)
             assert [float(next(results)["x"]) for _ in range(40)] == list(range(40))
             results.close()
