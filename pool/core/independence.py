@@ -151,10 +151,10 @@ class Independence:
                     if proof.proves(outputs):
                         yield (identity, signature, tuple(sorted(outputs)), Judgement.PROVEN)
 
-    def answered(self, signature: str) -> None:
-        """An answer of joined, cut or padded rows was given."""
+    def answered(self, signature: str, answers: int) -> None:
+        """So many answers of joined, cut or padded rows were given."""
         for identity in self.serving:
-            self.proof(identity, signature).joined += 1
+            self.proof(identity, signature).joined += answers
 
     def joined(self, signature: str) -> int:
         """How many such answers were given."""

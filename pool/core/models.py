@@ -160,9 +160,9 @@ class Model:
         self._batchable.clear()
         return self.independence.misshapen(name, why)
 
-    def answered_joined(self, signature: str | None) -> None:
-        """An answer of joined, cut or padded rows was given."""
-        self.independence.answered(self.signature_name(signature) or "")
+    def answered_joined(self, signature: str | None, answers: int) -> None:
+        """So many answers of joined, cut or padded rows were given."""
+        self.independence.answered(self.signature_name(signature) or "", answers)
 
     def refuted(self, signature: str | None) -> str:
         """Why answers of joined rows of this signature are not to be trusted, or ""."""

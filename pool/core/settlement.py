@@ -157,7 +157,7 @@ class Settlement:
             attempts=job.losses + 1,
         )
         if batch.joined or not part.whole:
-            job.line.model.answered_joined(job.key.signature)
+            job.line.model.answered_joined(job.key.signature, job.weight)
         self._answers.done(job, payloads, timeline, now)
 
     # --- the run failed -----------------------------------------------------------------------------------------

@@ -6,9 +6,11 @@
 A job is answered before its rows are compared, so that costs it nothing; the next one waits for a run at most.
 """
 
+import logging
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,12 +19,15 @@ from pool.wire.faults import Fault
 from pool.wire.independence import RowsCompared
 from pool.wire.signatures import Refused
 from pool.wire.tensors import Array
+from workers.backend import ProcessUnusable
 from workers.batch import rows_differ
 from workers.independence.comparison import difference
 from workers.independence.samples import Sample, Sampler
 from workers.independence.trial import one_line
 
 __all__ = ["IDLE_S", "Checks", "RunSample"]
+
+log = logging.getLogger("workers.independence")
 
 RunSample = Callable[[Sample, Mapping[str, Array]], Mapping[str, Array]]
 """Runs rows for the outputs of a sample."""
@@ -71,8 +76,36 @@ class Checks:
     def served(self, sample: Sample | None, most_rows: int) -> None:
         """The lane has answered a batch, of which a sample was kept or not."""
         self._passed += 1
-        if sample is None or self._check is not None:
-            return
+        if sample is not None and self._check is None:
+            with self._contained(sample):
+                self._take(sample, most_rows)
+
+    def step(self) -> None:
+        """One run, in which rows of the sample have other company. Raises `ProcessUnusable`."""
+        check = self._check
+        if check is not None:
+            self._passed = 0
+            with self._contained(check.sample):
+                self._go_on(check)
+
+    @contextmanager
+    def _contained(self, sample: Sample) -> Iterator[None]:
+        """What goes wrong here is a fault of ours: it ends joining, and not the lane. Nobody waits for it."""
+        try:
+            yield
+        except ProcessUnusable:
+            raise
+        except MemoryError:
+            self._check = None  # nothing was found out
+        except Exception as error:
+            self._check = None
+            log.error(
+                "model %s: rows of signature %s cannot be compared", sample.model, sample.signature, exc_info=error
+            )
+            why = f"they cannot be compared, in the worker: {type(error).__name__}: {one_line(error)}"
+            self._tell(_compared(sample, why, True))
+
+    def _take(self, sample: Sample, most_rows: int) -> None:
         if sample.amiss:
             self._tell(_compared(sample, sample.amiss, True))
             return
@@ -84,12 +117,7 @@ class Checks:
         else:
             self._check = self._among(sample, most_rows)
 
-    def step(self) -> None:
-        """One run, in which rows of the sample have other company. Raises `ProcessUnusable`."""
-        check = self._check
-        if check is None:
-            return
-        self._passed = 0
+    def _go_on(self, check: Check) -> None:
         sample = check.sample
         if not check.begun and not sample.proven:
             check.begun = True
