@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import os
+import secrets
 import sys
 import time
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from workers.independence.known import Known
 from workers.independence.trial import Feeds, try_rows
 from workers.trial_marks import EndedBefore, TrialMarks
 
-__all__ = ["identity_of", "trials_of"]
+__all__ = ["files_seen", "identity_of", "trials_of"]
 
 log = logging.getLogger("workers.independence")
 
@@ -70,17 +71,28 @@ def _marks(settings: ModelSettings, identity: str) -> TrialMarks:
     return TrialMarks(folder, f"{settings.name}\0{identity}")
 
 
-def identity_of(settings: ModelSettings, info: ModelInfo) -> str:
-    """A digest of all that decides what the model computes. Reads the names, sizes and times of its files.
+def files_seen(path: str) -> object:
+    """What tells the model's files from others that may come in their place: their names, sizes and times.
 
-    The same for workers that load the same files; another one for each worker where they cannot be looked at.
+    A copy may be given the times of another file, but for when it was put there. Where they cannot be looked at,
+    nothing is like what this gives.
+    """
+    try:
+        return [] if path.startswith("stub:") else [(*each, os.stat(each[0]).st_ctime_ns) for each in files_of(path)]
+    except (NotServed, OSError):
+        return secrets.token_hex()
+
+
+def identity_of(settings: ModelSettings, info: ModelInfo, before: object) -> str:
+    """A digest of all that decides what the model computes.
+
+    The same for workers that load the same files. `before`: the `files_seen` before the load; what came in their place
+    meanwhile may have been read or not, so that worker has an identity that no other has.
     """
     plain = replace(settings, cache="", warmup=True, batch_sizes=(), version=None)
-    files: object
-    try:
-        files = [] if settings.path.startswith("stub:") else list(files_of(settings.path))
-    except (NotServed, OSError):
-        files = os.getpid()
+    files = files_seen(settings.path)
+    if files != before:
+        files = secrets.token_hex()
     handler = sys.modules.get(settings.handler.name.partition(":")[0]) if settings.handler else None
     code = getattr(handler, "__file__", None)
     if code is not None:
