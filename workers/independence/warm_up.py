@@ -15,10 +15,10 @@ from pool.wire.independence import Trial
 from pool.wire.model_files import NotServed, files_of
 from pool.wire.signatures import ModelInfo, Signature
 from pool.wire.worker_messages import ModelSettings
-from workers.backend import Model
+from workers.backend import Model, ProcessUnusable
 from workers.batch import own
 from workers.independence.known import Known
-from workers.independence.trial import Feeds, try_rows
+from workers.independence.trial import Feeds, one_line, try_rows
 from workers.trial_marks import EndedBefore, TrialMarks
 
 __all__ = ["files_seen", "identity_of", "trials_of"]
@@ -31,33 +31,42 @@ _TRIALS_S = 5.0  # of all signatures of a model together, but for the first few 
 def trials_of(model: Model, info: ModelInfo, settings: ModelSettings, known: Known) -> Mapping[str, Trial]:
     """By signature, of those that have rows. Raises `ProcessUnusable`.
 
-    `info`: what the pool is told of the model. Made-up values may be the end of a process: what was tried by workers
-    that died of it is not tried again for a day.
+    `info`: what the pool is told of the model. Made-up values may be the end of a process: where workers died of it,
+    the model is not tried again for a day. Its signatures are often much alike, and would end a worker each.
     """
     if not known.is_open(info.name) or info.stateful:
         return {}
-    found: dict[str, Trial] = {}
+    with_rows = {name: _with_rows(signature) for name, signature in info.signatures.items()}
+    open_ones = {
+        name: outputs
+        for name, outputs in with_rows.items()
+        if outputs and known.judgement(info.name, name, outputs) is None
+    }
+    if not open_ones:
+        return {}
     ends = time.monotonic() + _TRIALS_S
-    marks = _marks(settings, info.identity)
-    for name, signature in info.signatures.items():
-        outputs = _with_rows(signature)
-        if not outputs or known.judgement(info.name, name, outputs) is not None:
-            continue
-        try:
-            with marks.trying(f"rows of {name}"):
-                found[name] = _tried(model, name, outputs, known.most_rows(info.name), ends)
-        except EndedBefore as ended:
-            found[name] = Trial(untried=str(ended))
-        if found[name].untried:
-            log.info("model %s: the rows of signature %s were not tried: %s", info.name, name, found[name].untried)
+    try:
+        with _marks(settings, info.identity).trying("rows"):
+            found = {name: _tried(model, info, name, outputs, known, ends) for name, outputs in open_ones.items()}
+    except EndedBefore as ended:
+        found = dict.fromkeys(open_ones, Trial(untried=str(ended)))
+    for name, trial in found.items():
+        if trial.untried:
+            log.info("model %s: the rows of signature %s were not tried: %s", info.name, name, trial.untried)
     return found
 
 
-def _tried(model: Model, signature: str, outputs: tuple[str, ...], most_rows: int, ends: float) -> Trial:
+def _tried(model: Model, info: ModelInfo, name: str, outputs: tuple[str, ...], known: Known, ends: float) -> Trial:
     def run(feeds: Feeds) -> Feeds:
-        return own(model.run(signature, feeds, outputs), feeds.values())
+        return own(model.run(name, feeds, outputs), feeds.values())
 
-    return try_rows(run, outputs, model.to_try(signature, max(2, most_rows)), ends)
+    try:
+        return try_rows(run, outputs, model.to_try(name, max(2, known.most_rows(info.name))), ends)
+    except ProcessUnusable:
+        raise
+    except Exception as error:  # a fault of ours, which is no reason not to serve
+        log.error("model %s: trying the rows of signature %s failed", info.name, name, exc_info=error)
+        return Trial(untried=f"in the worker: {type(error).__name__}: {one_line(error)}")
 
 
 def _with_rows(signature: Signature) -> tuple[str, ...]:
