@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pool.wire.signatures import ModelInfo, Signature, TensorSpec
@@ -69,3 +70,14 @@ def test_a_model_is_not_tried_again_once_enough_workers_died_of_any_of_its_signa
         f"{ENOUGH} workers died while they tried it; it is tried again in a day"
     }
     assert found.keys() == {"s", "t"}
+
+
+def test_of_large_rows_a_few_are_made_up_and_repeated() -> None:
+    large = Signature({"x": TensorSpec("float32", (-1, 1 << 20))}, {})
+    for feeds in made_up_rows(large, 8):
+        x = feeds["x"]
+        assert x.shape == (8, 1 << 20)
+        assert len(np.unique(x[:, 0])) == 2
+        np.testing.assert_array_equal(x[-1], x[0])
+    for feeds in made_up_rows(Signature({"x": TensorSpec("float32", (-1, 4))}, {}), 32):
+        assert len(np.unique(feeds["x"][:, 0])) == 31  # the last one is as the first
