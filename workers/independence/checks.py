@@ -194,12 +194,14 @@ class Checks:
         return Check(sample, feeds, answers, companies, _is_distinct(feeds, together)) if companies else None
 
     def _apart(self, sample: Sample) -> Check:
-        """All rows of a joined run, in two halves, each row in one of them; and one alone.
+        """All rows of a joined run, in two halves, each row in one of them; and one alone, if neither half is.
 
         What opens a gate may be in both halves, which then agree, though the rows of other jobs came out otherwise.
         """
         order = self._numbers.permutation(sample.rows)
-        companies = [*(half for half in np.array_split(order, 2) if len(half)), self._numbers.permutation(order)[:1]]
+        companies = [half for half in np.array_split(order, 2) if len(half)]
+        if len(companies[-1]) > 1:
+            companies.append(self._numbers.permutation(order)[:1])
         return Check(sample, sample.feeds, sample.answers, deque(companies), True)
 
     def _keep(self, sample: Sample) -> None:
