@@ -33,7 +33,10 @@ class Asked:
     @property
     def joined(self) -> bool:
         """Whether rows of others ran with its own, or it was cut."""
-        return self.future.exception(60) is None and self.future.timeline.batch_rows != self.rows
+        if self.future.exception(60) is not None:
+            return False
+        timeline = self.future.timeline  # which has no rows where the inputs have several numbers of them
+        return bool(timeline.batch_rows != timeline.rows)
 
     def is_right(self, wanted: dict[str, np.ndarray]) -> bool:
         try:
