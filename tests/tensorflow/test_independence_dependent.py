@@ -175,3 +175,18 @@ def test_the_same_jobs_are_answered_wrongly_where_a_user_vouches(
     assert wrong == {name for _, name in signatures} - row_models.SHAPELESS
     joined = {job.signature for job in jobs if job.joined}
     assert joined >= wrong - {"products", "padded"}, "whose rows of two jobs may not even fit together"
+
+
+@pytest.mark.parametrize("of_one_array", [True, False])
+@pytest.mark.parametrize("name", ["centred", "count", "numbered", "products"])
+def test_jobs_that_leave_in_one_message_are_as_alone_as_others(
+    pool: PoolProcess, right: Right, name: str, of_one_array: bool
+) -> None:
+    x = np.random.default_rng(5).standard_normal((64, 2, 4)).astype(np.float32)
+    wanted = [right(Asked("together", name, {"x": each})) for each in x]
+    with pool.client() as client:
+        given = x if of_one_array else list(x)
+        answers = list(client.map("together", given, signature=name))
+        answers += [future.result(60) for future in client.submit_many("together", given, signature=name)]
+    for answer, each in zip(answers, wanted * 2, strict=True):
+        np.testing.assert_allclose(answer["y"], each["y"], rtol=1e-4, atol=1e-5)
