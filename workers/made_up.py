@@ -1,5 +1,6 @@
 """Values made of a seed, to try a model with before anybody has asked for anything. Zeros hide too much."""
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ _SEED = 20261121
 _WORDS = (b"", b"a", b"word", b"two words", b"0", b"1.5", b"import os\n")
 _WIDTHS = (10, 2)  # first of some width, then such as an index, a word's number or a flag may be
 _SCALES = (1.0, 30.0)
+_MOST_VALUES = 1 << 21  # that are made up for an input's rows: a tenth of a second
 _UNKNOWN = (3, 1)  # how long an axis of unknown size is, other than axis 0
 
 
@@ -25,17 +27,23 @@ def made_up(zeros: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
 
 
 def made_up_rows(signature: Signature, rows: int) -> Iterator[dict[str, Array]]:
-    """So many rows for a signature that has some: of both signs, small and large, the last one as the first."""
+    """So many rows for a signature that has some: of both signs, small and large, the last one as the first.
+
+    Of large ones only a few are made up, and repeated: random numbers take their time.
+    """
     for unknown in _UNKNOWN if any(-1 in (spec.shape or ())[1:] for spec in signature.inputs.values()) else (1,):
-        zeros = {
-            name: np.zeros(
-                (rows, *(unknown if axis < 0 else axis for axis in (spec.shape or ())[1:])), DTYPES[spec.dtype]
-            )
+        shapes = {
+            name: tuple([unknown if axis < 0 else axis for axis in (spec.shape or ())[1:]])
             for name, spec in signature.inputs.items()
+        }
+        made_of = max(2, min(rows, _MOST_VALUES // max(1, sum(map(math.prod, shapes.values())))))
+        zeros = {
+            name: np.zeros((made_of, *shapes[name]), DTYPES[spec.dtype]) for name, spec in signature.inputs.items()
         }
         for width, scale in zip(_WIDTHS, _SCALES, strict=True):
             numbers = np.random.default_rng(_SEED)
             made = {name: _values(array, numbers, width, scale) for name, array in zeros.items()}
+            made = {name: array[np.arange(rows) % made_of] for name, array in made.items()} if made_of < rows else made
             for array in made.values():
                 array[-1] = array[0]
             yield made

@@ -146,6 +146,9 @@ class Runner:
         if not sampler.wanted(model.info, call.signature, call.outputs, run.by_rows, run_s):
             return None
         rows = sum(joined.rows) if run.by_rows else None
+        if 0 < run.stride < _fed(run, joined):  # one run of several, or more rows would run together than may
+            feeds = {name: array[: run.stride] for name, array in feeds.items()}
+            fetched = {name: array[: run.stride] for name, array in fetched.items()}
         try:
             return sampler.sample(model.info, call.signature, call.outputs, feeds, fetched, rows)
         except MemoryError:

@@ -23,7 +23,7 @@ from workers.connection import Connection, PoolGone
 from workers.control import Control
 from workers.environment import Seat, WrongEnvironment
 from workers.independence.known import Known
-from workers.independence.warm_up import identity_of, trials_of
+from workers.independence.warm_up import files_seen, identity_of, trials_of
 from workers.lane import Lane
 from workers.progress import Progress
 from workers.runner import Runner
@@ -115,18 +115,20 @@ def _load(
 ) -> tuple[Mapping[str, Model], tuple[ModelInfo, ...]]:
     """The models, and what the pool is told of them."""
     models: dict[str, Model] = {}
+    files: dict[str, object] = {}
     told: list[ModelInfo] = []
     for settings in welcome.models:
         control.enter(Phase.IMPORTING, f"what runs {settings.name}")
         backend = backends.serving(settings.path, welcome, known)
         control.enter(Phase.LOADING, settings.name)
+        files[settings.name] = files_seen(settings.path)
         models[settings.name] = _handled(settings, backend.load(settings), control, known)
     for settings in welcome.models:
         model = models[settings.name]
         if settings.warmup:
             control.enter(Phase.WARMING_UP, settings.name)
             model.warm_up()
-        info = _told(settings, model.info)
+        info = _told(settings, model.info, files[settings.name])
         known.load(info.name, info.identity)
         if settings.warmup:
             info = replace(info, trials=trials_of(model, info, settings, known))
@@ -134,10 +136,13 @@ def _load(
     return models, tuple(told)
 
 
-def _told(settings: ModelSettings, info: ModelInfo) -> ModelInfo:
-    """What the pool is told of a model: whether it keeps state, the configuration may know better than its graph."""
+def _told(settings: ModelSettings, info: ModelInfo, files: object) -> ModelInfo:
+    """What the pool is told of a model: whether it keeps state, the configuration may know better than its graph.
+
+    `files`: as they were before they were loaded.
+    """
     stateful = info.stateful if settings.stateful is None else settings.stateful
-    return replace(info, stateful=stateful, identity=identity_of(settings, info))
+    return replace(info, stateful=stateful, identity=identity_of(settings, info, files))
 
 
 def _handled(settings: ModelSettings, model: Model, control: Control, known: Known) -> Model:

@@ -32,9 +32,15 @@ def singly(parts: Sequence[Part]) -> list[Group]:
 
 
 def may_be_cut(group: Group) -> bool:
-    """Whether parts of one key may run as they are; not if their signature has turned out to be none for batches."""
-    key = group[0].job.key
-    return (len(group) == 1 and group[0].whole) or key.line.model.batchable(key.signature, key.outputs)
+    """Whether parts of one key may run as they are; not if their signature has turned out to be none for batches.
+
+    A pack is several jobs.
+    """
+    job = group[0].job
+    key = job.key
+    return (len(group) == 1 and group[0].whole and not job.members) or key.line.model.batchable(
+        key.signature, key.outputs
+    )
 
 
 def may_fit(batch: Batch, part: Part) -> bool:

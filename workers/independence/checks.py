@@ -78,20 +78,34 @@ class Checks:
         self._passed += 1
         if sample is not None and self._check is None:
             with self._contained(sample):
-                self._begin(sample, most_rows)
+                self._take(sample, most_rows)
+
+    def step(self) -> None:
+        """One run, in which rows of the sample have other company. Raises `ProcessUnusable`."""
+        check = self._check
+        if check is not None:
+            self._passed = 0
+            with self._contained(check.sample):
+                self._go_on(check)
 
     @contextmanager
     def _contained(self, sample: Sample) -> Iterator[None]:
-        """A fault of ours, or want of memory, ends this comparison and no lane."""
+        """What goes wrong here is a fault of ours: it ends joining, and not the lane. Nobody waits for it."""
         try:
             yield
         except ProcessUnusable:
             raise
+        except MemoryError:
+            self._check = None  # nothing was found out
         except Exception as error:
             self._check = None
-            log.error("model %s: a job could not be compared in other company", sample.model, exc_info=error)
+            log.error(
+                "model %s: rows of signature %s cannot be compared", sample.model, sample.signature, exc_info=error
+            )
+            why = f"they cannot be compared, in the worker: {type(error).__name__}: {one_line(error)}"
+            self._tell(_compared(sample, why, True))
 
-    def _begin(self, sample: Sample, most_rows: int) -> None:
+    def _take(self, sample: Sample, most_rows: int) -> None:
         if sample.amiss:
             self._tell(_compared(sample, sample.amiss, True))
             return
@@ -103,14 +117,7 @@ class Checks:
         else:
             self._check = self._among(sample, most_rows)
 
-    def step(self) -> None:
-        """One run, in which rows of the sample have other company. Raises `ProcessUnusable`."""
-        self._passed = 0
-        if (check := self._check) is not None:
-            with self._contained(check.sample):
-                self._step(check)
-
-    def _step(self, check: Check) -> None:
+    def _go_on(self, check: Check) -> None:
         sample = check.sample
         if not check.begun and not sample.proven:
             check.begun = True
@@ -143,6 +150,8 @@ class Checks:
         try:
             return self._confirmed(check, company, found)
         except Refused as error:
+            if error.fault is Fault.OUT_OF_MEMORY:
+                return None
             return f"rows failed that had been run before: {one_line(error)}"
 
     def _confirmed(self, check: Check, company: Array, found: Mapping[str, Array]) -> str:
@@ -187,10 +196,15 @@ class Checks:
         return Check(sample, feeds, answers, companies, _is_distinct(feeds, together)) if companies else None
 
     def _apart(self, sample: Sample) -> Check:
-        """All rows of a joined run, in two halves, each row in one of them."""
+        """All rows of a joined run, in two halves, each row in one of them; and one alone, if neither half is.
+
+        What opens a gate may be in both halves, which then agree, though the rows of other jobs came out otherwise.
+        """
         order = self._numbers.permutation(sample.rows)
-        halves = [half for half in np.array_split(order, 2) if len(half)]
-        return Check(sample, sample.feeds, sample.answers, deque(halves), True)
+        companies = [half for half in np.array_split(order, 2) if len(half)]
+        if len(companies[-1]) > 1:
+            companies.append(self._numbers.permutation(order)[:1])
+        return Check(sample, sample.feeds, sample.answers, deque(companies), True)
 
     def _keep(self, sample: Sample) -> None:
         """A few of its rows are company for later ones of the same form."""

@@ -20,6 +20,8 @@ _TOLERANCES = {
     "bfloat16": 5e-2,
 }
 _COARSE = 0.3  # of the floats of 8 bits
+_SHOWN = 4  # values of a row, in a text
+_SHOWN_CHARS = 80
 _SMALL = 1e-3  # a row that is so small beside the batch's largest value is what is left of larger ones that cancelled
 
 
@@ -37,8 +39,7 @@ def difference(found: Mapping[str, Array], right: Mapping[str, Array]) -> str:
             return f"output {name!r} is of dtype {got.dtype} in other company, not {wanted.dtype}"
         row = _first_apart(got, wanted)
         if row is not None:
-            gave = f"{_shown(got[row : row + 1])} for a row that gave {_shown(wanted[row : row + 1])}"
-            return f"output {name!r} gave {gave} in other company"
+            return f"output {name!r} gave {_shown(got, row)} for a row that gave {_shown(wanted, row)} in other company"
     return ""
 
 
@@ -68,7 +69,7 @@ def _floats_apart(got: Array, wanted: Array, tolerance: float) -> Array:
     return np.asarray(~(same | near).all(axis=1))
 
 
-def _shown(row: Array) -> str:
-    """Its first few values."""
-    text = ", ".join(str(value)[:20] for value in row.reshape(-1)[:4].tolist())
-    return f"[{text}{', …' if row.size > 4 else ''}]"
+def _shown(array: Array, row: int) -> str:
+    values = array[row : row + 1].reshape(-1)
+    text = " ".join(str(values[:_SHOWN].tolist() if array.ndim > 1 else values.tolist()[0]).split())
+    return text[:_SHOWN_CHARS] + (" …" if values.size > _SHOWN or len(text) > _SHOWN_CHARS else "")

@@ -9,6 +9,8 @@ path = "stub:tally?FILE"   the same, but not called stateful: a job may run agai
 path = "stub:rows"         batchable signatures, see `workers.stub.rows`; "stub:rows?fits=8&run_ms=5&row_ms=1&load_ms=9"
                            is how many rows fit into its device's memory, and what a run, each row and the load take
 path = "stub:tell?n=7"     batchable: its default signature gives 7 for each row of x; load_ms as above
+path = "stub:touchy"       batchable: y = x; dies of the numbers that a stub is tried with, which no job should be fed
+path = "stub:crowd"        batchable: y = x; dies of a run whose rows are not all alike
 path = "stub:files?FOLDER" what a line in FOLDER/saved_model.pb says, such as "rows?run_ms=5"; FOLDER may be one of
                            numbered versions, as with SavedModels, of which the pool chooses one
 path = "stub:cannot-load"  the load is refused, as TensorFlow's is of a broken folder
@@ -30,7 +32,7 @@ from workers.backend import CannotLoad, LoadFailed
 from workers.stub.device import Device
 from workers.stub.lone import counter, echo, faults
 from workers.stub.model import StubModel
-from workers.stub.rows import rows, tell
+from workers.stub.rows import crowd, rows, tell, touchy
 
 __all__ = ["StubBackend"]
 
@@ -64,6 +66,10 @@ class StubBackend:
                 options = _options(where, query)
                 time.sleep(options["load_ms"] / 1000)
                 return StubModel(settings, tell(options["n"]))
+            case "touchy":
+                return StubModel(settings, touchy())
+            case "crowd":
+                return StubModel(settings, crowd())
             case "load-failed":
                 raise LoadFailed(f"{where} cannot be loaded now: out of memory")
             case "load-exit":

@@ -20,15 +20,17 @@ import numpy as np
 
 from pool.wire.faults import Fault
 from pool.wire.signatures import DEFAULT_SIGNATURE, Refused, Signature, TensorSpec
+from pool.wire.tensors import Array
 from workers.backend import ProcessUnusable
 from workers.stub.device import Device
 from workers.stub.model import Feeds, Fetched, Functions, pid
 
-__all__ = ["rows", "tell"]
+__all__ = ["crowd", "rows", "tell", "touchy"]
 
 FLOATS = TensorSpec("float32", (-1,))
 INTS = TensorSpec("int64", (-1,))
 STRINGS = TensorSpec("string", (-1,))
+SMALL = 1e-3  # no number that a stub is tried with is larger
 X, Y = {"x": FLOATS}, {"y": FLOATS}
 
 
@@ -67,6 +69,26 @@ def rows(device: Device, fits: float, run_s: float, row_s: float) -> Functions:
 def tell(number: float) -> Functions:
     """A model that says which one it is, in each row of its answer."""
     return {DEFAULT_SIGNATURE: (Signature(X, Y), lambda feeds: {"y": np.full(len(feeds["x"]), number, np.float32)})}
+
+
+def touchy() -> Functions:
+    """A model that made-up values kill, whichever of its signatures is fed them."""
+    run = _dying_of(lambda x: bool(((x > 0) & (x < SMALL)).any()))
+    return {name: (Signature(X, Y), run) for name in (DEFAULT_SIGNATURE, "classify", "regress")}
+
+
+def crowd() -> Functions:
+    """A model that rows of several jobs kill, if they run together."""
+    return {DEFAULT_SIGNATURE: (Signature(X, Y), _dying_of(lambda x: bool((x != x[0]).any())))}
+
+
+def _dying_of(what: Callable[[Array], bool]) -> Callable[[Feeds], Fetched]:
+    def run(feeds: Feeds) -> Fetched:
+        if what(feeds["x"]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"y": feeds["x"]}
+
+    return run
 
 
 def _double(feeds: Feeds) -> Fetched:
