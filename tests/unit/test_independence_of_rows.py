@@ -404,5 +404,6 @@ def test_a_fault_of_ours_ends_the_comparison_and_not_the_lane(caplog: pytest.Log
 
     worker.checks = Checks(worker.sampler, broken, worker.told.append, 0)
     worker.job(rows_of([1]))
-    assert worker.finish() == []
-    assert "could not be compared" in caplog.text
+    (found,) = worker.finish()
+    assert "cannot be compared" in found.differs
+    assert "cannot be compared" in caplog.text
