@@ -166,7 +166,7 @@ class Model:
     def most_rows(self, key: Key) -> int:
         """How many rows of this key may run together."""
         most = self.policy.max_batch
-        size = self._sizes.get(_name(key)) if self._sizes else None
+        size = self._sizes.get(_name(key)) if self._sizes.size_bytes else None
         if size is None or size.rows >= most:
             return most
         # A size that is padded up to one that did not fit would not fit either.

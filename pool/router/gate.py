@@ -127,20 +127,24 @@ class Gates:
     def __init__(self, gates: Sequence[Gate]) -> None:
         self._gates = gates
         self._monitors = [gate.monitor for gate in gates]
+        self._monitored = frozenset(self._monitors)
         self.sources: Sequence[zmq.Socket[bytes] | int] = self._monitors
         """What to wait for; `look` changes it."""
+        self._shut = False
 
     def look(self, ready: "Sequence[zmq.Socket[bytes] | int]") -> None:
         """After each wait: in constant time where none of these is a gate's."""
-        if self.next_look(0.0) is None and not any(monitor in ready for monitor in self._monitors):
+        if not self._shut and self._monitored.isdisjoint(ready):
             return
         for gate in self._gates:
             gate.look()
-        self.sources = [*self._monitors, *(gate.fd for gate in self._gates if gate.is_shut)]
+        shut = [gate.fd for gate in self._gates if gate.is_shut]
+        self._shut = bool(shut)
+        self.sources = [*self._monitors, *shut]
 
     def next_look(self, now: float) -> float | None:
         """When `look` is to be called at the latest."""
-        return None if len(self.sources) == len(self._monitors) else now + LOOK_S
+        return now + LOOK_S if self._shut else None
 
 
 def local(path: Path) -> socket.socket:
