@@ -53,6 +53,7 @@ class Gate:
         self._refused = refused
         self._endpoint = endpoint
         self.is_shut = False
+        self._is_known = False  # libzmq waits at the number. Before that, what it finds there must be the listener
         listener.setblocking(False)
         self._nowhere = _unreachable()
         self._number = os.dup(listener.fileno())
@@ -79,9 +80,8 @@ class Gate:
         while self._heard():
             pass
         left, spare = descriptors.left(), descriptors.reserve() // self._divisor
-        if not self.is_shut and left < spare:
-            self.is_shut = True
-            os.dup2(self._nowhere.fileno(), self._number, inheritable=False)
+        if not self.is_shut and left < spare and self._is_known:
+            self._shut()
             extra = about("connections_refused", endpoint=self._endpoint, left=left)
             said = "%d file descriptors are left: %s takes no connection until %d are free; a higher `ulimit -n` helps"
             log.warning(said, left, self._endpoint, spare, extra=extra)
@@ -94,7 +94,8 @@ class Gate:
         """Nobody is let in any more. What is connected stays, until the ROUTER closes."""
         if self.monitor.closed:
             return
-        os.dup2(self._nowhere.fileno(), self._number, inheritable=False)
+        if self._is_known:
+            self._shut()
         while self._heard():  # or libzmq could wait for that while it is to stop telling
             pass
         self._router.disable_monitor()
@@ -102,6 +103,10 @@ class Gate:
         self._open()  # libzmq takes it out of its own epoll, where it is the listener
         self._listener.close()
         self._nowhere.close()
+
+    def _shut(self) -> None:
+        self.is_shut = True
+        os.dup2(self._nowhere.fileno(), self._number, inheritable=False)
 
     def _open(self) -> None:
         self.is_shut = False
@@ -112,6 +117,7 @@ class Gate:
             self.monitor.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:
             return False
+        self._is_known = True
         return True
 
     def _show_out(self) -> None:

@@ -7,11 +7,15 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
+from pathlib import Path
 
 import pytest
+import zmq
 
 from harness import PoolProcess, pool_process, stub_config
 from pool import errors
+from pool.router import gate
 
 PRELUDE = """
 import os, resource, sys
@@ -112,3 +116,18 @@ def test_connections_beyond_the_limit_less_a_reserve_are_refused(suffix: str) ->
         with pool.client() as after:
             assert after.run("echo", 3.0)["x"] == 3.0
         assert pool.running.poll() is None
+
+
+def test_a_gate_may_close_before_libzmq_has_come_to_listen(tmp_path: Path) -> None:
+    """What libzmq finds at its number, when it begins to wait there and when it ends, is the listener: or it aborts."""
+    path = tmp_path / "gate.sock"
+    for turn in range(300):
+        with zmq.Context() as context, context.socket(zmq.ROUTER) as router, context.socket(zmq.DEALER) as dealer:
+            router.linger = dealer.linger = 0
+            door = gate.Gate(router, gate.local(path), f"ipc://{path}", Counter())
+            if turn % 2:
+                dealer.connect(f"ipc://{path}")
+                dealer.send(b"x")
+            if turn % 4 == 1:
+                assert router.poll(5000)
+            door.close()
