@@ -106,6 +106,8 @@ def conforms(value: Any, annotation: Any) -> bool:
     if origin is tuple:
         return type(value) is tuple and all(conforms(element, arguments[0]) for element in value)
     if origin is Mapping:
+        if type(value) is not dict:
+            return False
         return all(type(key) is str and conforms(element, arguments[1]) for key, element in value.items())
     if type(value) is not annotation:
         return False
