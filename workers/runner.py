@@ -32,7 +32,7 @@ from workers.raised import text_of
 from workers.sessions import Sessions
 from workers.signatures import Invocation
 
-__all__ = ["Finished", "Runner"]
+__all__ = ["Finished", "Runner", "joined_halves"]
 
 log = logging.getLogger("workers.runner")
 
@@ -223,7 +223,7 @@ class Runner:
         """The parts that can be run; the others' outcomes are written."""
         lent = {each.index: each for each in run.lent}
         parts = run.rows or (None,)
-        table, buffers = bytes(frames[0]), frames[1:]
+        table, buffers = bytes(frames[0]), joined_halves(frames[1:], run.halves)
         each, left = divmod(len(buffers), len(parts))
         if left:  # whose frames are amiss cannot be told, so they must come one by one
             text = f"the batch cannot be read: {len(buffers)} buffers for {len(parts)} parts"
@@ -292,6 +292,18 @@ def _part(joined: _Joined, number: int, by_rows: bool) -> dict[str, Array]:
         )
         for each, piece in zip(joined.invocation.inputs, joined.pieces[number], strict=True)
     }
+
+
+def joined_halves(frames: Sequence[Buffer], halves: Sequence[int]) -> Sequence[Buffer]:
+    """The buffers; those that came in two frames are joined. What is missing is seen by their number."""
+    if not halves:
+        return frames
+    buffers: list[Buffer] = []
+    rest, joined = iter(frames), frozenset(halves)
+    for frame in rest:
+        halved = len(buffers) in joined
+        buffers.append(b"".join((frame, next(rest, b""))) if halved else frame)
+    return buffers
 
 
 def _fed(run: Run, joined: _Joined) -> int:

@@ -33,13 +33,12 @@ from pool.core.events import (
 )
 from pool.logs import about
 from pool.router import gate
-from pool.router.arenas import LentBuffer
 from pool.router.handouts import Handouts
 from pool.router.inbox import Inbox
 from pool.router.refusals import count
 from pool.router.remarks import Remarks
 from pool.router.routes import is_given, new_router
-from pool.router.rows import Inputs
+from pool.router.rows import Cut, Halves, Inputs
 from pool.wire import worker_messages as wire
 from pool.wire.codec import MAX_HEADER_BYTES
 from pool.wire.frames import BadFrame, Envelope, decode, encode
@@ -214,7 +213,7 @@ class Back:
         """False: the lane cannot be reached, which only a dying worker's lane cannot. Raises `CannotSay`."""
         parts: list[Inputs] = [part.payload for part in action.parts]  # type: ignore[misc]  # as `Front` gave them
         rows = () if parts[0].rows is None else tuple(part.stop - part.start for part in action.parts)
-        buffers: list[bytes | memoryview | zmq.Frame | LentBuffer] = []
+        buffers: list[zmq.Frame | Cut] = []
         try:
             for inputs, part in zip(parts, action.parts, strict=True):
                 buffers += inputs.cut(part.start, part.stop)
@@ -234,6 +233,7 @@ class Back:
             rooms,
             action.stride,
             action.owner,
+            tuple([index for index, buffer in enumerate(buffers) if isinstance(buffer, Halves)]),
         )
         try:
             header = encode(run, self._instance)
@@ -241,7 +241,7 @@ class Back:
             self._handouts.ended(seat, action.batch)
             raise self._unsayable(action, error) from error
         # `begun` has left no LentBuffer among them.
-        frames: list[Any] = [*header, parts[0].table, *buffers]
+        frames: list[Any] = [*header, parts[0].table, *(_in_frames(buffers) if run.halves else buffers)]
         sent = self._send((*seat, action.lane), frames)
         if not sent:
             self._handouts.ended(seat, action.batch)
@@ -267,6 +267,14 @@ class Back:
                 raise
             return False
         return True
+
+
+def _in_frames(buffers: Iterable[zmq.Frame | Cut]) -> Iterator[object]:
+    for buffer in buffers:
+        if isinstance(buffer, Halves):
+            yield from (buffer.ends, buffer.blob)
+        else:
+            yield buffer
 
 
 def _outcomes(outcomes: Iterable[wire.PartOutcome], payload: Sequence[zmq.Frame]) -> Iterator[Outcome]:

@@ -7,13 +7,13 @@ import zmq
 
 from pool.core.actions import PartToRun
 from pool.router.arenas import Arena, LentBuffer, Tenancy
-from pool.router.rows import Inputs
+from pool.router.rows import Cut, Inputs
 from pool.wire.lent import NO_ROOM, Lent, Room
 
 __all__ = ["Handouts"]
 
 Seat = tuple[int, int]  # slot, incarnation
-Buffers: TypeAlias = "list[bytes | memoryview | zmq.Frame | LentBuffer]"
+Buffers: TypeAlias = "list[zmq.Frame | Cut]"
 
 
 class Handouts:

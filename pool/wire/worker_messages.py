@@ -314,7 +314,8 @@ class Run:
     `stride`: at most so many rows are fed at once, in runs that follow one another; 0: all of them.
 
     `lent`: the buffers that lie in arenas, counted over all parts. `rooms`: where each part's answer may be written;
-    empty where none may. `owner`: the number of the client for whom a private session is opened; 0 for all else.
+    empty where none may. `halves`: the buffers that come in two frames, to be joined, counted likewise.
+    `owner`: the number of the client for whom a private session is opened; 0 for all else.
     """
 
     kind: ClassVar[int] = 37
@@ -329,6 +330,7 @@ class Run:
     rooms: tuple[Room, ...] = ()
     stride: int = 0
     owner: int = 0
+    halves: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,6 +96,14 @@ def test_strings_are_split_and_joined_too(client: Client) -> None:
     assert result["length"].tolist() == [len(text) for text in texts]
 
 
+def test_large_strings_are_cut_too(client: Client) -> None:
+    """Eight rows of 5 MB a batch: too many bytes for several at once, and more than the pool's loop copies."""
+    texts = np.array([bytes([97 + number]) * 5_000_000 for number in range(10)], object)
+    future = client.submit("rows", texts, signature="text")
+    assert future.result()["upper"].tolist() == [text.upper() for text in texts]
+    assert future.timeline.batch_rows in (2, 8)
+
+
 def test_padding_is_stripped(client: Client) -> None:
     result = client.run("padded", floats(1, 2, 3, 4, 5), signature="double")
     assert result["y"].tolist() == [2, 4, 6, 8, 10]

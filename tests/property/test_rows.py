@@ -1,5 +1,6 @@
 """Rows that the pool cuts from buffers are the rows that numpy cuts from the arrays."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pool.router.layouts import read
-from pool.router.rows import Inputs
+from pool.router.rows import COPIED_BYTES, Halves, Inputs
 from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import BadFrame, pack
 from pool.wire.tensors import DTYPES, Array, decode_tensor, encode_tensor
+from workers.runner import joined_halves
 
 axes = st.lists(st.integers(0, 3), max_size=3).map(tuple)
 
@@ -137,3 +139,32 @@ def test_ends_in_disorder_are_never_read_as_another_piece(ends: list[int], data:
         assert not base <= begin <= ends[row] <= ends[-1]
         return
     assert strings.tolist() == [blob[begin - base : ends[row] - base]]
+
+
+def test_of_large_strings_nothing_is_copied_and_a_worker_makes_them_whole() -> None:
+    """The pool's loop has no time to copy what may be a gigabyte."""
+    rows = [bytes([65 + number]) * (COPIED_BYTES - 200 * number) for number in range(4)]
+    strings = np.array(rows, object)
+    header, buffer = encode_tensor("x", strings)
+    table = pack(Table((replace(header, shape=(ROWS,)),)))
+    frame = zmq.Frame(bytes(buffer))
+    layout = read(table)
+    layout.check(4, [frame])
+    inputs = Inputs(table, [frame], layout, 4)
+    (piece,) = inputs.cut(1, 3)
+    assert isinstance(piece, Halves)
+    whole = np.frombuffer(frame.buffer, np.uint8)
+    assert np.may_share_memory(np.frombuffer(piece.ends, np.uint8), whole)
+    assert np.may_share_memory(np.frombuffer(piece.blob, np.uint8), whole)
+    (joined,) = joined_halves([piece.ends, piece.blob], (0,))
+    assert decode_tensor(replace(header, shape=(2,)), joined).tolist() == rows[1:3]
+    (small,) = inputs.cut(3, 4)
+    assert decode_tensor(replace(header, shape=(1,)), small).tolist() == rows[3:], "one of that size is copied"  # type: ignore[arg-type]
+    (kept,) = inputs.of_rows(1, 2).buffers
+    assert decode_tensor(replace(header, shape=(2,)), kept.buffer).tolist() == rows[1:3]
+
+
+def test_halves_among_other_buffers_are_found_by_their_numbers() -> None:
+    frames = [b"a", b"b1", b"b2", b"c", b"d1", b"d2"]
+    assert list(joined_halves(frames, (1, 3))) == [b"a", b"b1b2", b"c", b"d1d2"]
+    assert list(joined_halves(frames[:5], (1, 3))) == [b"a", b"b1b2", b"c", b"d1"], "one is missing"
