@@ -15,11 +15,11 @@ from harness import PoolProcess, eventually, pool_process, stub_config
 FAKES = str(Path(__file__).parents[1] / "fakes")
 
 # The fake, not the real module that may be installed: eight GPUs whose driver order is not their PCI order.
-_spec = importlib.util.spec_from_file_location("fake_nvml", Path(FAKES, "pynvml.py"))
+_spec = importlib.util.spec_from_file_location("fakes_pynvml", Path(FAKES, "pynvml.py"))
 assert _spec is not None
 assert _spec.loader is not None
 pynvml = importlib.util.module_from_spec(_spec)
-sys.modules["fake_nvml"] = pynvml
+sys.modules["fakes_pynvml"] = pynvml
 _spec.loader.exec_module(pynvml)
 
 
