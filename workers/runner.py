@@ -137,7 +137,7 @@ class Runner:
         if 0 < run.stride < _fed(run, joined):  # one run of several, or more rows would run together than may
             feeds = {name: array[: run.stride] for name, array in feeds.items()}
             fetched = {name: array[: run.stride] for name, array in fetched.items()}
-        return sampler.sample(model.info, call.signature, call.outputs, feeds, fetched, rows)
+        return sampler.sample(model.info, call.signature, call.outputs, feeds, fetched, rows, run_s)
 
     def tend(self, now: float) -> None:
         """Called by lanes that have nothing to do."""
