@@ -150,7 +150,7 @@ class Runner:
             feeds = {name: array[: run.stride] for name, array in feeds.items()}
             fetched = {name: array[: run.stride] for name, array in fetched.items()}
         try:
-            return sampler.sample(model.info, call.signature, call.outputs, feeds, fetched, rows)
+            return sampler.sample(model.info, call.signature, call.outputs, feeds, fetched, rows, run_s)
         except MemoryError:
             return None  # no job fails for it
 

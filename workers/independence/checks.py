@@ -37,6 +37,7 @@ PATIENCE = 8  # batches that a comparison waits for a lane that never is
 MOST_COMPANY = 8  # rows of earlier jobs of one form
 MOST_COMPANY_BYTES = 1 << 20
 MOST_FORMS = 16
+QUICK_S = 0.02  # what a comparison may take of a lane at a time, if the job that it is of took less
 MOST_ROWS = 64  # of a job that are compared before the signature is proven: the others are like them
 
 
@@ -181,6 +182,7 @@ class Checks:
     def _among(self, sample: Sample, most_rows: int) -> Check | None:
         """Rows of the sample among those of earlier jobs, or twice where there are none; and one of them alone."""
         feeds, answers = sample.feeds, sample.answers
+        most_rows = min(most_rows, _rows_for(sample))
         rows = self._numbers.permutation(sample.rows)[: min(MOST_ROWS, most_rows)]
         company = self._company.get(_form(sample))
         if company is not None:
@@ -189,7 +191,9 @@ class Checks:
             others = np.arange(sample.rows, sample.rows + len(next(iter(company[0].values()))))
         else:
             others = rows[:1]
-        together = self._numbers.permutation(np.concatenate([rows, others])[-most_rows:])
+        others = self._numbers.permutation(others)[: max(1, most_rows // 2, most_rows - len(rows))]
+        own = rows[: max(1, most_rows - len(others))]
+        together = self._numbers.permutation(np.concatenate([own, others])[:most_rows])
         companies = deque([together] if most_rows > 1 else [])
         if sample.rows > 1:
             companies.append(rows[:1])
@@ -222,6 +226,15 @@ class Checks:
         self._company[form] = feeds, answers
         if len(self._company) > MOST_FORMS:
             self._company.popitem(last=False)
+
+
+def _rows_for(sample: Sample) -> int:
+    """How many rows may run together: the next job waits for them, and is not to miss its deadline for it.
+
+    Such as take no longer than the job itself did, or a moment; two at least, as one has no company.
+    """
+    row_s = sample.run_s / sample.rows
+    return max(2, sample.rows, int(QUICK_S / row_s) if row_s else MOST_ROWS)
 
 
 def _after(first: Array, second: Array) -> Array:

@@ -31,6 +31,8 @@ class Sample:
     proven: bool
     amiss: str = ""
     """What shows already that axis 0 does not count independent rows, or ""."""
+    run_s: float = 0.0
+    """How long they ran."""
 
     @property
     def rows(self) -> int:
@@ -90,9 +92,11 @@ class Sampler:
         feeds: Mapping[str, Array],
         fetched: Mapping[str, Array],
         rows: int | None,
+        run_s: float = 0.0,
     ) -> Sample | None:
         """A copy of what was fed and given; None of what is too large. `rows`: so many count, None: all of them.
 
+        `run_s`: how long the run took.
         Raises `MemoryError` where there is none for the copy.
         """
         if sum(array.nbytes for array in feeds.values()) > MOST_BYTES or not all(
@@ -122,4 +126,5 @@ class Sampler:
             {} if amiss else {name: np.array(array[keep]) for name, array in fetched.items()},
             rows is not None,
             amiss,
+            run_s,
         )
