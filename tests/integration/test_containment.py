@@ -108,10 +108,16 @@ class Peer:
         assert isinstance(opened, wire.Opened)
         self.ticket = opened.ticket
 
-    def say(self, message: Message, *payload: bytes, instance: bytes = INSTANCE) -> list[Event | Question]:
+    def say(self, message: Message, *payload: bytes, instance: bytes = INSTANCE) -> list[Event]:
         self.dealer.send_multipart([*encode(message, instance), *payload])
         assert self._front.sockets[0].poll(5000)
         return list(self._front.receive(self._front.sockets[0], 100.0))
+
+    def ask(self, what: str) -> Question:
+        assert self.say(wire.Ask(5, what, "")) == []
+        question = self._front.next_question()
+        assert question is not None
+        return question
 
     def submit(self, **fields: Any) -> JobArrived:
         (arrived,) = self.say(replace(SUBMIT, **fields), b"table")
@@ -141,7 +147,7 @@ def test_a_client_whose_message_cannot_be_read_is_dropped_and_no_other(
     assert isinstance(refusal, wire.Refusal)
     assert "this client was dropped" in refusal.text
     assert front.refused["the pool failed when it read what it sent: RuntimeError"] == 2
-    assert "RuntimeError: 64 bytes at 0 of arena 7 are a riddle of 6 bytes" in caplog.text
+    assert "RuntimeError: 64 bytes at 0 of arena 7 are a riddle of 8 bytes" in caplog.text
     assert caplog.text.count("Traceback") == 1, "once"
     front.answer(AnswerJob(theirs, 1, JobFailed(Fault.MODEL_FAILED, "text")))
     assert isinstance(other.hear(), wire.Failure)
@@ -247,7 +253,9 @@ def desk_of(front: Any, feed: Any, pool: Any) -> Desk:
     machine = Machine(Policy(), [SlotPlan(("m",))], random.Random(0))
     machine.handle(Start(), 1.0)
     recorder = Recorder(machine.supervision, ["cpu:0"], Shelf(None, 0, 0, "here"), {})
-    return Desk(machine, [Device("cpu", (), "cpu:0", "cpu", None)], front, recorder, feed, pool, lambda _: None)
+    return Desk(
+        machine, [Device("cpu", (), "cpu:0", "cpu", None)], front, recorder, feed, pool, lambda _: None, lambda _: []
+    )
 
 
 def test_a_question_that_cannot_be_answered_is_told_so(
@@ -259,9 +267,7 @@ def test_a_question_that_cannot_be_answered_is_told_so(
     peer = Peer(front, connect)
     desk = desk_of(front, lambda _: None, riddle)
     for _ in range(2):
-        (question,) = peer.say(wire.Ask(5, "status", ""))
-        assert isinstance(question, Question)
-        desk.answer(question)
+        desk.answer(peer.ask("status"))
         answer = peer.hear()
         assert isinstance(answer, wire.Answer)
         assert answer.error == "the pool failed at a question: RuntimeError: the pool is a riddle"
@@ -273,7 +279,6 @@ def test_a_fault_of_the_core_at_a_question_is_not_contained(front: Front, connec
         raise CoreFault("StopAsked: KeyError: 7")
 
     peer = Peer(front, connect)
-    (question,) = peer.say(wire.Ask(5, "stop", ""))
-    assert isinstance(question, Question)
+    question = peer.ask("stop")
     with pytest.raises(CoreFault):
         desk_of(front, feed, dict).answer(question)

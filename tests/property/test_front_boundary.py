@@ -212,6 +212,7 @@ class House:
             self.feed,
             lambda: {"moved": {"away": [], "stays": []}},
             self._reload,
+            lambda _: [],
         )
         self.dealer = context.socket(zmq.DEALER)
         self.dealer.linger = 0
@@ -231,7 +232,9 @@ class House:
         self.dealer.send_multipart(frames)
         assert self.front.sockets[0].poll(5000)
         for heard in self.front.receive(self.front.sockets[0], self.now):
-            self.desk.answer(heard) if isinstance(heard, Question) else self.feed(heard)
+            self.feed(heard)
+        if (question := self.front.next_question()) is not None:
+            self.desk.answer(question)
         self._tend()
 
     def end_one(self, how: str) -> None:

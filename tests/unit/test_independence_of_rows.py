@@ -14,7 +14,7 @@ from pool.wire.tensors import DTYPES, Array
 from pool.wire.worker_messages import ModelSettings
 from workers.backend import ProcessUnusable
 from workers.independence.checks import PATIENCE, Checks
-from workers.independence.comparison import difference
+from workers.independence.comparison import difference as difference_among
 from workers.independence.known import Known
 from workers.independence.samples import MOST_BYTES, SAMPLE_SHARE, Sample, Sampler
 from workers.independence.trial import try_rows
@@ -22,6 +22,10 @@ from workers.made_up import made_up_rows
 
 FOREVER = float("inf")
 Function = Callable[[Array], Array]
+
+
+def difference(found: Mapping[str, Array], right: Mapping[str, Array]) -> str:
+    return difference_among(found, right, right)
 
 
 # --- comparison -------------------------------------------------------------------------------------------------------
@@ -45,6 +49,19 @@ def test_the_last_bits_of_a_float_may_differ_and_no_more() -> None:
 def test_a_small_row_beside_a_large_one_is_compared_by_its_own_size() -> None:
     right = np.array([[1000.0], [10.0]], np.float32)
     assert difference({"y": right + np.array([[0.0], [0.5]], np.float32)}, {"y": right}) != ""
+
+
+def test_a_large_number_hides_no_score_beside_it() -> None:
+    right = np.array([[1.6e9 + row, 3.0 + row] for row in range(4)], np.float32)
+    assert difference({"y": right + np.float32([100.0, 0.01])}, {"y": right}) == ""
+    assert difference({"y": right + np.float32([0.0, 2.0])}, {"y": right}) != ""
+    one = right[:1] + np.float32([0.0, 2.0])
+    assert difference_among({"y": one}, {"y": right[:1]}, {"y": right}) != "", "of one row the others show its size"
+
+
+def test_a_value_near_zero_is_noise_where_others_of_its_column_are_large() -> None:
+    right = np.array([[3.0, 2.0], [4.0, 0.0], [5.0, -2.0], [6.0, 1.0]], np.float32)
+    assert difference({"y": right + np.float32(1e-3)}, {"y": right}) == ""
 
 
 def test_what_is_left_of_numbers_that_cancelled_is_noise() -> None:

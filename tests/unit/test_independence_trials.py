@@ -38,7 +38,7 @@ class FakeModel:
         return made_up_rows(INFO.signatures[signature], rows) if self.values is None else self.values
 
 
-def trials(model: FakeModel, cache: Path | None = None) -> Any:
+def trials(model: FakeModel, cache: Path | None) -> Any:
     settings = ModelSettings("m", "stub:m", True, batch_sizes=(1, 4), cache=str(cache / "converted") if cache else "")
     known = Known([settings])
     known.load("m", "files")
@@ -51,8 +51,8 @@ def broken() -> Iterator[Mapping[str, Array]]:
 
 
 @pytest.mark.parametrize("model", [FakeModel(RuntimeError("nobody thought of this")), FakeModel(values=broken())])
-def test_a_fault_of_ours_is_no_reason_not_to_serve(model: FakeModel) -> None:
-    found = trials(model)["s"]
+def test_a_fault_of_ours_is_no_reason_not_to_serve(model: FakeModel, tmp_path: Path) -> None:
+    found = trials(model, tmp_path)["s"]
     assert found.untried == "in the worker: RuntimeError: nobody thought of this"
     assert not found.outputs
 
@@ -70,6 +70,13 @@ def test_a_model_is_not_tried_again_once_enough_workers_died_of_any_of_its_signa
         f"{ENOUGH} workers died while they tried it; it is tried again in a day"
     }
     assert found.keys() == {"s", "t"}
+
+
+def test_nothing_is_tried_where_it_would_be_tried_again_for_ever() -> None:
+    model = FakeModel(ProcessUnusable("it broke"))
+    found = trials(model, None)
+    assert not model.ran
+    assert "no state folder" in found["s"].untried
 
 
 def test_of_large_rows_a_few_are_made_up_and_repeated() -> None:

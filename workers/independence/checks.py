@@ -146,7 +146,7 @@ class Checks:
             return f"{len(company)} rows failed together that had run apart: {one_line(error)}"
         if (amiss := rows_differ(found, len(company))) is not None:
             return amiss
-        if not difference(found, {name: array[company] for name, array in check.answers.items()}):
+        if not difference(found, {name: array[company] for name, array in check.answers.items()}, check.answers):
             return ""
         try:
             return self._confirmed(check, company, found)
@@ -165,7 +165,7 @@ class Checks:
         if (amiss := rows_differ(again, sample.rows)) is not None:
             return amiss
         answers = {name: np.concatenate([array, check.answers[name][sample.rows :]]) for name, array in again.items()}
-        return difference(found, {name: array[company] for name, array in answers.items()})
+        return difference(found, {name: array[company] for name, array in answers.items()}, answers)
 
     def _misfit(self, sample: Sample) -> str | None:
         """What shows without a run that its rows could not be joined with those of earlier jobs."""

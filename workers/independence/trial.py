@@ -52,7 +52,7 @@ def _apart(run: RunRows, feeds: Feeds, ends: float) -> str:
     whole = run(feeds)
     if (amiss := rows_differ(whole, rows)) is not None:
         return amiss
-    if found := difference(run(feeds), whole):
+    if found := difference(run(feeds), whole, whole):
         return f"two runs of the same rows did not give the same: {found}"
     for number, company in enumerate(_companies(rows)):
         if number > 1 and time.monotonic() >= ends:
@@ -65,7 +65,7 @@ def _apart(run: RunRows, feeds: Feeds, ends: float) -> str:
             return f"{len(company)} rows failed by themselves that ran among {rows}: {one_line(error)}"
         if (amiss := rows_differ(among, len(company))) is not None:
             return amiss
-        if found := difference(among, {name: array[company] for name, array in whole.items()}):
+        if found := difference(among, {name: array[company] for name, array in whole.items()}, whole):
             return found
     return ""
 

@@ -44,6 +44,9 @@ def trials_of(model: Model, info: ModelInfo, settings: ModelSettings, known: Kno
     }
     if not open_ones:
         return {}
+    if not settings.cache:
+        why = "there is no state folder, in which a trial that ends its worker would be remembered"
+        return dict.fromkeys(open_ones, Trial(untried=why))
     ends = time.monotonic() + _TRIALS_S
     try:
         with _marks(settings, info.identity).trying("rows"):
@@ -76,8 +79,7 @@ def _with_rows(signature: Signature) -> tuple[str, ...]:
 
 
 def _marks(settings: ModelSettings, identity: str) -> TrialMarks:
-    folder = Path(settings.cache).parent / "trials" if settings.cache else None
-    return TrialMarks(folder, f"{settings.name}\0{identity}")
+    return TrialMarks(Path(settings.cache).parent / "trials", f"{settings.name}\0{identity}")
 
 
 def files_seen(path: str) -> object:
