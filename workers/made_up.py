@@ -13,8 +13,8 @@ __all__ = ["made_up", "made_up_rows"]
 
 _SEED = 20261121
 _WORDS = (b"", b"a", b"word", b"two words", b"0", b"1.5", b"import os\n")
-# Integers from and below, and what floats are multiplied by: first some, then such as an index, a word's number or a flag
-# may be, then of both signs.
+# Integers from and below, and what floats are multiplied by: first some, then such as an index or a flag may be, then
+# those of both signs.
 _KINDS = ((0, 10, 1.0), (0, 2, 30.0), (-5, 5, 0.1))
 _MOST_VALUES = 1 << 21  # that are made up for an input's rows: a tenth of a second
 _UNKNOWN = (3, 1)  # how long an axis of unknown size is, other than axis 0
