@@ -156,7 +156,7 @@ class Model:
         return self.independence.misshapen(name, why)
 
     def answered_joined(self, signature: str | None, jobs: int) -> None:
-        """So many jobs had an answer, or a piece of one, of joined, cut or padded rows."""
+        """So many jobs had their answers, of joined, cut or padded rows."""
         self.independence.answered(self.signature_name(signature) or "", jobs)
 
     def refuted(self, signature: str | None) -> str:

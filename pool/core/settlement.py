@@ -65,6 +65,7 @@ class Settlement:
         fault, text = Fault.MODEL_FAILED, ""
         unjoined: list[Part] = []
         returned: list[Part] = []
+        given = 0  # answers
         for part, outcome in self._packs.heard(batch, _trusted(batch, event.outcomes), now):
             job = part.job
             if not part.wanted:
@@ -74,7 +75,8 @@ class Settlement:
             match outcome:
                 case told.Succeeded(payload):
                     acquit(part)
-                    self._succeeded(slot, batch, part, payload, event, now)
+                    if self._succeeded(slot, batch, part, payload, event, now):
+                        given += job.weight
                 case told.Failed(Fault.OUT_OF_MEMORY, text) if may_fit(batch, part):
                     spoiled.append(part)
                     fault = Fault.OUT_OF_MEMORY
@@ -90,8 +92,8 @@ class Settlement:
                     unjoined.append(part)
                 case None:
                     returned.append(part)
-        if batch.joined and not (spoiled or unjoined):
-            batch.key.line.model.answered_joined(batch.key.signature, batch.jobs)
+        if batch.joined and given:
+            batch.key.line.model.answered_joined(batch.key.signature, given)
         if batch.key.line.model.keeps_state(batch.key.signature):
             for part in (*spoiled, *unjoined, *returned):
                 if part.wanted:  # two may be of one job
@@ -133,7 +135,8 @@ class Settlement:
 
     def _succeeded(
         self, slot: Slot, batch: Batch, part: Part, payload: object, event: told.BatchDone, now: float
-    ) -> None:
+    ) -> bool:
+        """Whether its job has its answer now."""
         job = part.job
         job.answered_rows += part.rows
         if part.whole:
@@ -144,7 +147,7 @@ class Settlement:
             if job.answered_rows < job.rows:
                 if not job.out:
                     job.become(JobState.QUEUED)
-                return
+                return False
             payloads = tuple(pieces[start] for start in sorted(pieces))
         waited_s = batch.started - job.arrived
         timeline = Timeline(
@@ -161,6 +164,7 @@ class Settlement:
             attempts=job.losses + 1,
         )
         self._answers.done(job, payloads, timeline, now)
+        return True
 
     # --- the run failed -----------------------------------------------------------------------------------------
 
