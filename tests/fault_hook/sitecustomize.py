@@ -151,7 +151,9 @@ def install(hook: Hook) -> None:
     before(progress.Progress, "beat", beat)
     before(model.StubModel, "run", run)
     serve, send = lane.Lane._serve, connection.Connection.send
-    lane.Lane._serve = lambda self, connection: serve(self, Tapped(hook, connection))  # type: ignore[method-assign]
+    lane.Lane._serve = lambda self, connection, *others: serve(  # type: ignore[method-assign]
+        self, Tapped(hook, connection), *others
+    )
     connection.Connection.send = lambda *arguments: hook.send(send, *arguments)  # type: ignore[method-assign]
 
 

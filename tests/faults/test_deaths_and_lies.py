@@ -66,7 +66,7 @@ if "workers" in sys.orig_argv and os.environ.get("LIE"):
                 threading.Event().wait()
 
     serve = lane.Lane._serve
-    lane.Lane._serve = lambda self, connection: serve(self, Liar(connection))
+    lane.Lane._serve = lambda self, connection, *others: serve(self, Liar(connection), *others)
 """
 
 
