@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import zmq
 
 from chaos_client import BIG
 from chaos_crowd import Crowd, Sent
@@ -63,7 +62,6 @@ name = "tally"
 path = "stub:tally?{tally}"
 devices = "all"
 """
-PYZMQS_OWN = 7  # descriptors
 # What a job may end in that lost one worker after the other; the stateful ones at their first.
 LOST = ("Quarantined", "WorkerLost")
 ALLOWED = {"double": LOST, "sleep": LOST, "tally": LOST, "big": LOST, "add": ("WorkerLost",)}
@@ -152,23 +150,13 @@ def holds_more(pid: int, before: dict[str, int]) -> bool:
     return any(number > before[what] for what, number in holds(pid).items())
 
 
-def held_when_warm(pool: PoolProcess) -> dict[str, int]:
-    """What the pool holds for good: pyzmq makes a context of its own when something large is sent without a copy."""
-    cold = holds(pool.pid)
-    with pool.client() as client:
-        client.run("echo", np.array([bytes(1 << 20)], object), signature="string")
-    eventually(lambda: holds(pool.pid)["descriptors"] <= cold["descriptors"] + PYZMQS_OWN)
-    return {**cold, "descriptors": cold["descriptors"] + PYZMQS_OWN}
-
-
 def run_chaos(tmp_path: Path, plan: Plan) -> None:
     seed = int(os.environ.get("CHAOS_SEED", "20261121"))
     counter, tally = tmp_path / "counter", tmp_path / "tally"
     config = stub_config(f"lanes = {LANES}", cpus(SLOTS), MODELS.format(counter=counter, tally=tally), CONFIG)
-    zmq.Frame(bytes(1 << 20), copy=False)  # so that this process has pyzmq's own context, too
     own = holds(os.getpid())
     with pool_process(config) as pool:
-        before, size_bytes = held_when_warm(pool), resident_bytes(pool.pid)
+        before, size_bytes = holds(pool.pid), resident_bytes(pool.pid)
         with Crowd(pool.endpoint, tmp_path, seed, CLIENTS) as crowd:
             done = chaos(pool, crowd, random.Random(seed), plan)
             crowd.finish()

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.long
 
 ROW = np.ones((1,), np.float32)
 ONE = '[[model]]\nname = "m"\npath = "stub:tell?n=1"\nbatching = true\ndevices = "all"\n'
-MORE = '[[model]]\nname = "more"\npath = "stub:tell?n=7"\nbatching = true\n'
+MORE = '[[model]]\nname = "more"\npath = "stub:tell?n=7"\n'
 
 
 def test_a_model_comes_goes_and_comes_again_and_no_job_of_another_fails() -> None:
