@@ -1,11 +1,17 @@
 """How many file descriptors this process has, and may have. libzmq aborts the process that runs out of them."""
 
+import logging
 import os
 import resource
 
-__all__ = ["in_use", "left", "limit", "reserve"]
+__all__ = ["ENOUGH", "allow_all", "in_use", "left", "limit", "reserve"]
+
+log = logging.getLogger("pool.descriptors")
 
 FOLDER = "/proc/self/fd"
+ENOUGH = 6144
+"""From this limit on the reserve outlasts what libzmq may accept unnoticed: 1,001 connections a listener, of which there
+are three."""
 
 
 def limit() -> int:
@@ -28,5 +34,15 @@ def left() -> int:
 
 
 def reserve() -> int:
-    """What the pool keeps free of its limit: for workers, files, and the thousand that libzmq may accept unnoticed."""
-    return min(4096, limit() // 4)
+    """What the pool keeps free of its limit: for workers, files, and what libzmq may accept unnoticed."""
+    return min(4096, limit() // 2)
+
+
+def allow_all() -> None:
+    """The process may have as many as its user may have, from now on."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if hard < ENOUGH:
+        said = "this user may have %d file descriptors: below %d a burst of connections can end the pool; see `ulimit -Hn`"
+        log.warning(said, hard, ENOUGH)

@@ -12,7 +12,6 @@ writes it down and ends, see `_broke_down`. It never goes on with a state that i
 import logging
 import os
 import random
-import resource
 import secrets
 import time
 from collections import deque
@@ -25,6 +24,7 @@ from typing import Any
 
 import zmq
 
+from pool import descriptors
 from pool.agenda import Agenda
 from pool.core import actions as do
 from pool.core.events import (
@@ -164,7 +164,7 @@ class Service:
         path = ipc_path(self._plan.endpoint)
         workers_path, arenas_path = (path.with_name(path.name + suffix) for suffix in (WORKERS_SUFFIX, ARENAS_SUFFIX))
         prepare_folder(path)
-        _allow_descriptors()
+        descriptors.allow_all()
         # The signals come first and go last: none may end this process between a file and its removal.
         with SignalPipe(self._signals) as pipe:
             lock = EndpointLock(path)
@@ -554,10 +554,3 @@ class Service:
 
 def _count(jobs: int) -> str:
     return "1 job is" if jobs == 1 else f"{jobs} jobs are"
-
-
-def _allow_descriptors() -> None:
-    """As many as this user may have: at the limit libzmq's listener aborts the process."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
