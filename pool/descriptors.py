@@ -10,8 +10,7 @@ log = logging.getLogger("pool.descriptors")
 
 FOLDER = "/proc/self/fd"
 ENOUGH = 6144
-"""From this limit on the reserve outlasts what libzmq may accept unnoticed: 1,001 connections a listener, of which there
-are three."""
+"""From this limit on the reserve outlasts what libzmq may accept unnoticed: 1,001 connections at each of 3 listeners."""
 
 
 def limit() -> int:
@@ -44,5 +43,7 @@ def allow_all() -> None:
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if hard < ENOUGH:
-        said = "this user may have %d file descriptors: below %d a burst of connections can end the pool; see `ulimit -Hn`"
+        said = (
+            "this user may have %d file descriptors: below %d a burst of connections can end the pool; see `ulimit -Hn`"
+        )
         log.warning(said, hard, ENOUGH)
