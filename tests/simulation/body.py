@@ -9,9 +9,10 @@ from simulation.ledger import Ledger
 from simulation.records import Payload, overlap
 from simulation.words import (
     Answered,
-    Ask,
     Death,
     Held,
+    JobDone,
+    JobFailed,
     Killed,
     Outcome,
     SeatGiven,
@@ -140,25 +141,24 @@ class Body:
     ) -> None:
         """`members` makes it a pack; then `kills` and `guilty` are those of them that are, by their index."""
         payload = Payload(self.ledger.arrived, _rows(kills, members), _rows(guilty, members))
-        ask = Ask(
+        self.core.submit(
             client,
             number,
             model,
             sum(members) if members else rows,
             payload,
-            signature,
-            outputs,
-            timeout_s,
-            priority,
-            device,
-            size_bytes,
-            form,
-            attempts,
-            in_doubt,
-            members,
-            version,
+            signature=signature,
+            outputs=outputs,
+            timeout_s=timeout_s,
+            priority=priority,
+            device=device,
+            size_bytes=size_bytes,
+            form=form,
+            attempts=attempts,
+            in_doubt=in_doubt,
+            members=members,
+            version=version,
         )
-        self.core.submit(ask)
 
     # --- workers --------------------------------------------------------------------------------------------------
 
@@ -196,7 +196,7 @@ class Body:
 
     def _obey(self, seen: Seen) -> None:
         match seen:
-            case Answered():
+            case JobDone() | JobFailed():
                 self.answered(seen)
             case Sent():
                 worker = self.workers[(seen.slot, seen.incarnation)]

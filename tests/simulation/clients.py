@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
-from simulation.words import JobDone, JobFailed
+from simulation.words import Answered, JobDone, JobFailed
 from simulation.world import World
 
 __all__ = ["Bursty", "Client", "Fickle", "Flood", "Polite", "Together", "Vanishing", "percentile"]
@@ -43,7 +43,7 @@ class Client:
         self.done_at: list[float] = []
         self.failed_s: list[float] = []
         self.faults: Counter[str] = Counter()
-        self.outcomes: dict[int, JobDone | JobFailed] = {}
+        self.outcomes: dict[int, JobFailed] = {}
         self._waiting: dict[int, tuple[float, int]] = {}
         world.clients[self.route] = self
 
@@ -72,7 +72,7 @@ class Client:
         )
         return number
 
-    def hear(self, number: int, outcome: JobDone | JobFailed) -> None:
+    def hear(self, number: int, outcome: Answered) -> None:
         if number not in self._waiting:
             return  # it was cancelled meanwhile, or belongs to one who used this name before
         since, rows = self._waiting.pop(number)
@@ -159,7 +159,7 @@ class Together(Polite):
             number = pack + 1 + self.rng.randrange(count)
             self.world.later(self.rng.expovariate(20.0), lambda: self.cancel(number))
 
-    def hear(self, number: int, outcome: JobDone | JobFailed) -> None:
+    def hear(self, number: int, outcome: Answered) -> None:
         count = self._packs.pop(number, 0)
         for each in range(number + 1, number + 1 + count) if count else (number,):
             super().hear(each, outcome)

@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simulation.words import (
-    Answered,
     Ask,
     Changed,
     Death,
@@ -34,7 +33,6 @@ from simulation.words import (
     Noticed,
     Outcome,
     PackHeld,
-    Piece,
     Ready,
     Role,
     RowsChanged,
@@ -141,27 +139,63 @@ class Core:
 
     # --- clients --------------------------------------------------------------------------------------------------
 
-    def submit(self, ask: Ask) -> list[Seen]:
+    def submit(
+        self,
+        client: bytes,
+        job: int,
+        model: str,
+        rows: int | None,
+        payload: object,
+        *,
+        signature: str | None = None,
+        outputs: tuple[str, ...] | None = None,
+        timeout_s: float | None = None,
+        priority: int = 0,
+        device: str | None = None,
+        size_bytes: int = 1,
+        form: bytes = b"",
+        attempts: int = 0,
+        in_doubt: bool = False,
+        members: tuple[int, ...] = (),
+        version: int | str | None = None,
+    ) -> list[Seen]:
+        """See `Ask`."""
         if self._ledger is not None:
+            ask = Ask(
+                client,
+                job,
+                model,
+                rows,
+                payload,
+                signature,
+                outputs,
+                timeout_s,
+                device,
+                form,
+                attempts,
+                in_doubt,
+                members,
+                version,
+            )
             self._ledger.submitted(ask, self.now)
         return self._tell(
             told.JobArrived(
-                ask.client,
-                ask.job,
-                ask.model,
-                ask.signature,
-                ask.outputs,
-                ask.rows,
-                ask.timeout_s,
-                ask.priority,
-                ask.device,
-                ask.size_bytes,
-                ask.form,
-                ask.payload,
-                ask.attempts,
-                ask.in_doubt,
-                ask.members,
-                ask.version,
+                client,
+                job,
+                model,
+                signature,
+                outputs,
+                rows,
+                timeout_s,
+                priority,
+                device,
+                size_bytes,
+                form,
+                payload,
+                attempts,
+                in_doubt,
+                members,
+                version,
             )
         )
 
@@ -323,18 +357,18 @@ def _sent(run: do.RunBatch) -> Sent:
         run.model,
         run.signature,
         run.outputs,
-        [Piece(part.payload, part.start, part.stop) for part in run.parts],
+        run.parts,
         run.pad_to,
         run.by_rows,
         run.stride,
     )
 
 
-def _answered(answer: do.AnswerJob) -> Answered:
+def _answered(answer: do.AnswerJob) -> JobDone | JobFailed:
     outcome = answer.outcome
     if isinstance(outcome, do.JobDone):
-        return Answered(answer.client, answer.job, JobDone(outcome.payloads, outcome.timeline))
-    return Answered(answer.client, answer.job, JobFailed(outcome.fault, outcome.text, outcome.retry_after_s))
+        return JobDone(answer.client, answer.job, outcome.payloads, outcome.timeline)
+    return JobFailed(answer.client, answer.job, outcome.fault, outcome.text, outcome.retry_after_s)
 
 
 def _killed(kill: do.KillWorker) -> Killed:

@@ -279,8 +279,8 @@ class Ledger:
         """The first answer: the core was told of a job with a number that is in use."""
         refusal = next(each for each in seen if isinstance(each, Answered))
         assert (refusal.client, refusal.job) == self._used
-        assert isinstance(refusal.outcome, JobFailed)
-        assert refusal.outcome.fault in (Fault.INVALID_INPUT, Fault.MODEL_NOT_FOUND)
+        assert isinstance(refusal, JobFailed)
+        assert refusal.fault in (Fault.INVALID_INPUT, Fault.MODEL_NOT_FOUND)
         self._used = None
         return refusal
 
@@ -388,7 +388,7 @@ class Ledger:
         match action:
             case Sent():
                 self._run(action, now)
-            case Answered():
+            case JobDone() | JobFailed():
                 self._answer(action, now)
             case Spawned(slot, incarnation, Role.SERVING):
                 former = self._seats.get(slot)
@@ -629,11 +629,11 @@ class Ledger:
         for record in records:
             assert self._is_packed(record) is (pack is not None), "an answer to one that came with others"
             self.answered += 1
-            if isinstance(answer.outcome, JobDone):
+            if isinstance(answer, JobDone):
                 rows, base = (record.rows, record.base) if pack is None else (pack.rows, 0)
-                record.check_result(answer.outcome, rows, base, now)
+                record.check_result(answer, rows, base, now)
             else:
-                self._check_fault(record, answer.outcome, waits, now)
+                self._check_fault(record, answer, waits, now)
         for record in records:
             del self.open[(record.client, record.number)]
             self._forget(record)

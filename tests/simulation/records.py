@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from simulation.words import Ask, JobDone
 
@@ -274,8 +275,9 @@ class Record:
 
     def check_result(self, outcome: JobDone, rows: int | None, base: int, now: float) -> None:
         """All its rows, once and in order, or all `rows` of the pack that it came in; and the way there adds up."""
-        pieces = [(start - base, stop - base) for _, start, stop in outcome.payloads]  # type: ignore[misc]  # as the body answers
-        assert all(serial == self.serial for serial, _, _ in outcome.payloads), "another job's result"  # type: ignore[misc]
+        payloads = cast("Sequence[tuple[int, int, int]]", outcome.payloads)  # as the body answers
+        pieces = [(start - base, stop - base) for _, start, stop in payloads]
+        assert all(serial == self.serial for serial, _, _ in payloads), "another job's result"
         if self.rows is None:
             assert pieces == [(0, 0)]
         else:

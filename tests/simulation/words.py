@@ -7,6 +7,7 @@ changes one.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
 from pool.core.slots import SlotState
 from pool.wire.faults import Fault
@@ -61,17 +62,15 @@ class Ask:
     model: str
     rows: int | None
     payload: object
-    signature: str | None = None
-    outputs: tuple[str, ...] | None = None
-    timeout_s: float | None = None
-    priority: int = 0
-    device: str | None = None
-    size_bytes: int = 1
-    form: bytes = b""
-    attempts: int = 0
-    in_doubt: bool = False
-    members: tuple[int, ...] = ()
-    version: int | str | None = None
+    signature: str | None
+    outputs: tuple[str, ...] | None
+    timeout_s: float | None
+    device: str | None
+    form: bytes
+    attempts: int
+    in_doubt: bool
+    members: tuple[int, ...]
+    version: int | str | None
 
 
 @dataclass(slots=True)
@@ -118,9 +117,8 @@ class Death:
 # --- what is heard ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class Piece:
-    """Rows `start` to `stop` of a job's payload; both 0 where the job has no rows."""
+class Piece(Protocol):
+    """Rows `start` to `stop` of a job's payload; both 0 where the job has no rows. The core's own, if it is so."""
 
     payload: object
     start: int
@@ -146,26 +144,26 @@ class Sent:
 
 @dataclass(slots=True)
 class JobDone:
-    """`payloads`: the answers of its pieces, in the order of its rows."""
-
-    payloads: tuple[object, ...]
-    timeline: Timeline
-
-
-@dataclass(frozen=True, slots=True)
-class JobFailed:
-    fault: Fault
-    text: str
-    retry_after_s: float | None = None
-
-
-@dataclass(slots=True)
-class Answered:
-    """A client was given the answer of a job, or of a pack."""
+    """A client was given the answer of a job, or of a pack: the answers of its pieces, in the order of its rows."""
 
     client: bytes
     job: int
-    outcome: JobDone | JobFailed
+    payloads: Sequence[object]
+    timeline: Timeline
+
+
+@dataclass(slots=True)
+class JobFailed:
+    """A client was given the error of a job, or of all jobs of a pack."""
+
+    client: bytes
+    job: int
+    fault: Fault
+    text: str
+    retry_after_s: float | None
+
+
+Answered = JobDone | JobFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +288,8 @@ class Ended:
 
 Seen = (
     Sent
-    | Answered
+    | JobDone
+    | JobFailed
     | Dissolved
     | MembersCancelled
     | Kept

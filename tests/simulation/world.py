@@ -159,7 +159,7 @@ class World(Body):
     def answered(self, answer: Answered) -> None:
         client = self.clients.get(answer.client)
         if client is not None:
-            client.hear(answer.job, answer.outcome)
+            client.hear(answer.job, answer)
 
     # --- a worker's life ------------------------------------------------------------------------------------------
 
