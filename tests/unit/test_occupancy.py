@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from harness import eventually
+from harness import children, eventually
 from pool.devices.lookout import Answer, Lookout, teller_argv
 from pool.devices.occupancy import Occupancy, Occupant, occupancy_of, read_occupancy, untold
 from pool.devices.teller import Session
@@ -180,7 +180,9 @@ def test_it_ends_while_the_driver_hangs(lookout: Lookout, say: Say) -> None:
     lookout.ask(1, 0, (CARD,))
     lookout.ask(2, 1, (OTHER,))
     assert [answer.number for answer in heard(lookout)] == [2]
+    before = children(os.getpid())
     lookout.close()
+    assert len(children(os.getpid())) == len(before) - 1
 
 
 def test_its_end_answers_what_was_asked_and_the_next_question_starts_another(lookout: Lookout, say: Say) -> None:
