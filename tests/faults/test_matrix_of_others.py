@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,10 +79,8 @@ def test_the_death_of_the_pool_takes_each_worker_along_and_every_caller_hears_of
         ]
         pids = workers.await_all()
         pool.running.kill()
-        began = time.monotonic()
         assert [type(future.exception(20)) for future in futures] == [errors.PoolUnreachable] * len(MOMENTS)
-        eventually(lambda: not [pid for pid in pids if alive(pid)], 5.0)
-        assert time.monotonic() - began < 8
+        eventually(lambda: not [pid for pid in pids if alive(pid)])
         pool.wait()
         pool.log.unlink()
         pool.start().await_ready()

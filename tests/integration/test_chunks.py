@@ -1,7 +1,7 @@
 """Members of a chunk, of a model that counts: none starts that was cancelled before, and none starts twice.
 
-Each run is a line of a ledger that outlives its worker. A negative one waits at a gate until the test opens it, so that
-what happens meanwhile happens while one member runs and the others wait.
+Each run is a line of a ledger. A negative one waits at a gate until the test opens it, so that what happens meanwhile
+happens while one member runs and the others wait.
 """
 
 import os
@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_pool import TIMELINE
+from run_ledger import Ledger
 
-from harness import PoolProcess, eventually, stub_config
+from harness import PoolProcess, stub_config
 from pool import Client, errors
 from pool.client.request import Request
 
@@ -26,23 +27,6 @@ name = "counter"
 path = "stub:counter?{ledger}"
 """
 COUNT = Request("counter", "gated")
-
-
-class Ledger:
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "ledger"
-        self._gate = folder / "ledger.gate"
-        os.mkfifo(self._gate)
-
-    def started(self) -> list[int]:
-        return [int(line) for line in self.path.read_text().split()] if self.path.exists() else []
-
-    def await_start(self, number: int) -> None:
-        eventually(lambda: number in self.started())
-
-    def open_gate(self) -> None:
-        """Whoever waits there goes on. Waits for somebody who does."""
-        self._gate.open("wb").close()
 
 
 @pytest.fixture

@@ -174,10 +174,13 @@ def test_a_comparison_with_the_model_in_a_process(pool: PoolProcess, tmp_path: P
     first = ways["prepared callable in a process"]
     assert (first["jobs_per_s_ratio"], first["p50_ratio"]) == (1.0, 1.0)
     assert 0 < first["jobs_per_s"] < 1000  # a run takes a millisecond
-    assert ways["pool, 1 in flight"]["p50_ratio"] > 1
+    assert ways["pool, 1 in flight"]["p50_ms"] >= 1
     assert ways["pool, 16 in flight"]["jobs_per_s"] > 0
     batched = [way for way in found["ways"] if way["in_flight"] is None and way["rows_a_call"] > 1]
-    assert [way["jobs_per_s_ratio"] > 1 for way in batched] == [True] * len(batched)
+    assert batched, "none of 16 jobs in flight ran with another"
+    for way in batched:  # of each call all jobs count, and one takes a millisecond too
+        assert 0 < way["jobs_per_s"] < 1000 * way["rows_a_call"]
+        assert way["p50_ms"] >= 1
     with table.open() as file:
         assert [line["way"] for line in csv.DictReader(file)] == list(ways)
 

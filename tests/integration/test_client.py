@@ -10,11 +10,13 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent import futures
+from pathlib import Path
 
 import numpy as np
 import pytest
+from run_ledger import Ledger
 
-from harness import PoolProcess, eventually, pool_process, stub_config
+from harness import PoolProcess, eventually, pool_process, state, stub_config
 from pool import AsyncClient, Client, errors
 from pool.wire.tensors import DTYPES
 
@@ -126,10 +128,9 @@ def test_errors_say_what_would_be_right(client: Client) -> None:
 
 
 def test_the_deadline_is_kept_while_the_lane_is_busy(client: Client) -> None:
-    began = time.monotonic()
-    with pytest.raises(errors.DeadlineExceeded):
-        client.run("faults", 1.5, signature="sleep", timeout=0.3)
-    assert 0.25 < time.monotonic() - began < 1.2
+    """Else its result came; and the client, which gives up two seconds later, says it in other words."""
+    with pytest.raises(errors.DeadlineExceeded, match="the timeout ended while it ran"):
+        client.run("faults", 2.0, signature="sleep", timeout=0.5)
 
 
 def test_cancel(client: Client) -> None:
@@ -233,14 +234,12 @@ def test_status_tells_what_a_slot_is_doing(client: Client) -> None:
 
 
 def test_nobody_there(tmp_path: object) -> None:
-    began = time.monotonic()
     with (
         Client(f"ipc://{tmp_path}/none.sock", connect_timeout=0.3) as client,
-        pytest.raises(errors.PoolUnreachable, match="start one with `pool start`") as caught,
+        pytest.raises(errors.PoolUnreachable, match=r"waited 0\.3 s.; start one with `pool start`") as caught,
     ):
         client.run("echo", 1.0)
     assert caught.value.retryable
-    assert time.monotonic() - began < 5
 
 
 def test_a_closed_client_ends_its_futures(pool: PoolProcess) -> None:
@@ -310,30 +309,37 @@ def test_waiting_in_a_callback_is_refused_and_submitting_is_not(client: Client) 
 
 
 FROZEN = """
-import sys
+import sys, time
 from pool import Client
-from pool.client import dialogue, pulse
-pulse.PING_S, pulse.SILENCE_S, pulse.OVERSLEPT_S, dialogue.LATE_S = 0.1, 0.6, 0.3, 0.2
+from pool.client import dispatch, pulse
+assert (pulse.PING_S, pulse.SILENCE_S, pulse.OVERSLEPT_S, dispatch.LATE_S) == (1.0, 10.0, 1.0, 2.0)
+pulse.PING_S, pulse.SILENCE_S, pulse.OVERSLEPT_S, dispatch.LATE_S = 0.1, 0.6, 0.3, 0.2
 client = Client(sys.argv[1])
-jobs = [client.submit("faults", 0.4, signature="sleep", timeout=2.0) for _ in range(2)]
+job = client.submit("told", {"n": [-1]}, signature="gated", timeout=2.0)
 client.status()
-print("sent", flush=True)
-for job in jobs:
-    job.result()
-assert client.run("echo", 1.0)["x"] == 1.0
+print(time.monotonic() + 2.0 + dispatch.LATE_S, flush=True)
+job.result()
+assert client.run("told", 1, signature="add")["total"] == 0
 """
 
 
-def test_a_client_that_was_frozen_reads_the_answers_of_that_time(pool: PoolProcess) -> None:
+def test_a_client_that_was_frozen_reads_the_answers_of_that_time(tmp_path: Path) -> None:
     """For longer than it calls silence, and than its jobs' timeout with the client's margin."""
-    argv = [sys.executable, "-P", "-c", FROZEN, pool.endpoint]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as program:
-        assert program.stdout is not None
-        assert program.stdout.readline() == "sent\n"
-        program.send_signal(signal.SIGSTOP)
-        time.sleep(2.5)
-        program.send_signal(signal.SIGCONT)
-        assert program.wait(20) == 0
+    ledger = Ledger(tmp_path)
+    models = f'[[model]]\nname = "told"\npath = "stub:counter?{ledger.path}"\n'
+    with pool_process(stub_config(devices='["cpu"]', models=models)) as pool, pool.client() as client:
+        argv = [sys.executable, "-P", "-c", FROZEN, pool.endpoint]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as program:
+            assert program.stdout is not None
+            late = float(program.stdout.readline())
+            program.send_signal(signal.SIGSTOP)
+            eventually(lambda: state(program.pid) == "T")
+            ledger.open_gate()
+            eventually(lambda: client.status()["queue"]["jobs"] == 0)
+            assert [job["state"] for job in client.explain()["jobs"]] == ["DONE"], "it was answered meanwhile"
+            eventually(lambda: time.monotonic() > late)
+            program.send_signal(signal.SIGCONT)
+            assert program.wait(20) == 0
 
 
 FORK_CALLBACK = """

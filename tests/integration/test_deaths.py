@@ -70,10 +70,8 @@ def test_a_neighbour_of_a_killer_is_not_harmed(client: Client, marker: str) -> N
 def test_a_hung_batch_is_ended_and_the_slot_comes_back() -> None:
     config = stub_config(rest='[health]\nhung_after = "700ms"\n[queue]\nmax_attempts = 1', devices='["cpu"]')
     with pool_process(config) as pool, pool.client() as client:
-        began = time.monotonic()
         with pytest.raises(errors.Quarantined, match="hung_after"):
-            client.run("faults", 60.0, signature="sleep")
-        assert time.monotonic() - began < 5
+            client.run("faults", 3600.0, signature="sleep")
         assert client.run("echo", 1.0, timeout=30)["x"] == 1.0
         assert pool.running.poll() is None
 

@@ -177,14 +177,13 @@ def test_what_asks_nvml_goes_with_a_killed_pool(nvml: FakeNvml, hangs: bool) -> 
 
 @pytest.mark.parametrize("hangs", [False, True])
 def test_a_pool_that_waits_for_a_device_stops_at_once(nvml: FakeNvml, hangs: bool) -> None:
-    with two_gpus(nvml) as (pool, client):
+    """Who waited for the device would do so for an hour."""
+    with two_gpus(nvml, 'device_free_timeout = "1h"') as (pool, client):
         kill_holding(nvml, pool, client)
         if hangs:
-            nvml.say(CARD, hang_s=600)
+            nvml.say(CARD, hang_s=3600)
             eventually(nvml.hangs)
-        began = time.monotonic()
         assert pool.stop() == 0
-        assert time.monotonic() - began < 3
         assert children(pool.pid) == []
 
 

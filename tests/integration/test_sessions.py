@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 
 from harness import PoolProcess, eventually
 from pool import Client, errors
+from workers.private_sessions import LEASE_S
 
 CONFIG = """
 [pool]
@@ -192,10 +192,9 @@ sys.stdin.readline()
         else:
             other.stdin.write(b"\n")
             other.stdin.flush()
-        began = time.monotonic()
-        with client.session("counter", private=True, device="slot:0", timeout=20.0) as session:
-            assert session.run(TOTAL, {N: 1}) == 1
-        assert time.monotonic() - began < 10.0, "not when its lease has ended"
+        assert LEASE_S > 60.0
+        with client.session("counter", private=True, device="slot:0", timeout=60.0) as session:
+            assert session.run(TOTAL, {N: 1}) == 1, "before its lease has ended"
         other.kill()
     pool.await_log("closed a private session of model counter, whose client is gone")
 
@@ -224,10 +223,9 @@ with client.session("counter", private=True) as private:
 
 
 def test_a_timeout_counts_for_a_run(client: Client) -> None:
-    began = time.monotonic()
-    with pytest.raises(errors.DeadlineExceeded):
-        client.session("faults").run("sleep", {"sleep/seconds:0": 3.0}, options={"timeout_in_ms": 200})
-    assert time.monotonic() - began < 2.5
+    """Else it would come to its end."""
+    with pytest.raises(errors.DeadlineExceeded, match="the timeout ended"):
+        client.session("faults").run("sleep", {"sleep/seconds:0": 2.0}, options={"timeout_in_ms": 500})
 
 
 def test_a_trace_is_asked_for(client: Client) -> None:

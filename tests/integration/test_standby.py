@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -111,11 +110,10 @@ def test_it_has_its_device_set_before_it_imports_anything(pool: PoolProcess) -> 
 
 
 def test_one_that_is_stopped_does_not_hold_up_the_end() -> None:
-    with pool_process(stub_config("standby = true", '["cpu"]', MODELS)) as pool:
+    """A drain might take an hour; one that stands by has nothing to drain."""
+    with pool_process(stub_config('standby = true\ndrain_timeout = "1h"', '["cpu"]', MODELS)) as pool:
         with pool.client() as client:
             standby = stands_by(client)
         os.kill(standby, signal.SIGSTOP)
-        began = time.monotonic()
         assert pool.stop() == 0
-        assert time.monotonic() - began < 20
         assert not alive(standby)

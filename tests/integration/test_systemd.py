@@ -38,9 +38,10 @@ class Manager:
 
     def catch_up(self) -> None:
         """Until it has heard all that was said before."""
+        before = len(self.said("CAUGHT_UP"))
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
             other.sendto(b"CAUGHT_UP=1", str(self.path))
-        eventually(lambda: self.said("CAUGHT_UP") != [])
+        eventually(lambda: len(self.said("CAUGHT_UP")) > before)
 
     def close(self) -> None:
         self._socket.shutdown(socket.SHUT_RDWR)
@@ -110,16 +111,20 @@ def test_a_stop_may_take_as_long_as_the_configuration_of_now_says(manager: Manag
 
 
 def test_the_watchdog_is_fed_while_the_loop_turns_and_by_nobody_else(manager: Manager, pool: PoolProcess) -> None:
+    """Three times in its time. This test sleeps for as long: on a busy machine both are late."""
     eventually(lambda: len(manager.said("WATCHDOG")) >= 3)
-    began, before = time.monotonic(), len(manager.said("WATCHDOG"))
-    eventually(lambda: len(manager.said("WATCHDOG")) >= before + 5)
-    assert time.monotonic() - began < 5 * WATCHDOG_S, "while nothing else happens"
+    before, sleeps = len(manager.said("WATCHDOG")), 0
+    while len(manager.said("WATCHDOG")) < before + 5:
+        time.sleep(WATCHDOG_S / 3)
+        sleeps += 1
+        assert sleeps <= 3 * 5, "while nothing else happens"
 
     os.kill(pool.pid, signal.SIGSTOP)
     eventually(lambda: state(pool.pid) == "T")
     manager.catch_up()
     frozen = len(manager.said("WATCHDOG"))
-    time.sleep(2 * WATCHDOG_S)
+    time.sleep(2 * WATCHDOG_S)  # nothing is to come, so there is nothing to wait for
+    manager.catch_up()
     assert len(manager.said("WATCHDOG")) == frozen
     os.kill(pool.pid, signal.SIGCONT)
     eventually(lambda: len(manager.said("WATCHDOG")) > frozen)

@@ -98,7 +98,7 @@ def test_so_long_and_the_rest_is_cancelled() -> None:
     pool = Pool(lambda _: None, delay_s=0.02)
     began = time.monotonic()
     measured = closed(pool, 3, Course(0.3))
-    assert 0.25 < time.monotonic() - began < 3
+    assert time.monotonic() - began >= 0.3
     assert measured.elapsed_s == pytest.approx(0.3)
     assert 3 <= measured.jobs <= pool.submitted
     assert all(future.done() for future in pool.outstanding)

@@ -6,7 +6,6 @@ import mmap
 import os
 import select
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,15 +15,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pool.client.arenas import PAUSE_S, TRIM_S, Arena, Arenas, Region
+from harness import eventually
+from pool.client import arenas as client_arenas
+from pool.client.arenas import TRIM_S, Arena, Arenas, Region
 from pool.client.loan import USUAL_BYTES
 from pool.client.payload import decode_answer, empty, encode_call
 from pool.client.request import Request
 from pool.client.rooms import FADES, Rooms
 from pool.client.spans import array_over, piece_of
+from pool.router.arenas import Arena as LentArena
 from pool.router.arenas import Arenas as Lent
 from pool.router.lender import Lender
-from pool.wire.arena import attach, create
+from pool.wire.arena import Wish, attach, create
 from pool.wire.codec import BadFrame
 from pool.wire.lent import LENT_BYTES, MOST_LENT
 from pool.wire.packing import RoomMemory, pack_answer
@@ -34,17 +36,26 @@ MIB = 1 << 20
 LARGE = 4 * LENT_BYTES
 
 
+class Counted(Lent):
+    """It counts what it is asked for."""
+
+    wishes = 0
+
+    def lend(self, client: bytes, wished: Wish) -> LentArena | None:
+        self.wishes += 1
+        return super().lend(client, wished)
+
+
 class Pool:
     """The pool's side of the loan, in a thread; one client, or several with a ticket each."""
 
     def __init__(self, path: Path, most_bytes: int = 1 << 30) -> None:
         self.path = path
-        self.lent = Lent(most_bytes, most_bytes)
+        self.lent = Counted(most_bytes, most_bytes)
         self.gone: list[bytes] = []
         self.refused: Counter[str] = Counter()
         self._lender = Lender(path, self.lent, self.refused)
-        self._serves = threading.Event()
-        self._serves.set()
+        self._turns = threading.Lock()
         self._ends = False
         self._opened: list[Arenas] = []
         self._thread = threading.Thread(target=self._main)
@@ -58,16 +69,19 @@ class Pool:
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:
-        self._serves.clear()
-        time.sleep(0.05)  # a turn of its loop
-        yield
-        self._serves.set()
+        with self._turns:
+            yield
+
+    def wishes(self) -> int:
+        """How often it has been asked by now."""
+        eventually(lambda: not select.select([self._lender.fd], [], [], 0)[0])
+        with self._turns:
+            return self.lent.wishes
 
     def close(self) -> None:
         for arenas in self._opened:
             arenas.lose_pool()
         self._ends = True
-        self._serves.set()
         self._thread.join()
         self._lender.close()
         self.lent.close()
@@ -76,10 +90,11 @@ class Pool:
         poll = select.poll()
         poll.register(self._lender.fd, select.POLLIN)
         while not self._ends:
-            if poll.poll(20) and self._serves.wait():
-                for client in self._lender.turn():
-                    self.gone.append(client)
-                    self._lender.forget(client)
+            if poll.poll(20):
+                with self._turns:
+                    for client in self._lender.turn():
+                        self.gone.append(client)
+                        self._lender.forget(client)
 
 
 @pytest.fixture
@@ -348,13 +363,17 @@ def test_a_client_is_gone_with_its_connection(pool: Pool, arenas: Arenas) -> Non
     assert arenas.place(1) is not None
     assert pool.lent.lent_bytes == USUAL_BYTES
     arenas.lose_pool()
-    deadline = time.monotonic() + 5
-    while pool.lent.lent_bytes:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    eventually(lambda: not pool.lent.lent_bytes)
     assert pool.gone == [b"ann"]
 
 
+@pytest.fixture
+def lasting_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the test takes, no pause of it ends by itself."""
+    monkeypatch.setattr(client_arenas, "PAUSE_S", 1e6)
+
+
+@pytest.mark.usefixtures("lasting_pause")
 def test_a_full_pool_is_not_asked_by_every_job(tmp_path: Path) -> None:
     pool = Pool(tmp_path / "arenas", 8 * MIB)
     try:
@@ -362,10 +381,9 @@ def test_a_full_pool_is_not_asked_by_every_job(tmp_path: Path) -> None:
         held = arenas.place(6 * MIB)
         assert held is not None
         assert arenas.place(6 * MIB) is None
-        with pool.busy():
-            began = time.monotonic()
-            assert all(arenas.place(6 * MIB) is None for _ in range(1000))
-            assert time.monotonic() - began < 0.5 < PAUSE_S
+        assert pool.wishes() == 2
+        assert all(arenas.place(6 * MIB) is None for _ in range(1000))
+        assert pool.wishes() == 2
         del held
         assert arenas.place(6 * MIB) is not None
         assert isinstance(encode_call("m", np.zeros(9 * MIB, np.uint8), arenas)[1][1], bytes)
@@ -373,16 +391,17 @@ def test_a_full_pool_is_not_asked_by_every_job(tmp_path: Path) -> None:
         pool.close()
 
 
+@pytest.mark.usefixtures("lasting_pause")
 def test_threads_wait_for_a_busy_pool_once(pool: Pool, arenas: Arenas) -> None:
     with pool.busy():
         threads = [threading.Thread(target=arenas.place, args=(1,)) for _ in range(8)]
-        began = time.monotonic()
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert time.monotonic() - began < 4
+    assert pool.wishes() == 1
     assert arenas.place(1) is None, "not before the pause is over"
+    assert pool.wishes() == 1
 
 
 def test_there_is_a_time_to_trim_only_while_memory_is_taken(arenas: Arenas) -> None:

@@ -14,7 +14,7 @@ from fake_pool import FakePool
 
 from harness import eventually
 from pool import Client, errors
-from pool.client import pulse
+from pool.client import connection, dispatch, pulse
 from pool.client.dialogue import Dialogue
 from pool.client.futures import JobFuture
 from pool.client.window import MOST_UNREAD
@@ -244,22 +244,25 @@ def test_a_cancelled_job_ends_at_once_and_is_not_sent_again(start: Start, client
     assert kept.result(5)
 
 
-@pytest.mark.parametrize("timeout", [0.5, None])
-def test_a_deadline_is_kept_while_the_pool_is_away(start: Start, client: Client, timeout: float | None) -> None:
-    """Without one, what the lost pool has said is the default."""
+@pytest.mark.parametrize("timeout", [1.0, None])
+def test_a_deadline_is_kept_while_the_pool_is_away(
+    start: Start, client: Client, timeout: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without one, what the lost pool has said is the default. Nobody waits longer for a pool that is known to be away,
+    as for one that may still answer at the deadline: for ever, here.
+    """
+    monkeypatch.setattr(dispatch, "LATE_S", 1e6)
     pool = start(FIRST)
     futures = [client.submit("m", 1.0, timeout=timeout)]
-    pool.open(default_timeout_s=0.5)
+    pool.open(default_timeout_s=1.0)
     submits(pool, 1)
     lose(pool, client)
     futures.append(client.submit("m", 2.0, timeout=timeout))
-    began = time.monotonic()
     for future in futures:
         with pytest.raises(
-            errors.DeadlineExceeded, match=r"went away before it answered, 0\.\d s ago, and the job had to be done"
+            errors.DeadlineExceeded, match=r"went away before it answered, \d+\.\d s ago, and the job had to be done"
         ):
-            future.result(5)
-    assert time.monotonic() - began < 1.5, "nobody waits for a pool two seconds longer that is known to be away"
+            future.result(20)
 
 
 def test_a_pool_that_does_not_return_is_unreachable(start: Start, endpoint: str) -> None:
@@ -268,14 +271,14 @@ def test_a_pool_that_does_not_return_is_unreachable(start: Start, endpoint: str)
         futures = [client.submit("m", 1.0)]
         pool.open()
         submits(pool, 1)
+        before = time.monotonic()
         lose(pool, client)
-        began = time.monotonic()
         futures.append(client.submit("m", 2.0))
         for future in futures:
             with pytest.raises(errors.PoolUnreachable, match=r"and did not come back within 0\.4 s") as caught:
-                future.result(5)
+                future.result(20)
             assert caught.value.retryable
-        assert 0.2 < time.monotonic() - began < 2.0
+        assert time.monotonic() - before >= 0.4
         again = client.submit("m", 3.0)  # a new connection
         pool = start(SECOND)
         pool.open()
@@ -457,8 +460,10 @@ def io_thread(client: Client) -> threading.Thread:
     return client._connection._thread
 
 
-def test_close_ends_all_while_the_pool_is_away(start: Start, endpoint: str) -> None:
-    client = Client(endpoint)
+def test_close_ends_all_while_the_pool_is_away(start: Start, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread ends by itself, long before nobody would wait for it, or for the pool, any more."""
+    monkeypatch.setattr(connection, "JOIN_S", 20.0)
+    client = Client(endpoint, reconnect_timeout=3600)
     pool = start(FIRST)
     futures = [client.submit("m", 1.0)]
     pool.open()
@@ -466,9 +471,7 @@ def test_close_ends_all_while_the_pool_is_away(start: Start, endpoint: str) -> N
     lose(pool, client)
     futures.append(client.submit("m", 1.0))
     thread = io_thread(client)
-    began = time.monotonic()
     client.close()
-    assert time.monotonic() - began < 1.0
     assert not thread.is_alive()
     for future in futures:
         with pytest.raises(errors.PoolUnreachable, match="closed"):
@@ -477,9 +480,9 @@ def test_close_ends_all_while_the_pool_is_away(start: Start, endpoint: str) -> N
 
 @pytest.mark.parametrize("waits", [True, False])
 def test_a_dropped_client_ends_by_its_timeouts(start: Start, endpoint: str, waits: bool) -> None:
-    client = Client(endpoint, reconnect_timeout=20)
+    client = Client(endpoint, reconnect_timeout=3600)
     pool = start(FIRST)
-    future = client.submit("m", 1.0, timeout=0.5)
+    future = client.submit("m", 1.0, timeout=1.0)
     pool.open()
     if waits:
         submits(pool, 1)
@@ -489,7 +492,7 @@ def test_a_dropped_client_ends_by_its_timeouts(start: Start, endpoint: str, wait
     lose(pool, client)
     thread = io_thread(client)
     del client
-    thread.join(3)
+    thread.join(20)
     assert not thread.is_alive()
     assert future.done()
 

@@ -285,7 +285,7 @@ def test_a_member_keeps_its_deadline(start: Start, client: Client) -> None:
 
 def test_a_member_that_is_late_meanwhile_is_not_sent_again(start: Start, client: Client) -> None:
     pool = start(FIRST)
-    futures = client.submit_many("m", [{"x": np.zeros(1)}] * 3, timeout=0.5)
+    futures = client.submit_many("m", [{"x": np.zeros(1)}] * 3, timeout=1.0)
     pool.open()
     chunk = pool.expect(wire.Submit).job
     pool.answer(chunk + 1, {"y": np.zeros(1)})

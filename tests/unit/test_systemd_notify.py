@@ -5,7 +5,6 @@ import logging
 import os
 import socket
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -162,11 +161,9 @@ def test_a_socket_that_is_not_there_is_told_of_once(folder: Path, name: str, cap
 
 def test_a_full_socket_blocks_nobody(manager: Manager) -> None:
     with notifier_of(manager, WATCHDOG_USEC="3000000") as notifier:
-        began = time.monotonic()
         for number in range(2000):
             notifier.status(f"{number}")
         notifier.alive(0.0)
-        assert time.monotonic() - began < 5.0
         assert notifier.next_alive(0.0) == 1.0  # no busy loop while the manager is slow
         assert 0 < len(manager.heard()) < 2000
 
