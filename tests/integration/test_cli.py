@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import told_pool
+from simulation.driver import Driver
 
 from harness import STUBS, PoolProcess, alive, children, eventually, pool_process, stub_config
 
@@ -73,6 +75,7 @@ def test_status_as_json(pool: PoolProcess) -> None:
     found = json.loads(output(pool, "status", "--json"))
     assert found["pid"] == pool.pid
     assert [slot["state"] for slot in found["slots"]] == ["READY", "READY"]
+    assert found.keys() == told_pool.status(Driver(["m"])).keys(), "what the tests of the tables show is all of it"
 
 
 def test_status_shows_what_runs_now(pool: PoolProcess) -> None:
