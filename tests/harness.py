@@ -120,6 +120,11 @@ class PoolProcess:
     def text(self) -> str:
         return self.log.read_text(errors="replace")
 
+    def whole_log(self) -> str:
+        """Stops the pool, and returns all that it has said. What it has not said yet is no proof that it will not."""
+        assert self.stop() == 0, self.text()
+        return self.text()
+
     def client(self, **timeouts: float) -> Client:
         return Client(self.endpoint, **timeouts)
 

@@ -138,6 +138,7 @@ def test_nobody_is_refused_by_the_median_of_what_runs_now(client: Client) -> Non
     assert client.run("rows", floats(1), signature="double", timeout=1.0)["y"].tolist() == [2]
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_a_run_that_was_interrupted_leaves_no_job_behind(client: Client) -> None:
     """As `submit(block=True)` does: nobody has the future."""
     client.submit("faults", 2.0, signature="sleep")

@@ -6,14 +6,15 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+import told_pool
+from simulation.driver import Driver
 
-from harness import STUBS, PoolProcess, alive, children, pool_process, stub_config
+from harness import STUBS, PoolProcess, alive, children, eventually, pool_process, stub_config
 
 TIMEOUT_S = 60.0
 
@@ -74,6 +75,7 @@ def test_status_as_json(pool: PoolProcess) -> None:
     found = json.loads(output(pool, "status", "--json"))
     assert found["pid"] == pool.pid
     assert [slot["state"] for slot in found["slots"]] == ["READY", "READY"]
+    assert found.keys() == told_pool.status(Driver(["m"])).keys(), "what the tests of the tables show is all of it"
 
 
 def test_status_shows_what_runs_now(pool: PoolProcess) -> None:
@@ -265,19 +267,17 @@ def test_an_open_loop_of_errors_alone(pool: PoolProcess) -> None:
 
 def test_ctrl_c_ends_a_benchmark_with_what_was_measured(pool: PoolProcess) -> None:
     argv = command(pool, "bench", "echo", "--duration", "50", "--warmup", "0", "--json")
-    with pool.client() as client:
+    with (
+        pool.client() as client,
+        subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process,
+    ):
         before = client.status()["answered"].get("done", 0)
-        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
-            for _ in range(200):
-                if client.status()["answered"].get("done", 0) > before + 50:
-                    break
-                threading.Event().wait(0.1)
+            eventually(lambda: client.status()["answered"].get("done", 0) > before + 50)
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=20)
         finally:
             process.kill()
-            process.wait(10)
     assert (process.returncode, err) == (0, "")
     found = json.loads(out)
     assert found["jobs"] > 20

@@ -34,7 +34,7 @@ def test_a_worker_killed_from_outside_is_replaced_and_its_jobs_run_elsewhere() -
         slot = client.status()["slots"][0]
         assert slot["incarnation"] == 2
         assert slot["pid"] != victim
-        assert "slot 0 cpu:0 BACKOFF: SIGKILL" in pool.text()
+        pool.await_log("slot 0 cpu:0 BACKOFF: SIGKILL")
 
 
 def test_past_max_attempts_the_caller_gets_the_story(client: Client) -> None:
@@ -161,7 +161,7 @@ def test_a_client_that_repeats_a_poisonous_job_does_not_end_the_pool() -> None:
             with pytest.raises(errors.Quarantined):
                 client.run("faults", int(signal.SIGKILL), signature="kill")
         assert client.run("echo", 1.0)["x"] == 1.0
-        assert "FATAL" not in pool.text()
+        assert "FATAL" not in pool.whole_log()
 
 
 def test_large_jobs_survive_a_death() -> None:

@@ -114,7 +114,7 @@ def test_connections_beyond_the_limit_less_a_reserve_are_refused(suffix: str) ->
             assert in_use(pool.pid) < limit
             assert pool.workers(), "and its workers are as they were"
             if not suffix:
-                assert "file descriptors are left" in pool.text()
+                pool.await_log("file descriptors are left")
                 assert before.status()["refused"]["a connection, because file descriptors run short"] > limit // 4
                 with pool.client(connect_timeout=0.5) as late, pytest.raises(errors.PoolUnreachable):
                     late.run("echo", 3.0)

@@ -78,10 +78,9 @@ def test_the_next_worker_comes_when_the_memory_is_free_and_not_before(nvml: Fake
             assert slot(client)["pid"] is None
         nvml.say(CARD, used=GIB)
         eventually(lambda: is_ready(client, 2))
-        log = pool.text()
-        assert f"slot 0: waiting for gpu:0: 6.0 GiB of the former worker (pid {pid}, which is gone)" in log
-        assert "slot 0: gpu:0 is free after" in log
-        assert "could not be verified" not in log
+        pool.await_log(f"slot 0: waiting for gpu:0: 6.0 GiB of the former worker (pid {pid}, which is gone)")
+        pool.await_log("slot 0: gpu:0 is free after")
+        assert "could not be verified" not in pool.whole_log()
 
 
 def test_memory_that_never_goes_is_a_reason_within_the_bound(nvml: FakeNvml) -> None:
@@ -91,7 +90,7 @@ def test_memory_that_never_goes_is_a_reason_within_the_bound(nvml: FakeNvml) -> 
         eventually(lambda: slot(client)["state"] == "FATAL")
         why = f"gpu:0 still has 6.0 GiB of the former worker (pid {pid}, which is gone) after 2 s"
         assert slot(client)["reason"].endswith(f"the last: {why} ([health] device_free_timeout)")
-        assert f"slot 0 gpu:0 BACKOFF: {why}" in pool.text()
+        pool.await_log(f"slot 0 gpu:0 BACKOFF: {why}")
         assert client.run("faults", {}, signature="pid")["pid"] == slot(client, 1)["pid"]
         # Somebody has looked after it.
         nvml.say(CARD)
@@ -136,8 +135,8 @@ def test_a_driver_that_hangs_holds_up_one_slot_for_so_long(nvml: FakeNvml) -> No
         eventually(lambda: is_ready(client, 2))
         assert time.monotonic() - began > 3.0
         said = "slot 0: that gpu:0 is free of a former worker could not be verified: no answer within 3 s"
-        assert said in pool.text()
-        assert "slot 1: that" not in pool.text()
+        pool.await_log(said)
+        assert "slot 1: that" not in pool.whole_log()
 
 
 def test_a_driver_that_fails_is_not_waited_for_longer(nvml: FakeNvml) -> None:
@@ -145,7 +144,7 @@ def test_a_driver_that_fails_is_not_waited_for_longer(nvml: FakeNvml) -> None:
         nvml.say(CARD, error="Unknown Error")
         os.kill(slot(client)["pid"], signal.SIGKILL)
         eventually(lambda: is_ready(client, 2))
-        assert "could not be verified: Unknown Error within 3 s" in pool.text()
+        pool.await_log("could not be verified: Unknown Error within 3 s")
 
 
 def test_nvmls_process_may_die_at_any_time(nvml: FakeNvml) -> None:
@@ -303,4 +302,4 @@ def test_what_the_driver_says_of_an_error_is_in_the_log(nvml: FakeNvml) -> None:
         os.kill(slot(client)["pid"], signal.SIGKILL)
         pool.await_log("slot 0: the driver says of its GPU: Xid 31, ")
         eventually(lambda: is_ready(client, 2))
-        assert pool.text().count("Xid 31") == 1
+        assert pool.whole_log().count("Xid 31") == 1

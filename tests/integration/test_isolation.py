@@ -1,13 +1,16 @@
 """One bad job harms no other: over real processes with the stub backend."""
 
+import contextlib
 import stat
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from run_ledger import Ledger
 
 from harness import PoolProcess, eventually, pool_process, stub_config
 from pool import Client, errors
+from pool.client.futures import JobFuture
 from pool.quarantine import load
 
 MODELS = """
@@ -22,14 +25,28 @@ name = "faults"
 path = "stub:faults"
 devices = "all"
 """
+HOLDS = """
+[[model]]
+name = "hold{slot}"
+path = "stub:counter?{ledger}"
+stateful = false
+devices = "all"
+"""
 COUNT = 16
 GUILTY = 11
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[PoolProcess]:
+def ledgers(tmp_path_factory: pytest.TempPathFactory) -> list[Ledger]:
+    """What holds the lane of each slot."""
+    return [Ledger(tmp_path_factory.mktemp("ledger")) for _ in range(2)]
+
+
+@pytest.fixture(scope="module")
+def pool(ledgers: list[Ledger]) -> Iterator[PoolProcess]:
     """Two workers with a lane each, so that a batch gathers behind what occupies them."""
-    with pool_process(stub_config(extra_pool="lanes = 1", models=MODELS, rest="[restart]\nintensity = 20")) as running:
+    models = MODELS + "".join(HOLDS.format(slot=slot, ledger=ledger.path) for slot, ledger in enumerate(ledgers))
+    with pool_process(stub_config(extra_pool="lanes = 1", models=models, rest="[restart]\nintensity = 20")) as running:
         yield running
 
 
@@ -45,25 +62,47 @@ def _status(pool: PoolProcess) -> list[dict[str, object]]:
         return client.status()["slots"]
 
 
-def occupy(client: Client, seconds: float = 0.6) -> None:
-    for _ in range(2):
-        client.submit("faults", seconds, signature="sleep")
-    eventually(lambda: all(slot["busy_lanes"] == 1 for slot in client.status()["slots"]))
+@contextlib.contextmanager
+def occupied(client: Client, ledgers: list[Ledger]) -> Iterator[None]:
+    """Both lanes run jobs that end when this does."""
+    with contextlib.ExitStack() as gates:
+        for slot, ledger in enumerate(ledgers):
+            before = len(ledger.started())
+            client.submit(f"hold{slot}", {"n": [-1]}, signature="gated", device=f"slot:{slot}", timeout=100)
+            eventually(lambda ledger=ledger, before=before: len(ledger.started()) > before)  # type: ignore[misc]
+            gates.callback(ledger.open_gate)
+        yield
 
 
-def batch_with_one_guilty(client: Client, signature: str) -> "list[object]":
-    """What became of each of the jobs of one batch, all but one with their right results."""
-    occupy(client)
+def one_batch(client: Client, ledgers: list[Ledger], values: list[float], signature: str) -> list[JobFuture]:
+    """Jobs that wait until they are all there, as many as a batch has rows."""
+    with occupied(client, ledgers):
+        futures = [client.submit("rows", np.array([value], np.float32), signature=signature) for value in values]
+        eventually(lambda: client.status()["queue"]["jobs"] == len(ledgers) + COUNT)
+    return futures
+
+
+def batch_with_one_guilty(
+    client: Client, ledgers: list[Ledger], signature: str, together: int = COUNT
+) -> "list[object]":
+    """What became of jobs of which one ran with neighbours first, so many rows in all; those have their results."""
     values = [float(-n if n == GUILTY else n) for n in range(1, COUNT + 1)]
-    futures = [client.submit("rows", np.array([value], np.float32), signature=signature) for value in values]
+    futures = one_batch(client, ledgers, values, signature)
+    found = [future.exception(30) for future in futures]
+    numbers = [future.timeline.job for future in futures if future.timeline is not None]
+    assert len(numbers) == COUNT - 1
+    (guilty,) = set(range(min(numbers), max(numbers))) - set(numbers)
+    leases = [client.explain(number)["story"][0].partition(" s ")[2] for number in (guilty, *numbers)]
+    assert leases[0] in leases[1:], "it ran alone"
+    assert leases[0].endswith(f" of {together} rows")
     for value, future in zip(values, futures, strict=True):
         if value > 0:
-            assert future.result(30)["y"].tolist() == [value]
-    return [future.exception(30) for future in futures]
+            assert future.result()["y"].tolist() == [value]
+    return found
 
 
-def test_a_model_error_reaches_the_guilty_job_alone(client: Client) -> None:
-    error = batch_with_one_guilty(client, "fail")[GUILTY - 1]
+def test_a_model_error_reaches_the_guilty_job_alone(client: Client, ledgers: list[Ledger]) -> None:
+    error = batch_with_one_guilty(client, ledgers, "fail")[GUILTY - 1]
     assert isinstance(error, errors.ModelFailed)
     assert "a row is negative" in str(error)
 
@@ -86,30 +125,32 @@ def test_map_over_an_array_raises_the_error_of_a_row_in_its_turn(client: Client)
     assert found == [1.0] * 233
 
 
-def test_what_does_not_fit_together_is_run_in_pieces(pool: PoolProcess, client: Client) -> None:
-    occupy(client)
-    futures = [client.submit("rows", np.array([n], np.float32), signature="oom") for n in range(COUNT)]
+def test_what_does_not_fit_together_is_run_in_pieces(pool: PoolProcess, client: Client, ledgers: list[Ledger]) -> None:
+    futures = one_batch(client, ledgers, [float(n) for n in range(COUNT)], "oom")
     assert [future.result(20)["y"].tolist() for future in futures] == [[n] for n in range(COUNT)]
-    assert "no memory for 16 rows, 8 are tried now" in pool.text()
+    pool.await_log("no memory for 16 rows, 8 are tried now")
     # One job, larger than what fits: cut by rows.
     values = np.arange(16, dtype=np.float32)
     assert client.run("rows", values, signature="oom")["y"].tolist() == values.tolist()
 
 
-def test_a_row_that_does_not_fit_is_out_of_memory(client: Client) -> None:
-    error = batch_with_one_guilty(client, "oom")[GUILTY - 1]
+def test_a_row_that_does_not_fit_is_out_of_memory(pool: PoolProcess, client: Client, ledgers: list[Ledger]) -> None:
+    with pool.client() as other:  # a client that has had an answer would send the jobs in one message
+        other.run("rows", np.arange(COUNT, dtype=np.float32), signature="oom")
+    # So many are not tried together any more, but four are.
+    error = batch_with_one_guilty(client, ledgers, "oom", together=4)[GUILTY - 1]
     assert isinstance(error, errors.OutOfMemory)
 
 
 @pytest.mark.parametrize(("signature", "death"), [("kill", "SIGKILL"), ("unusable", "PROCESS_UNUSABLE")])
 def test_a_killer_is_quarantined_and_its_neighbours_get_their_results(
-    pool: PoolProcess, client: Client, signature: str, death: str
+    pool: PoolProcess, client: Client, ledgers: list[Ledger], signature: str, death: str
 ) -> None:
-    error = batch_with_one_guilty(client, signature)[GUILTY - 1]
+    error = batch_with_one_guilty(client, ledgers, signature)[GUILTY - 1]
     assert isinstance(error, errors.Quarantined)
     assert not error.retryable
     assert str(error).count(death) == 2
-    eventually(lambda: "pool submit --replay" in pool.text())
+    pool.await_log("pool submit --replay")
 
 
 def test_the_inputs_of_a_quarantined_job_are_kept_and_can_be_sent_again(pool: PoolProcess, client: Client) -> None:

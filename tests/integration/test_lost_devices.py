@@ -82,7 +82,7 @@ def test_the_models_of_a_lost_gpu_come_up_on_another_and_go_home_again(nvml: Fak
                 eventually(lambda: slots(client)[0]["state"] == "READY")
                 eventually(lambda: slots(client)[1]["models"] == ["b"])
         assert client.status()["moved"] == {"away": [], "stays": []}
-        assert "model a: is on gpu:0 again, and leaves gpu:1" in pool.text()
+        pool.await_log("model a: is on gpu:0 again, and leaves gpu:1")
         assert client.run("a", ROW, device="gpu:0", timeout=10)["y"].tolist() == [1.0]
 
 

@@ -63,7 +63,7 @@ def test_a_model_that_does_not_come_up_is_given_up_and_nothing_else_is_touched(p
             assert found.returncode == 1
             assert "slot 0 did not come up with the new settings" in found.stderr
             eventually(lambda: [model["name"] for model in client.models()] == ["m"])
-        assert "not served, as a slot did not come up with it: more" in pool.text()
+        pool.await_log("not served, as a slot did not come up with it: more")
         assert [slot["models"] for slot in client.status()["slots"]] == [["m"], ["m"]]
         assert run_pool(pool, "load", "more", "stub:tell?n=7").returncode == 0, "another path is another chance"
         assert answers(client, "more") == 7.0
@@ -84,7 +84,7 @@ def test_a_path_that_does_not_come_up_stays_with_nobody(tmp_path: Path) -> None:
             eventually(lambda: not client.status()["roll"]["left"])
             assert client.status()["versions"]["broken"] == []
             assert client.reload() == {"changes": [], "slots": []}
-        assert "served as before, as a slot did not come up with it: m" in pool.text()
+        pool.await_log("served as before, as a slot did not come up with it: m")
         os.kill(client.status()["slots"][0]["pid"], signal.SIGKILL)
         eventually(lambda: [slot["state"] for slot in client.status()["slots"]] == ["READY", "READY"])
         assert answers(client, device="slot:0") == 1.0

@@ -85,7 +85,7 @@ def test_a_crash_in_native_code_says_who_called_it(pool: PoolProcess, client: Cl
     feeds = bundle["batches"][0]["feeds"]
     assert {"name": "x", "dtype": "float32", "shape": [2, 4]} in feeds
     assert {"name": "words", "dtype": "string", "shape": []} in feeds
-    assert re.search(r"BACKOFF: SIGSEGV; it held job \d+; see `pool explain slot:0`", pool.text())
+    eventually(lambda: bool(re.search(r"BACKOFF: SIGSEGV; it held job \d+; see `pool explain slot:0`", pool.text())))
 
 
 def test_a_kill_from_outside_is_told_with_its_batch(client: Client) -> None:

@@ -140,22 +140,61 @@ def test_padding_is_stripped(client: Client) -> None:
     assert result["batch"].tolist() == [16] * 5
 
 
-def test_views_of_a_shared_batch_are_each_client_s_own(pool: PoolProcess, client: Client) -> None:
-    with pool.client() as other:
-        occupy(client, 0.2)
-        one = client.submit("rows", floats(1, 2), signature="view")
-        two = other.submit("rows", floats(3), signature="view")
+HELD = """
+[[model]]
+name = "rows"
+path = "stub:rows"
+batching = true
+[[model]]
+name = "hold"
+path = "stub:counter?{ledger}"
+[[model]]
+name = "stateful"
+path = "stub:counter"
+batching = true
+[[model]]
+name = "stateless"
+path = "stub:tally"
+batching = true
+"""
+
+
+@pytest.fixture(scope="module")
+def hold(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
+    """Holds the lane of `held`."""
+    return Ledger(tmp_path_factory.mktemp("hold"))
+
+
+@pytest.fixture(scope="module")
+def held(hold: Ledger) -> Iterator[PoolProcess]:
+    with pool_process(stub_config("lanes = 1", '["cpu"]', HELD.format(ledger=hold.path))) as running:
+        yield running
+
+
+def test_views_of_a_shared_batch_are_each_client_s_own(held: PoolProcess, hold: Ledger) -> None:
+    with held.client() as client, held.client() as other:
+        with hold.occupied(client, "hold"):
+            one = client.submit("rows", floats(1, 2), signature="view")
+            two = other.submit("rows", floats(3), signature="view")
+            eventually(lambda: client.status()["queue"]["jobs"] == 3)
         assert one.result()["column"].tolist() == [[1], [2]]
         assert two.result()["column"].tolist() == [[3]]
         assert one.result()["same"].tolist() == [1, 2]
-        client.run("rows", floats(9, 9, 9), signature="view")
-        assert two.result()["same"].tolist() == [3]
+        assert [each.timeline.batch_rows for each in (one, two) if each.timeline is not None] == [3, 3]
+        # As many rows again, where those of the shared batch were.
+        assert client.run("rows", floats(9, 9, 9), signature="view")["same"].tolist() == [9, 9, 9]
+        assert (one.result()["same"].tolist(), two.result()["same"].tolist()) == ([1, 2], [3])
 
 
-def test_stateful_jobs_are_never_batched(client: Client) -> None:
-    occupy(client, 0.6)
-    futures = [client.submit("counter", 1, signature="add") for _ in range(5)]
-    assert [int(future.result()["total"]) for future in futures] == [1, 2, 3, 4, 5]
+@pytest.mark.parametrize(("model", "together"), [("stateful", 1), ("stateless", 5)])
+def test_stateful_jobs_are_never_batched(held: PoolProcess, hold: Ledger, model: str, together: int) -> None:
+    """Those of a model that is as it but for the state are."""
+    with held.client() as client:
+        with hold.occupied(client, "hold"):
+            futures = [client.submit(model, {"n": [1]}, signature="gated") for _ in range(5)]
+            eventually(lambda: client.status()["queue"]["jobs"] == 6)
+        assert [future.result()["total"].tolist() for future in futures] == [[1], [2], [3], [4], [5]]
+        assert [future.timeline.batch_rows for future in futures if future.timeline is not None] == [together] * 5
 
 
 def test_a_signature_that_does_not_keep_its_rows_runs_alone_from_then_on(pool: PoolProcess, client: Client) -> None:

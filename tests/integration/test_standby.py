@@ -45,7 +45,7 @@ def test_it_takes_the_seat_of_who_dies_and_another_one_stands_by(pool: PoolProce
             assert future.result(20)["y"].tolist() == [2.0]
             assert client.run("rows", ONE, signature="double")["y"].tolist() == [2.0]
             assert slot(client)["pid"] == standby
-        assert "its standby, incarnation 2, is READY" in pool.text()
+        pool.await_log("its standby, incarnation 2, is READY")
 
 
 def test_one_that_dies_by_itself_is_replaced_and_nobody_notices(pool: PoolProcess) -> None:

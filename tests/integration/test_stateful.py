@@ -56,7 +56,7 @@ def counted(client: Client, model: str) -> list[int]:
 def test_two_workers_count_as_one(client: Client, pool: PoolProcess, model: str) -> None:
     before = int(client.run(model, 0, signature="add")["total"])
     assert counted(client, model) == list(range(before + 1, before + 201))
-    assert f"model {model} writes state: its jobs keep to slot {home(client, model)} incarnation" in pool.text()
+    pool.await_log(f"model {model} writes state: its jobs keep to slot {home(client, model)} incarnation")
 
 
 def test_who_says_that_it_does_not_matter_has_a_counter_in_each_worker(client: Client) -> None:
@@ -68,8 +68,12 @@ def test_who_says_that_it_does_not_matter_has_a_counter_in_each_worker(client: C
 
 
 def test_broadcast_reaches_the_variables_of_each_worker(client: Client) -> None:
-    answers = client.broadcast("counter", 0, signature="add")
-    assert len(answers) == 2
+    """A job for each slot; a job that asks for one slot runs there, wherever the model's others keep to."""
+    before = {slot: int(client.run("counter", 0, signature="add", device=f"slot:{slot}")["total"]) for slot in (0, 1)}
+    answers = client.broadcast("counter", 5, signature="add")
+    assert {slot: int(answer["total"]) for slot, answer in answers.items()} == {0: before[0] + 5, 1: before[1] + 5}
+    after = [int(client.run("counter", 0, signature="add", device=f"slot:{slot}")["total"]) for slot in (0, 1)]
+    assert after == [before[0] + 5, before[1] + 5]
 
 
 def test_the_state_goes_with_its_worker_and_the_next_one_begins_anew(client: Client, pool: PoolProcess) -> None:

@@ -82,7 +82,7 @@ def test_from_a_shell(pool: PoolProcess, client: Client) -> None:
     assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
     assert rb"m\udcff' is not text in UTF-8" in done.stderr
     assert client.status()["pid"] == pool.pid
-    assert r"m\udcff' is not text in UTF-8" in pool.text()
+    pool.await_log(r"m\udcff' is not text in UTF-8")
 
 
 @pytest.mark.parametrize("name", [ODD, ALONE])

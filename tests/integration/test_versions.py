@@ -57,7 +57,7 @@ def test_a_new_version_is_served_by_every_slot_and_no_job_fails(folder: Path) ->
             answers(client, version=1)
         with pytest.raises(errors.ModelNotFound, match="no version has the label 'stable'"):
             answers(client, version="stable")
-        assert "model m: version 1 → 2, of stub:files?" in pool.text()
+        pool.await_log("model m: version 1 → 2, of stub:files?")
         assert client.models()[0]["versions"] == [2]
 
 
@@ -121,7 +121,7 @@ def test_versions_that_come_while_slots_are_rolled_are_served_in_the_end(folder:
             put(folder / "m", 3)
             put(folder / "m", 4)
             rolled(client, 4, 4)
-        assert "version 2 → 4" in pool.text()
+        pool.await_log("version 2 → 4")
         assert answers(client) == 4.0
 
 

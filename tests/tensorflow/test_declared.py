@@ -50,7 +50,7 @@ def test_a_shape_that_does_not_come_is_answered_logged_once_and_in_pool_models(t
             timeout=60,
         ).stdout
         assert remark in " ".join(shown.split())
-        assert pool.text().count("declared as float32 [?, 3]") == 1
+        assert pool.whole_log().count("declared as float32 [?, 3]") == 1
 
 
 def test_a_dtype_that_is_not_the_graph_s(backend, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -149,7 +149,7 @@ def test_two_workers_with_two_lanes_count_as_one(client: Client, pool: PoolProce
     answers = counted(client)
     assert client.run("counter", 0, signature="peek")["count"] == before + 200
     assert all(before < answer <= before + 200 for answer in answers)
-    assert "model counter writes state: its jobs keep to slot" in pool.text()
+    pool.await_log("model counter writes state: its jobs keep to slot")
 
 
 @pytest.mark.long

@@ -4,7 +4,9 @@ import json
 from typing import Any
 
 import pytest
+import told_pool
 from click.testing import CliRunner
+from simulation.driver import Driver
 
 from pool.cli import explain as explain_module
 from pool.cli import main
@@ -12,35 +14,42 @@ from pool.cli.explain import explain
 from pool.cli.timeline_bar import segments_of
 from pool.errors import PoolError
 
-HEAD = {
-    "job": 4_100_000_041,
-    "client": 12,
-    "client_job": 3,
-    "model": "efficientnet_v2",
-    "signature": "serving_default",
-    "rows": 4,
-    "priority": 5,
-    "device": "gpu:0",
-    "timeout_s": 5.0,
-    "bytes": 602_112,
-    "state": "DONE",
-    "runs": 2,
-}
-TIMELINE = {
-    "job": HEAD["job"],
-    "queue_s": 0.012,
-    "batch_wait_s": 0.0,
-    "feed_s": 0.001,
-    "run_s": 0.006,
-    "fetch_s": 0.001,
-    "rows": 4,
-    "batch_rows": 32,
-    "slot": 1,
-    "device": "gpu:1",
-    "attempts": 2,
-}
+
+def told_of_a_job() -> dict[str, Any]:
+    driver = Driver(["efficientnet_v2"]).serve()
+    driver.submit("efficientnet_v2", rows=4)
+    driver.done(driver.running()[0])
+    return told_pool.story(driver, 1)
+
+
+TOLD = told_of_a_job()
+HEAD = told_pool.with_values(
+    {name: value for name, value in TOLD.items() if name not in ("story", "timeline")},
+    job=4_100_000_041,
+    client=12,
+    client_job=3,
+    signature="serving_default",
+    priority=5,
+    device="gpu:0",
+    timeout_s=5.0,
+    bytes=602_112,
+    runs=2,
+)
+TIMELINE = told_pool.with_values(
+    TOLD["timeline"],
+    job=HEAD["job"],
+    queue_s=0.012,
+    feed_s=0.001,
+    run_s=0.006,
+    fetch_s=0.001,
+    batch_rows=32,
+    slot=1,
+    device="gpu:1",
+    attempts=2,
+)
 STORY = ["0.000 s came", "0.002 s leased to slot 0 incarnation 1, which died: SIGKILL [9]", "0.020 s answered"]
-BARE = {**HEAD, "job": 7, "signature": None, "rows": None, "priority": 0, "device": None, "state": "QUEUED", "runs": 0}
+NOT_RUN = {"signature": None, "rows": None, "priority": 0, "device": None, "state": "QUEUED", "runs": 0}
+BARE = told_pool.with_values(HEAD, job=7, **NOT_RUN)
 
 
 class FakeClient:
@@ -63,9 +72,9 @@ class FakeClient:
         if job is None:
             return {"jobs": list(self.jobs)}
         if job == HEAD["job"]:
-            return {**HEAD, "story": STORY, "timeline": TIMELINE}
+            return told_pool.with_values(TOLD, **HEAD, story=STORY, timeline=TIMELINE)
         if job == 7:
-            return {**BARE, "story": [], "timeline": None}
+            return told_pool.with_values(TOLD, **BARE, story=[], timeline=None)
         raise PoolError(f"no job {job} is remembered")
 
 

@@ -4,21 +4,27 @@ import json
 from typing import Any
 
 import pytest
+import told_pool
 from click.testing import CliRunner
+from simulation.driver import Driver
 
 from pool.cli import explain as explain_module
 from pool.cli import main
 from pool.cli.explain import explain
+from pool.core import events as told
 
-SLOT = {
-    "slot": 1,
-    "device": "gpu:1",
-    "pid": 4243,
-    "incarnation": 8,
-    "state": "READY",
-    "state_s": 75.0,
-    "doing": "idle",
-}
+
+def slot_that_died(number: int) -> dict[str, Any]:
+    """It has an eighth worker now, for 75 s."""
+    driver = Driver(["digits"], ["digits"]).serve()
+    driver.die(number)
+    driver.pass_time(1.0)
+    driver.up(number)
+    driver.feed(told.WorkerSpawned(number, 2, 4243))
+    driver.now += 75.0
+    return told_pool.with_values(told_pool.slot(driver, number), incarnation=8)
+
+
 BATCH = {
     "batch": 12,
     "lane": 0,
@@ -102,7 +108,7 @@ class FakeClient:
         if slot is None:
             assert job is None
             return {"jobs": [], "deaths": DEATHS}
-        return {"slot": {**SLOT, "slot": slot}, "bundles": list(self.bundles) if slot else [], "folder": self.folder}
+        return {"slot": slot_that_died(slot), "bundles": list(self.bundles) if slot else [], "folder": self.folder}
 
 
 @pytest.fixture

@@ -3,31 +3,62 @@
 from typing import Any
 
 import pytest
+import told_pool
+from simulation.driver import Driver
 
 from pool.cli import signature as module
 from pool.cli.signature import chosen_signature, inputs_of
+from pool.core import events as told
+from pool.core.slots import SlotState
 from pool.errors import DeadlineExceeded
-from pool.wire.signatures import TensorSpec
+from pool.wire.signatures import ModelInfo, Signature, TensorSpec
+from pool.wire.worker_messages import Phase
 
-INPUTS = {"x": {"dtype": "int64", "shape": []}}
-SIGNATURE = {"inputs": INPUTS, "outputs": {}}
-SPECS = {"x": TensorSpec("int64", ())}
+X = {"x": TensorSpec("int64", ())}
+SIGNATURE = {"inputs": {"x": {"dtype": "int64", "shape": []}}, "outputs": {}}
+INFO = ModelInfo("m", "stub:m", {"only": Signature(X, {})}, stateful=False)
 
 
 class LoadingPool:
-    """Has loaded the model `m` after being asked `asks` times; its slot goes through `states`."""
+    """Has loaded the model `m` in slot 0 once it was asked `asks` times; until then that slot goes through `states`."""
 
     def __init__(self, asks: int, states: str = "LOADING") -> None:
         self._left = asks
         self._states = states.split()
+        self._driver = Driver(["m"], ["other"])
+        self._driver.start()
+        self._driver.up(1)
 
     def models(self) -> list[dict[str, Any]]:
         self._left -= 1
-        return [{"name": "m", "slots": [0], "signatures": {} if self._left >= 0 else {"only": SIGNATURE}}]
+        if self._left < 0:
+            self._become("READY")
+        return told_pool.models(self._driver)
 
     def status(self) -> dict[str, Any]:
-        state = self._states.pop(0) if len(self._states) > 1 else self._states[0]
-        return {"slots": [{"slot": 0, "state": state, "doing": "importing for 3 s"}, {"slot": 1, "state": "READY"}]}
+        self._become(self._states.pop(0) if len(self._states) > 1 else self._states[0])
+        found = told_pool.status(self._driver)
+        assert found["slots"][1]["state"] == "READY", "another slot's state is not asked for"
+        return found
+
+    def _become(self, state: str) -> None:
+        if (driver := self._driver).state(0).name == state:
+            return
+        if driver.state(0) is SlotState.BACKOFF:
+            driver.pass_time(0.2)
+        if state != "STARTING" and driver.state(0) is SlotState.STARTING:
+            driver.hello(0)
+        match state:
+            case "LOADING":
+                driver.beat(0, Phase.IMPORTING)
+                driver.now += 3.0
+            case "BACKOFF":
+                driver.die(0)
+            case "FATAL":
+                driver.die(0, "exit status 74 MODEL_CANNOT_LOAD", restartable=False)
+            case "READY":
+                driver.feed(told.WorkerReady(0, driver.incarnation(0), 1, (INFO,)))
+        assert driver.state(0).name == state
 
 
 @pytest.fixture(autouse=True)
@@ -48,11 +79,11 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_the_signature_that_the_worker_will_choose(names: list[str], asked: str | None, chosen: str | None) -> None:
     found = chosen_signature(dict.fromkeys(names, SIGNATURE), asked)
-    assert found == (None if chosen is None else (chosen, SPECS))
+    assert found == (None if chosen is None else (chosen, X))
 
 
 def test_a_model_that_is_being_loaded_is_waited_for() -> None:
-    assert inputs_of(LoadingPool(3, "STARTING LOADING BACKOFF"), "m", None, 20.0) == ("only", SPECS)  # type: ignore[arg-type]
+    assert inputs_of(LoadingPool(3, "STARTING LOADING BACKOFF"), "m", None, 20.0) == ("only", X)  # type: ignore[arg-type]
 
 
 def test_a_model_that_will_not_be_loaded_is_left_to_the_pool() -> None:

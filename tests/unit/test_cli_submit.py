@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import told_pool
+from simulation.driver import Driver
 
 from pool.cli import main
 from pool.cli import submit as submit_module
@@ -15,7 +17,6 @@ from pool.errors import Quarantined
 from pool.quarantine import KeptJob
 
 TIMELINE = JobTimeline(0.001, 0.002, 0.0, 0.001, 0.004, 0.001, 0.001, 0.01, 41, 2, 8, 1, "gpu:1", 1)
-SIGNATURES = {"serving_default": {"inputs": {"x": {"dtype": "float32", "shape": [-1]}}, "outputs": {}}}
 KEPT = KeptJob(
     model="digits",
     signature="serving_default",
@@ -42,7 +43,7 @@ class FakeClient:
         pass
 
     def models(self) -> Any:
-        return [{"name": "digits", "slots": [0], "signatures": SIGNATURES}]
+        return told_pool.models(Driver(["digits"]).serve())
 
     def submit(self, model: str, inputs: object, **options: Any) -> JobFuture:
         self.asked = {"model": model, "inputs": inputs, **options}

@@ -1,88 +1,89 @@
 """What people read: sizes, durations, tables of every width."""
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+import told_pool
 from click.testing import CliRunner
 from rich.console import Console
+from simulation.driver import Driver
 
 from pool.cli import status as status_module
 from pool.cli.models import models
 from pool.cli.picture import picture
 from pool.cli.readable import count_of, percent, short_uuid, size, span, spec_of
 from pool.cli.status import status
+from pool.core import events as told
+from pool.core.policy import ModelPolicy
+from pool.wire.faults import Fault
+from pool.wire.session_runs import WRITING_RUN
+from pool.wire.signatures import ModelInfo, Signature, TensorSpec
+from pool.wire.speed_ups import SpeedUp
+from pool.wire.worker_messages import Phase
 
-GPU_SLOT = {
-    "slot": 0,
-    "device": "gpu:0",
-    "device_name": "NVIDIA H200",
-    "uuids": ["GPU-5f1d4a3e-0000-4000-8000-000000000000"],
-    "pid": 1234567,
-    "incarnation": 12,
-    "state": "READY",
-    "state_s": 100.0,
-    "reason": "",
-    "models": ["guesslang", "efficientnet_v2", "classifier[?]"],
-    "doing": "running efficientnet_v2 for 12.3 s",
-    "lanes": 2,
-    "busy_lanes": 1,
-    "jobs_done": 1234567,
-    "memory_bytes": 12 * 2**30,
-    "successor": None,
-    "standby": None,
-}
-DEAD_SLOT = {
-    **GPU_SLOT,
-    "slot": 1,
-    "device": "gpu:1",
-    "pid": None,
-    "state": "FATAL",
-    "doing": "",
-    "jobs_done": 0,
-    "memory_bytes": None,
-    "reason": "exit status 74 MODEL_CANNOT_LOAD: model digits: /models/digits is no SavedModel",
-}
-STATUS = {
-    "version": "0.1.0",
-    "instance": "00",
-    "pid": 77,
-    "endpoint": "ipc:///run/user/1000/pool/pool.sock",
-    "uptime_s": 3700.0,
-    "state": "SERVING",
-    "slots": [GPU_SLOT, DEAD_SLOT],
-    "queue": {"jobs": 3, "queued": 2, "bytes": 5000},
-    "answered": {"done": 12, "model-failed": 1},
-}
-SPEC = {"dtype": "float32", "shape": [-1, 64]}
-ALONE = {"batchable": False, "rows": "job by job: it keeps state", "amiss": "InvalidArgumentError: no JPEG"}
-MODELS = [
-    {
-        "name": "digits",
-        "slots": [0, 1],
-        "ready_slots": [0],
-        "path": "/models/digits",
-        "stateful": True,
-        "handler": "",
-        "speed_ups": [],
-        "scheduling": {"home": None},
-        "signatures": {
-            "other": {"inputs": {}, "outputs": {"y": {"dtype": "int64", "shape": None}}, **ALONE},
-            "serving_default": {
-                "inputs": {"pixels": SPEC},
-                "outputs": {"a": SPEC, "b": {"dtype": "int64", "shape": []}},
-                "batchable": True,
-                "rows": "in batches: batching = true",
-                "amiss": None,
-            },
-        },
-    },
-    {"name": "slow", "slots": [1], "ready_slots": [], "path": None, "stateful": None, "signatures": {}},
-]
+WHY = "exit status 74 MODEL_CANNOT_LOAD: model digits: /models/digits is no SavedModel"
+DIFFERS = "output 'y' gave 2 for a row that gave 1"
+FAILED = "InvalidArgumentError: no JPEG"
+
+
+def two_slots() -> Driver:
+    """Slot 0 has answered some jobs, runs one and has two to run; slot 1 cannot load its model."""
+    driver = Driver(["guesslang", "efficientnet_v2", "classifier[?]"], ["digits"])
+    driver.start()
+    driver.up(0)
+    driver.feed(told.WorkerSpawned(0, 1, 1234567))
+    driver.hello(1)
+    driver.die(1, WHY, restartable=False)
+    for _ in range(12):
+        driver.submit("efficientnet_v2")
+        driver.done(driver.running()[0])
+    driver.submit("efficientnet_v2")
+    driver.spoil(driver.running()[0], Fault.MODEL_FAILED)
+    for size_bytes in (2000, 2000, 1000):
+        driver.submit("efficientnet_v2", size_bytes=size_bytes)
+    driver.now += 12.3
+    return driver
+
+
+def status_of(driver: Driver, models: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """With what takes a life: incarnations, a million jobs. `models`: which are shown, none unless asked for."""
+    found = told_pool.status(driver)
+    first, *others = found["slots"]
+    used = told_pool.with_values(first, incarnation=12, jobs_done=1234567, memory_bytes=12 * 2**30)
+    return told_pool.with_values(found, slots=[used, *others], models=list(models))
+
+
+STATUS = status_of(two_slots())
+
+PIXELS = {"pixels": TensorSpec("float32", (-1, 64))}
+TWO = {"a": TensorSpec("float32", (-1, 64)), "b": TensorSpec("int64", (-1,))}
+SIGNATURES = {"other": Signature({}, {"y": TensorSpec("int64", None)}), "serving_default": Signature(PIXELS, TWO)}
+
+
+def digits(**about: Any) -> ModelInfo:
+    return ModelInfo("digits", "/models/digits", SIGNATURES, amiss={"other": FAILED}, **about)
+
+
+def models_of(info: ModelInfo) -> Driver:
+    """Slot 0 has loaded `digits`; slot 1, which has `slow` too, none of them yet."""
+    driver = Driver(["digits"], ["digits", "slow"])
+    driver.start()
+    driver.hello(0)
+    driver.feed(told.WorkerReady(0, 1, 1, (info,)))
+    driver.hello(1)
+    return driver
+
+
+MODELS = told_pool.models(models_of(digits(stateful=False)))
 
 
 class FakeClient:
-    """A pool that says what a test wants."""
+    """A pool that is as a test wants it."""
+
+    answer: Any = STATUS
+    models_answer: Any = MODELS
 
     def __init__(self, endpoint: str | None, *, connect_timeout: float, reconnect_timeout: float) -> None:
         self.endpoint = endpoint
@@ -96,10 +97,10 @@ class FakeClient:
         pass
 
     def status(self) -> Any:
-        return STATUS
+        return self.answer
 
     def models(self) -> Any:
-        return MODELS
+        return self.models_answer
 
 
 @pytest.fixture
@@ -135,7 +136,7 @@ def test_status_in_a_pipe_has_a_line_a_slot(shown: Any) -> None:
     ):
         assert word in row
     assert row.endswith("guesslang, efficientnet_v2, classifier[?]")  # brackets are no markup
-    assert lines[-1] == f"slot 1 is FATAL: {DEAD_SLOT['reason']}"
+    assert lines[-1] == f"slot 1 is FATAL: {WHY}"
     assert not any(line.endswith(" ") or "\x1b" in line for line in lines)
 
 
@@ -152,97 +153,107 @@ def test_status_as_json_is_the_pools_own(shown: Any) -> None:
     assert json.loads(shown(status, "--json")) == STATUS
 
 
-LOADS = [
-    {
-        "name": "efficientnet_v2",
-        "queued_jobs": 1234,
-        "unanswered_jobs": 1250,
-        "bytes": 5 * 2**20,
-        "device_s": 98.7,
-        "max_batch": 32,
-        "working_sizes": [{"signature": "serving_default", "rows": 8}],
-        "dependent": {"embed": "output 'y' gave 2 for a row that gave 1"},
-        "amiss": {"other": "InvalidArgumentError: no JPEG"},
-        "costs": [
-            {"signature": "rare", "sizes": [{"rows": 4, "batches": 1, "median_s": 1.0, "slowest_s": 1.0}]},
-            {
-                "signature": "serving_default",
-                "sizes": [
-                    {"rows": 8, "batches": 50, "median_s": 0.0213, "slowest_s": 0.1},
-                    {"rows": 1, "batches": 7, "median_s": 0.0042, "slowest_s": 0.1},
-                ],
-            },
-        ],
-    },
-    {"name": "new"},
-]
+def loaded() -> Driver:
+    """One model has learned what it costs, what fits and what does not; another one is new."""
+    names = ("embed", "other", "rare", "serving_default")
+    rows = Signature({"x": TensorSpec("float32", (-1,))}, {"y": TensorSpec("float32", (-1,))})
+    info = ModelInfo("m", "/m", dict.fromkeys(names, rows), False, amiss={"other": FAILED})
+    driver = Driver(["m"], ["new"], models={"m": ModelPolicy(max_batch=16)})
+    driver.start()
+    driver.hello(0)
+    driver.feed(told.WorkerReady(0, 1, 1, (info,)))
+    for signature, count, batches, seconds in (
+        ("rare", 4, 1, 1.0),
+        ("serving_default", 8, 5, 0.0213),
+        ("serving_default", 1, 3, 0.0042),
+    ):
+        for _ in range(batches):
+            driver.submit(signature=signature, rows=count)
+            driver.now += seconds
+            driver.done(driver.running()[0])
+    driver.submit(signature="serving_default", rows=16)
+    driver.spoil(driver.running()[0], Fault.OUT_OF_MEMORY)
+    for _ in range(2):
+        driver.done(driver.running()[0])
+    driver.submit(signature="embed", rows=4)
+    driver.done(driver.running()[0], told.RowsChanged(DIFFERS))
+    driver.done(driver.running()[0])
+    for size_bytes in (3 << 20, 1 << 20, 1 << 20):
+        driver.submit(signature="serving_default", rows=1, size_bytes=size_bytes)
+    return driver
+
+
+LOADS = status_of(two_slots(), told_pool.status(loaded())["models"])
 
 
 def test_status_has_what_waits_for_each_model(shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(STATUS, "models", LOADS)
+    monkeypatch.setattr(FakeClient, "answer", LOADS)
     lines = shown(status).splitlines()
     heading = next(number for number, line in enumerate(lines) if line.startswith("MODEL "))
     assert lines[heading].split() == ["MODEL", "QUEUED", "RUNNING", "SIZE", "DEVICE", "TIME", "MAX", "BATCH", "TAKES"]
-    assert " ".join(lines[heading + 1].split()) == (
-        "efficientnet_v2 1,234 16 5.0 MiB 98.70 s 32 1 row 4.20 ms, 8 rows 21.30 ms"
-    )
-    assert lines[heading + 2].split() == ["new", "0", "0", "–", "0.00", "s", "–", "–"]
-    lowered = "runs in batches of 8 rows, not max_batch's 32, for lack of memory"
-    assert f"efficientnet_v2 serving_default {lowered}" in lines
-    assert lines[-3] == "efficientnet_v2 embed runs each job alone: output 'y' gave 2 for a row that gave 1"
-    assert lines[-1] == "efficientnet_v2 other failed whenever it was warmed up: InvalidArgumentError: no JPEG"
+    assert " ".join(lines[heading + 1].split()) == "m 2 1 5.0 MiB 1.12 s 16 1 row 4.20 ms, 8 rows 21.30 ms"
+    assert lines[heading + 2].split() == ["new", "0", "0", "0", "B", "0.00", "s", "32", "–"]
+    assert "m serving_default runs in batches of 8 rows, not max_batch's 16, for lack of memory" in lines
+    assert lines[-3] == f"m embed runs each job alone: {DIFFERS}"
+    assert lines[-1] == f"m other failed whenever it was warmed up: {FAILED}"
 
 
 @pytest.mark.parametrize("columns", [72, 80, 120])
 def test_status_with_models_keeps_to_its_width(shown: Any, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
-    monkeypatch.setitem(STATUS, "models", LOADS)
+    first, new = LOADS["models"]
+    much = told_pool.with_values(first, name="efficientnet_v2", queued_jobs=1234, unanswered_jobs=1250)
+    monkeypatch.setattr(FakeClient, "answer", told_pool.with_values(LOADS, models=[much, new]))
     output = shown(status, columns=columns)
     assert max(map(len, output.splitlines())) <= columns
     assert "1,234" in output
     assert ("21.30 ms" in output) == (columns >= 100)
 
 
-def test_models(shown: Any) -> None:
+def test_models(shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeClient, "models_answer", told_pool.models(models_of(digits(stateful=True))))
+    stateful = "stateful: its jobs keep to slot 0, and one that may have started is not run again"
     assert shown(models).splitlines() == [
-        "digits  slots 0, 1 (ready: 0)  stateful: one that may have started is not run again",
+        f"digits  slots 0, 1 (ready: 0)  {stateful}",
         "  /models/digits",
         "  serving_default  in   pixels: float32 [?, 64]",
         "                   out  a: float32 [?, 64]",
-        "                        b: int64 []",
+        "                        b: int64 [?]",
         "  other            in   –",
         "                   out  y: int64 of any shape",
-        "  serving_default runs in batches: batching = true",
+        "  serving_default runs job by job: it keeps state",
         "  other runs job by job: it keeps state",
-        "  other failed whenever it was warmed up: InvalidArgumentError: no JPEG",
+        f"  other failed whenever it was warmed up: {FAILED}",
         "",
         "slow  slot 1, not ready",
         "  no worker has loaded it; `pool status` says why",
     ]
 
 
+def test_models_whose_jobs_run_together_say_why(shown: Any) -> None:
+    lines = shown(models).splitlines()
+    assert lines[0] == "digits  slots 0, 1 (ready: 0)"
+    assert "  serving_default runs in batches: batching = true" in lines
+    assert "  other runs job by job: not all it takes and gives has rows" in lines
+
+
 def test_a_model_with_a_handler_and_speed_ups(shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(MODELS[0], "stateful", False)
-    monkeypatch.setitem(MODELS[0], "handler", "digits:Digits")
-    decided = {"slot": 1, "kind": "freeze", "kept": True, "why": "takes 0.50 of the time"}
-    monkeypatch.setitem(MODELS[0], "speed_ups", [decided, {**decided, "kind": "jit", "kept": False}])
+    decided = [SpeedUp(kind, kept, "takes 0.50 of the time") for kind, kept in (("freeze", True), ("jit", False))]
+    info = digits(stateful=False, handler="digits:Digits", speed_ups=tuple(decided))
+    monkeypatch.setattr(FakeClient, "models_answer", told_pool.models(models_of(info)))
     assert shown(models).splitlines()[:3] == [
         "digits  slots 0, 1 (ready: 0)  handled by digits:Digits",
-        "  slot 1: freeze kept: takes 0.50 of the time",
-        "  slot 1: jit dropped: takes 0.50 of the time",
+        "  slot 0: freeze kept: takes 0.50 of the time",
+        "  slot 0: jit dropped: takes 0.50 of the time",
     ]
 
 
 def test_a_model_that_a_session_has_written_says_where(shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(MODELS[0], "scheduling", {"home": 1})
-    monkeypatch.setitem(MODELS[0], "stateful", False)
-    title = "digits  slots 0, 1 (ready: 0)  a session wrote its variables: all its jobs run in slot 1"
+    driver = models_of(digits(stateful=False))
+    driver.submit("digits", signature=WRITING_RUN)
+    driver.done(driver.running()[0])
+    monkeypatch.setattr(FakeClient, "models_answer", told_pool.models(driver))
+    title = "digits  slots 0, 1 (ready: 0)  a session wrote its variables: all its jobs run in slot 0"
     assert shown(models).splitlines()[0] == title
-
-
-def test_a_model_that_writes_state_says_where_it_is(shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(MODELS[0], "scheduling", {"home": 1})
-    title = "digits  slots 0, 1 (ready: 0)  stateful: its jobs keep to slot 1, and one that may have started is not run"
-    assert " ".join(shown(models).split()).startswith(" ".join(title.split()))
 
 
 @pytest.mark.parametrize(
@@ -265,7 +276,7 @@ def test_small_words() -> None:
     assert [count_of(number, "slot") for number in (0, 1, 2)] == ["0 slots", "1 slot", "2 slots"]
     assert [percent(part) for part in (0.0, 0.5, 0.9999, 1.0)] == ["0.0 %", "50.0 %", "99.9 %", "100.0 %"]
     assert short_uuid("MIG-12345678-90ab-cdef-0000-000000000000") == "MIG-12345678"
-    assert str(spec_of(SPEC)) == "float32 [?, 64]"
+    assert str(spec_of({"dtype": "float32", "shape": [-1, 64]})) == "float32 [?, 64]"
     assert str(spec_of({"dtype": "string", "shape": None})) == "string of any shape"
 
 
@@ -279,8 +290,18 @@ def test_a_picture() -> None:
 
 
 def test_status_says_what_is_done_beside_the_worker(monkeypatch: pytest.MonkeyPatch, shown: Any) -> None:
-    successor = {"incarnation": 13, "state": "LOADING", "doing": "loading efficientnet_v2 for 3 s"}
-    slot = {**GPU_SLOT, "successor": successor, "standby": {"state": "READY", "doing": ""}}
-    monkeypatch.setitem(STATUS, "slots", [slot])
-    text = shown(status)
-    assert "; incarnation 13 beside it: loading efficientnet_v2 for 3 s; standby: READY" in text
+    driver = Driver(["efficientnet_v2"], standby=True).serve()
+    driver.feed(told.WorkerSpawned(0, 1, 1001))
+    driver.feed(told.WorkerSpawned(0, 2, 1002))
+    driver.feed(told.WorkerHello(0, 2))
+    driver.feed(told.WorkerBeat(0, 2, Phase.STANDING_BY, "", ()))
+    driver.now += 9.0
+    monkeypatch.setattr(FakeClient, "answer", told_pool.status(driver))
+    assert "idle; standby: READY" in " ".join(shown(status).split())
+    driver.feed(told.RestartAsked(0))
+    driver.feed(told.WorkerSpawned(0, 3, 1003))
+    driver.feed(told.WorkerHello(0, 3))
+    driver.feed(told.WorkerBeat(0, 3, Phase.LOADING, "efficientnet_v2", ()))
+    driver.now += 3.0
+    monkeypatch.setattr(FakeClient, "answer", told_pool.status(driver))
+    assert "; incarnation 3 beside it: loading efficientnet_v2 for 3 s; standby: READY" in shown(status)

@@ -173,6 +173,7 @@ def interrupted(client: Client, when: Callable[[], bool]) -> None:
     thread.join()
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_while_it_waits_takes_back_the_job_alone(tmp_path: Path, client: Client) -> None:
     answers = threading.Event()
     pool = Serving(tmp_path, lambda _, inputs: {"y": inputs[""]} if answers.is_set() else None)

@@ -1,5 +1,6 @@
 """No wake-up is lost: not by one that is skipped because another is on its way, nor by one that is interrupted."""
 
+import errno
 import select
 import threading
 from collections import deque
@@ -102,7 +103,21 @@ def test_one_that_is_interrupted_does_not_keep_the_next_from_being_heard(monkeyp
     waker.close()
 
 
-def test_after_the_end_it_is_silent() -> None:
+def test_after_the_end_it_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     waker = Waker()
+    writer = waker._writer
+    raised: list[OSError] = []
+
+    class Watched:
+        def send(self, data: bytes) -> int:
+            try:
+                return writer.send(data)
+            except OSError as error:
+                raised.append(error)
+                raise
+
     waker.close()
+    monkeypatch.setattr(waker, "_writer", Watched())
     waker.wake()
+    assert [error.errno for error in raised] == [errno.EBADF], "it has not tried"
+    assert waker.fileno() == -1

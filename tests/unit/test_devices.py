@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from subprocess import PIPE
 from types import ModuleType
 
 import pytest
@@ -77,18 +78,21 @@ def test_what_a_former_pools_workers_hold_is_about_to_be_free(
     nvml: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A pool that follows one that was killed must not be refused for the memory of that one's last seconds."""
-    orphan = [sys.executable, "-c", "import sys; sys.stdin.read()", "-m", "workers", "--parent", "1"]
+    waits = [sys.executable, "-c", "print(flush=True); input()"]
     with (
-        subprocess.Popen(orphan, stdin=subprocess.PIPE) as process,
-        subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as stranger,
+        subprocess.Popen([*waits, "-m", "workers", "--parent", "1"], stdin=PIPE, stdout=PIPE) as process,
+        subprocess.Popen(waits, stdin=PIPE, stdout=PIPE) as stranger,
     ):
+        for each in (process, stranger):
+            assert each.stdout is not None
+            assert each.stdout.readline() == b"\n"  # it runs: until then the kernel may show no command line
         state = tmp_path / "nvml.json"
         processes = [[process.pid, 5 * GIB], [stranger.pid, 2 * GIB]]
         state.write_text(json.dumps({uuid("88"): {"used": 8 * GIB, "processes": processes}}))
         monkeypatch.setenv("FAKE_NVML_STATE", str(state))
         found = discover_gpus(nvml)
-        process.communicate()
-        stranger.communicate()
+        process.communicate(b"\n")
+        stranger.communicate(b"\n")
     assert (found.gpus[4].memory_used_bytes, found.gpus[4].held_bytes) == (8 * GIB, 3 * GIB)
     devices, _ = resolve_devices(((4, 5),), found, {})
     assert (devices[0].used_bytes, devices[0].free_bytes) == (4 * GIB, 76 * GIB)

@@ -1,0 +1,28 @@
+"""For every test: what pytest's own parent ignores must not reach the processes that the tests start."""
+
+import signal
+from collections.abc import Iterator
+from types import FrameType
+
+import pytest
+
+IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}  # subprocess restores these in a child by itself
+
+
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    """As good as `SIG_IGN` in this process; but an exec resets a handler, and hands `SIG_IGN` on."""
+
+
+def pytest_configure() -> None:
+    """A shell's background job ignores Ctrl-C, one of `nohup` the hang-up: so would its pools and their commands."""
+    for number in signal.valid_signals() - IGNORED_BY_PYTHON:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, _ignore)
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """For a test that sends itself SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
