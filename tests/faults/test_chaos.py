@@ -22,8 +22,10 @@ from chaos_client import BIG
 from chaos_crowd import Crowd, Sent
 from chaos_report import Done, Kill, report
 from crash_matrix import FILES, cpus
+from evidence import keep_log, kept
 from fault_orders import descriptors, segments
 from harness import PoolProcess, children, eventually, pool_process, stub_config
+from pool import Client
 from pool.status import resident_bytes
 
 SLOTS = 3
@@ -77,10 +79,11 @@ class Plan:
     pool: Sequence[int] = ()
 
 
-def replace_pool(pool: PoolProcess, number: int) -> None:
+def replace_pool(pool: PoolProcess, number: int, folder: Path) -> None:
     """The pool is killed, or told to stop, and another follows; its clients are to come back by themselves."""
     pool.running.send_signal(number)
     assert pool.wait(60) == (0 if number == signal.SIGTERM else -number)
+    keep_log(pool, folder)
     pool.log.unlink()  # its "ready" is not the next one's
     pool.start().await_ready()
 
@@ -107,7 +110,7 @@ def harm_client(crowd: Crowd, how: str, rng: random.Random) -> None:
             crowd.kill(victim)
 
 
-def chaos(pool: PoolProcess, crowd: Crowd, rng: random.Random, plan: Plan) -> Done:
+def chaos(pool: PoolProcess, crowd: Crowd, rng: random.Random, plan: Plan, folder: Path) -> Done:
     """Kills and stops workers for so long, and whom else the plan says. A stopped one is killed by the pool."""
     done = Done()
     ends = time.monotonic() + plan.seconds
@@ -118,7 +121,7 @@ def chaos(pool: PoolProcess, crowd: Crowd, rng: random.Random, plan: Plan) -> Do
             time.sleep(rng.uniform(0.2, 1.2))
             crowd.tend()
             if time.monotonic() >= pool_due:
-                replace_pool(pool, plan.pool[done.pools])
+                replace_pool(pool, plan.pool[done.pools], folder)
                 pool_due = next(pool_turns)
                 done.pools += 1
                 done.deaths += SLOTS
@@ -157,17 +160,18 @@ def run_chaos(tmp_path: Path, plan: Plan) -> None:
     own = holds(os.getpid())
     with pool_process(config) as pool:
         before, size_bytes = holds(pool.pid), resident_bytes(pool.pid)
-        with Crowd(pool.endpoint, tmp_path, seed, CLIENTS) as crowd:
-            done = chaos(pool, crowd, random.Random(seed), plan)
-            crowd.finish()
-        jobs = [job for member in crowd.members for job in member.jobs()]
-        living = [job for member in crowd.living() for job in member.jobs()]
-        report(seed, done, [job for member in crowd.members for job in member.jobs() if member.awake(job)])
-        check_answers(living, seed)
-        check_counter(counter, jobs, seed)
-        check_tally(tally, jobs, done, seed)
-        check_left(pool, before)
-        assert (resident_bytes(pool.pid) or 0) - (size_bytes or 0) < GROWTH_BYTES, seed
+        with kept(pool, tmp_path, f"chaos, seed {seed}"):
+            with Crowd(pool.endpoint, tmp_path, seed, CLIENTS) as crowd:
+                done = chaos(pool, crowd, random.Random(seed), plan, tmp_path)
+                crowd.finish()
+            jobs = [job for member in crowd.members for job in member.jobs()]
+            living = [job for member in crowd.living() for job in member.jobs()]
+            report(seed, done, [job for member in crowd.members for job in member.jobs() if member.awake(job)])
+            check_answers(living, seed)
+            check_counter(counter, jobs, seed)
+            check_tally(tally, jobs, done, seed)
+            check_left(pool, before)
+            assert (resident_bytes(pool.pid) or 0) - (size_bytes or 0) < GROWTH_BYTES, seed
     assert holds(os.getpid()) == own
     assert not children(os.getpid())
 
@@ -209,20 +213,24 @@ def check_tally(ledger: Path, jobs: Sequence[Sent], done: Done, seed: int) -> No
     assert ran.total() - len(ran) <= done.deaths * LANES, (seed, ran.total(), len(ran), done)
 
 
+def states(client: Client) -> list[str]:
+    return [slot["state"] for slot in client.status()["slots"]]
+
+
 def check_left(pool: PoolProcess, before: dict[str, int]) -> None:
     """The pool serves on all slots and holds nothing of those who were there; nobody and nothing else is left."""
     with pool.client() as client:
-        eventually(lambda: client.status()["queue"]["jobs"] == 0, FREED_S)
+        eventually(lambda: client.status()["queue"]["jobs"] == 0, FREED_S, lambda: client.status()["queue"])
         # One that was stopped while it was idle is found by the next job that it is given.
         for slot in range(SLOTS):
             fresh = client.run("rows", np.ones(1, np.float32), signature="double", device=f"slot:{slot}", timeout=30)
             assert fresh["y"].tolist() == [2.0]
-        eventually(lambda: all(slot["state"] == "READY" for slot in client.status()["slots"]), 40)
+        eventually(lambda: set(states(client)) == {"READY"}, 40, lambda: states(client))
         status = client.status()
         assert (status["queue"]["bytes"], status["unread_bytes"]) == (0, 0)
         assert pool.workers() == sorted(slot["pid"] for slot in status["slots"])
-        assert not any(segments(worker) for worker in pool.workers())
-    eventually(lambda: not holds_more(pool.pid, before))
+        assert {worker: segments(worker) for worker in pool.workers()} == dict.fromkeys(pool.workers(), 0)
+    eventually(lambda: not holds_more(pool.pid, before), 20, lambda: (before, holds(pool.pid)))
     assert not list(Path("/dev/shm").glob(f"*{pool.pid}*"))
     assert {path.name for path in pool.folder.iterdir()} == FILES
     own_lines = [line for line in pool.text().splitlines() if " | " not in line]
