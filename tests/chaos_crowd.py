@@ -17,6 +17,7 @@ import chaos_client
 __all__ = ["Crowd", "Member", "Sent"]
 
 END_S = 120.0
+DEAD_S = 60.0  # on a busy machine a process that is stopped and then killed may be there for more than ten seconds
 THAW_S = 1.0  # so long after a freeze a client still reads what has come meanwhile
 
 
@@ -43,6 +44,7 @@ class Sent:
 @dataclass(slots=True)
 class Member:
     number: int
+    endpoint: str
     process: "subprocess.Popen[bytes]"
     report: Path
     killed: bool = False
@@ -64,28 +66,31 @@ class Member:
                 job.ended, job.ending = at, line
         return list(jobs.values())
 
+    @property
+    def remote(self) -> bool:
+        return self.endpoint.startswith(chaos_client.REMOTE)
+
     def awake(self, job: Sent) -> bool:
         """Whether the client ran all the time that the job was out: otherwise its time says nothing of the pool."""
         return not any(job.began < thawed + THAW_S and job.ended > frozen for frozen, thawed in self.freezes)
 
 
 class Crowd:
-    """So many clients at any time: who is killed is replaced."""
+    """A client at each endpoint at any time: who is killed is replaced."""
 
-    def __init__(self, endpoint: str, folder: Path, seed: int, size: int) -> None:
+    def __init__(self, endpoints: Sequence[str], folder: Path, seed: int) -> None:
         self.members: list[Member] = []
-        self._endpoint = endpoint
         self._folder = folder
         self._seed = seed
-        for _ in range(size):
-            self._join()
+        for endpoint in endpoints:
+            self._join(endpoint)
 
-    def _join(self) -> None:
+    def _join(self, endpoint: str) -> None:
         number = len(self.members)
         report = self._folder / f"client-{number}.jsonl"
-        argv = [sys.executable, "-P", chaos_client.__file__, self._endpoint, str(report), str(number), str(self._seed)]
+        argv = [sys.executable, "-P", chaos_client.__file__, endpoint, str(report), str(number), str(self._seed)]
         process = subprocess.Popen(argv, stdin=subprocess.PIPE)
-        self.members.append(Member(number, process, report))
+        self.members.append(Member(number, endpoint, process, report))
 
     def pick(self, rng: random.Random) -> Member:
         """One that runs."""
@@ -95,8 +100,8 @@ class Crowd:
         """Another takes its place."""
         member.killed = True
         member.process.kill()
-        assert member.process.wait(10) == -signal.SIGKILL, "it had ended by itself"
-        self._join()
+        assert member.process.wait(DEAD_S) == -signal.SIGKILL, "it had ended by itself"
+        self._join(member.endpoint)
 
     def freeze(self, member: Member, seconds: float) -> None:
         now = time.monotonic()

@@ -11,72 +11,53 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from chaos_client import BIG
-from chaos_crowd import Crowd, Sent
+import chaos_client
+from chaos_client import BIG, NOT_DRAWN
+from chaos_crowd import Crowd, Member, Sent
+from chaos_pool import ATTEMPTS, LANES, MOST_ROWS, SLOTS, Configuration
 from chaos_report import Done, Kill, report
-from crash_matrix import FILES, cpus
+from crash_matrix import FILES
 from evidence import keep_log, kept
 from fault_orders import descriptors, segments
-from harness import PoolProcess, children, eventually, pool_process, stub_config
+from harness import PoolProcess, children, eventually, pool_process
 from pool import Client
 from pool.status import resident_bytes
 
-SLOTS = 3
-LANES = 2
-CLIENTS = 4
-ATTEMPTS = 3
+LOCAL, REMOTE = 3, 1  # clients
 FREED_S = 40.0  # the pool calls a client gone that has said nothing for 30 s
+SERVED_S = 60.0
 GROWTH_BYTES = 48 << 20
-CONFIG = f"""
-[health]
-heartbeat = "200ms"
-hung_after = "1500ms"
-[queue]
-max_attempts = {ATTEMPTS}
-[restart]
-intensity = 100000
-backoff_max = "200ms"
-"""
-MODELS = """
-[[model]]
-name = "rows"
-path = "stub:rows?run_ms=2"
-batching = true
-devices = "all"
-max_batch = 8
-[[model]]
-name = "echo"
-path = "stub:echo"
-devices = "all"
-[[model]]
-name = "counter"
-path = "stub:counter?{counter}"
-devices = "all"
-[[model]]
-name = "tally"
-path = "stub:tally?{tally}"
-devices = "all"
-"""
+CHANGES = ("load", "reload", "reload workers", "unload")
 # What a job may end in that lost one worker after the other; the stateful ones at their first.
 LOST = ("Quarantined", "WorkerLost")
-ALLOWED = {"double": LOST, "sleep": LOST, "tally": LOST, "big": LOST, "add": ("WorkerLost",)}
+STATEFUL = ("add", "many add", "session", "private session")
+TALLIED = ("tally", "many tally")
+DOUBLED = ("double", "many double", "map")
+ALLOWED = {
+    **dict.fromkeys(chaos_client.KINDS, LOST),
+    **dict.fromkeys(STATEFUL, ("WorkerLost",)),
+    "map": (*LOST, NOT_DRAWN),
+    "second": (*LOST, "ModelNotFound"),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How long, and what befalls whom besides the workers, in turn and evenly over that time."""
+    """How long, and what befalls whom besides the workers, in turn and evenly over that time; later, if need be."""
 
     seconds: float
     clients: Sequence[str]
     """`SIGSTOP`: for a moment; `forgotten`: for longer than the pool remembers it; `SIGKILL frozen`: both, at once."""
     pool: Sequence[int] = ()
+    changes: Sequence[str] = CHANGES
+    """As `Configuration.change` knows them."""
 
 
 def replace_pool(pool: PoolProcess, number: int, folder: Path) -> None:
@@ -110,18 +91,19 @@ def harm_client(crowd: Crowd, how: str, rng: random.Random) -> None:
             crowd.kill(victim)
 
 
-def chaos(pool: PoolProcess, crowd: Crowd, rng: random.Random, plan: Plan, folder: Path) -> Done:
+def chaos(run: "Run", crowd: Crowd, rng: random.Random, plan: Plan) -> Done:
     """Kills and stops workers for so long, and whom else the plan says. A stopped one is killed by the pool."""
-    done = Done()
+    done, pool = Done(), run.pool
     ends = time.monotonic() + plan.seconds
     client_turns, pool_turns = evenly(plan.clients, plan.seconds), evenly(plan.pool, plan.seconds)
-    client_due, pool_due = next(client_turns), next(pool_turns)
+    change_turns = evenly(plan.changes, plan.seconds)
+    client_due, pool_due, change_due = next(client_turns), next(pool_turns), next(change_turns)
     with pool.client() as watcher:
-        while time.monotonic() < ends:
+        while time.monotonic() < ends or min(client_due, pool_due, change_due) < float("inf"):
             time.sleep(rng.uniform(0.2, 1.2))
             crowd.tend()
             if time.monotonic() >= pool_due:
-                replace_pool(pool, plan.pool[done.pools], folder)
+                replace_pool(pool, plan.pool[done.pools], run.folder)
                 pool_due = next(pool_turns)
                 done.pools += 1
                 done.deaths += SLOTS
@@ -130,6 +112,11 @@ def chaos(pool: PoolProcess, crowd: Crowd, rng: random.Random, plan: Plan, folde
                 harm_client(crowd, how, rng)
                 client_due = next(client_turns)
                 done.clients[how] += 1
+            if time.monotonic() >= change_due:
+                what = plan.changes[done.changes.total()]
+                run.configuration.change(what, pool, watcher)
+                change_due = next(change_turns)
+                done.changes[what] += 1
             ready = [slot for slot in watcher.status()["slots"] if slot["state"] == "READY"]
             if not ready:
                 continue
@@ -153,27 +140,61 @@ def holds_more(pid: int, before: dict[str, int]) -> bool:
     return any(number > before[what] for what, number in holds(pid).items())
 
 
-def run_chaos(tmp_path: Path, plan: Plan) -> None:
+@dataclass(frozen=True, slots=True)
+class Run:
+    seed: int
+    folder: Path
+    configuration: Configuration
+    pool: PoolProcess
+
+
+def run_chaos(folder: Path, plan: Plan) -> None:
     seed = int(os.environ.get("CHAOS_SEED", "20261121"))
-    counter, tally = tmp_path / "counter", tmp_path / "tally"
-    config = stub_config(f"lanes = {LANES}", cpus(SLOTS), MODELS.format(counter=counter, tally=tally), CONFIG)
+    configuration = Configuration(folder)
     own = holds(os.getpid())
-    with pool_process(config) as pool:
+    with pool_process(str(configuration)) as pool:
         before, size_bytes = holds(pool.pid), resident_bytes(pool.pid)
-        with kept(pool, tmp_path, f"chaos, seed {seed}"):
-            with Crowd(pool.endpoint, tmp_path, seed, CLIENTS) as crowd:
-                done = chaos(pool, crowd, random.Random(seed), plan, tmp_path)
+        with kept(pool, folder, f"chaos, seed {seed}"):
+            run = Run(seed, folder, configuration, pool)
+            with Crowd([pool.endpoint] * LOCAL + [configuration.remote] * REMOTE, folder, seed) as crowd:
+                done = chaos(run, crowd, random.Random(seed), plan)
+                await_each_kind(run, crowd)
                 crowd.finish()
-            jobs = [job for member in crowd.members for job in member.jobs()]
-            living = [job for member in crowd.living() for job in member.jobs()]
             report(seed, done, [job for member in crowd.members for job in member.jobs() if member.awake(job)])
-            check_answers(living, seed)
-            check_counter(counter, jobs, seed)
-            check_tally(tally, jobs, done, seed)
+            check(run, crowd, plan, done)
             check_left(pool, before)
+            check_logs(run)
             assert (resident_bytes(pool.pid) or 0) - (size_bytes or 0) < GROWTH_BYTES, seed
     assert holds(os.getpid()) == own
     assert not children(os.getpid())
+
+
+def served(members: Iterable[Member]) -> Counter[str]:
+    """How many jobs of each kind had an answer."""
+    jobs = (job for member in members for job in member.jobs())
+    return Counter(job.kind for job in jobs if job.ending is not None and job.error is None)
+
+
+def await_each_kind(run: Run, crowd: Crowd) -> None:
+    """On a slow machine some may not have happened yet. The second model may have gone with its pool."""
+    with run.pool.client() as client:
+        if served(crowd.members)["second"] == 0:
+            run.configuration.change("load", run.pool, client)
+    kinds = {*chaos_client.KINDS}
+    eventually(lambda: not kinds - served(crowd.members).keys(), SERVED_S, lambda: served(crowd.members))
+    remote = [member for member in crowd.members if member.remote]
+    eventually(lambda: bool(served(remote)), SERVED_S)
+
+
+def check(run: Run, crowd: Crowd, plan: Plan, done: Done) -> None:
+    """What was to happen has happened, and each job had the end that it may have."""
+    assert (done.clients, done.pools, done.changes) == (Counter(plan.clients), len(plan.pool), Counter(plan.changes))
+    assert served(crowd.members).keys() == {*chaos_client.KINDS}, run.seed
+    assert served(member for member in crowd.members if member.remote), run.seed
+    jobs = [job for member in crowd.members for job in member.jobs()]
+    check_answers([job for member in crowd.living() for job in member.jobs()], run.seed)
+    check_counter(run.configuration.counter, jobs, run.seed)
+    check_tally(run.configuration.tally, jobs, done, run.seed)
 
 
 def check_answers(jobs: Sequence[Sent], seed: int) -> None:
@@ -182,18 +203,24 @@ def check_answers(jobs: Sequence[Sent], seed: int) -> None:
         assert job.ending is not None
         if job.error is not None:
             assert job.error in ALLOWED[job.kind], (seed, job)
-        elif job.kind == "double":
+        elif job.kind in DOUBLED:
             assert job.ending["y"] == [2.0 * job.number, 2.0 * job.number, 1], (seed, job)
         elif job.kind == "big":
             assert job.ending["x"] == [job.number, job.number, BIG], (seed, job)
-    served = sum(job.error is None for job in jobs)
-    assert served > 0.9 * len(jobs), (seed, served, len(jobs))
+        elif job.kind == "second":
+            assert job.ending["y"] == [chaos_client.SECOND, chaos_client.SECOND, 1], (seed, job)
+        elif job.kind == "private session":
+            assert job.ending["total"] == job.ending["expected"], (seed, job)
+    # The second model is not always there, and what comes after a failed job of a map is not drawn.
+    asked = [job for job in jobs if job.kind != "second" and job.error != NOT_DRAWN]
+    answered = sum(job.error is None for job in asked)
+    assert answered > 0.9 * len(asked), (seed, answered, len(asked))
 
 
-def runs(ledger: Path, kind: str, jobs: Sequence[Sent], seed: int) -> Counter[int]:
+def runs(ledger: Path, kinds: Sequence[str], jobs: Sequence[Sent], seed: int) -> Counter[int]:
     """How often each job ran, by the lines that the workers left before they answered. What was answered ran."""
     ran = Counter(int(line) for line in ledger.read_text().split())
-    sent = {job.number: job for job in jobs if job.kind == kind}
+    sent = {job.number: job for job in jobs if job.kind in kinds}
     assert ran.keys() <= sent.keys(), seed
     for number, job in sent.items():
         assert job.ending is None or job.error is not None or ran[number], (seed, job)
@@ -202,15 +229,15 @@ def runs(ledger: Path, kind: str, jobs: Sequence[Sent], seed: int) -> Counter[in
 
 def check_counter(ledger: Path, jobs: Sequence[Sent], seed: int) -> None:
     """What keeps state ran once if it was answered, and at most once if it was lost."""
-    ran = runs(ledger, "add", jobs, seed)
+    ran = runs(ledger, STATEFUL, jobs, seed)
     assert set(ran.values()) == {1}, (seed, [number for number, times in ran.items() if times > 1])
 
 
 def check_tally(ledger: Path, jobs: Sequence[Sent], done: Done, seed: int) -> None:
-    """The rest runs again only where a worker died with it, and as often as its attempts permit."""
-    ran = runs(ledger, "tally", jobs, seed)
+    """The rest runs again only where a worker died with a batch in each lane, and as often as its attempts permit."""
+    ran = runs(ledger, TALLIED, jobs, seed)
     assert max(ran.values()) <= ATTEMPTS, (seed, [number for number, times in ran.items() if times > ATTEMPTS])
-    assert ran.total() - len(ran) <= done.deaths * LANES, (seed, ran.total(), len(ran), done)
+    assert ran.total() - len(ran) <= done.deaths * LANES * MOST_ROWS, (seed, ran.total(), len(ran), done)
 
 
 def states(client: Client) -> list[str]:
@@ -225,7 +252,9 @@ def check_left(pool: PoolProcess, before: dict[str, int]) -> None:
         for slot in range(SLOTS):
             fresh = client.run("rows", np.ones(1, np.float32), signature="double", device=f"slot:{slot}", timeout=30)
             assert fresh["y"].tolist() == [2.0]
+        eventually(lambda: not client.status()["roll"]["left"], SERVED_S, lambda: client.status()["roll"])
         eventually(lambda: set(states(client)) == {"READY"}, 40, lambda: states(client))
+        eventually(lambda: len(pool.workers()) == SLOTS, 20, lambda: pool.workers())  # those that were replaced leave
         status = client.status()
         assert (status["queue"]["bytes"], status["unread_bytes"]) == (0, 0)
         assert pool.workers() == sorted(slot["pid"] for slot in status["slots"])
@@ -233,8 +262,13 @@ def check_left(pool: PoolProcess, before: dict[str, int]) -> None:
     eventually(lambda: not holds_more(pool.pid, before), 20, lambda: (before, holds(pool.pid)))
     assert not list(Path("/dev/shm").glob(f"*{pool.pid}*"))
     assert {path.name for path in pool.folder.iterdir()} == FILES
-    own_lines = [line for line in pool.text().splitlines() if " | " not in line]
-    assert not [line for line in own_lines if "Traceback" in line or "Error" in line]
+
+
+def check_logs(run: Run) -> None:
+    """Of all the pools."""
+    for path in (*run.folder.glob("pool-*.log"), run.pool.log):
+        own_lines = [line for line in path.read_text(errors="replace").splitlines() if " | " not in line]
+        assert not [line for line in own_lines if "Traceback" in line or "Error" in line], (run.seed, path)
 
 
 @pytest.mark.faults
@@ -244,7 +278,8 @@ def test_chaos(tmp_path: Path) -> None:
 
 @pytest.mark.faults
 def test_chaos_in_which_the_pool_itself_is_replaced(tmp_path: Path) -> None:
-    run_chaos(tmp_path, Plan(9.0, ("SIGKILL", "SIGSTOP"), (signal.SIGKILL, signal.SIGTERM)))
+    changes = ("reload", "reload workers", "load")
+    run_chaos(tmp_path, Plan(12.0, ("SIGKILL", "SIGSTOP"), (signal.SIGKILL, signal.SIGTERM), changes))
 
 
 @pytest.mark.chaos
@@ -254,4 +289,4 @@ def test_chaos_for_minutes(tmp_path: Path) -> None:
     a_minute = ("SIGKILL", "SIGSTOP", "SIGKILL frozen", "SIGSTOP") * 4
     minutes = max(1, int(seconds / 60))
     clients = (*a_minute, "forgotten") * minutes
-    run_chaos(tmp_path, Plan(seconds, clients, (signal.SIGKILL, signal.SIGTERM) * minutes))
+    run_chaos(tmp_path, Plan(seconds, clients, (signal.SIGKILL, signal.SIGTERM) * minutes, CHANGES * minutes))
