@@ -51,9 +51,20 @@ class Member:
     thaws: float | None = None
     """When it is to run again; None while it does."""
     freezes: list[tuple[float, float]] = field(default_factory=list)
+    _told: list[Sent] | None = None
 
     def jobs(self) -> list[Sent]:
-        """In the order of their submission. The last line of a client that was killed may be half a line."""
+        """In the order of their submission. Read once if the client has ended: on a busy machine that takes seconds."""
+        if self._told is None:
+            ended = self.process.poll() is not None
+            jobs = self._read()
+            if not ended:
+                return jobs
+            self._told = jobs
+        return self._told
+
+    def _read(self) -> list[Sent]:
+        """The last line of a client that was killed may be half a line."""
         jobs: dict[int, Sent] = {}
         lines = self.report.read_text().split("\n")[:-1] if self.report.exists() else []
         for line in map(json.loads, lines):
@@ -73,6 +84,10 @@ class Member:
     def awake(self, job: Sent) -> bool:
         """Whether the client ran all the time that the job was out: otherwise its time says nothing of the pool."""
         return not any(job.began < thawed + THAW_S and job.ended > frozen for frozen, thawed in self.freezes)
+
+    def slept_s(self, job: Sent) -> float:
+        """For how much of the time that the job was out the client was frozen."""
+        return sum(max(0.0, min(job.ended, thawed) - max(job.began, frozen)) for frozen, thawed in self.freezes)
 
 
 class Crowd:
