@@ -10,7 +10,7 @@ from chaos_crowd import Crowd, Member, Sent
 from chaos_pool import ATTEMPTS, LANES, MOST_ROWS, Configuration
 from chaos_report import Done
 
-__all__ = ["check_jobs", "served"]
+__all__ = ["check_jobs", "lost_state", "served"]
 
 # What a job may end in that lost one worker after the other; the stateful ones at their first.
 LOST = ("Quarantined", "WorkerLost")
@@ -31,10 +31,16 @@ def served(members: Iterable[Member]) -> Counter[str]:
     return Counter(job.kind for job in jobs if job.ending is not None and job.error is None)
 
 
+def lost_state(members: Iterable[Member]) -> bool:
+    """Whether a worker has died with a job that may not run again."""
+    return any(job.error == "WorkerLost" and job.kind in STATEFUL for member in members for job in member.jobs())
+
+
 def check_jobs(crowd: Crowd, configuration: Configuration, done: Done, seed: int) -> None:
     """Each kind had answers, of clients over TCP too; what is checked of none of them would hold in vain."""
     assert served(crowd.members).keys() == {*chaos_client.KINDS}, seed
     assert served(member for member in crowd.members if member.remote), seed
+    assert lost_state(crowd.members), (seed, "no worker died with a job of a model that keeps state")
     jobs = [job for member in crowd.members for job in member.jobs()]
     check_answers([job for member in crowd.living() for job in member.jobs() if not is_late(member, job)], seed)
     check_counter(configuration.counter, jobs, seed)

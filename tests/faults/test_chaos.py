@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import chaos_client
-from chaos_checks import check_jobs, served
+from chaos_checks import check_jobs, lost_state, served
 from chaos_crowd import Crowd
 from chaos_pool import SLOTS, Configuration
 from chaos_report import Done, Kill, report
@@ -34,6 +34,7 @@ LOCAL, REMOTE = 3, 1  # clients
 FREED_S = 40.0  # the pool calls a client gone that has said nothing for 30 s
 SERVED_S = 60.0
 STOPPED_S = 30.0
+LONGER_S = 60.0  # a slow machine has not seen enough deaths in the time that the plan gives
 GROWTH_BYTES = 48 << 20
 CHANGES = ("load", "reload", "reload workers", "unload")
 
@@ -89,7 +90,11 @@ def chaos(run: "Run", crowd: Crowd, rng: random.Random, plan: Plan) -> Done:
     change_turns = evenly(plan.changes, plan.seconds)
     client_due, pool_due, change_due = next(client_turns), next(pool_turns), next(change_turns)
     with pool.client() as watcher:
-        while time.monotonic() < ends or min(client_due, pool_due, change_due) < float("inf"):
+        while (
+            time.monotonic() < ends
+            or min(client_due, pool_due, change_due) < float("inf")
+            or (time.monotonic() < ends + LONGER_S and not lost_state(crowd.members))
+        ):
             time.sleep(rng.uniform(0.2, 1.2))
             crowd.tend()
             if time.monotonic() >= pool_due:
