@@ -15,6 +15,7 @@ SLOTS = 3
 LANES = 2
 ATTEMPTS = 3
 MOST_ROWS = 8  # of a batch of a model that counts its runs
+COUNTS_MS = 3  # from the line in its ledger to the answer, so that workers die in between
 PORTS = range(20_000, 30_000)  # the kernel gives those of connections from above
 REST = f"""
 [health]
@@ -39,11 +40,11 @@ path = "stub:echo"
 devices = "all"
 [[model]]
 name = "counter"
-path = "stub:counter?{folder}/counter"
+path = "stub:counter?{folder}/counter&run_ms={counts_ms}"
 devices = "all"
 [[model]]
 name = "tally"
-path = "stub:tally?{folder}/tally"
+path = "stub:tally?{folder}/tally&run_ms={counts_ms}"
 batching = true
 devices = "all"
 max_batch = {most_rows}
@@ -72,7 +73,13 @@ class Configuration:
         self._run_ms, self._max_batch = 2.0, 8
 
     def __str__(self) -> str:
-        models = MODELS.format(run_ms=self._run_ms, max_batch=self._max_batch, folder=self._folder, most_rows=MOST_ROWS)
+        models = MODELS.format(
+            run_ms=self._run_ms,
+            max_batch=self._max_batch,
+            folder=self._folder,
+            counts_ms=COUNTS_MS,
+            most_rows=MOST_ROWS,
+        )
         return stub_config(f'lanes = {LANES}\nlisten = ["{self.remote}"]', cpus(SLOTS), models, REST)
 
     def change(self, how: str, pool: PoolProcess, client: Client) -> None:
