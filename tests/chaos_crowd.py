@@ -85,6 +85,11 @@ class Member:
         """Whether the client ran all the time that the job was out: otherwise its time says nothing of the pool."""
         return not any(job.began < thawed + THAW_S and job.ended > frozen for frozen, thawed in self.freezes)
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has a job: beside others a program takes many seconds until it comes to its first."""
+        return self.report.exists() and self.report.stat().st_size > 0
+
     def slept_s(self, job: Sent) -> float:
         """For how much of the time that the job was out the client was frozen."""
         return sum(max(0.0, min(job.ended, thawed) - max(job.began, frozen)) for frozen, thawed in self.freezes)
@@ -107,9 +112,10 @@ class Crowd:
         process = subprocess.Popen(argv, stdin=subprocess.PIPE)
         self.members.append(Member(number, endpoint, process, report))
 
-    def pick(self, rng: random.Random) -> Member:
-        """One that runs."""
-        return rng.choice([member for member in self.members if not member.killed and member.thaws is None])
+    def pick(self, rng: random.Random) -> Member | None:
+        """One that runs and has begun: on a busy machine no other would live for as long as its start takes."""
+        found = [member for member in self.living() if member.thaws is None and member.has_begun]
+        return rng.choice(found) if found else None
 
     def kill(self, member: Member) -> None:
         """Another takes its place."""

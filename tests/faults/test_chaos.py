@@ -68,8 +68,11 @@ def evenly(what: Sequence[object], seconds: float) -> "Iterator[float]":
     yield from itertools.repeat(float("inf"))
 
 
-def harm_client(crowd: Crowd, how: str, rng: random.Random) -> None:
+def harm_client(crowd: Crowd, how: str, rng: random.Random) -> bool:
+    """False: there is nobody yet."""
     victim = crowd.pick(rng)
+    if victim is None:
+        return False
     match how:
         case "SIGKILL":
             crowd.kill(victim)
@@ -80,6 +83,7 @@ def harm_client(crowd: Crowd, how: str, rng: random.Random) -> None:
         case "SIGKILL frozen":
             crowd.freeze(victim, 0.0)
             crowd.kill(victim)
+    return True
 
 
 def chaos(run: "Run", crowd: Crowd, rng: random.Random, plan: Plan) -> Done:
@@ -104,9 +108,9 @@ def chaos(run: "Run", crowd: Crowd, rng: random.Random, plan: Plan) -> Done:
                 done.deaths += SLOTS
             if time.monotonic() >= client_due:
                 how = plan.clients[done.clients.total()]
-                harm_client(crowd, how, rng)
-                client_due = next(client_turns)
-                done.clients[how] += 1
+                if harm_client(crowd, how, rng):
+                    client_due = next(client_turns)
+                    done.clients[how] += 1
             if time.monotonic() >= change_due:
                 what = plan.changes[done.changes.total()]
                 run.configuration.change(what, pool, watcher)
@@ -167,10 +171,17 @@ def run_chaos(folder: Path, plan: Plan) -> None:
 
 
 def await_each_kind(run: Run, crowd: Crowd) -> None:
-    """On a slow machine some may not have happened yet. The second model may have gone with its pool."""
+    """On a slow machine some may not have happened yet, and clients that came last may not have begun.
+
+    The second model may have gone with its pool.
+    """
     with run.pool.client() as client:
         if served(crowd.members)["second"] == 0:
             run.configuration.change("load", run.pool, client)
+    young = [member for member in crowd.living() if member.thaws is None]
+    eventually(
+        lambda: all(served([member]) for member in young), SERVED_S, lambda: [served([member]) for member in young]
+    )
     kinds = {*chaos_client.KINDS}
     eventually(lambda: not kinds - served(crowd.members).keys(), SERVED_S, lambda: served(crowd.members))
     remote = [member for member in crowd.members if member.remote]

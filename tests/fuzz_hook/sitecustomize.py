@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 SENDS = 0.2
-HEARS = 0.05
+HEARS = 0.2  # few workers live long enough to hear a RUN
 WELCOMES = 0.2  # there is one a worker
 
 
