@@ -43,11 +43,11 @@ def check_jobs(crowd: Crowd, configuration: Configuration, done: Done, seed: int
     assert served(crowd.members).keys() == {*chaos_client.KINDS}, seed
     assert served(member for member in crowd.members if member.remote), seed
     assert all(served([member]) for member in crowd.living()), (seed, "a client of which nothing is checked")
-    assert lost_state(crowd.members), (seed, "no worker died with a job of a model that keeps state")
     jobs = [job for member in crowd.members for job in member.jobs()]
     check_answers([job for member in crowd.living() for job in member.jobs() if not is_late(member, job)], seed)
     check_counter(configuration.counter, jobs, seed)
     check_tally(configuration.tally, jobs, done, seed)
+    assert lost_state(crowd.members), (seed, "no worker died with a job of a model that keeps state")
 
 
 def is_late(member: Member, job: Sent) -> bool:
