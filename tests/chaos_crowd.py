@@ -17,6 +17,7 @@ import chaos_client
 __all__ = ["Crowd", "Member", "Sent"]
 
 END_S = 120.0
+DEAD_S = 60.0  # on a busy machine a process that is stopped and then killed may be there for more than ten seconds
 THAW_S = 1.0  # so long after a freeze a client still reads what has come meanwhile
 
 
@@ -43,15 +44,27 @@ class Sent:
 @dataclass(slots=True)
 class Member:
     number: int
+    endpoint: str
     process: "subprocess.Popen[bytes]"
     report: Path
     killed: bool = False
     thaws: float | None = None
     """When it is to run again; None while it does."""
     freezes: list[tuple[float, float]] = field(default_factory=list)
+    _told: list[Sent] | None = None
 
     def jobs(self) -> list[Sent]:
-        """In the order of their submission. The last line of a client that was killed may be half a line."""
+        """In the order of their submission. Read once if the client has ended: on a busy machine that takes seconds."""
+        if self._told is None:
+            ended = self.process.poll() is not None
+            jobs = self._read()
+            if not ended:
+                return jobs
+            self._told = jobs
+        return self._told
+
+    def _read(self) -> list[Sent]:
+        """The last line of a client that was killed may be half a line."""
         jobs: dict[int, Sent] = {}
         lines = self.report.read_text().split("\n")[:-1] if self.report.exists() else []
         for line in map(json.loads, lines):
@@ -64,39 +77,52 @@ class Member:
                 job.ended, job.ending = at, line
         return list(jobs.values())
 
+    @property
+    def remote(self) -> bool:
+        return self.endpoint.startswith(chaos_client.REMOTE)
+
     def awake(self, job: Sent) -> bool:
         """Whether the client ran all the time that the job was out: otherwise its time says nothing of the pool."""
         return not any(job.began < thawed + THAW_S and job.ended > frozen for frozen, thawed in self.freezes)
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has a job: beside others a program takes many seconds until it comes to its first."""
+        return self.report.exists() and self.report.stat().st_size > 0
+
+    def slept_s(self, job: Sent) -> float:
+        """For how much of the time that the job was out the client was frozen."""
+        return sum(max(0.0, min(job.ended, thawed) - max(job.began, frozen)) for frozen, thawed in self.freezes)
+
 
 class Crowd:
-    """So many clients at any time: who is killed is replaced."""
+    """A client at each endpoint at any time: who is killed is replaced."""
 
-    def __init__(self, endpoint: str, folder: Path, seed: int, size: int) -> None:
+    def __init__(self, endpoints: Sequence[str], folder: Path, seed: int) -> None:
         self.members: list[Member] = []
-        self._endpoint = endpoint
         self._folder = folder
         self._seed = seed
-        for _ in range(size):
-            self._join()
+        for endpoint in endpoints:
+            self._join(endpoint)
 
-    def _join(self) -> None:
+    def _join(self, endpoint: str) -> None:
         number = len(self.members)
         report = self._folder / f"client-{number}.jsonl"
-        argv = [sys.executable, "-P", chaos_client.__file__, self._endpoint, str(report), str(number), str(self._seed)]
+        argv = [sys.executable, "-P", chaos_client.__file__, endpoint, str(report), str(number), str(self._seed)]
         process = subprocess.Popen(argv, stdin=subprocess.PIPE)
-        self.members.append(Member(number, process, report))
+        self.members.append(Member(number, endpoint, process, report))
 
-    def pick(self, rng: random.Random) -> Member:
-        """One that runs."""
-        return rng.choice([member for member in self.members if not member.killed and member.thaws is None])
+    def pick(self, rng: random.Random) -> Member | None:
+        """One that runs and has begun: on a busy machine no other would live for as long as its start takes."""
+        found = [member for member in self.living() if member.thaws is None and member.has_begun]
+        return rng.choice(found) if found else None
 
     def kill(self, member: Member) -> None:
         """Another takes its place."""
         member.killed = True
         member.process.kill()
-        assert member.process.wait(10) == -signal.SIGKILL, "it had ended by itself"
-        self._join()
+        assert member.process.wait(DEAD_S) == -signal.SIGKILL, "it had ended by itself"
+        self._join(member.endpoint)
 
     def freeze(self, member: Member, seconds: float) -> None:
         now = time.monotonic()

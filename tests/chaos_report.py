@@ -28,6 +28,8 @@ class Done:
     deaths: int = 0
     clients: Counter[str] = field(default_factory=Counter)
     pools: int = 0
+    changes: Counter[str] = field(default_factory=Counter)
+    """What was reloaded, loaded and unloaded."""
 
 
 def report(seed: int, done: Done, jobs: Sequence[Sent]) -> None:
@@ -39,11 +41,13 @@ def report(seed: int, done: Done, jobs: Sequence[Sent]) -> None:
     }
     recovery, calm = ([job for job in answered if recovering[job.number] is which] for which in (True, False))
     failed = Counter(job.error for job in answered if job.error is not None)
+    served = Counter(job.kind for job in answered if job.error is None)
     nexts = next_answers_s(done.kills, answered)
     slowest = f"{np.median(nexts):.2f} s in the median, {max(nexts):.2f} s at most" if nexts else "none"
     print(  # noqa: T201  # `pytest -s` shows it
         f"\nchaos, seed {seed}: {len(jobs)} jobs; {len(done.kills)} SIGKILL of {done.deaths} deaths of workers,"
-        f" {done.pools} pools, clients: {dict(done.clients)}; failed: {dict(failed)};"
+        f" {done.pools} pools, clients: {dict(done.clients)}, changes: {dict(done.changes)};"
+        f" served: {dict(served)}; failed: {dict(failed)};"
         f" p99 {p99_ms(recovery):.0f} ms within {RECOVERY_S:g} s of a SIGKILL, else {p99_ms(calm):.0f} ms;"
         f" from SIGKILL to the slot's next answer {slowest}"
     )

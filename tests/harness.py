@@ -1,6 +1,7 @@
 """A real `pool start` for a test: started, awaited, stopped, and seen to leave nothing behind."""
 
 import contextlib
+import inspect
 import os
 import shutil
 import signal
@@ -32,12 +33,23 @@ path = "stub:counter"
 """
 
 
-def eventually(what: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    """Waits for a condition that another process brings about; there is no event of it to wait for."""
+def eventually(what: Callable[[], bool], timeout_s: float = 20.0, saw: Callable[[], object] | None = None) -> None:
+    """Waits for a condition that another process brings about; there is no event of it to wait for.
+
+    One that does not come fails with its own source, and with what `saw` has found then.
+    """
     deadline = time.monotonic() + timeout_s
     while not what():
-        assert time.monotonic() < deadline, f"not within {timeout_s} s"
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"not within {timeout_s:g} s: {_source(what)}{f'; saw: {saw()}' if saw else ''}")
         time.sleep(0.02)
+
+
+def _source(what: Callable[[], bool]) -> str:
+    try:
+        return " ".join(inspect.getsource(what).split())
+    except (OSError, TypeError):
+        return repr(what)
 
 
 def children(pid: int) -> list[int]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import zmq
 
 from pool.wire.exits import Exit
-from pool.wire.frames import BadFrame
+from pool.wire.frames import BadFrame, OtherVersion
 from pool.wire.signatures import ModelInfo
 from pool.wire.worker_messages import ModelSettings, Phase, Ready, Welcome
 from workers.arenas import Arenas
@@ -62,12 +62,15 @@ def run(seat: Seat) -> Exit:
         return Exit.WRONG_ENVIRONMENT
     except PoolGone:
         return Exit.POOL_GONE
+    except OtherVersion as error:  # the next worker would be of the same release
+        log.error("%s", error)
+        return Exit.WRONG_ENVIRONMENT
     except BadFrame as error:
         log.error("the pool answered HELLO with what is no message: %s", error)
-        return Exit.WRONG_ENVIRONMENT
+        return Exit.CRASHED
     if not isinstance(welcome, Welcome):
         log.error("the pool answered HELLO with %s", type(welcome).__name__)
-        return Exit.WRONG_ENVIRONMENT
+        return Exit.CRASHED
     progress = Progress()
     arenas = Arenas()
     control = Control(connection, link, arenas, progress, welcome.heartbeat_s)

@@ -16,6 +16,9 @@ from pool.wire.independence import Judgement, RowsJudged
 
 __all__ = ["Joining"]
 
+MOST_TOLD_BYTES = 1 << 20  # in a WELCOME, which is 4 MiB at most and has the models' settings too
+JUDGED_BYTES = 64  # beside its texts
+
 Seat = tuple[int, int]
 Signature = tuple[str, str, str]  # model, identity, signature
 
@@ -30,9 +33,26 @@ class Joining:
         self._begun: dict[Seat, dict[int, Signature]] = {}  # by lane
 
     def judged(self, slot: Slot) -> tuple[RowsJudged, ...]:
-        """What a new worker of the slot is told."""
-        models = [self._models[name] for name in slot.planned if name in self._models]
-        return tuple([RowsJudged(model.name, *each) for model in models for each in model.independence.judged()])
+        """What a new worker of the slot is told before it loads: what it can read, of the files that serve first.
+
+        Names come from workers, and one that lies may make them as long as a message; what is left out here is found
+        out anew.
+        """
+        told, left = [], MOST_TOLD_BYTES
+        for judged in self._known(slot):
+            size_bytes = _size_bytes(judged)
+            if size_bytes <= left:
+                left -= size_bytes
+                told.append(judged)
+        return tuple(told)
+
+    def _known(self, slot: Slot) -> list[RowsJudged]:
+        known: list[RowsJudged] = []
+        for model in (self._models[name] for name in slot.planned if name in self._models):
+            rows = model.independence
+            judged = sorted(rows.judged(), key=lambda each: each[0] not in rows.serving)
+            known += [RowsJudged(model.name, *each) for each in judged]
+        return known
 
     def changed(self, slot: Slot) -> None:
         """The slot is READY, or is no more."""
@@ -50,7 +70,7 @@ class Joining:
                     found = model.independence.tried(info.identity, signature, trial)
                     self._news(model, info.identity, signature, found)
         if ready:
-            for judged in self.judged(slot):
+            for judged in self._known(slot):
                 if judged.judgement is not Judgement.TRIED:
                     self._actions.append(do.JudgeRows(slot.number, slot.incarnation, judged))
 
@@ -102,3 +122,9 @@ class Joining:
         given = f"; {proof.joined} answers of joined rows had been given" if proof.joined else ""
         self._actions.append(do.Notice(f"{text}{proof.differs}{given}"))
         return model
+
+
+def _size_bytes(judged: RowsJudged) -> int:
+    """On the wire, at most."""
+    texts = (judged.model, judged.identity, judged.signature, *judged.outputs)
+    return JUDGED_BYTES + sum(len(text.encode(errors="replace")) + 5 for text in texts)

@@ -2,7 +2,8 @@
 
 A peer is nobody until its HELLO shows the secret that only that incarnation inherited; what it says before, and what
 a former incarnation says, is dropped and counted. A worker that says what cannot be understood is broken, and so is one
-whose message the pool fails to read in whatever way.
+whose message the pool fails to read in whatever way. So is one whose HELLO has the secret and cannot be true: nobody
+else knows it, and who is welcomed as somebody else may wait for ever.
 """
 
 import hmac
@@ -79,6 +80,7 @@ class Back:
         self._secrets: dict[Seat, bytes] = {}
         self._peers: dict[bytes, Peer] = {}
         self._routes: dict[Peer, bytes] = {}
+        self._lanes: dict[Seat, int] = {}  # how many the worker was told to have; it has none before
         self._handouts = handouts
         self.remarks = Remarks()
         listener = gate.local(path)
@@ -100,6 +102,7 @@ class Back:
     def forget(self, slot: int, incarnation: int) -> None:
         """The incarnation's exit was seen; its frames still on the way are nobody's."""
         self._secrets.pop((slot, incarnation), None)
+        self._lanes.pop((slot, incarnation), None)
         self.remarks.forget((slot, incarnation))
         for peer in [peer for peer in self._routes if peer[:2] == (slot, incarnation)]:
             self._peers.pop(self._routes.pop(peer), None)
@@ -112,10 +115,7 @@ class Back:
             try:
                 event = self._event(route, self._decoded(route, frames))
             except BadFrame as error:
-                peer = self._peers.get(route)
-                if count(self.dropped, str(error)):
-                    self._tell_dropped(peer, str(error))
-                event = None if peer is None else WorkerBroken(peer[0], peer[1], str(error))
+                event = self._dropped(self._peers.get(route), str(error))
             except Exception as error:
                 event = self._failed(self._peers.get(route), error)
             if event is not None:
@@ -166,17 +166,34 @@ class Back:
         secret = self._secrets.get((hello.slot, hello.incarnation))
         if secret is None or not hmac.compare_digest(secret, hello.secret):
             raise BadFrame(f"HELLO of slot {hello.slot} incarnation {hello.incarnation} without its secret")
-        if hello.lane is not None and not 0 <= hello.lane < MOST_LANES:
-            raise BadFrame(f"HELLO of lane {hello.lane}")
         peer = (hello.slot, hello.incarnation, hello.lane)
-        if peer in self._routes:
-            raise BadFrame(f"a second HELLO of lane {hello.lane}")
+        if (wrong := self._wrong(route, peer)) is not None:
+            return self._dropped(peer, wrong)
         self._peers[route] = peer
         self._routes[peer] = route
         if hello.lane is None:
             return WorkerHello(hello.slot, hello.incarnation)
         self._send(peer, encode(wire.WelcomeLane(), self._instance))
         return None
+
+    def _wrong(self, route: bytes, peer: Peer) -> str | None:
+        """Why a HELLO is none that this worker says if it is well."""
+        slot, incarnation, lane = peer
+        if route in self._peers:
+            return "HELLO from a peer that has said it"
+        if lane is None:
+            return "a second HELLO of the control thread" if peer in self._routes else None
+        lanes = self._lanes.get((slot, incarnation))
+        if lanes is None:
+            return f"HELLO of lane {lane} before WELCOME"
+        if not 0 <= lane < lanes:
+            return f"HELLO of lane {lane} of {lanes}"
+        return f"a second HELLO of lane {lane}" if peer in self._routes else None
+
+    def _dropped(self, peer: Peer | None, why: str) -> Event | None:
+        if count(self.dropped, why):
+            self._tell_dropped(peer, why)
+        return None if peer is None else WorkerBroken(peer[0], peer[1], why)
 
     def _failed(self, peer: Peer | None, error: Exception) -> Event | None:
         """The pool's own mistake with one worker ends that worker: an answer may be missing for ever."""
@@ -195,10 +212,16 @@ class Back:
     # --- out ----------------------------------------------------------------------------------------------------
 
     def welcome(self, slot: int, incarnation: int, welcome: wire.Welcome) -> bool:
-        return self._send((slot, incarnation, None), encode(welcome, self._instance))
+        sent = self._send((slot, incarnation, None), encode(welcome, self._instance))
+        if sent and not welcome.hold:
+            self._lanes[slot, incarnation] = welcome.lanes
+        return sent
 
     def take_seat(self, slot: int, incarnation: int, welcome: wire.Welcome) -> bool:
-        return self._send((slot, incarnation, None), encode(wire.TakeSeat(welcome), self._instance))
+        sent = self._send((slot, incarnation, None), encode(wire.TakeSeat(welcome), self._instance))
+        if sent:
+            self._lanes[slot, incarnation] = welcome.lanes
+        return sent
 
     def stop(self, slot: int, incarnation: int) -> bool:
         return self._send((slot, incarnation, None), encode(wire.Stop(), self._instance))

@@ -9,9 +9,9 @@ class Exit(IntEnum):
     """A status that is not listed, or a signal, is a crash: the slot is restarted within the limits of `[restart]`."""
 
     STOPPED = 0  # it was told to stop
-    CRASHED = 1  # an error of its own, Python's status for an uncaught exception
+    CRASHED = 1  # an error of its own or a message that it does not understand; Python's for an uncaught exception
     POOL_GONE = 70  # the pool died or never answered; nobody is there to read this
-    WRONG_ENVIRONMENT = 71  # started by hand, or with another environment than the pool meant
+    WRONG_ENVIRONMENT = 71  # started by hand, of another release, or with another environment than the pool meant
     WRONG_DEVICES = 72  # TensorFlow sees other devices than the slot was promised
     BACKEND_MISSING = 73  # TensorFlow is not installed, or does not import
     MODEL_CANNOT_LOAD = 74  # the files are not a model, or not one for these settings

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -156,3 +157,44 @@ def test_a_worker_that_lives_and_cannot_be_reached_is_killed_by_the_pool_and_tol
         assert client.run("rows", row, signature="double")["y"].tolist() == [2.0]
         pool.await_log("slot 0 cpu:0 BACKOFF: killed by the pool, because it has a lane 0 that cannot be reached")
         assert "SIGKILL (out of memory?)" not in pool.whole_log()
+
+
+# The first worker of slot 0 says what it is told to before its HELLO, from the same connection.
+SAYS_FIRST = """
+import os, sys
+if "workers" in sys.orig_argv and os.environ.get("SAYS_FIRST"):
+    from dataclasses import replace
+    from pool.wire.frames import NO_INSTANCE
+    from pool.wire.worker_messages import Hello
+    from workers import connection
+
+    send = connection.Connection.send
+
+    def say(self, message, payload=()):
+        told = os.environ["SAYS_FIRST"]
+        if isinstance(message, Hello) and message.slot == 0 and message.incarnation == 1:
+            if message.lane is None and told.startswith("lane "):
+                send(self, replace(message, lane=int(told.split()[1])))
+            if message.lane == 1 and told == "control":
+                send(self, replace(message, lane=None))
+            if message.lane == 1 and told == "other lane":
+                send(self, replace(message, lane=0))
+        send(self, message, payload)
+
+    connection.Connection.send = say
+"""
+
+
+@pytest.mark.parametrize("told", ["lane 0", "lane 5", "control", "other lane"])
+def test_a_hello_that_cannot_be_true_costs_a_worker_and_not_its_slot(tmp_path: Path, told: str) -> None:
+    """The pool believed it, and the worker gave up its slot for good: it took WELCOME_LANE for the answer to HELLO."""
+    (tmp_path / "sitecustomize.py").write_text(SAYS_FIRST)
+    environ = {"PYTHONPATH": str(tmp_path), "SAYS_FIRST": told}
+    with pool_process(stub_config("lanes = 2", models=MODELS), environ) as pool, pool.client() as client:
+        eventually(lambda: [slot["state"] for slot in client.status()["slots"]] == ["READY", "READY"])
+        slots = client.status()["slots"]
+        assert [slot["incarnation"] for slot in slots] == [2, 1], "nobody lied, or it cost somebody else"
+        row = np.ones(1, np.float32)
+        assert client.run("rows", row, signature="double", device="slot:0")["y"].tolist() == [2.0]
+        broken = "killed by the pool, because it sent what cannot be understood: .*HELLO"
+        assert re.search(f"slot 0 cpu:0 BACKOFF: {broken}", pool.whole_log())

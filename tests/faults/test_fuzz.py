@@ -9,6 +9,7 @@ import random
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,14 +19,20 @@ import numpy as np
 import pytest
 import zmq
 
+from evidence import kept
 from fault_orders import descriptors, segments
 from harness import PoolProcess, eventually, pool_process, stub_config
 from mutations import mutated
 from pool import Client, errors
+from pool.wire.worker_messages import WORKER_MESSAGES
 from strangers import Borrower, Stranger
 
 TESTS = Path(__file__).parents[1]
 SEED = os.environ.get("FUZZ_SEED", "20261121")
+LONG_S = 90.0
+LONGER_S = 90.0  # a run goes on until each kind of message was mutated, but for no longer than this
+MAD_KINDS = {"Hello", "Beat", "Ready", "Run", "Done"}
+RARE_KINDS = {"Welcome"}  # in a run of minutes
 GROWTH_BYTES = 24 << 20
 FORGOTTEN_S = 40.0  # the pool calls a client gone that has said nothing for 30 s
 MODELS = """
@@ -42,7 +49,7 @@ devices = "all"
 REST = """
 [health]
 heartbeat = "50ms"
-hung_after = "2s"
+hung_after = "6s"
 import_timeout = "5s"
 [restart]
 intensity = 1000000
@@ -122,6 +129,11 @@ class Madhouse:
     def on(self) -> Path:
         return self.folder / "on"
 
+    def mutated(self) -> Counter[str]:
+        """How many messages of each kind the mad workers have sent or heard in a mutated form."""
+        kinds = b"".join(path.read_bytes() for path in self.folder.glob("mad-*"))
+        return Counter(WORKER_MESSAGES[kind].__name__ for kind in kinds)
+
     def said_by_workers(self) -> list[Message]:
         said: list[Message] = []
         for diary in self.folder.glob("said-*"):
@@ -150,6 +162,10 @@ def rss_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def states(client: Client) -> list[str]:
+    return [slot["state"] for slot in client.status()["slots"]]
+
+
 def fuzz(madhouse: Madhouse, seconds: float) -> None:
     pool = madhouse.pool
     with Relay(pool.endpoint, f"ipc://{madhouse.folder}/relay") as relay, Client(relay.endpoint) as client:
@@ -169,7 +185,9 @@ def fuzz(madhouse: Madhouse, seconds: float) -> None:
     madhouse.on.touch()
     began, early, turns = time.monotonic(), 0, 0
     with pool.client() as polite:
-        while (elapsed := time.monotonic() - began) < seconds:
+        while (elapsed := time.monotonic() - began) < seconds or (
+            elapsed < seconds + LONGER_S and not madhouse.mutated().keys() >= MAD_KINDS
+        ):
             turns += 1
             value = np.array([turns], np.float32)
             # What a worker that is mad answers may be anything, so long as it is an answer.
@@ -183,32 +201,41 @@ def fuzz(madhouse: Madhouse, seconds: float) -> None:
         for stranger in strangers:
             stranger.end()
         assert rss_bytes(pool.pid) - early < GROWTH_BYTES, SEED
-        with pool.telling():
-            eventually(lambda: all(slot["state"] == "READY" for slot in polite.status()["slots"]), 40)
-        status = polite.status()
+        eventually(lambda: set(states(polite)) == {"READY"}, 40, lambda: states(polite))
+        status, mad = polite.status(), madhouse.mutated()
         print(  # noqa: T201  # `pytest -s` shows it
             f"\nfuzz, seed {SEED}: {[stranger.sent for stranger in strangers]} messages, {turns} jobs of others,"
-            f" {status['slots'][0]['incarnation']} mad workers, {rss_bytes(pool.pid) - early:+d} bytes;"
+            f" {status['slots'][0]['incarnation']} mad workers, mutated with them: {dict(mad)};"
+            f" {rss_bytes(pool.pid) - early:+d} bytes;"
             f" refused {sum(status['refused'].values())}, dropped {sum(status['dropped'].values())}"
         )
         assert status["slots"][0]["incarnation"] > 1, "nobody was mad"
-        assert status["slots"][1]["incarnation"] == 1, "no client can end a worker"
+        assert mad.keys() >= (MAD_KINDS if seconds < LONG_S else MAD_KINDS | RARE_KINDS), mad
+        assert not re.search(r" (FATAL|WRONG_ENVIRONMENT)\b", pool.text()), f"seed {SEED}: a message ended a slot"
+        deaths = [line for line in pool.text().splitlines() if re.search(r"slot 1 cpu:1 (STOPPING|BACKOFF)", line)]
+        assert status["slots"][1]["incarnation"] == 1, f"no client can end a worker: {deaths}"
         for slot in (0, 1):
             sane = polite.run("rows", np.ones(2, np.float32), signature="double", timeout=30, device=f"slot:{slot}")
             assert sane["y"].tolist() == [2.0, 2.0], SEED
     assert borrower.lent > 1, "nobody was lent anything"
-    eventually(lambda: descriptors(pool.pid) <= held[0] and segments(pool.pid) <= held[1], FORGOTTEN_S)
+    eventually(
+        lambda: descriptors(pool.pid) <= held[0] and segments(pool.pid) <= held[1],
+        FORGOTTEN_S,
+        lambda: (held, descriptors(pool.pid), segments(pool.pid)),
+    )
 
 
 @pytest.mark.faults
 def test_mutated_traffic_at_the_pool_and_at_a_worker(madhouse: Madhouse) -> None:
-    fuzz(madhouse, 8.0)
+    with kept(madhouse.pool, madhouse.folder, f"fuzz, seed {SEED}"):
+        fuzz(madhouse, 8.0)
 
 
 @pytest.mark.fuzz
 @pytest.mark.timeout(900)
 def test_mutated_traffic_for_minutes(madhouse: Madhouse) -> None:
-    fuzz(madhouse, float(os.environ.get("FUZZ_S", "180")))
+    with kept(madhouse.pool, madhouse.folder, f"fuzz, seed {SEED}"):
+        fuzz(madhouse, float(os.environ.get("FUZZ_S", "180")))
 
 
 @pytest.mark.faults

@@ -1,7 +1,9 @@
 """The workers' socket on its own: what a RUN is made of, and what is heard of a DONE."""
 
+import contextlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +27,8 @@ from pool.wire.message import Message
 INSTANCE = b"instance"
 SECRET = b"s" * 32
 LANE = 0
+SESSION = wire.SessionSettings(True, 0.0, True, False, 0, 0, {}, False)
+WELCOME = wire.Welcome(2, 0, 1.0, SESSION, ())
 TABLE = pack(Table((TensorHeader("x", "int32", (ROWS,), False), TensorHeader("s", "string", (ROWS,), False))))
 
 
@@ -52,6 +56,8 @@ def lane(back: Back, context: "zmq.Context[zmq.Socket[bytes]]") -> "Iterator[zmq
         dealer.connect(back.endpoint)
         dealer.send_multipart(encode(wire.Hello(0, 1, None, SECRET), NO_INSTANCE))
         assert heard(back) == [WorkerHello(0, 1)]
+        assert back.welcome(0, 1, WELCOME)
+        assert received(dealer)[0] == WELCOME
         with context.socket(zmq.DEALER) as other:
             other.linger = 0
             other.rcvtimeo = 5000
@@ -170,6 +176,92 @@ def test_a_done_whose_frames_are_amiss_is_dropped_and_counted_and_its_worker_is_
     assert isinstance(broken, WorkerBroken)
     assert (broken.slot, broken.incarnation) == (0, 1)
     assert sum(back.dropped.values()) == 1
+
+
+# --- HELLOs that cannot be true
+
+
+Say = Callable[..., "zmq.Socket[bytes]"]
+
+
+@pytest.fixture
+def say(back: Back, context: "zmq.Context[zmq.Socket[bytes]]") -> Iterator[Say]:
+    """Says HELLO of a lane, or of the control thread, from a new connection or from the one that is given."""
+    with contextlib.ExitStack() as stack:
+
+        def hello(lane: int | None, dealer: "zmq.Socket[bytes] | None" = None) -> "zmq.Socket[bytes]":
+            if dealer is None:
+                dealer = stack.enter_context(context.socket(zmq.DEALER))
+                dealer.linger = 0
+                dealer.rcvtimeo = 5000
+                dealer.connect(back.endpoint)
+            dealer.send_multipart(encode(wire.Hello(0, 1, lane, SECRET), NO_INSTANCE))
+            return dealer
+
+        yield hello
+
+
+def test_a_lane_is_not_welcomed_before_its_worker(back: Back, say: Say) -> None:
+    """The control thread's connection would hear WELCOME_LANE and take it for the answer to its own HELLO."""
+    dealer = say(5)
+    why = "HELLO of lane 5 before WELCOME"
+    assert heard(back) == [WorkerBroken(0, 1, why)]
+    assert not dealer.poll(50)
+    say(None, dealer)
+    assert heard(back) == [WorkerHello(0, 1)]
+    say(0)
+    assert heard(back) == [WorkerBroken(0, 1, "HELLO of lane 0 before WELCOME")]
+    assert back.welcome(0, 1, WELCOME)
+    assert received(dealer)[0] == WELCOME, "it is the first that it hears"
+    lane = say(0)
+    assert heard(back) == []
+    assert isinstance(received(lane)[0], wire.WelcomeLane)
+    assert back.dropped == {why: 1, "HELLO of lane 0 before WELCOME": 1}
+
+
+def test_a_standby_has_no_lanes_until_it_takes_a_seat(back: Back, say: Say) -> None:
+    dealer = say(None)
+    assert heard(back) == [WorkerHello(0, 1)]
+    assert back.welcome(0, 1, replace(WELCOME, hold=True))
+    say(0)
+    assert heard(back) == [WorkerBroken(0, 1, "HELLO of lane 0 before WELCOME")]
+    assert back.take_seat(0, 1, WELCOME)
+    lane = say(0)
+    assert heard(back) == []
+    assert isinstance(received(lane)[0], wire.WelcomeLane)
+    assert [type(received(dealer)[0]) for _ in range(2)] == [wire.Welcome, wire.TakeSeat]
+
+
+@pytest.mark.parametrize("lane", [-1, 2, 64, (1 << 64) - 1])
+def test_a_lane_that_its_worker_does_not_have_is_refused(back: Back, say: Say, lane: int) -> None:
+    say(None)
+    assert heard(back) == [WorkerHello(0, 1)]
+    assert back.welcome(0, 1, WELCOME)
+    say(lane)
+    why = f"HELLO of lane {lane} of 2"
+    assert heard(back) == [WorkerBroken(0, 1, why)]
+    assert back.dropped == {why: 1}
+
+
+def test_a_connection_is_one_peer_and_a_peer_one_connection(back: Back, say: Say) -> None:
+    control = say(None)
+    assert heard(back) == [WorkerHello(0, 1)]
+    assert back.welcome(0, 1, WELCOME)
+    lane = say(0)
+    assert heard(back) == []
+    for whose, dealer, why in (
+        (1, control, "HELLO from a peer that has said it"),
+        (None, lane, "HELLO from a peer that has said it"),
+        (1, lane, "HELLO from a peer that has said it"),
+        (0, None, "a second HELLO of lane 0"),
+        (None, None, "a second HELLO of the control thread"),
+    ):
+        say(whose, dealer)
+        assert heard(back) == [WorkerBroken(0, 1, why)]
+    back.forget(0, 1)
+    say(1)
+    assert heard(back) == []
+    assert back.dropped["HELLO of slot 0 incarnation 1 without its secret"] == 1
 
 
 # --- strangers

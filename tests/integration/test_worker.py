@@ -18,7 +18,7 @@ from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import pack
 from pool.wire.exits import Exit
 from pool.wire.faults import Fault
-from pool.wire.frames import decode, encode
+from pool.wire.frames import VERSION, decode, encode
 from pool.wire.message import Message
 from pool.wire.packing import unpack_answer
 
@@ -190,7 +190,9 @@ def test_without_a_file_for_its_stacks_those_of_a_crash_are_its_last_words(bench
 
 
 @pytest.mark.parametrize("answer", [wire.WelcomeLane(), None], ids=["another message", "no message"])
-def test_an_answer_to_hello_that_is_no_welcome_is_one_line(bench: Bench, answer: Message | None) -> None:
+def test_an_answer_to_hello_that_is_no_welcome_is_one_line_and_the_next_worker_may_hear_better(
+    bench: Bench, answer: Message | None
+) -> None:
     control, _ = bench.hear(wire.Hello)
     if answer is not None:
         bench.say(control, answer)
@@ -198,9 +200,23 @@ def test_an_answer_to_hello_that_is_no_welcome_is_one_line(bench: Bench, answer:
         assert bench.router is not None
         bench.router.send_multipart([control, b"junk", b""])
     status, words = bench.end()
-    assert status == Exit.WRONG_ENVIRONMENT
+    assert Exit(status) is Exit.CRASHED
+    assert Exit(status).restartable
     assert words.count("\n") == 1
     assert "the pool answered HELLO with" in words
+
+
+def test_a_pool_of_another_release_is_one_line_and_no_worker_will_understand_it(bench: Bench) -> None:
+    control, _ = bench.hear(wire.Hello)
+    preamble, header = encode(welcome(), INSTANCE)
+    assert bench.router is not None
+    bench.router.send_multipart([control, preamble[:4] + bytes((VERSION + 1,)) + preamble[5:], header])
+    status, words = bench.end()
+    assert Exit(status) is Exit.WRONG_ENVIRONMENT
+    assert not Exit(status).restartable
+    assert words == (
+        f"protocol version {VERSION + 1} from the other side, {VERSION} here: install the same release on both\n"
+    )
 
 
 def test_a_batch_is_run_once_and_each_part_gets_its_rows(bench: Bench) -> None:

@@ -11,10 +11,13 @@ from pool.core import actions as do
 from pool.core import events as told
 from pool.core.independence import ENOUGH, ENOUGH_UNTRIED, MOST_SETS, TOO_MANY_DEATHS, Independence
 from pool.core.policy import ModelPolicy
+from pool.wire.codec import MAX_HEADER_BYTES, pack
 from pool.wire.independence import Batching, Judgement, RowsCompared, Trial
 from pool.wire.signatures import DEFAULT_SIGNATURE, ModelInfo
+from pool.wire.worker_messages import SessionSettings, Welcome
 
 S = DEFAULT_SIGNATURE
+WELCOME = Welcome(2, 0, 1.0, SessionSettings(True, 0.0, True, False, 0, 0, {}, False), ())
 AGREED = Trial(outputs=("y", "z"))
 
 
@@ -266,6 +269,27 @@ def test_all_workers_with_these_files_are_told_and_those_that_come() -> None:
     assert {each.judgement for each in driver.machine.judged(1)} == {Judgement.TRIED, Judgement.PROVEN}
     driver.ready(1)
     assert [each.slot for each in every(driver.log, do.JudgeRows)][2:] == [1]
+
+
+@pytest.mark.parametrize("letter", ["x", "ß", "\U0001f4a5"])
+def test_what_a_worker_is_told_it_can_read_however_long_names_others_have_made_up(letter: str) -> None:
+    """It ended with WRONG_ENVIRONMENT at a WELCOME of more than 4 MiB, in each slot, for good."""
+    driver = proving(2)
+    lies = [f"{number}{letter * ((MAX_HEADER_BYTES - (1 << 16)) // len(letter.encode()))}" for number in range(3)]
+    for lie in lies:
+        driver.files = lie
+        driver.die(0)
+        driver.pass_time(10.0)
+        driver.up(0)
+    driver.files = "honest files"
+    driver.die(0)
+    driver.pass_time(10.0)
+    driver.up(0)
+    told = driver.machine.judged(1)
+    known = [each[0] for each in driver.machine.backlog.models["m"].independence.judged()]
+    assert {*lies} <= {*known}, "nobody lied"
+    assert len(pack(replace(WELCOME, judged=told))) <= MAX_HEADER_BYTES
+    assert {each.identity for each in told} == {"files", "honest files"}
 
 
 def test_a_roll_to_other_files_joins_nothing_until_those_are_proven() -> None:

@@ -77,6 +77,18 @@ def test_a_counter_writes_down_what_it_ran(tmp_path: Path) -> None:
     assert ledger.read_text().split() == ["3", "4", "3", "4"]
 
 
+@pytest.mark.parametrize("kind", ["counter", "tally"])
+def test_a_counter_may_take_its_time_between_its_line_and_its_answer(tmp_path: Path, kind: str) -> None:
+    ledger = tmp_path / "ledger"
+    model = load(f"stub:{kind}?{ledger}&run_ms=30")
+    began = time.monotonic()
+    assert model.run("add", {"n": np.array(3)}, ["total"])["total"] == 3
+    assert time.monotonic() - began >= 0.03
+    assert ledger.read_text().split() == ["3"]
+    with pytest.raises(CannotLoad, match="rum_ms=3 is none of the numbers"):
+        load(f"stub:{kind}?{ledger}&rum_ms=3")
+
+
 @pytest.mark.parametrize("query", ["fits=x", "fits", "fist=3", "run_ms=-1", "run_ms=nan"])
 def test_an_option_that_is_none_is_refused(query: str) -> None:
     name = query.partition("=")[0]

@@ -4,7 +4,7 @@ path = "stub:echo"         a signature a dtype: gives its input back; serving_de
 path = "stub:faults"       sleep, fail, kill, kill_once, exit, hang, crash, pid: what the signature's name says
 path = "stub:counter"      stateful: `add` returns the total so far, `kill_once` as above; with "stub:counter?FILE" each
                            run of `add` is a line of that file, too, and so is each row of `gated`, of which a negative
-                           one waits for FILE.gate
+                           one waits for FILE.gate; with "FILE&run_ms=5" it has run for so long before it is answered
 path = "stub:tally?FILE"   the same, but not called stateful: a job may run again elsewhere
 path = "stub:rows"         batchable signatures, see `workers.stub.rows`; "stub:rows?fits=8&run_ms=5&row_ms=1&load_ms=9"
                            is how many rows fit into its device's memory, and what a run, each row and the load take
@@ -54,9 +54,9 @@ class StubBackend:
             case "faults":
                 return StubModel(settings, faults())
             case "counter":
-                return StubModel(settings, counter(query), stateful=True)
+                return StubModel(settings, counter(*_ledger(where, query)), stateful=True)
             case "tally":
-                return StubModel(settings, counter(query), tries=False)  # each run is counted
+                return StubModel(settings, counter(*_ledger(where, query)), tries=False)  # each run is counted
             case "rows":
                 options = _options(where, query)
                 time.sleep(options["load_ms"] / 1000)
@@ -88,6 +88,12 @@ def _stub(path: str, where: str) -> str:
         return (Path(path.removeprefix(STUB_FILES)) / "saved_model.pb").read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise CannotLoad(f"{where} cannot be read: {error}") from None
+
+
+def _ledger(where: str, query: str) -> tuple[str, float]:
+    """The file, and how long a run takes."""
+    ledger, _, rest = query.partition("&")
+    return ledger, _options(where, rest)["run_ms"] / 1000
 
 
 def _options(where: str, query: str) -> dict[str, float]:

@@ -47,8 +47,9 @@ def faults() -> Functions:
     }
 
 
-def counter(ledger: str = "") -> Functions:
-    """Each `n` is also a line of the file `ledger`, if there is one, before it is answered: it outlives the worker.
+def counter(ledger: str = "", run_s: float = 0.0) -> Functions:
+    """Each `n` is also a line of the file `ledger`, if there is one, `run_s` before it is answered: it
+    outlives the worker.
 
     `gated` takes rows; a negative one then waits until somebody has opened and closed the FIFO `ledger`.gate.
     """
@@ -60,6 +61,7 @@ def counter(ledger: str = "") -> Functions:
         with lock:
             if file is not None:
                 os.write(file, b"%d\n" % int(feeds["n"]))
+            time.sleep(run_s)
             total[...] += feeds["n"]
             return {"total": total.copy()}
 
