@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fakes import pynvml
-from simulation.driver import model_info
+from simulation.plans import model_info
 
 from harness import eventually
 from pool.agenda import Agenda

@@ -1,9 +1,10 @@
 """What the core's decisions cost: `python tests/benchmarks/decisions.py [--quick] [--packs]`.
 
-Microseconds of processor time a job, of `Machine.handle` for its arrival, its dispatch and its end, in the steady
-state: every job that ends is replaced by a new one of one of 1,000 clients, so that as many wait all the time. Every
-lane of every slot is busy. Medians of rounds. The garbage collector is enabled, as in `pool start`, after `gc.freeze()`
-of the set-up: what waits when the measuring begins is not walked again, what comes afterwards is.
+Microseconds of processor time a job, of the core's work for its arrival, its dispatch and its end, in the steady
+state, with a few for the tests' driver: every job that ends is replaced by a new one of one of 1,000 clients, so that
+as many wait all the time. Every lane of every slot is busy. Medians of rounds. The garbage collector is enabled, as in
+`pool start`, after `gc.freeze()` of the set-up: what waits when the measuring begins is not walked again, what comes
+afterwards is.
 
 `--packs`: the jobs come by 64 in a message, or one by one, into batches of up to 64 rows.
 """
@@ -16,13 +17,16 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[1])  # the folder above: the names here would hide others
 
 from rich.console import Console
 from rich.table import Table
+from simulation.core import Core
+from simulation.words import Seen, Sent, Succeeded
 
-from pool.core import actions as do
-from pool.core import events as told
-from pool.core.machine import Machine
 from pool.core.policy import ModelPolicy, Policy, SlotPlan
 from pool.wire.signatures import ModelInfo, Signature, TensorSpec
 
@@ -35,11 +39,11 @@ CLIENTS = [b"client %d" % number for number in range(1000)]
 SPEC = TensorSpec("float32", (-1, 4))
 INFO = ModelInfo("m", "stub:m", {"serving_default": Signature({"x": SPEC}, {"y": SPEC})}, False)
 BATCH_S = 0.05
-DONE = told.Succeeded(b"")
+DONE = Succeeded(b"")
 
 
 class SteadyState:
-    """A machine with `slots` busy slots and `queued` jobs that wait; `max_batch` 1: unbatched.
+    """A core with `slots` busy slots and `queued` jobs that wait; `max_batch` 1: unbatched.
 
     `pack`: so many jobs come in each message.
     """
@@ -52,23 +56,22 @@ class SteadyState:
             models={"m": ModelPolicy(max_batch=max_batch)},
             ready_needs_all=False,
         )
-        self._machine = Machine(policy, plans, random.Random(0))
-        self._running: deque[do.RunBatch] = deque()
-        self._now = 0.0
+        self._core = Core(policy, plans, random.Random(0), obey=self._obey, validate_every=0)
+        self._running: deque[Sent] = deque()
         self._jobs = 0
         self._messages = 0
         self._members = (1,) * pack if pack > 1 else ()
         self._step_s = BATCH_S / (slots * lanes)
-        self._see(self._machine.handle(told.Start(), self._now))
+        self._core.start()
         for number in range(slots):
-            self._see(self._machine.handle(told.WorkerHello(number, 1), self._now))
-            self._see(self._machine.handle(told.WorkerReady(number, 1, lanes, (INFO,)), self._now))
+            self._core.hello(number, 1)
+            self._core.ready(number, 1, lanes, (INFO,))
         # The first job of each lane comes alone; those that come afterwards wait.
         for _ in range(slots * lanes + -(-(queued + slots * lanes * max_batch) // pack)):
             self._arrive()
         for _ in range(slots * lanes):
             self._end_one(replace=False)
-        while self._machine.backlog.models["m"].queued < queued:
+        while self._core.queued("m") < queued:
             self._arrive()
 
     def round(self, jobs: int) -> float:
@@ -80,31 +83,27 @@ class SteadyState:
 
     def _end_one(self, replace: bool) -> int:
         batch = self._running.popleft()
-        self._now += self._step_s
+        self._core.now += self._step_s
         outcomes = (DONE,) * len(batch.parts)
-        event = told.BatchDone(batch.slot, batch.incarnation, batch.lane, batch.batch, outcomes, BATCH_S, 0.0)
-        self._see(self._machine.handle(event, self._now))
+        self._core.done(batch.slot, batch.incarnation, batch.lane, batch.batch, outcomes, BATCH_S)
         if replace:
             for _ in batch.parts:
                 self._arrive()
         return sum(part.stop - part.start for part in batch.parts)
 
     def _arrive(self) -> None:
-        self._jobs += 1
         self._messages += 1
         client = CLIENTS[self._messages * 7919 % len(CLIENTS)]
         members = self._members
         rows = len(members) or 1
-        event = told.JobArrived(
-            client, self._jobs, "m", None, None, rows, 1e6, 0, None, 16 * rows, b"form", b"", members=members
+        job, self._jobs = self._jobs + 1, self._jobs + 1 + len(members)
+        self._core.submit(
+            client, job, "m", rows, b"", timeout_s=1e6, size_bytes=16 * rows, form=b"form", members=members
         )
-        self._jobs += len(members)
-        self._see(self._machine.handle(event, self._now))
 
-    def _see(self, actions: list[do.Action]) -> None:
-        for action in actions:
-            if type(action) is do.RunBatch:
-                self._running.append(action)
+    def _obey(self, seen: Seen) -> None:
+        if type(seen) is Sent:
+            self._running.append(seen)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import zmq
-from simulation.driver import model_info
+from simulation.plans import model_info
 
 from pool.config import parse_settings
 from pool.core import actions as do

@@ -14,10 +14,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from simulation.body import HOPELESS, SIGSEGV, STOPPED, Body, Worker
-from simulation.driver import model_info, slot_plan
+from simulation.plans import model_info, slot_plan
+from simulation.words import Failed, RowsChanged, Spoiled, Succeeded
 
-from pool.core import events as told
-from pool.core.machine import Machine
 from pool.core.policy import ModelPolicy, Policy
 from pool.wire.faults import Fault
 from pool.wire.independence import Batching, RowsCompared
@@ -98,12 +97,12 @@ FORMS = (b"form", b"form", b"other form")
 OUTPUTS = (None, None, ("y",))
 PAUSES_S = (0.0, 0.01, 0.3, 1.0, 3.0, 11.0, 70.0)
 OUTCOMES = (
-    told.Succeeded("not to be used"),
-    told.Failed(Fault.MODEL_FAILED, "of the model"),
-    told.Failed(Fault.OUT_OF_MEMORY, "no memory for one"),
-    told.Failed(Fault.INVALID_INPUT, "a feed has another dtype"),
-    told.Spoiled(Fault.MODEL_FAILED, "somebody's"),
-    told.Spoiled(Fault.OUT_OF_MEMORY, "no memory for all"),
+    Succeeded("not to be used"),
+    Failed(Fault.MODEL_FAILED, "of the model"),
+    Failed(Fault.OUT_OF_MEMORY, "no memory for one"),
+    Failed(Fault.INVALID_INPUT, "a feed has another dtype"),
+    Spoiled(Fault.MODEL_FAILED, "somebody's"),
+    Spoiled(Fault.OUT_OF_MEMORY, "no memory for all"),
 )
 clients, names, timeouts_s, rows_, priorities, devices, forms, outputs_, versions_ = map(
     st.sampled_from, (CLIENTS, NAMES, TIMEOUTS, ROWS, PRIORITIES, DEVICES, FORMS, OUTPUTS, VERSIONS)
@@ -120,12 +119,12 @@ class Outside(RuleBasedStateMachine):
     def begin(self, placement: tuple[tuple[str, ...], ...], policy: Policy, seed: int) -> None:
         self.rng = random.Random(seed)
         plans = [slot_plan(number, models, {"pure": 1, "counter": 1}) for number, models in enumerate(placement)]
-        self.machine = Machine(policy, plans, self.rng)
-        self.body = Body(self.machine, plans, INFOS, validates=True)
+        self.body = Body(policy, plans, INFOS, self.rng, validates=True)
+        self.core = self.body.core
         self.numbers = 0
         self.slept_s = 0.0
         self.ends_at: float | None = None
-        self.body.feed(told.Start())
+        self.core.start()
 
     def worker(self, pick: int, **marks: bool) -> Worker | None:
         """One of the workers whose fields are so."""
@@ -270,33 +269,31 @@ class Outside(RuleBasedStateMachine):
     def cancel(self, pick: int) -> None:
         if recent := self.body.ledger.recent:
             record = recent[pick % len(recent)]
-            self.body.feed(told.JobCancelled(record.client, record.number))
+            self.core.cancel(record.client, record.number)
 
     @rule(pick=PICK)
     def cancel_a_whole_pack(self, pick: int) -> None:
         """As one job, or what is left of it since it was taken apart."""
-        held = [job.name for job in self.machine.backlog.jobs.values() if job.members]
-        held += [(client.route, pack) for client in self.machine.backlog.clients.values() for pack in client.parted]
+        held = [(pack.client, pack.number) for pack in self.core.packs()] + self.core.parted()
         if held:
-            self.body.feed(told.JobCancelled(*held[pick % len(held)]))
+            self.core.cancel(*held[pick % len(held)])
 
     @rule(pick=PICK, member=PICK)
     def cancel_a_member(self, pick: int, member: int) -> None:
         """Of a pack of which some has begun, if there is one."""
-        held = [job for job in self.machine.backlog.jobs.values() if job.members]
-        if held := [job for job in held if job.cut] or held:
+        held = self.core.packs()
+        if held := [pack for pack in held if pack.begun] or held:
             pack = held[pick % len(held)]
-            number = pack.number + 1 + member % len(pack.members)
-            self.body.feed(told.JobCancelled(pack.client.route, number))
+            self.core.cancel(pack.client, pack.number + 1 + member % pack.size)
 
     @rule(client=clients)
     def client_goes(self, client: bytes) -> None:
-        self.body.feed(told.ClientGone(client))
+        self.core.client_gone(client)
 
     @rule(about=st.sampled_from(["", "1", "7", "40", "-1", "x", "9" * 50]))
     def somebody_asks(self, about: str) -> None:
-        story = self.machine.explain(about)
-        json.dumps([story, self.machine.models_snapshot()])
+        story = self.core.explain(about)
+        json.dumps([story, self.core.models_snapshot()])
         assert about != "" or story is not None
 
     # --- workers as they should be --------------------------------------------------------------------------------
@@ -331,7 +328,7 @@ class Outside(RuleBasedStateMachine):
     @rule(pick=PICK, phase=st.sampled_from(Phase))
     def beats(self, pick: int, phase: Phase) -> None:
         if (worker := self.worker(pick, helloed=True)) is not None:
-            self.body.feed(told.WorkerBeat(worker.slot, worker.incarnation, phase, "m", ()))
+            self.core.beat(worker.slot, worker.incarnation, phase, "m")
 
     @rule(pick=PICK)
     def answers(self, pick: int) -> None:
@@ -356,14 +353,14 @@ class Outside(RuleBasedStateMachine):
         if (found := self.running(pick)) is not None:
             worker, batch = found
             parts = len(worker.running[batch].parts)
-            kind = told.Failed if parts == 1 else told.Spoiled
+            kind = Failed if parts == 1 else Spoiled
             self.body.answer(worker, batch, (kind(fault, "of the run"),) * parts)
 
     @rule(pick=PICK)
     def rows_differ(self, pick: int) -> None:
         if (found := self.running(pick)) is not None and found[0].running[found[1]].by_rows:
             worker, batch = found
-            self.body.answer(worker, batch, (told.RowsChanged("3 rows of 5"),) * len(worker.running[batch].parts))
+            self.body.answer(worker, batch, (RowsChanged("3 rows of 5"),) * len(worker.running[batch].parts))
 
     @rule(pick=PICK, count=st.sampled_from((1, 20, 80, 80)), differs=st.sampled_from(("", "", "", "", "apart")))
     def rows_are_compared(self, pick: int, count: int, differs: str) -> None:
@@ -372,10 +369,10 @@ class Outside(RuleBasedStateMachine):
         if worker is not None:
             compared = RowsCompared("padded", "", DEFAULT_SIGNATURE, ("y",), "", True)
             for _ in range(count):
-                self.body.feed(told.WorkerCompared(worker.slot, worker.incarnation, 0, compared))
+                self.core.compared(worker.slot, worker.incarnation, 0, compared)
             if differs:
                 differing = replace(compared, differs=differs)
-                self.body.feed(told.WorkerCompared(worker.slot, worker.incarnation, 0, differing))
+                self.core.compared(worker.slot, worker.incarnation, 0, differing)
 
     @rule(pick=PICK, seed=st.integers(0, 1 << 16))
     def each_part_ends_in_its_own_way(self, pick: int, seed: int) -> None:
@@ -387,7 +384,7 @@ class Outside(RuleBasedStateMachine):
                 worker,
                 batch,
                 tuple(
-                    told.Succeeded(part) if isinstance(outcome, told.Succeeded) else outcome
+                    Succeeded(part) if isinstance(outcome, Succeeded) else outcome
                     for part, outcome in zip(running.parts, outcomes, strict=True)
                 ),
             )
@@ -401,7 +398,7 @@ class Outside(RuleBasedStateMachine):
     @rule(pick=PICK)
     def stands_by(self, pick: int) -> None:
         if (worker := self.worker(pick, held=True)) is not None:
-            self.body.feed(told.WorkerBeat(worker.slot, worker.incarnation, Phase.STANDING_BY, "", ()))
+            self.core.beat(worker.slot, worker.incarnation, Phase.STANDING_BY)
 
     # --- workers as they are --------------------------------------------------------------------------------------
 
@@ -430,7 +427,7 @@ class Outside(RuleBasedStateMachine):
         if (found := self.running(pick)) is not None:
             worker, batch = found
             parts = max(0, len(worker.running[batch].parts) + more)
-            self.body.answer(worker, batch, (told.Succeeded(-1),) * parts)
+            self.body.answer(worker, batch, (Succeeded(-1),) * parts)
 
     @rule(pick=PICK)
     def says_ready_without_its_models(self, pick: int) -> None:
@@ -446,27 +443,27 @@ class Outside(RuleBasedStateMachine):
         """An incarnation that is gone, was never spawned, or has no seat at all."""
         if (slot, incarnation) in self.body.workers:
             return
-        self.body.feed(
-            (
-                told.SpawnHeld(slot, incarnation, "waiting for gpu:0"),
-                told.SuccessorRefused(slot, incarnation, "gpu:0 has no room for two"),
-                told.DeviceFree(slot, incarnation),
-                told.DeviceTaken(slot, incarnation, "waited in vain"),
-                told.WorkerSpawned(slot, incarnation, 1),
-                told.WorkerHello(slot, incarnation),
-                told.WorkerBeat(slot, incarnation, Phase.LOADING, "", ()),
-                told.WorkerReady(slot, incarnation, 2, (INFOS["pure"],)),
-                told.BatchDone(slot, incarnation, 0, batch, (told.Succeeded(-1),)),
-                told.BatchUnsent(slot, incarnation, batch),
-                told.WorkerExited(slot, incarnation, SIGSEGV),
-            )[which]
+        core = self.core
+        says: tuple[Callable[[], object], ...] = (
+            lambda: core.held_up(slot, incarnation, "waiting for gpu:0"),
+            lambda: core.refused(slot, incarnation, "gpu:0 has no room for two"),
+            lambda: core.device_free(slot, incarnation),
+            lambda: core.device_taken(slot, incarnation, "waited in vain"),
+            lambda: core.spawned(slot, incarnation, 1),
+            lambda: core.hello(slot, incarnation),
+            lambda: core.beat(slot, incarnation, Phase.LOADING),
+            lambda: core.ready(slot, incarnation, 2, (INFOS["pure"],)),
+            lambda: core.done(slot, incarnation, 0, batch, (Succeeded(-1),)),
+            lambda: core.unsent(slot, incarnation, batch),
+            lambda: core.died(slot, incarnation, SIGSEGV),
         )
+        says[which]()
 
     @rule(pick=PICK, batch=st.integers(0, 100))
     def answers_a_batch_that_it_does_not_have(self, pick: int, batch: int) -> None:
         worker = self.worker(pick)
         if worker is not None and batch not in worker.running:
-            self.body.feed(told.BatchDone(worker.slot, worker.incarnation, 0, batch, (told.Succeeded(-1),)))
+            self.core.done(worker.slot, worker.incarnation, 0, batch, (Succeeded(-1),))
 
     # --- time -----------------------------------------------------------------------------------------------------
 
@@ -480,12 +477,12 @@ class Outside(RuleBasedStateMachine):
         if chance == 0:
             self.body.now += seconds
             self.slept_s += seconds
-            self.body.feed(told.Tick())
+            self.core.tick()
 
     @rule(slot=st.integers(-1, 9), chance=st.integers(0, 2), sparing=st.booleans())
     def a_restart_is_asked(self, slot: int, chance: int, sparing: bool = False) -> None:
         if chance == 0:
-            self.body.feed(told.RestartAsked(slot, sparing))
+            self.core.restart(slot, sparing)
 
     @rule(has_room=st.booleans())
     def devices_have_room_for_two(self, has_room: bool) -> None:
@@ -494,11 +491,11 @@ class Outside(RuleBasedStateMachine):
     @rule(slot=st.integers(-1, 9), chance=st.integers(0, 3))
     def a_drain_is_asked(self, slot: int, chance: int) -> None:
         if chance == 0:
-            self.body.feed(told.DrainAsked(slot))
+            self.core.drain(slot)
 
     @rule(slot=st.integers(-1, 5), incarnation=st.integers(0, 6), resident_bytes=st.integers(0, 2 << 30))
     def memory_is_measured(self, slot: int, incarnation: int, resident_bytes: int) -> None:
-        self.body.feed(told.WorkerMeasured(slot, incarnation, resident_bytes))
+        self.core.measured(slot, incarnation, resident_bytes)
 
     @rule(chance=st.integers(0, 9))
     def stop_is_asked(self, chance: int) -> None:
@@ -506,26 +503,20 @@ class Outside(RuleBasedStateMachine):
             self.ask("the test asked")
 
     def change_policy(self, other: dict[str, object]) -> None:
-        self.body.feed(told.PolicyChanged(replace(self.machine.policy, **other)))  # type: ignore[arg-type]
+        self.core.policy_changed(replace(self.core.policy, **other))  # type: ignore[arg-type]
 
     def ask(self, reason: str) -> None:
         if self.ends_at is None:
-            self.ends_at = self.body.now - self.slept_s + self.machine.policy.longest_stop_s
-        self.body.feed(told.StopAsked(reason))
+            self.ends_at = self.body.now - self.slept_s + self.core.policy.longest_stop_s
+        self.core.stop(reason)
 
     # --- promises -------------------------------------------------------------------------------------------------
 
     @invariant()
     def the_core_holds_the_open_jobs_and_no_other(self) -> None:
         ledger = self.body.ledger
-        held = {
-            (job.client.route, number)
-            for job in self.machine.backlog.jobs.values()
-            for number in range(job.number + bool(job.members), job.number + len(job.members) + 1)
-            if number not in job.dropped
-        }
-        assert held == ledger.open.keys()
-        assert sum(self.machine.answered.values()) == ledger.answered + ledger.cancelled + ledger.refused
+        assert self.core.held() == ledger.open.keys()
+        assert sum(self.core.answered.values()) == ledger.answered + ledger.cancelled + ledger.refused
         assert ledger.retained() == []
 
     @invariant()
@@ -537,7 +528,7 @@ class Outside(RuleBasedStateMachine):
         """The end, with workers of which some obey, some must be killed, and some are stuck in the kernel."""
         if not hasattr(self, "body"):
             return
-        policy, ledger = self.machine.policy, self.body.ledger
+        policy, ledger = self.core.policy, self.body.ledger
         if self.ends_at is None:
             self.ask("the test is over")
         stuck = {seat for seat in self.body.workers if self.rng.random() < 0.2}
@@ -553,7 +544,7 @@ class Outside(RuleBasedStateMachine):
         assert ledger.arrived == ledger.answered + ledger.cancelled
         assert ledger.retained() == []
         self.body.pass_time(policy.longest_stop_s)
-        assert self.machine.next_deadline() is None
+        assert self.core.next_deadline() is None
 
 
 class Changing(Outside):

@@ -14,7 +14,7 @@ import pytest
 import zmq
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from simulation.driver import model_info
+from simulation.plans import model_info
 
 from pool.core import actions as do
 from pool.core import events as told

@@ -1,23 +1,39 @@
 """A body without sockets and processes: it does what the core wants done, and workers do what a test tells them to."""
 
+import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from simulation.core import Core
 from simulation.ledger import Ledger
 from simulation.records import Payload, overlap
+from simulation.words import (
+    Answered,
+    Death,
+    Held,
+    JobDone,
+    JobFailed,
+    Killed,
+    Outcome,
+    SeatGiven,
+    SeatWanted,
+    Seen,
+    Sent,
+    Spawned,
+    Stopped,
+    Succeeded,
+    Welcomed,
+)
 
-from pool.core import actions as do
-from pool.core import events as told
-from pool.core.machine import Machine
-from pool.core.policy import SlotPlan
+from pool.core.policy import Policy, SlotPlan
 from pool.wire.signatures import ModelInfo
 
 __all__ = ["Body", "Running", "Worker"]
 
-SIGSEGV = told.Death("SIGSEGV", restartable=True)
-SIGKILL = told.Death("SIGKILL", restartable=True)
-STOPPED = told.Death("exit status 0", restartable=True)
-HOPELESS = told.Death("exit status 4", restartable=False)
+SIGSEGV = Death("SIGSEGV")
+SIGKILL = Death("SIGKILL")
+STOPPED = Death("exit status 0")
+HOPELESS = Death("exit status 4", restartable=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +68,19 @@ class Worker:
 
 
 class Body:
-    """Every event passes the ledger, and the core's own books where `validates` is set."""
+    """All that the core is told passes the ledger, and the core's own books where `validates` is set."""
 
     def __init__(
         self,
-        machine: Machine,
+        policy: Policy,
         plans: Sequence[SlotPlan],
         infos: Mapping[str, ModelInfo],
+        rng: random.Random,
         validates: bool,
         conserve_every: int = 1,
     ) -> None:
-        self.machine = machine
-        self.ledger = Ledger(machine.policy, plans, conserve_every)
-        self.now = 1000.0
-        self.handled = 0
+        self.ledger = Ledger(policy, plans, conserve_every)
+        self.core = Core(policy, plans, rng, ledger=self.ledger, obey=self._obey, validate_every=int(validates))
         self.spawn_fails = False
         self.has_room = True
         """Whether a slot's device has room for two workers, where that is asked."""
@@ -74,34 +89,32 @@ class Body:
         """Of each model that has some: what workers are welcomed with from now on."""
         for plan in plans:
             self.versions.update(plan.versions)
-        self._validates = validates
         self._infos = infos
         self.planned = [plan.models for plan in plans]
         """What workers of each slot are welcomed with from now on."""
 
-    def feed(self, event: told.Event) -> None:
-        actions = self.machine.handle(event, self.now)
-        self.handled += 1
-        self.ledger.check(event, actions, self.now)
-        if self._validates:
-            self.machine.validate()
-        for action in actions:
-            self._do(action)
+    @property
+    def now(self) -> float:
+        return self.core.now
+
+    @now.setter
+    def now(self, now: float) -> None:
+        self.core.now = now
 
     def plan(self, slot: int, models: tuple[str, ...]) -> None:
         """As a roll does it: what the next worker has, and then that there is to be one."""
         self.planned[slot] = models
-        self.feed(told.SlotPlanned(slot, models))
-        self.feed(told.RestartAsked(slot))
+        self.core.plan(slot, models)
+        self.core.restart(slot)
 
     def pass_time(self, seconds: float) -> None:
         """Ticks at each deadline of the core on the way, as the real loop does."""
         end = self.now + seconds
-        while (deadline := self.machine.next_deadline()) is not None and deadline <= end:
+        while (deadline := self.core.next_deadline()) is not None and deadline <= end:
             self.now = max(self.now, deadline)
-            self.feed(told.Tick())
+            self.core.tick()
         self.now = end
-        self.feed(told.Tick())
+        self.core.tick()
 
     # --- clients --------------------------------------------------------------------------------------------------
 
@@ -128,110 +141,105 @@ class Body:
     ) -> None:
         """`members` makes it a pack; then `kills` and `guilty` are those of them that are, by their index."""
         payload = Payload(self.ledger.arrived, _rows(kills, members), _rows(guilty, members))
-        event = told.JobArrived(
+        self.core.submit(
             client,
             number,
             model,
-            signature,
-            outputs,
             sum(members) if members else rows,
-            timeout_s,
-            priority,
-            device,
-            size_bytes,
-            form,
             payload,
-            attempts,
-            in_doubt,
-            members,
-            version,
+            signature=signature,
+            outputs=outputs,
+            timeout_s=timeout_s,
+            priority=priority,
+            device=device,
+            size_bytes=size_bytes,
+            form=form,
+            attempts=attempts,
+            in_doubt=in_doubt,
+            members=members,
+            version=version,
         )
-        self.feed(event)
 
     # --- workers --------------------------------------------------------------------------------------------------
 
     def hello(self, worker: Worker) -> None:
         worker.helloed = True
-        self.feed(told.WorkerHello(worker.slot, worker.incarnation))
+        self.core.hello(worker.slot, worker.incarnation)
 
     def say_ready(self, worker: Worker, lanes: int, models: int | None = None) -> None:
         worker.ready = True
         infos = tuple(replace(self._infos[name], version=worker.versions.get(name)) for name in worker.models[:models])
-        self.feed(told.WorkerReady(worker.slot, worker.incarnation, lanes, infos))
+        self.core.ready(worker.slot, worker.incarnation, lanes, infos)
 
     def answer(
         self,
         worker: Worker,
         batch: int,
-        outcomes: tuple[told.Outcome, ...] | None = None,
+        outcomes: Sequence[Outcome] | None = None,
         times_s: tuple[float, float] = (0.0, 0.0),
     ) -> None:
         """Each part with what it is a part of, unless told otherwise."""
         running = worker.running.pop(batch)
         if outcomes is None:
-            outcomes = tuple(told.Succeeded(part) for part in running.parts)
-        self.feed(told.BatchDone(worker.slot, worker.incarnation, running.lane, batch, outcomes, *times_s))
+            outcomes = [Succeeded(part) for part in running.parts]
+        self.core.done(worker.slot, worker.incarnation, running.lane, batch, outcomes, *times_s)
 
     def cannot_reach(self, worker: Worker, batch: int) -> None:
         del worker.running[batch]
-        self.feed(told.BatchUnsent(worker.slot, worker.incarnation, batch))
+        self.core.unsent(worker.slot, worker.incarnation, batch)
 
-    def exit(self, worker: Worker, death: told.Death) -> None:
+    def exit(self, worker: Worker, death: Death) -> None:
         del self.workers[(worker.slot, worker.incarnation)]
-        self.feed(told.WorkerExited(worker.slot, worker.incarnation, SIGKILL if worker.killed else death))
+        self.core.died(worker.slot, worker.incarnation, SIGKILL if worker.killed else death)
 
-    # --- actions --------------------------------------------------------------------------------------------------
+    # --- what the core did ----------------------------------------------------------------------------------------
 
-    def _do(self, action: do.Action) -> None:
-        match action:
-            case do.AnswerJob():
-                self.answered(action)
-            case do.RunBatch():
-                worker = self.workers[(action.slot, action.incarnation)]
-                parts = [(part.payload, part) for part in action.parts if isinstance(part.payload, Payload)]
-                worker.running[action.batch] = Running(
-                    action.lane,
-                    action.model,
+    def _obey(self, seen: Seen) -> None:
+        match seen:
+            case JobDone() | JobFailed():
+                self.answered(seen)
+            case Sent():
+                worker = self.workers[(seen.slot, seen.incarnation)]
+                parts = [(part.payload, part) for part in seen.parts if isinstance(part.payload, Payload)]
+                worker.running[seen.batch] = Running(
+                    seen.lane,
+                    seen.model,
                     tuple((payload.serial, part.start, part.stop) for payload, part in parts),
-                    action.pad_to,
-                    action.stride or action.pad_to,
-                    action.by_rows,
+                    seen.pad_to,
+                    seen.stride or seen.pad_to,
+                    seen.by_rows,
                     kills=any(overlap(payload.kills, part.start, part.stop) for payload, part in parts),
                     guilty=any(overlap(payload.guilty, part.start, part.stop) for payload, part in parts),
                 )
-                self.sent(worker, action.batch)
-            case do.SpawnSuccessor(slot, incarnation, must_fit) if must_fit and not self.has_room:
-                self.feed(told.SuccessorRefused(slot, incarnation, "gpu:0 has no room for two"))
-            case (
-                do.SpawnWorker(slot, incarnation)
-                | do.SpawnSuccessor(slot, incarnation)
-                | do.SpawnStandby(slot, incarnation)
-            ):
+                self.sent(worker, seen.batch)
+            case Spawned(slot, incarnation, must_fit=True) if not self.has_room:
+                self.core.refused(slot, incarnation, "gpu:0 has no room for two")
+            case Spawned(slot, incarnation):
                 if self.spawn_fails:
-                    self.feed(told.WorkerExited(slot, incarnation, told.Death("cannot be spawned", restartable=True)))
+                    self.core.died(slot, incarnation, Death("cannot be spawned"))
                     return
                 self.workers[(slot, incarnation)] = Worker(slot, incarnation)
-                self.feed(told.WorkerSpawned(slot, incarnation, pid=10_000 + slot))
+                self.core.spawned(slot, incarnation, pid=10_000 + slot)
                 self.spawned(self.workers[(slot, incarnation)])
-            case do.WelcomeWorker(slot, incarnation) | do.TakeSeat(slot, incarnation):
+            case Welcomed(slot, incarnation) | SeatGiven(slot, incarnation):
                 self.workers[(slot, incarnation)].welcomed = True
                 self.workers[(slot, incarnation)].versions = dict(self.versions)
                 self.workers[(slot, incarnation)].models = self.planned[slot]
-            case do.HoldWorker(slot, incarnation):
+            case Held(slot, incarnation):
                 self.workers[(slot, incarnation)].held = True
-            case do.SeatStandby(slot, incarnation) if self.has_room:
-                self.feed(told.DeviceFree(slot, incarnation))
-            case do.SeatStandby(slot, incarnation):
-                self.feed(told.DeviceTaken(slot, incarnation, "waited in vain: gpu:0 still has 5.9 GiB"))
-            case do.StopWorker(slot, incarnation):
+            case SeatWanted(slot, incarnation) if self.has_room:
+                self.core.device_free(slot, incarnation)
+            case SeatWanted(slot, incarnation):
+                self.core.device_taken(slot, incarnation, "waited in vain: gpu:0 still has 5.9 GiB")
+            case Stopped(slot, incarnation):
                 self.workers[(slot, incarnation)].told_to_stop = True
                 self.stopping(self.workers[(slot, incarnation)])
-            case do.KillWorker(slot, incarnation):
+            case Killed(slot, incarnation):
                 if (worker := self.workers.get((slot, incarnation))) is not None:  # else it was not even spawned
                     worker.killed = True
                     self.stopping(worker)
 
-    def answered(self, answer: do.AnswerJob) -> None:
+    def answered(self, answer: Answered) -> None:
         """A client gets an answer. For clients with a life of their own."""
 
     def spawned(self, worker: Worker) -> None:

@@ -6,10 +6,8 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
+from simulation.words import Answered, JobDone, JobFailed
 from simulation.world import World
-
-from pool.core import actions as do
-from pool.core import events as told
 
 __all__ = ["Bursty", "Client", "Fickle", "Flood", "Polite", "Together", "Vanishing", "percentile"]
 
@@ -45,7 +43,7 @@ class Client:
         self.done_at: list[float] = []
         self.failed_s: list[float] = []
         self.faults: Counter[str] = Counter()
-        self.outcomes: dict[int, do.JobDone | do.JobFailed] = {}
+        self.outcomes: dict[int, JobFailed] = {}
         self._waiting: dict[int, tuple[float, int]] = {}
         world.clients[self.route] = self
 
@@ -74,12 +72,12 @@ class Client:
         )
         return number
 
-    def hear(self, number: int, outcome: do.JobDone | do.JobFailed) -> None:
+    def hear(self, number: int, outcome: Answered) -> None:
         if number not in self._waiting:
             return  # it was cancelled meanwhile, or belongs to one who used this name before
         since, rows = self._waiting.pop(number)
         seconds = self.world.now - since
-        if isinstance(outcome, do.JobDone):
+        if isinstance(outcome, JobDone):
             self.done_s.append(seconds)
             self.done_rows += rows
             self.done_at.append(self.world.now)
@@ -94,7 +92,7 @@ class Client:
 
     def cancel(self, number: int) -> None:
         if self._waiting.pop(number, None) is not None:
-            self.world.feed(told.JobCancelled(self.route, number))
+            self.world.core.cancel(self.route, number)
 
     def p(self, share: float) -> float:
         """A percentile of what its results took."""
@@ -161,7 +159,7 @@ class Together(Polite):
             number = pack + 1 + self.rng.randrange(count)
             self.world.later(self.rng.expovariate(20.0), lambda: self.cancel(number))
 
-    def hear(self, number: int, outcome: do.JobDone | do.JobFailed) -> None:
+    def hear(self, number: int, outcome: Answered) -> None:
         count = self._packs.pop(number, 0)
         for each in range(number + 1, number + 1 + count) if count else (number,):
             super().hear(each, outcome)
@@ -205,7 +203,7 @@ class Vanishing(Bursty):
     def _go(self) -> None:
         self._waiting.clear()
         del self.world.clients[self.route]
-        self.world.feed(told.ClientGone(self.route))
+        self.world.core.client_gone(self.route)
         self.route += b"'" if len(self.route) < 40 else b""
         self.world.clients[self.route] = self
 

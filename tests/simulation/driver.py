@@ -1,36 +1,24 @@
-"""A hand on the core: feeds events at instants of its own clock and keeps what the core wants done."""
+"""The hand of the core's unit tests, in the core's own words; other tests speak to it through `simulation.core`."""
 
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from simulation.plans import model_info, slot_plan
+
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.machine import Machine
-from pool.core.policy import ModelPolicy, Policy, SlotPlan
+from pool.core.policy import ModelPolicy, Policy
 from pool.core.slots import SlotState
 from pool.wire.faults import Fault
-from pool.wire.signatures import DEFAULT_SIGNATURE, ModelInfo, Signature, TensorSpec
+from pool.wire.signatures import ModelInfo
 from pool.wire.worker_messages import Phase
 
-__all__ = ["Driver", "every", "model_info", "one", "payloads", "slot_plan"]
+__all__ = ["Driver", "every", "one", "payloads"]
 
 Kind = TypeVar("Kind")
-
-
-def model_info(name: str, stateful: bool = False, batchable: bool = True) -> ModelInfo:
-    """One signature, x → y, and with axis 0 unknown on both if its jobs may be joined."""
-    fetch = TensorSpec("float32", (-1,) if batchable else ())
-    signature = Signature({"x": TensorSpec("float32", (-1,))}, {"y": fetch})
-    return ModelInfo(name, f"stub:{name}", {DEFAULT_SIGNATURE: signature}, stateful)
-
-
-def slot_plan(number: int, models: Sequence[str], versions: Mapping[str, int] | None = None) -> SlotPlan:
-    """Slots 0 and 1 sit on device gpu:0, 2 and 3 on gpu:1, and so on."""
-    device = f"gpu:{number // 2}"
-    held = {name: version for name, version in (versions or {}).items() if name in models}
-    return SlotPlan(tuple(models), device, frozenset({device, f"slot:{number}"}), held)
 
 
 class Driver:

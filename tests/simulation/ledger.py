@@ -1,9 +1,8 @@
-"""The promises of the core, checked from outside: by what it was told and what it wanted done, never by its fields."""
+"""The promises of the core, checked from outside: by what it was told and what it did, never by its fields."""
 
 from __future__ import annotations
 
 import heapq
-import re
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,30 +10,55 @@ from weakref import WeakValueDictionary
 
 from simulation.conservation import Conservation
 from simulation.records import Lease, Line, Payload, Record, Run, Seat, Submission
+from simulation.words import (
+    Answered,
+    Ask,
+    Changed,
+    Dissolved,
+    Ended,
+    Failed,
+    Held,
+    JobDone,
+    JobFailed,
+    Kept,
+    Killed,
+    MembersCancelled,
+    Outcome,
+    Piece,
+    Ready,
+    Role,
+    RowsChanged,
+    SeatGiven,
+    SeatWanted,
+    Seen,
+    Sent,
+    Spawned,
+    Spoiled,
+    Stopped,
+    Succeeded,
+    Welcomed,
+)
 
-from pool.core import actions as do
-from pool.core import events as told
 from pool.core.cells import CONFINED_S
 from pool.core.independence import ENOUGH_UNTRIED
 from pool.core.policy import Policy, SlotPlan
 from pool.core.slots import SlotState
 from pool.wire.faults import Fault
-from pool.wire.independence import Batching
+from pool.wire.independence import Batching, RowsCompared
 from pool.wire.signatures import ModelInfo
 
 __all__ = ["Ledger"]
 
-SPAWNS = (do.SpawnWorker, do.SpawnSuccessor, do.SpawnStandby)
-STARTS = (*SPAWNS, do.RunBatch)
-ENDS = (do.StopWorker, do.KillWorker)
+STARTS = (Spawned, Sent)
+ENDS = (Stopped, Killed)
 DOWN = (SlotState.FATAL, SlotState.STOPPED)
 
 
 class Ledger:
-    """Told of every event and its actions, in order. Raises AssertionError at the first broken promise."""
+    """Hears what the core is told, and then `check`s what it did. Raises AssertionError at the first broken promise."""
 
     def __init__(self, policy: Policy, plans: Sequence[SlotPlan], conserve_every: int = 1) -> None:
-        """`conserve_every`: after so many events, it is looked for lanes that are idle while work waits."""
+        """`conserve_every`: after so many things, it is looked for lanes that are idle while work waits."""
         self.open: dict[tuple[bytes, int], Record] = {}
         self.recent: deque[Record] = deque(maxlen=20)
         self.arrived = 0
@@ -42,7 +66,7 @@ class Ledger:
         self.cancelled = 0
         self.refused = 0
         self.reruns = 0
-        self.stopped: do.PoolStopped | None = None
+        self.stopped: Ended | None = None
         self._policy = policy
         self._changed = False
         self._plans = list(plans)  # with what each slot has, or is to have
@@ -68,23 +92,25 @@ class Ledger:
         self._versions = {slot: dict(plan.versions) for slot, plan in enumerate(plans)}  # as they were READY last
         self._homes: dict[str, Seat] = {}  # of each stateful model, where its last job went that was not pinned
         self._stopping = False
+        self._used: tuple[bytes, int] | None = None  # the job that has to be refused, as its number is in use
         self._ready_told = False
         self._events = 0
         self._conserve_every = conserve_every
         self._conservation = Conservation(policy, self._plans)
 
-    def check(self, event: told.Event, actions: Sequence[do.Action], now: float) -> None:
-        if self.stopped is not None and any(isinstance(action, STARTS) for action in actions):
+    def check(self, seen: Sequence[Seen], now: float) -> None:
+        """What the core did about what was heard last."""
+        if self.stopped is not None and any(isinstance(each, STARTS) for each in seen):
             assert not self._stopping, "a pool that was asked to stop starts nothing"
             self.stopped = None  # no slot was left, and one is tried again before the process has ended
-        ended = {(action.slot, action.incarnation) for action in actions if isinstance(action, ENDS)}
-        for action in actions:
-            if isinstance(action, (*SPAWNS, do.SeatStandby)):
-                assert (action.slot, action.incarnation) not in ended, f"started and ended in one turn: {action}"
-        pending = list(actions)
-        self._hear(event, pending, now)
-        for action in pending:
-            self._see(action, now)
+        ended = {(each.slot, each.incarnation) for each in seen if isinstance(each, ENDS)}
+        for each in seen:
+            if isinstance(each, (Spawned, SeatWanted)):
+                assert (each.slot, each.incarnation) not in ended, f"started and ended in one turn: {each}"
+        refusal = None if self._used is None else self._refusal(seen)
+        for each in seen:
+            if each is not refusal:
+                self._see(each, now)
         assert not self._kept, "kept, and not answered as quarantined"
         while self._deadlines and self._deadlines[0][0] <= now:
             _, serial = heapq.heappop(self._deadlines)
@@ -100,78 +126,120 @@ class Ledger:
         """Ended jobs whose payload somebody still holds."""
         return [serial for serial in self._payloads if serial not in self._by_serial]
 
-    # --- events ---------------------------------------------------------------------------------------------------
+    # --- what the core is told ------------------------------------------------------------------------------------
 
-    def _hear(self, event: told.Event, actions: list[do.Action], now: float) -> None:
-        match event:
-            case told.JobArrived():
-                self._arrived(event, actions, now)
-            case told.JobCancelled():
-                self._cancel_asked((event.client, event.job))
-            case told.ClientGone():
-                for key in [key for key in self.open if key[0] == event.client]:
-                    self._cancel(key)
-            case told.SuccessorRefused():
-                if (aside := self._asides.get((event.slot, event.incarnation))) is not None:
-                    aside.gone = True
-            case told.WorkerReady():
-                seat = self._anyone(event.slot, event.incarnation)
-                if seat is not None and not seat.lanes:
-                    seat.lanes = event.lanes
-                    seat.models = tuple(info.name for info in event.models)
-                    seat.versions = {info.name: info.version for info in event.models if info.version is not None}
-                    self._infos.update({info.name: info for info in event.models})
-            case told.BatchDone():
-                seat = self._seat(event.slot, event.incarnation)
-                run = None if seat is None else seat.runs.get(event.batch)
-                if seat is not None and run is not None and len(run.parts) == len(event.outcomes):
-                    del seat.runs[event.batch]
-                    seat.proven = True
-                    first = run.leases[0].record
-                    refuted = run.joined and not self._batchable(first.model, first.signature, first.outputs)
-                    for leases, outcome in zip(run.parts, event.outcomes, strict=True):
-                        if refuted and isinstance(outcome, told.Succeeded):
-                            outcome = told.RowsChanged("it is known by now")
-                        for lease in leases:
-                            shared = len(leases) > 1 and isinstance(outcome, told.Failed)
-                            spoiled = shared and told.Spoiled(outcome.fault, outcome.text)  # type: ignore[union-attr]
-                            self._settle(run, lease, spoiled or outcome)
-            case told.WorkerCompared():
-                seat = self._seat(event.slot, event.incarnation)
-                if seat is not None and event.compared.model in seat.models and seat.lanes:
-                    self._agreed[event.compared.model] += not event.compared.differs
-                    if event.compared.differs:
-                        self._differed.add(event.compared.model)
-                        self._uncut()
-            case told.BatchUnsent():
-                seat = self._seat(event.slot, event.incarnation)
-                run = None if seat is None else seat.runs.pop(event.batch, None)
-                for lease in [] if run is None else run.leases:
-                    lease.record.started = lease.record.in_doubt
-                    self._release(lease)
-            case told.WorkerExited():
-                known = self._seats.get(event.slot)
-                seat = self._seat(event.slot, event.incarnation)
-                if known is not None and known.incarnation == event.incarnation:
-                    known.gone = True
-                if (aside := self._asides.get((event.slot, event.incarnation))) is not None:
-                    aside.gone = True
-                if seat is not None:
-                    self._lose(seat, now)
-                    for lease in [lease for run in seat.runs.values() for lease in run.leases]:
-                        self._release(lease)
-                    seat.runs.clear()
-            case told.StopAsked():
-                self._stopping = True
-            case told.SlotPlanned(slot, models):
-                self._planned[slot] = models
-                if self._states.get(slot) not in (SlotState.READY, SlotState.DRAINING, SlotState.STOPPING):
-                    self._have(slot, models)
-            case told.PolicyChanged(policy):
-                for model in {*self._policy.models, *policy.models}:
-                    self._largest_batch(model)
-                self._policy, self._changed = policy, True
-                self._conservation.adopt(policy)
+    def submitted(self, ask: Ask, now: float) -> None:
+        numbers = range(ask.job, ask.job + len(ask.members) + 1)
+        if any((ask.client, number) in self.open or (ask.client, number) in self._packs for number in numbers):
+            self._used = (ask.client, ask.job)
+            self.refused += len(ask.members) or 1
+            return
+        assert isinstance(ask.payload, Payload)
+        serial = self.arrived
+        assert ask.payload.serial == serial
+        records = []
+        for member, rows in enumerate(ask.members or (ask.rows,), start=1 if ask.members else 0):
+            base = sum(ask.members[: member - 1]) if ask.members else 0
+            alone = replace(ask, job=ask.job + member, rows=rows, members=())
+            record = Record.of(serial, alone, now, self._policy.default_timeout_s)
+            record.base = base
+            self._confine(record, now)
+            self.arrived += 1
+            self.open[record.client, record.number] = record
+            records.append(record)
+            self.recent.append(record)
+            self._conservation.note(record)
+        submission = Submission(ask.client, ask.job, records, packed=bool(ask.members))
+        self._by_serial[serial] = submission
+        if submission.packed:
+            self._packs[ask.client, ask.job] = submission
+        self._payloads[serial] = ask.payload
+        heapq.heappush(self._deadlines, (record.deadline, serial))
+
+    def cancel_asked(self, client: bytes, job: int) -> None:
+        """Of a job, of a member, or of all that is left of a pack."""
+        name = client, job
+        if name in self.open:
+            self._cancel(name)
+            return
+        submissions = [self._packs[name]] if name in self._packs else self._parted.get(name, [])
+        for record in [record for submission in submissions for record in submission.open]:
+            self._cancel((record.client, record.number))
+
+    def client_gone(self, client: bytes) -> None:
+        for key in [key for key in self.open if key[0] == client]:
+            self._cancel(key)
+
+    def refused_to_spawn(self, slot: int, incarnation: int) -> None:
+        if (aside := self._asides.get((slot, incarnation))) is not None:
+            aside.gone = True
+
+    def ready(self, slot: int, incarnation: int, lanes: int, infos: Sequence[ModelInfo]) -> None:
+        seat = self._anyone(slot, incarnation)
+        if seat is not None and not seat.lanes:
+            seat.lanes = lanes
+            seat.models = tuple(info.name for info in infos)
+            seat.versions = {info.name: info.version for info in infos if info.version is not None}
+            self._infos.update({info.name: info for info in infos})
+
+    def batch_done(self, slot: int, incarnation: int, batch: int, outcomes: Sequence[Outcome]) -> None:
+        seat = self._seat(slot, incarnation)
+        run = None if seat is None else seat.runs.get(batch)
+        if seat is not None and run is not None and len(run.parts) == len(outcomes):
+            del seat.runs[batch]
+            seat.proven = True
+            first = run.leases[0].record
+            refuted = run.joined and not self._batchable(first.model, first.signature, first.outputs)
+            for leases, outcome in zip(run.parts, outcomes, strict=True):
+                if refuted and isinstance(outcome, Succeeded):
+                    outcome = RowsChanged("it is known by now")
+                for lease in leases:
+                    if len(leases) > 1 and isinstance(outcome, Failed):
+                        self._settle(run, lease, Spoiled(outcome.fault, outcome.text))
+                    else:
+                        self._settle(run, lease, outcome)
+
+    def compared(self, slot: int, incarnation: int, compared: RowsCompared) -> None:
+        seat = self._seat(slot, incarnation)
+        if seat is not None and compared.model in seat.models and seat.lanes:
+            self._agreed[compared.model] += not compared.differs
+            if compared.differs:
+                self._differed.add(compared.model)
+                self._uncut()
+
+    def unsent(self, slot: int, incarnation: int, batch: int) -> None:
+        seat = self._seat(slot, incarnation)
+        run = None if seat is None else seat.runs.pop(batch, None)
+        for lease in [] if run is None else run.leases:
+            lease.record.started = lease.record.in_doubt
+            self._release(lease)
+
+    def exited(self, slot: int, incarnation: int, now: float) -> None:
+        known = self._seats.get(slot)
+        seat = self._seat(slot, incarnation)
+        if known is not None and known.incarnation == incarnation:
+            known.gone = True
+        if (aside := self._asides.get((slot, incarnation))) is not None:
+            aside.gone = True
+        if seat is not None:
+            self._lose(seat, now)
+            for lease in [lease for run in seat.runs.values() for lease in run.leases]:
+                self._release(lease)
+            seat.runs.clear()
+
+    def stop_asked(self) -> None:
+        self._stopping = True
+
+    def planned(self, slot: int, models: tuple[str, ...]) -> None:
+        self._planned[slot] = models
+        if self._states.get(slot) not in (SlotState.READY, SlotState.DRAINING, SlotState.STOPPING):
+            self._have(slot, models)
+
+    def policy_changed(self, policy: Policy) -> None:
+        for model in {*self._policy.models, *policy.models}:
+            self._largest_batch(model)
+        self._policy, self._changed = policy, True
+        self._conservation.adopt(policy)
 
     def _have(self, slot: int, models: tuple[str, ...]) -> None:
         self._plans[slot] = replace(self._plans[slot], models=models)
@@ -196,7 +264,7 @@ class Ledger:
         assert incarnation == self._named.get(slot, 0) + 1, "an incarnation is a new number"
         self._named[slot] = incarnation
 
-    def _sit(self, change: do.SlotChanged) -> None:
+    def _sit(self, change: Changed) -> None:
         """Somebody else may sit in the seat now."""
         successor = self._asides.pop((change.slot, change.incarnation), None)
         if successor is None:
@@ -207,46 +275,14 @@ class Ledger:
         if not (former.gone or former.lost):
             self._asides[(former.slot, former.incarnation)] = former
 
-    def _arrived(self, event: told.JobArrived, actions: list[do.Action], now: float) -> None:
-        numbers = range(event.job, event.job + len(event.members) + 1)
-        if any((event.client, number) in self.open or (event.client, number) in self._packs for number in numbers):
-            refusal = next(action for action in actions if isinstance(action, do.AnswerJob))
-            assert (refusal.client, refusal.job) == (event.client, event.job)
-            assert isinstance(refusal.outcome, do.JobFailed)
-            assert refusal.outcome.fault in (Fault.INVALID_INPUT, Fault.MODEL_NOT_FOUND)
-            actions.remove(refusal)
-            self.refused += len(event.members) or 1
-            return
-        assert isinstance(event.payload, Payload)
-        serial = self.arrived
-        assert event.payload.serial == serial
-        records = []
-        for member, rows in enumerate(event.members or (event.rows,), start=1 if event.members else 0):
-            base = sum(event.members[: member - 1]) if event.members else 0
-            alone = replace(event, job=event.job + member, rows=rows, members=())
-            record = Record.of(serial, alone, now, self._policy.default_timeout_s)
-            record.base = base
-            self._confine(record, now)
-            self.arrived += 1
-            self.open[record.client, record.number] = record
-            records.append(record)
-            self.recent.append(record)
-            self._conservation.note(record)
-        submission = Submission(event.client, event.job, records, packed=bool(event.members))
-        self._by_serial[serial] = submission
-        if submission.packed:
-            self._packs[event.client, event.job] = submission
-        self._payloads[serial] = event.payload
-        heapq.heappush(self._deadlines, (record.deadline, serial))
-
-    def _cancel_asked(self, name: tuple[bytes, int]) -> None:
-        """Of a job, of a member, or of all that is left of a pack."""
-        if name in self.open:
-            self._cancel(name)
-            return
-        submissions = [self._packs[name]] if name in self._packs else self._parted.get(name, [])
-        for record in [record for submission in submissions for record in submission.open]:
-            self._cancel((record.client, record.number))
+    def _refusal(self, seen: Sequence[Seen]) -> Answered:
+        """The first answer: the core was told of a job with a number that is in use."""
+        refusal = next(each for each in seen if isinstance(each, Answered))
+        assert (refusal.client, refusal.job) == self._used
+        assert isinstance(refusal, JobFailed)
+        assert refusal.fault in (Fault.INVALID_INPUT, Fault.MODEL_NOT_FOUND)
+        self._used = None
+        return refusal
 
     def _cancel(self, key: tuple[bytes, int]) -> None:
         record = self.open.pop(key, None)
@@ -266,20 +302,20 @@ class Ledger:
         lease.record.leases.remove(lease)
         self._conservation.note(lease.record)
 
-    def _settle(self, run: Run, lease: Lease, outcome: told.Outcome) -> None:
+    def _settle(self, run: Run, lease: Lease, outcome: Outcome) -> None:
         record = lease.record
         match outcome:
-            case told.Succeeded() if not lease.stale and lease.in_pack is self._is_packed(record):
+            case Succeeded() if not lease.stale and lease.in_pack is self._is_packed(record):
                 record.done.append((lease.start, lease.stop))
-            case told.Failed(fault) if fault is not Fault.OUT_OF_MEMORY:
+            case Failed(fault) if fault is not Fault.OUT_OF_MEMORY:
                 record.faults.add(fault)
-            case told.Spoiled(fault) if len(run.leases) == 1:
+            case Spoiled(fault) if len(run.leases) == 1:
                 record.faults.add(fault)  # nobody else can be guilty
-            case told.Failed(Fault.OUT_OF_MEMORY) if self._smallest(run) or (len(run.leases) > 1 and lease.size == 1):
+            case Failed(Fault.OUT_OF_MEMORY) if self._smallest(run) or (len(run.leases) > 1 and lease.size == 1):
                 record.faults.add(Fault.OUT_OF_MEMORY)
-            case told.Failed(Fault.OUT_OF_MEMORY) | told.Spoiled(Fault.OUT_OF_MEMORY):
+            case Failed(Fault.OUT_OF_MEMORY) | Spoiled(Fault.OUT_OF_MEMORY):
                 self._too_much[record.model] = min(run.fed, self._too_much.get(record.model, run.fed))
-            case told.RowsChanged() if not (record.ended or lease.stale):
+            case RowsChanged() if not (record.ended or lease.stale):
                 self._unbatchable.add((record.model, self._signature(record.model, record.signature)))
                 self._uncut()
                 if lease.size != (record.rows or 1):
@@ -346,32 +382,32 @@ class Ledger:
             return False
         return record.version is None or record.version == self._versions[slot].get(record.model)
 
-    # --- actions --------------------------------------------------------------------------------------------------
+    # --- what it did ----------------------------------------------------------------------------------------------
 
-    def _see(self, action: do.Action, now: float) -> None:
+    def _see(self, action: Seen, now: float) -> None:
         match action:
-            case do.RunBatch():
+            case Sent():
                 self._run(action, now)
-            case do.AnswerJob():
+            case JobDone() | JobFailed():
                 self._answer(action, now)
-            case do.SpawnWorker(slot, incarnation):
+            case Spawned(slot, incarnation, Role.SERVING):
                 former = self._seats.get(slot)
                 self._name(slot, incarnation)
                 assert former is None or former.gone, "the former one may still be there"
                 self._seats[slot] = Seat(slot, incarnation)
-            case do.SpawnSuccessor(slot, incarnation):
+            case Spawned(slot, incarnation, Role.REPLACEMENT):
                 self._name(slot, incarnation)
                 assert not self._stopping, "nobody is to follow any more"
                 assert self._states[slot] is SlotState.READY, "there is nobody whom it could follow"
                 assert not self._beside(slot, now), "two successors, or one beside a worker that still leaves"
                 self._asides[(slot, incarnation)] = Seat(slot, incarnation)
-            case do.SpawnStandby(slot, incarnation):
+            case Spawned(slot, incarnation, Role.STANDBY):
                 self._name(slot, incarnation)
                 assert not self._stopping, "nobody dies any more for whom it could stand by"
                 assert self._states[slot] is SlotState.READY, "its own load would be another's wait"
                 assert not self._beside(slot, now), "somebody is beside the seat"
                 self._asides[(slot, incarnation)] = Seat(slot, incarnation, stands_by=True)
-            case do.SlotChanged():
+            case Changed():
                 self._states[action.slot] = action.state
                 self._sit(action)
                 seat = self._seats.get(action.slot)
@@ -386,39 +422,35 @@ class Ledger:
                     leases = [lease for run in seat.runs.values() for lease in run.leases]
                     for record in {lease.record for lease in leases if not lease.stale}:
                         record.stuck = True
-            case do.KillWorker(slot, incarnation):
+            case Killed(slot, incarnation):
                 seat = self._anyone(slot, incarnation)
                 assert seat is not None
                 assert seat not in self._killed, "it is killed once"
                 self._killed[seat] = now
-                if hung := re.match(r"has run batch (\d+) ", action.reason):
-                    seat.overran = int(hung[1])
-            case do.SeatStandby(slot, incarnation):
+                if action.batch is not None:
+                    seat.overran = action.batch
+            case SeatWanted(slot, incarnation):
                 assert self._seats[slot].incarnation == incarnation
                 self._seats[slot].stands_by = False
-            case do.TakeSeat(slot, incarnation):
+            case SeatGiven(slot, incarnation):
                 assert self._seat(slot, incarnation) is not None
-            case (
-                do.WelcomeWorker(slot, incarnation)
-                | do.HoldWorker(slot, incarnation)
-                | do.StopWorker(slot, incarnation)
-            ):
+            case Welcomed(slot, incarnation) | Held(slot, incarnation) | Stopped(slot, incarnation):
                 assert self._anyone(slot, incarnation) is not None
-            case do.PackDissolved(client, number, members):
+            case Dissolved(client, number, members):
                 if members:
                     self._dissolve(self._packs.pop((client, number)), members)
                 else:
                     assert (client, number) not in self._packs, "some of it are not cancelled"
-            case do.MembersCancelled(client, members):
+            case MembersCancelled(client, members):
                 assert members
                 assert not any((client, number) in self.open for number in members)
-            case do.KeepJob():
+            case Kept():
                 assert isinstance(action.payload, Payload)
                 self._kept.add((action.payload.serial, action.start))
-            case do.PoolReady():
+            case Ready():
                 assert not self._ready_told
                 self._ready_told = True
-            case do.PoolStopped():
+            case Ended():
                 self._end(action, now)
 
     def _dissolve(self, pack: Submission, members: Sequence[int]) -> None:
@@ -447,7 +479,7 @@ class Ledger:
         """Whether it may run together with others of its kind."""
         return record.rows is not None and self._batchable(record.model, record.signature, record.outputs)
 
-    def _run(self, run: do.RunBatch, now: float) -> None:
+    def _run(self, run: Sent, now: float) -> None:
         seat = self._seat(run.slot, run.incarnation)
         assert seat is not None, "it is sent to a worker that is gone"
         assert self._states[run.slot] is SlotState.READY
@@ -485,9 +517,7 @@ class Ledger:
             run.batch, run.lane, parts, run.stride or run.pad_to, bool(seat.runs), suspect, run.by_rows
         )
 
-    def _lease(
-        self, run: do.RunBatch, part: do.PartToRun, record: Record, packed: bool, batchable: bool, now: float
-    ) -> Lease:
+    def _lease(self, run: Sent, part: Piece, record: Record, packed: bool, batchable: bool, now: float) -> Lease:
         """What the part has of a job goes out."""
         if record.confined and record.device not in self._plans[run.slot].names:
             slot = int(str(record.device).removeprefix("slot:"))
@@ -510,7 +540,7 @@ class Ledger:
         self._conservation.note(record)
         return lease
 
-    def _check_place(self, record: Record, run: do.RunBatch, now: float) -> None:
+    def _check_place(self, record: Record, run: Sent, now: float) -> None:
         plan = self._plans[run.slot]
         assert record.model == run.model
         assert run.model in plan.models
@@ -564,7 +594,7 @@ class Ledger:
             others = [other for other in self._holders(record) if other not in all_of_them]
             assert all(self._states[other] in DOWN for other in others), f"{record} died in {died_in}, not in {others}"
 
-    def _check_size(self, run: do.RunBatch, parts: list[list[Lease]], batchable: bool, fresh: bool) -> None:
+    def _check_size(self, run: Sent, parts: list[list[Lease]], batchable: bool, fresh: bool) -> None:
         leases = [lease for among in parts for lease in among]
         assert len({lease.record.form for lease in leases}) == 1, "they cannot be joined"
         rows = sum(lease.stop - lease.start for lease in leases)
@@ -592,18 +622,18 @@ class Ledger:
         whole = alone and leases[0].size == leases[0].record.rows and not run.stride and pad_to == rows
         assert run.by_rows is not whole
 
-    def _answer(self, answer: do.AnswerJob, now: float) -> None:
+    def _answer(self, answer: Answered, now: float) -> None:
         pack = self._packs.get((answer.client, answer.job))
         records = [self.open[(answer.client, answer.job)]] if pack is None else pack.open
         waits = any(record.waits or not record.live for record in records)
         for record in records:
             assert self._is_packed(record) is (pack is not None), "an answer to one that came with others"
             self.answered += 1
-            if isinstance(answer.outcome, do.JobDone):
+            if isinstance(answer, JobDone):
                 rows, base = (record.rows, record.base) if pack is None else (pack.rows, 0)
-                record.check_result(answer.outcome, rows, base, now)
+                record.check_result(answer, rows, base, now)
             else:
-                self._check_fault(record, answer.outcome, waits, now)
+                self._check_fault(record, answer, waits, now)
         for record in records:
             del self.open[(record.client, record.number)]
             self._forget(record)
@@ -620,7 +650,7 @@ class Ledger:
         self._largest[model] = max(self._largest.get(model, 0), self._policy.model(model).max_batch)
         return self._largest[model]
 
-    def _check_fault(self, record: Record, failed: do.JobFailed, waits: bool, now: float) -> None:
+    def _check_fault(self, record: Record, failed: JobFailed, waits: bool, now: float) -> None:
         """`waits`: rows of it, or of its pack, do."""
         assert (failed.retry_after_s is not None) == (failed.fault is Fault.OVERLOADED)
         assert failed.text
@@ -677,7 +707,7 @@ class Ledger:
     def _hopeless(self, record: Record) -> bool:
         return all(self._states[slot] in DOWN for slot in self._holders(record))
 
-    def _end(self, stopped: do.PoolStopped, now: float) -> None:
+    def _end(self, stopped: Ended, now: float) -> None:
         assert self.stopped is None, "the pool ends once"
         self.stopped = stopped
         assert not self.open, "jobs without an answer"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
-from pool.core import actions as do
-from pool.core import events as told
+from simulation.words import Ask, JobDone
+
 from pool.wire.faults import Fault
 
 __all__ = ["Lease", "Line", "Payload", "Record", "Run", "Seat", "Submission", "overlap"]
@@ -182,27 +183,27 @@ class Record:
         return self.attempts + max((self.times_lost(start, stop) for start, stop in set(self.lost)), default=0)
 
     @classmethod
-    def of(cls, serial: int, event: told.JobArrived, now: float, default_timeout_s: float) -> Record:
+    def of(cls, serial: int, ask: Ask, now: float, default_timeout_s: float) -> Record:
         """As if it had come by itself."""
-        timeout_s = default_timeout_s if event.timeout_s is None else event.timeout_s
+        timeout_s = default_timeout_s if ask.timeout_s is None else ask.timeout_s
         if not 0 <= timeout_s < math.inf:
             timeout_s = 0.0  # there is no such timeout: the job is to be refused at once
         record = cls(
             serial,
-            event.client,
-            event.job,
-            event.model,
-            event.signature,
-            event.outputs,
-            event.rows,
-            event.form,
-            event.device,
+            ask.client,
+            ask.job,
+            ask.model,
+            ask.signature,
+            ask.outputs,
+            ask.rows,
+            ask.form,
+            ask.device,
             now,
             now + timeout_s,
-            event.attempts,
-            event.in_doubt,
+            ask.attempts,
+            ask.in_doubt,
         )
-        record.version = event.version
+        record.version = ask.version
         record.started = record.in_doubt
         return record
 
@@ -272,10 +273,11 @@ class Record:
         self.ran.update(range(start, stop))
         return lease
 
-    def check_result(self, outcome: do.JobDone, rows: int | None, base: int, now: float) -> None:
+    def check_result(self, outcome: JobDone, rows: int | None, base: int, now: float) -> None:
         """All its rows, once and in order, or all `rows` of the pack that it came in; and the way there adds up."""
-        pieces = [(start - base, stop - base) for _, start, stop in outcome.payloads]  # type: ignore[misc]  # as the body answers
-        assert all(serial == self.serial for serial, _, _ in outcome.payloads), "another job's result"  # type: ignore[misc]
+        payloads = cast("Sequence[tuple[int, int, int]]", outcome.payloads)  # as the body answers
+        pieces = [(start - base, stop - base) for _, start, stop in payloads]
+        assert all(serial == self.serial for serial, _, _ in payloads), "another job's result"
         if self.rows is None:
             assert pieces == [(0, 0)]
         else:

@@ -2,11 +2,9 @@
 
 import pytest
 from simulation.clients import Client, Flood, Polite
-from simulation.driver import Driver, every
+from simulation.hand import Hand
 from simulation.world import Truth, World
 
-from pool.core import actions as do
-from pool.core import events as told
 from pool.core.policy import ModelPolicy, Policy
 from pool.wire.faults import Fault
 
@@ -32,27 +30,27 @@ def test_a_deadline_of_10_s_behind_a_batch_of_90_s_is_answered_at_10_s() -> None
 
 
 def test_what_cannot_be_done_in_time_is_refused_at_once_and_the_time_is_named() -> None:
-    driver = Driver(["m"]).serve()
+    hand = Hand(["m"]).serve()
     for _ in range(4):  # a job takes 90 s
-        driver.submit(rows=1, timeout_s=1000.0)
-        driver.now += 90.0
-        driver.done(every(driver.log, do.RunBatch)[-1])
-    driver.submit(rows=1, timeout_s=10.0)
-    assert driver.fault(5) is Fault.DEADLINE_EXCEEDED
-    assert "90 s after it came" in driver.failed(5).text
-    assert "timeout is 10 s" in driver.failed(5).text
-    driver.submit(rows=1, timeout_s=100.0)
-    assert 6 not in driver.answers()
+        hand.ask(rows=1, timeout_s=1000.0)
+        hand.now += 90.0
+        hand.end(hand.runs[-1])
+    hand.ask(rows=1, timeout_s=10.0)
+    assert hand.failed(5).fault is Fault.DEADLINE_EXCEEDED
+    assert "90 s after it came" in hand.failed(5).text
+    assert "timeout is 10 s" in hand.failed(5).text
+    hand.ask(rows=1, timeout_s=100.0)
+    assert 6 not in hand.answers
 
 
 def test_a_cost_that_was_an_outlier_refuses_nobody_for_ever() -> None:
-    driver = Driver(["m"]).serve()
+    hand = Hand(["m"]).serve()
     for seconds in (0.01, 0.01, 30.0, 0.01):
-        driver.submit(rows=1)
-        driver.now += seconds
-        driver.done(every(driver.log, do.RunBatch)[-1])
-    driver.submit(rows=1, timeout_s=0.1)
-    assert len(driver.answers()) == 4, "it is tried"
+        hand.ask(rows=1)
+        hand.now += seconds
+        hand.end(hand.runs[-1])
+    hand.ask(rows=1, timeout_s=0.1)
+    assert len(hand.answers) == 4, "it is tried"
 
 
 def test_short_deadlines_shrink_the_batch_instead_of_being_missed() -> None:
@@ -88,75 +86,75 @@ def test_hasty_jobs_among_patient_ones_are_mostly_in_time() -> None:
 # --- company ------------------------------------------------------------------------------------------------------
 
 
-def runs(driver: Driver) -> list[int]:
-    return [len(run.parts) for run in every(driver.log, do.RunBatch)]
+def runs(hand: Hand) -> list[int]:
+    return [len(run.parts) for run in hand.runs]
 
 
 def test_without_batch_wait_no_lane_is_idle_and_full_batches_come_by_themselves() -> None:
-    driver = Driver(["m"]).serve()
+    hand = Hand(["m"]).serve()
     for _ in range(40):
-        driver.submit(rows=1)
-    assert runs(driver) == [1]
-    driver.done(driver.run_of(1))
-    assert runs(driver) == [1, 32]
-    driver.done(driver.run_of(2))
-    assert runs(driver) == [1, 32, 7]
+        hand.ask(rows=1)
+    assert runs(hand) == [1]
+    hand.end(hand.run_of(1))
+    assert runs(hand) == [1, 32]
+    hand.end(hand.run_of(2))
+    assert runs(hand) == [1, 32, 7]
 
 
 def test_batch_wait_ends_when_the_batch_is_full() -> None:
-    driver = Driver(["m"], models={"m": ModelPolicy(max_batch=8, batch_wait_s=5.0)}).serve()
+    hand = Hand(["m"], models={"m": ModelPolicy(max_batch=8, batch_wait_s=5.0)}).serve()
     for _ in range(7):
-        driver.submit(rows=1)
-    assert runs(driver) == []
-    driver.submit(rows=1)
-    assert runs(driver) == [8]
-    driver.pass_time(1.0)
-    driver.submit(rows=20)
-    assert runs(driver) == [8], "the lane is busy"
-    driver.done(driver.run_of(1))
-    assert sum(part.stop - part.start for part in every(driver.log, do.RunBatch)[-1].parts) == 8
+        hand.ask(rows=1)
+    assert runs(hand) == []
+    hand.ask(rows=1)
+    assert runs(hand) == [8]
+    hand.pass_time(1.0)
+    hand.ask(rows=20)
+    assert runs(hand) == [8], "the lane is busy"
+    hand.end(hand.run_of(1))
+    assert hand.runs[-1].rows == 8
 
 
 def test_batch_wait_ends_when_it_is_over() -> None:
-    driver = Driver(["m"], models={"m": ModelPolicy(max_batch=8, batch_wait_s=5.0)}).serve()
-    driver.submit(rows=1)
-    driver.pass_time(3.0)
-    driver.submit(rows=1)
-    driver.pass_time(1.9)
-    assert runs(driver) == []
-    driver.pass_time(0.1)
-    assert runs(driver) == [2], "the first one has waited 5 s"
-    driver.done(driver.run_of(1))
-    timelines = [outcome.timeline for outcome in driver.answers().values() if isinstance(outcome, do.JobDone)]
+    hand = Hand(["m"], models={"m": ModelPolicy(max_batch=8, batch_wait_s=5.0)}).serve()
+    hand.ask(rows=1)
+    hand.pass_time(3.0)
+    hand.ask(rows=1)
+    hand.pass_time(1.9)
+    assert runs(hand) == []
+    hand.pass_time(0.1)
+    assert runs(hand) == [2], "the first one has waited 5 s"
+    hand.end(hand.run_of(1))
+    timelines = [hand.done(number).timeline for number in (1, 2)]
     assert [timeline.batch_wait_s for timeline in timelines] == pytest.approx([5.0, 2.0])
     assert [timeline.queue_s for timeline in timelines] == pytest.approx([0.0, 0.0])
 
 
 def test_batch_wait_never_misses_a_deadline() -> None:
-    driver = Driver(["m"], models={"m": ModelPolicy(max_batch=8, batch_wait_s=60.0)}).serve()
+    hand = Hand(["m"], models={"m": ModelPolicy(max_batch=8, batch_wait_s=60.0)}).serve()
     for _ in range(4):  # batches of 8 take 2 s
         for _ in range(8):
-            driver.submit(rows=1)
-        driver.now += 2.0
-        driver.done(every(driver.log, do.RunBatch)[-1])
-    patient = driver.submit(rows=1, timeout_s=600.0)
-    assert patient == []
-    driver.submit(rows=1, timeout_s=10.0)
-    began = driver.now
-    while len(runs(driver)) == 4:
-        driver.now += 0.1
-        driver.feed(told.Tick())
-        assert driver.now < began + 8.0, "with 2 s to run, it is too late by now"
-    assert runs(driver)[-1] == 2, "the patient one goes with it"
-    assert driver.now > began + 5.0, "and not earlier than needed"
+            hand.ask(rows=1)
+        hand.now += 2.0
+        hand.end(hand.runs[-1])
+    hand.ask(rows=1, timeout_s=600.0)
+    assert len(runs(hand)) == 4
+    hand.ask(rows=1, timeout_s=10.0)
+    began = hand.now
+    while len(runs(hand)) == 4:
+        hand.now += 0.1
+        hand.core.tick()
+        assert hand.now < began + 8.0, "with 2 s to run, it is too late by now"
+    assert runs(hand)[-1] == 2, "the patient one goes with it"
+    assert hand.now > began + 5.0, "and not earlier than needed"
 
 
 def test_a_timeout_shorter_than_batch_wait_is_no_reason_to_wait_until_it_is_over() -> None:
     """Where nothing is known about the cost either: the job runs, and is not answered at its deadline unrun."""
-    driver = Driver(["m"], models={"m": ModelPolicy(max_batch=8, batch_wait_s=60.0)}).serve()
-    driver.submit(rows=1, timeout_s=10.0)
-    driver.pass_time(10.0)
-    assert runs(driver) == [1], "it was never run, for the sake of company that did not come"
+    hand = Hand(["m"], models={"m": ModelPolicy(max_batch=8, batch_wait_s=60.0)}).serve()
+    hand.ask(rows=1, timeout_s=10.0)
+    hand.pass_time(10.0)
+    assert runs(hand) == [1], "it was never run, for the sake of company that did not come"
 
 
 def test_batch_wait_fills_batches_and_costs_no_more_than_itself() -> None:

@@ -49,7 +49,7 @@ def test_every_job_is_answered_exactly_once() -> None:
     world.end()
     print(world.report())  # noqa: T201  # the seed, to run it again
 
-    answered, mishaps = world.machine.answered, world.tally.mishaps
+    answered, mishaps = world.core.answered, world.tally.mishaps
     assert min(mishaps[what] for what in ("crash", "stall", "poison", "model error", "slow start")) > 0, mishaps
     assert set(answered) <= ANSWERS | {"deadline-exceeded"}
     lost = answered["worker-lost"] + answered["stateful-worker-lost"]
@@ -80,8 +80,8 @@ def test_every_job_is_answered_in_weather_without_hope() -> None:
     world.run_until(lambda: world.clients[b"polite"].sent == 800 and not world.ledger.open)
     world.end()
     print(world.report())  # noqa: T201
-    assert set(world.machine.answered) >= {"done", "quarantined", "stateful-worker-lost", "deadline-exceeded"}
-    assert world.machine.answered["done"] > 1_000
+    assert set(world.core.answered) >= {"done", "quarantined", "stateful-worker-lost", "deadline-exceeded"}
+    assert world.core.answered["done"] > 1_000
 
 
 def test_jobs_that_come_in_one_message_are_promised_the_same() -> None:

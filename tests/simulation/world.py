@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import heapq
 import random
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from simulation.body import SIGSEGV, STOPPED, Body, Running, Worker
-from simulation.driver import model_info, slot_plan
+from simulation.plans import model_info, slot_plan
+from simulation.words import Answered, Failed, Outcome, Spoiled
 
-from pool.core import actions as do
-from pool.core import events as told
-from pool.core.machine import Machine
 from pool.core.policy import Policy
 from pool.wire.faults import Fault
 from pool.wire.worker_messages import Phase
@@ -65,18 +62,6 @@ class Weather:
     boot_s: tuple[float, float] = (0.5, 3.0)
 
 
-class TimedMachine(Machine):
-    """Knows how long it has thought."""
-
-    spent_s = 0.0
-
-    def handle(self, event: told.Event, now: float) -> list[do.Action]:
-        begin = time.perf_counter()
-        actions = super().handle(event, now)
-        self.spent_s += time.perf_counter() - begin
-        return actions
-
-
 @dataclass(slots=True)
 class Tally:
     """What the workers did, by model."""
@@ -106,8 +91,7 @@ class World(Body):
         plans = [slot_plan(number, models) for number, models in enumerate(placement)]
         infos = {name: model_info(name, truth.stateful, truth.batchable) for name, truth in truths.items()}
         self.seed = seed
-        self.timed = TimedMachine(policy, plans, random.Random(seed))
-        super().__init__(self.timed, plans, infos, validates, conserve_every)
+        super().__init__(policy, plans, infos, random.Random(seed), validates, conserve_every)
         self.rng = random.Random(seed + 1)
         self.truths = truths
         self.weather = weather
@@ -122,7 +106,7 @@ class World(Body):
 
     def start(self) -> None:
         """Until every slot serves for the first time."""
-        self.feed(told.Start())
+        self.core.start()
         self.run_until(lambda: all(worker.ready for worker in self.workers.values()))
         self.began = self.now
 
@@ -132,14 +116,14 @@ class World(Body):
 
     def run_until(self, over: Callable[[], bool]) -> None:
         while not over():
-            deadline = self.machine.next_deadline()
+            deadline = self.core.next_deadline()
             if self._agenda and (deadline is None or self._agenda[0][0] <= deadline):
                 self.now, _, what = heapq.heappop(self._agenda)
                 what()
             else:
                 assert deadline is not None, "nothing will ever happen again"
                 self.now = max(self.now, deadline)
-                self.feed(told.Tick())
+                self.core.tick()
 
     def run_for(self, seconds: float) -> None:
         over: list[bool] = []
@@ -153,29 +137,29 @@ class World(Body):
     def end(self) -> None:
         """The pool stops, and all is as it should be."""
         self.settle()
-        self.machine.validate()
-        self.feed(told.StopAsked("the simulation is over"))
+        self.core.validate()
+        self.core.stop("the simulation is over")
         self.run_until(lambda: self.ledger.stopped is not None)
-        assert self.machine.backlog.jobs == {}
+        assert not self.core.held()
         assert self.ledger.arrived == self.ledger.answered + self.ledger.cancelled
         assert self.ledger.retained() == []
-        assert self.machine.next_deadline() is None
+        assert self.core.next_deadline() is None
 
     def report(self) -> str:
         """The seed, to run it again, and what came of it."""
         jobs = self.ledger.arrived
         return (
             f"seed {self.seed}: {jobs} jobs in {self.now - self.began:.1f} virtual s, {self.tally.batches.total()} "
-            f"batches, {dict(self.tally.mishaps)}, {self.ledger.reruns} parts run again, {self.machine.answered}; "
-            f"{1e6 * self.timed.spent_s / max(1, jobs):.1f} µs of core a job"
+            f"batches, {dict(self.tally.mishaps)}, {self.ledger.reruns} parts run again, {self.core.answered}; "
+            f"{1e6 * self.core.spent_s / max(1, jobs):.1f} µs of core a job"
         )
 
     # --- clients --------------------------------------------------------------------------------------------------
 
-    def answered(self, answer: do.AnswerJob) -> None:
+    def answered(self, answer: Answered) -> None:
         client = self.clients.get(answer.client)
         if client is not None:
-            client.hear(answer.job, answer.outcome)
+            client.hear(answer.job, answer)
 
     # --- a worker's life ------------------------------------------------------------------------------------------
 
@@ -195,7 +179,7 @@ class World(Body):
         self.later(hello_s + load_s, self._if_alive(worker, lambda: self.say_ready(worker, self.lanes)))
 
     def _load(self, worker: Worker) -> None:
-        self.feed(told.WorkerBeat(worker.slot, worker.incarnation, Phase.LOADING, "", ()))
+        self.core.beat(worker.slot, worker.incarnation, Phase.LOADING)
 
     def sent(self, worker: Worker, batch: int) -> None:
         running = worker.running[batch]
@@ -229,9 +213,9 @@ class World(Body):
         else:
             self.answer(worker, batch, times_s=(0.9 * seconds, 0.05 * seconds))
 
-    def _failed(self, running: Running, fault: Fault) -> tuple[told.Outcome, ...]:
+    def _failed(self, running: Running, fault: Fault) -> tuple[Outcome, ...]:
         """As a worker tells it: of a lone part by its own fault; of several, nobody knows whose it is."""
-        kind = told.Failed if len(running.parts) == 1 else told.Spoiled
+        kind = Failed if len(running.parts) == 1 else Spoiled
         return (kind(fault, "as the test wants it"),) * len(running.parts)
 
     def stopping(self, worker: Worker) -> None:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from simulation.driver import Driver, every, model_info
+from simulation.driver import Driver, every
+from simulation.plans import model_info
 
 from pool.core import actions as do
 from pool.core import events as told

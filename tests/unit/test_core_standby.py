@@ -1,7 +1,8 @@
 """A second process stands by for each slot, and has only to load when the worker there dies."""
 
 import pytest
-from simulation.driver import Driver, every, model_info, one
+from simulation.driver import Driver, every, one
+from simulation.plans import model_info
 
 from pool.core import actions as do
 from pool.core import events as told

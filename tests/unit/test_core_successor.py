@@ -3,7 +3,8 @@
 from itertools import pairwise
 
 import pytest
-from simulation.driver import Driver, every, model_info, one
+from simulation.driver import Driver, every, one
+from simulation.plans import model_info
 
 from pool.core import actions as do
 from pool.core import events as told

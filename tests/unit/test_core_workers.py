@@ -1,7 +1,8 @@
 """A worker's way up and its ends: phases with their budgets, readiness, restarts, giving up."""
 
 import pytest
-from simulation.driver import Driver, every, model_info, one
+from simulation.driver import Driver, every, one
+from simulation.plans import model_info
 
 from pool.core import actions as do
 from pool.core import events as told

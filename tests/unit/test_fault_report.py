@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from simulation.driver import Driver, model_info
+from simulation.driver import Driver
+from simulation.plans import model_info
 
 from pool.core import events as told
 from pool.core.machine import Machine

@@ -2,7 +2,7 @@
 
     asked ─► leased ⇄ returned ─► answered once, or cancelled
 
-It shares no code with the core, and knows nothing of it but the actions.
+It shares no code with the core, and knows nothing of it but what it did.
 """
 
 from array import array
@@ -10,10 +10,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pool.core import actions as do
+from simulation.words import Answered, JobDone, JobFailed, Piece
+
 from pool.wire.faults import Fault
 
-__all__ = ["Books", "BrokenPromise", "Sent"]
+__all__ = ["Books", "BrokenPromise", "Job"]
 
 Name = tuple[bytes, int]
 
@@ -35,7 +36,7 @@ class BrokenPromise(AssertionError):
 
 
 @dataclass(slots=True, eq=False)
-class Sent:
+class Job:
     """A job as the outside knows it; it is its own payload. `rows` 0: it has none.
 
     `guilty` is the row that its model cannot compute, -1 for none; `poison` kills the worker that runs it. `out` counts
@@ -64,7 +65,7 @@ class Books:
     """
 
     def __init__(self, max_attempts: int, late_s: float, unfit: frozenset[str]) -> None:
-        self.open: dict[Name, Sent] = {}
+        self.open: dict[Name, Job] = {}
         self.asked = 0
         self.done = 0
         self.cancelled = 0
@@ -87,20 +88,20 @@ class Books:
     def answered(self) -> int:
         return self.done + self.failed.total()
 
-    def ask(self, job: Sent) -> None:
+    def ask(self, job: Job) -> None:
         self.open[(job.client, job.number)] = job
         self.asked += 1
 
-    def cancel(self, job: Sent) -> None:
+    def cancel(self, job: Job) -> None:
         """Its client does not wait any more: an answer that comes all the same is a second one."""
         if self.open.pop((job.client, job.number), None) is not None:
             self.cancelled += 1
 
-    def leased(self, parts: Iterable[do.PartToRun], now: float, again: bool) -> None:
+    def leased(self, parts: Iterable[Piece], now: float, again: bool) -> None:
         """A batch went out. `again`: the model loses rows, so pieces of an earlier try may still be out."""
         for part in parts:
             job = part.payload
-            assert isinstance(job, Sent)
+            assert isinstance(job, Job)
             if now > job.deadline:
                 raise BrokenPromise(f"started {now - job.deadline:.6f} s after its deadline: {job}")
             if (job.client, job.number) not in self.open:
@@ -117,27 +118,27 @@ class Books:
             self.reran += job.runs > 0 and part.start == 0
             job.runs += 1
 
-    def returned(self, parts: Iterable[do.PartToRun], died: bool) -> None:
+    def returned(self, parts: Iterable[Piece], died: bool) -> None:
         """A batch is over, or the exit of its worker was seen."""
         for part in parts:
             job = part.payload
-            assert isinstance(job, Sent)
+            assert isinstance(job, Job)
             job.out -= part.stop - part.start or 1
             job.deaths += died
 
-    def answer(self, action: do.AnswerJob, now: float) -> Sent:
-        job = self.open.pop((action.client, action.job), None)
+    def answer(self, answer: Answered, now: float) -> Job:
+        job = self.open.pop((answer.client, answer.job), None)
         if job is None:
-            raise BrokenPromise(f"answered twice, or after it was cancelled: {action}")
+            raise BrokenPromise(f"answered twice, or after it was cancelled: {answer}")
         if now > job.deadline + self._late_s:
-            raise BrokenPromise(f"answered {now - job.deadline:.6f} s after its deadline: {action}")
-        if isinstance(action.outcome, do.JobDone):
-            self._done(job, action.outcome, now)
+            raise BrokenPromise(f"answered {now - job.deadline:.6f} s after its deadline: {answer}")
+        if isinstance(answer, JobDone):
+            self._done(job, answer, now)
         else:
-            self._failed(job, action.outcome, now)
+            self._failed(job, answer, now)
         return job
 
-    def _done(self, job: Sent, outcome: do.JobDone, now: float) -> None:
+    def _done(self, job: Job, outcome: JobDone, now: float) -> None:
         if job.guilty >= 0 or job.poison:
             raise BrokenPromise(f"it cannot have a result: {job}")
         at = 0
@@ -153,7 +154,7 @@ class Books:
         self.latencies[job.client].append(now - job.sent)
         self.done_at.append(now)
 
-    def _failed(self, job: Sent, outcome: do.JobFailed, now: float) -> None:
+    def _failed(self, job: Job, outcome: JobFailed, now: float) -> None:
         fault = outcome.fault
         self.failed[fault] += 1
         if fault is Fault.MODEL_FAILED:

@@ -4,10 +4,9 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from simulation.at_scale.books import Sent
+from simulation.at_scale.books import Job
 from simulation.at_scale.world import World
-
-from pool.core import actions as do
+from simulation.words import Answered, JobFailed
 
 __all__ = ["Bursty", "Client", "Closed", "Poisson", "Wish", "choices"]
 
@@ -26,7 +25,7 @@ class Wish:
     guilty: float = 0.0
     poison: float = 0.0
 
-    def submit(self, world: World, client: bytes, rng: random.Random) -> Sent:
+    def submit(self, world: World, client: bytes, rng: random.Random) -> Job:
         rows = self.rows(rng)
         return world.submit(
             client,
@@ -58,7 +57,7 @@ class Client:
     def start(self) -> None:
         raise NotImplementedError
 
-    def _ask(self) -> Sent:
+    def _ask(self) -> Job:
         self.left -= 1
         wish = self._wishes[0] if len(self._wishes) == 1 else self._rng.choice(self._wishes)
         return wish.submit(self._world, self.name, self._rng)
@@ -142,9 +141,9 @@ class Closed(Client):
         for _ in range(min(self._in_flight, self.left)):
             self._ask()
 
-    def _answered(self, _job: Sent, outcome: do.JobDone | do.JobFailed) -> None:
+    def _answered(self, _job: Job, outcome: Answered) -> None:
         pause_s = self._rng.expovariate(1 / self._think_s) if self._think_s else 0.0
-        if isinstance(outcome, do.JobFailed) and outcome.retry_after_s is not None:
+        if isinstance(outcome, JobFailed) and outcome.retry_after_s is not None:
             pause_s = outcome.retry_after_s
         self._world.later(pause_s, self._come)
 

@@ -7,10 +7,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from simulation.at_scale.books import BrokenPromise, Sent
+from simulation.at_scale.books import BrokenPromise, Job
+from simulation.words import (
+    Death,
+    Failed,
+    Killed,
+    Outcome,
+    Piece,
+    RowsChanged,
+    Sent,
+    Spawned,
+    Spoiled,
+    Stopped,
+    Succeeded,
+    Welcomed,
+)
 
-from pool.core import actions as do
-from pool.core import events as told
 from pool.wire.faults import Fault
 from pool.wire.signatures import ModelInfo, Signature, TensorSpec
 
@@ -19,8 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CALM", "Truth", "Weather", "Worker", "Workers"]
 
-SIGSEGV = told.Death("SIGSEGV", restartable=True)
-STOPPED = told.Death("exit code 0", restartable=True)
+SIGSEGV = Death("SIGSEGV")
+STOPPED = Death("exit code 0")
 MODEL_ERROR = "a row that the model cannot compute"
 NO_MEMORY = "no memory for so many rows"
 
@@ -81,7 +93,7 @@ class Worker:
     incarnation: int
     lanes: int = 0
     dead: bool = False
-    running: dict[int, do.RunBatch] = field(default_factory=dict)
+    running: dict[int, Sent] = field(default_factory=dict)
     busy: set[int] = field(default_factory=set)
 
 
@@ -106,10 +118,10 @@ class Workers:
 
     # --- up -----------------------------------------------------------------------------------------------------
 
-    def spawn(self, action: do.SpawnWorker) -> None:
-        if action.slot in self.alive:
-            raise BrokenPromise(f"a second worker in the seat of {self.alive[action.slot]}")
-        worker = self.alive[action.slot] = Worker(action.slot, action.incarnation)
+    def spawn(self, spawned: Spawned) -> None:
+        if spawned.slot in self.alive:
+            raise BrokenPromise(f"a second worker in the seat of {self.alive[spawned.slot]}")
+        worker = self.alive[spawned.slot] = Worker(spawned.slot, spawned.incarnation)
         boot_s = self._rng.uniform(*self._weather.boot_s)
         if self._happens(self._weather.slow_start):
             self.mishaps["slow start"] += 1
@@ -122,41 +134,41 @@ class Workers:
 
     def _hello(self, worker: Worker) -> None:
         if not worker.dead:
-            self._world.feed(told.WorkerHello(worker.slot, worker.incarnation))
+            self._world.core.hello(worker.slot, worker.incarnation)
 
-    def welcome(self, action: do.WelcomeWorker) -> None:
-        self._world.later(self._rng.uniform(*self._weather.boot_s) / 2, self._ready, self.alive[action.slot])
+    def welcome(self, welcomed: Welcomed) -> None:
+        self._world.later(self._rng.uniform(*self._weather.boot_s) / 2, self._ready, self.alive[welcomed.slot])
 
     def _ready(self, worker: Worker) -> None:
         if not worker.dead:
             worker.lanes = self._lanes
             models = tuple(self._infos[name] for name in self._world.placement[worker.slot])
-            self._world.feed(told.WorkerReady(worker.slot, worker.incarnation, self._lanes, models))
+            self._world.core.ready(worker.slot, worker.incarnation, self._lanes, models)
 
     # --- work ---------------------------------------------------------------------------------------------------
 
-    def run(self, action: do.RunBatch) -> None:
-        worker = self.alive.get(action.slot)
-        if worker is None or worker.incarnation != action.incarnation:
-            raise BrokenPromise(f"leased to a dead incarnation: {action}")
-        if not 0 <= action.lane < worker.lanes or action.lane in worker.busy:
-            raise BrokenPromise(f"the lane has no credit: {action}")
-        truth = self.truths[action.model]
-        rows = sum([part.stop - part.start for part in action.parts])
-        if action.pad_to < rows or (len(action.parts) > 1 and not (truth.rows and action.by_rows)):
-            raise BrokenPromise(f"cannot run together: {action}")
-        self._world.books.leased(action.parts, self._world.now, truth.loses_rows)
-        worker.running[action.batch] = action
-        worker.busy.add(action.lane)
+    def run(self, run: Sent) -> None:
+        worker = self.alive.get(run.slot)
+        if worker is None or worker.incarnation != run.incarnation:
+            raise BrokenPromise(f"leased to a dead incarnation: {run}")
+        if not 0 <= run.lane < worker.lanes or run.lane in worker.busy:
+            raise BrokenPromise(f"the lane has no credit: {run}")
+        truth = self.truths[run.model]
+        rows = sum([part.stop - part.start for part in run.parts])
+        if run.pad_to < rows or (len(run.parts) > 1 and not (truth.rows and run.by_rows)):
+            raise BrokenPromise(f"cannot run together: {run}")
+        self._world.books.leased(run.parts, self._world.now, truth.loses_rows)
+        worker.running[run.batch] = run
+        worker.busy.add(run.lane)
         self.batches += 1
         self.rows += rows
         if worker.dead:
             return
-        stride = action.stride or action.pad_to
-        seconds = (-(-action.pad_to // stride) if stride else 1) * truth.seconds(stride, self._rng)
+        stride = run.stride or run.pad_to
+        seconds = (-(-run.pad_to // stride) if stride else 1) * truth.seconds(stride, self._rng)
         luck = self._rng.random() if self._weather is not CALM else 1.0
         weather = self._weather
-        if any(part.payload.poison for part in action.parts):  # type: ignore[attr-defined]  # a Sent
+        if any(part.payload.poison for part in run.parts):  # type: ignore[attr-defined]  # a Job
             self._world.later(seconds / 2, self._die, worker)
         elif luck < weather.crash:
             self.mishaps["crash"] += 1
@@ -165,53 +177,55 @@ class Workers:
             self.mishaps["stall"] += 1  # ended by the pool's own budget, and by its kill
         elif luck < weather.crash + weather.stall + weather.unsent:
             self.mishaps["unsent"] += 1
-            self._world.later(0.0, self._unsent, worker, action)
+            self._world.later(0.0, self._unsent, worker, run)
         else:
-            self._world.later(seconds, self._finish, worker, action, self._outcomes(truth, action), seconds)
+            self._world.later(seconds, self._finish, worker, run, self._outcomes(truth, run), seconds)
 
-    def _outcomes(self, truth: Truth, action: do.RunBatch) -> tuple[told.Outcome, ...]:
-        parts = action.parts
-        if action.pad_to > 0 and (action.stride or action.pad_to) > truth.fits(self._world.now):
+    def _outcomes(self, truth: Truth, run: Sent) -> tuple[Outcome, ...]:
+        parts = run.parts
+        if run.pad_to > 0 and (run.stride or run.pad_to) > truth.fits(self._world.now):
             self.mishaps["out of memory"] += 1
             return _error(Fault.OUT_OF_MEMORY, NO_MEMORY, len(parts))
         if any(_is_guilty(part) for part in parts):
             self.mishaps["model error"] += 1
             return _error(Fault.MODEL_FAILED, MODEL_ERROR, len(parts))
-        if truth.loses_rows and action.by_rows:
+        if truth.loses_rows and run.by_rows:
             self.mishaps["rows lost"] += 1
-            return (told.RowsChanged("3 rows came back"),) * len(parts)
-        return tuple([told.Succeeded((part.payload, part.start, part.stop)) for part in parts])
+            return (RowsChanged("3 rows came back"),) * len(parts)
+        return tuple([Succeeded((part.payload, part.start, part.stop)) for part in parts])
 
-    def _finish(self, worker: Worker, action: do.RunBatch, outcomes: tuple[told.Outcome, ...], seconds: float) -> None:
-        done = told.BatchDone(worker.slot, worker.incarnation, action.lane, action.batch, outcomes, seconds, 0.0)
+    def _finish(self, worker: Worker, run: Sent, outcomes: tuple[Outcome, ...], seconds: float) -> None:
         if worker.dead:
             if self._happens(self._weather.late_answers):
                 self.mishaps["late answer"] += 1
-                self._over(worker, action, False)
-                self._world.feed(done)  # the pool may have seen the exit, or not yet
+                self._over(worker, run, False)
+                self._done(worker, run, outcomes, seconds)  # the pool may have seen the exit, or not yet
             return
-        self.device_s[action.model] += seconds
-        self._over(worker, action, False)
-        self._world.feed(done)
+        self.device_s[run.model] += seconds
+        self._over(worker, run, False)
+        self._done(worker, run, outcomes, seconds)
 
-    def _unsent(self, worker: Worker, action: do.RunBatch) -> None:
+    def _done(self, worker: Worker, run: Sent, outcomes: tuple[Outcome, ...], seconds: float) -> None:
+        self._world.core.done(worker.slot, worker.incarnation, run.lane, run.batch, outcomes, seconds)
+
+    def _unsent(self, worker: Worker, run: Sent) -> None:
         if not worker.dead:
-            self._over(worker, action, False)
-            self._world.feed(told.BatchUnsent(worker.slot, worker.incarnation, action.batch))
+            self._over(worker, run, False)
+            self._world.core.unsent(worker.slot, worker.incarnation, run.batch)
 
-    def _over(self, worker: Worker, action: do.RunBatch, died: bool) -> None:
-        if worker.running.pop(action.batch, None) is not None:
-            worker.busy.discard(action.lane)
-            self._world.books.returned(action.parts, died)
+    def _over(self, worker: Worker, run: Sent, died: bool) -> None:
+        if worker.running.pop(run.batch, None) is not None:
+            worker.busy.discard(run.lane)
+            self._world.books.returned(run.parts, died)
 
     # --- down ---------------------------------------------------------------------------------------------------
 
-    def kill(self, action: do.KillWorker) -> None:
+    def kill(self, killed: Killed) -> None:
         self.mishaps["killed"] += 1
-        self._die(self.alive[action.slot])
+        self._die(self.alive[killed.slot])
 
-    def stop(self, action: do.StopWorker) -> None:
-        worker = self.alive[action.slot]
+    def stop(self, stopped: Stopped) -> None:
+        worker = self.alive[stopped.slot]
         if not worker.dead:
             worker.dead = True
             self._world.later(0.0, self._exit, worker, STOPPED)
@@ -221,26 +235,26 @@ class Workers:
             worker.dead = True
             self._world.later(self._rng.uniform(0.0, self._weather.unseen_s), self._exit, worker, SIGSEGV)
 
-    def _exit(self, worker: Worker, death: told.Death) -> None:
+    def _exit(self, worker: Worker, death: Death) -> None:
         """The exit is seen."""
         worker.dead = True
         if self.alive.get(worker.slot) is not worker:
             return
         del self.alive[worker.slot]
-        for action in list(worker.running.values()):
-            self._over(worker, action, True)
-        self._world.feed(told.WorkerExited(worker.slot, worker.incarnation, death))
+        for run in list(worker.running.values()):
+            self._over(worker, run, True)
+        self._world.core.died(worker.slot, worker.incarnation, death)
 
     def _happens(self, chance: float) -> bool:
         return chance > 0.0 and self._rng.random() < chance
 
 
-def _is_guilty(part: do.PartToRun) -> bool:
+def _is_guilty(part: Piece) -> bool:
     job = part.payload
-    assert isinstance(job, Sent)
+    assert isinstance(job, Job)
     return job.guilty >= 0 and (part.start <= job.guilty < part.stop or part.start == part.stop)
 
 
-def _error(fault: Fault, text: str, parts: int) -> tuple[told.Outcome, ...]:
+def _error(fault: Fault, text: str, parts: int) -> tuple[Outcome, ...]:
     """As the wire has it: a run with one part fails by that part's own fault."""
-    return (told.Failed(fault, text),) if parts == 1 else (told.Spoiled(fault, text),) * parts
+    return (Failed(fault, text),) if parts == 1 else (Spoiled(fault, text),) * parts

@@ -1,0 +1,410 @@
+"""The one hand that tests lay on the core: the methods are what can happen to it, and what it does comes back.
+
+    property test, walks ─► Body ─┐                            ┌─► ledger   what was said and what was done
+    simulation, golden runs ──────┼─► Core ─► pool.core ───────┤
+    benchmark of decisions ───────┘                            └─► obey     spawns, runs, answers, as the test has them
+
+No other file of theirs imports the core's machine, events or actions, or looks into it: where the core changes how it
+is spoken to, this file changes alone. What only people read (states of successors, lines for the log) is not heard.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from simulation.words import (
+    Ask,
+    Changed,
+    Death,
+    Dissolved,
+    Ended,
+    Failed,
+    Held,
+    JobDone,
+    JobFailed,
+    Kept,
+    Killed,
+    MembersCancelled,
+    Noticed,
+    Outcome,
+    PackHeld,
+    Ready,
+    Role,
+    RowsChanged,
+    SeatGiven,
+    SeatWanted,
+    Seen,
+    Sent,
+    Spawned,
+    Spoiled,
+    Stopped,
+    Succeeded,
+    Welcomed,
+)
+
+from pool.core import actions as do
+from pool.core import events as told
+from pool.core.machine import Machine
+from pool.core.policy import Policy, SlotPlan
+from pool.core.slots import SlotState
+from pool.wire.independence import RowsCompared
+from pool.wire.signatures import ModelInfo
+from pool.wire.worker_messages import Phase
+
+if TYPE_CHECKING:
+    from simulation.ledger import Ledger
+
+__all__ = ["Core"]
+
+
+class Core:
+    """The core that `pool start` runs, unchanged, at the instants of `now`, which the test moves and never back.
+
+    Each method that tells it something returns what it did, in order. Before that the `ledger` has checked it, the
+    core's own books were checked (after every `validate_every`-th thing; 0: never), and `obey` was called with each.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        plans: Sequence[SlotPlan],
+        rng: random.Random,
+        *,
+        ledger: Ledger | None = None,
+        obey: Callable[[Seen], None] | None = None,
+        validate_every: int = 1,
+        now: float = 1000.0,
+    ) -> None:
+        self.now = now
+        self.spent_s = 0.0
+        """Seconds that the core has thought."""
+        self.told = 0
+        """How often it was told something."""
+        self._ledger = ledger
+        self._obey = obey
+        self._validate_every = validate_every
+        self._machine = Machine(policy, plans, rng)
+
+    def _tell(self, event: told.Event) -> list[Seen]:
+        begin = time.perf_counter()
+        actions = self._machine.handle(event, self.now)
+        self.spent_s += time.perf_counter() - begin
+        self.told += 1
+        seen = [word(action) for action in actions if (word := HEARD[type(action)]) is not None]
+        if self._ledger is not None:
+            self._ledger.check(seen, self.now)
+        if self._validate_every and self.told % self._validate_every == 0:
+            self._machine.validate()
+        if self._obey is not None:
+            for each in seen:
+                self._obey(each)
+        return seen
+
+    # --- the pool -------------------------------------------------------------------------------------------------
+
+    def start(self) -> list[Seen]:
+        return self._tell(told.Start())
+
+    def tick(self) -> list[Seen]:
+        """It is late: `next_deadline()` has passed."""
+        return self._tell(told.Tick())
+
+    def stop(self, reason: str) -> list[Seen]:
+        """The first time it drains, the second time it does not."""
+        if self._ledger is not None:
+            self._ledger.stop_asked()
+        return self._tell(told.StopAsked(reason))
+
+    def restart(self, slot: int, sparing: bool = False) -> list[Seen]:
+        return self._tell(told.RestartAsked(slot, sparing))
+
+    def drain(self, slot: int) -> list[Seen]:
+        return self._tell(told.DrainAsked(slot))
+
+    def plan(self, slot: int, models: tuple[str, ...]) -> list[Seen]:
+        """What the slot's next worker has."""
+        if self._ledger is not None:
+            self._ledger.planned(slot, models)
+        return self._tell(told.SlotPlanned(slot, models))
+
+    def policy_changed(self, policy: Policy) -> list[Seen]:
+        if self._ledger is not None:
+            self._ledger.policy_changed(policy)
+        return self._tell(told.PolicyChanged(policy))
+
+    # --- clients --------------------------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        client: bytes,
+        job: int,
+        model: str,
+        rows: int | None,
+        payload: object,
+        *,
+        signature: str | None = None,
+        outputs: tuple[str, ...] | None = None,
+        timeout_s: float | None = None,
+        priority: int = 0,
+        device: str | None = None,
+        size_bytes: int = 1,
+        form: bytes = b"",
+        attempts: int = 0,
+        in_doubt: bool = False,
+        members: tuple[int, ...] = (),
+        version: int | str | None = None,
+    ) -> list[Seen]:
+        """See `Ask`."""
+        if self._ledger is not None:
+            ask = Ask(
+                client,
+                job,
+                model,
+                rows,
+                payload,
+                signature,
+                outputs,
+                timeout_s,
+                device,
+                form,
+                attempts,
+                in_doubt,
+                members,
+                version,
+            )
+            self._ledger.submitted(ask, self.now)
+        return self._tell(
+            told.JobArrived(
+                client,
+                job,
+                model,
+                signature,
+                outputs,
+                rows,
+                timeout_s,
+                priority,
+                device,
+                size_bytes,
+                form,
+                payload,
+                attempts,
+                in_doubt,
+                members,
+                version,
+            )
+        )
+
+    def cancel(self, client: bytes, job: int) -> list[Seen]:
+        """A job, a member of a pack, or a pack with all that is left of it."""
+        if self._ledger is not None:
+            self._ledger.cancel_asked(client, job)
+        return self._tell(told.JobCancelled(client, job))
+
+    def client_gone(self, client: bytes) -> list[Seen]:
+        if self._ledger is not None:
+            self._ledger.client_gone(client)
+        return self._tell(told.ClientGone(client))
+
+    # --- workers --------------------------------------------------------------------------------------------------
+
+    def held_up(self, slot: int, incarnation: int, why: str) -> list[Seen]:
+        """It is not spawned yet, since something of the former one's is not free."""
+        return self._tell(told.SpawnHeld(slot, incarnation, why))
+
+    def refused(self, slot: int, incarnation: int, why: str) -> list[Seen]:
+        """A replacement will not be spawned: there is no room for two."""
+        if self._ledger is not None:
+            self._ledger.refused_to_spawn(slot, incarnation)
+        return self._tell(told.SuccessorRefused(slot, incarnation, why))
+
+    def spawned(self, slot: int, incarnation: int, pid: int) -> list[Seen]:
+        return self._tell(told.WorkerSpawned(slot, incarnation, pid))
+
+    def device_free(self, slot: int, incarnation: int) -> list[Seen]:
+        """What a standby waits for before it is seated."""
+        return self._tell(told.DeviceFree(slot, incarnation))
+
+    def device_taken(self, slot: int, incarnation: int, why: str) -> list[Seen]:
+        """It has been waited for long enough."""
+        return self._tell(told.DeviceTaken(slot, incarnation, why))
+
+    def hello(self, slot: int, incarnation: int) -> list[Seen]:
+        return self._tell(told.WorkerHello(slot, incarnation))
+
+    def beat(self, slot: int, incarnation: int, phase: Phase, detail: str = "") -> list[Seen]:
+        return self._tell(told.WorkerBeat(slot, incarnation, phase, detail, ()))
+
+    def ready(self, slot: int, incarnation: int, lanes: int, infos: tuple[ModelInfo, ...]) -> list[Seen]:
+        if self._ledger is not None:
+            self._ledger.ready(slot, incarnation, lanes, infos)
+        return self._tell(told.WorkerReady(slot, incarnation, lanes, infos))
+
+    def measured(self, slot: int, incarnation: int, resident_bytes: int) -> list[Seen]:
+        return self._tell(told.WorkerMeasured(slot, incarnation, resident_bytes))
+
+    def compared(self, slot: int, incarnation: int, lane: int, compared: RowsCompared) -> list[Seen]:
+        if self._ledger is not None:
+            self._ledger.compared(slot, incarnation, compared)
+        return self._tell(told.WorkerCompared(slot, incarnation, lane, compared))
+
+    def done(
+        self,
+        slot: int,
+        incarnation: int,
+        lane: int,
+        batch: int,
+        outcomes: Sequence[Outcome],
+        run_s: float = 0.0,
+        fetch_s: float = 0.0,
+    ) -> list[Seen]:
+        """One outcome a part, in the order of the batch; and the worker's own times of it."""
+        if self._ledger is not None:
+            self._ledger.batch_done(slot, incarnation, batch, outcomes)
+        said = tuple([SAID[type(outcome)](outcome) for outcome in outcomes])
+        return self._tell(told.BatchDone(slot, incarnation, lane, batch, said, run_s, fetch_s))
+
+    def unsent(self, slot: int, incarnation: int, batch: int) -> list[Seen]:
+        """The lane cannot be reached, so not a byte of the batch has left the pool."""
+        if self._ledger is not None:
+            self._ledger.unsent(slot, incarnation, batch)
+        return self._tell(told.BatchUnsent(slot, incarnation, batch))
+
+    def died(self, slot: int, incarnation: int, death: Death) -> list[Seen]:
+        """Its exit is seen."""
+        if self._ledger is not None:
+            self._ledger.exited(slot, incarnation, self.now)
+        return self._tell(told.WorkerExited(slot, incarnation, told.Death(death.text, death.restartable)))
+
+    # --- what it says of itself -----------------------------------------------------------------------------------
+
+    @property
+    def policy(self) -> Policy:
+        return self._machine.policy
+
+    def next_deadline(self) -> float | None:
+        """When to `tick` at the latest, if nothing else happens."""
+        return self._machine.next_deadline()
+
+    @property
+    def answered(self) -> Counter[str]:
+        """How many jobs ended in which way."""
+        return self._machine.answered
+
+    def explain(self, about: str) -> dict[str, Any] | None:
+        """The story of a job, by the pool's own number; of the last ones for ""; None for one that is not known."""
+        return self._machine.explain(about)
+
+    def models_snapshot(self) -> list[dict[str, Any]]:
+        """What each model has waiting, has used and costs, as plain values."""
+        return self._machine.models_snapshot()
+
+    # --- what tests know of its inside ----------------------------------------------------------------------------
+
+    def validate(self) -> None:
+        """Raises AssertionError where an invariant of the core's own books does not hold."""
+        self._machine.validate()
+
+    def state(self, slot: int) -> SlotState:
+        return self._machine.supervision.slots[slot].state
+
+    def incarnation(self, slot: int) -> int:
+        return self._machine.supervision.slots[slot].incarnation
+
+    def queued(self, model: str) -> int:
+        """How many rows of its jobs wait."""
+        return self._machine.backlog.models[model].queued
+
+    def held(self) -> set[tuple[bytes, int]]:
+        """The jobs that it holds, by client and number; of a pack its members, but for those that were cancelled."""
+        return {
+            (job.client.route, number)
+            for job in self._machine.backlog.jobs.values()
+            for number in range(job.number + bool(job.members), job.number + len(job.members) + 1)
+            if number not in job.dropped
+        }
+
+    def packs(self) -> list[PackHeld]:
+        """Those that are held as one."""
+        jobs = [job for job in self._machine.backlog.jobs.values() if job.members]
+        return [PackHeld(job.client.route, job.number, len(job.members), job.cut > 0) for job in jobs]
+
+    def parted(self) -> list[tuple[bytes, int]]:
+        """The packs that were dissolved, and of which jobs are left."""
+        return [(client.route, pack) for client in self._machine.backlog.clients.values() for pack in client.parted]
+
+
+# --- the core's own words ---------------------------------------------------------------------------------------------
+
+SAID: dict[type, Callable[[Any], told.Outcome]] = {
+    Succeeded: lambda outcome: told.Succeeded(outcome.payload),
+    Failed: lambda outcome: told.Failed(outcome.fault, outcome.text),
+    Spoiled: lambda outcome: told.Spoiled(outcome.fault, outcome.text),
+    RowsChanged: lambda outcome: told.RowsChanged(outcome.text),
+}
+
+
+def _sent(run: do.RunBatch) -> Sent:
+    return Sent(
+        run.slot,
+        run.incarnation,
+        run.lane,
+        run.batch,
+        run.model,
+        run.signature,
+        run.outputs,
+        run.parts,
+        run.pad_to,
+        run.by_rows,
+        run.stride,
+    )
+
+
+def _answered(answer: do.AnswerJob) -> JobDone | JobFailed:
+    outcome = answer.outcome
+    if isinstance(outcome, do.JobDone):
+        return JobDone(answer.client, answer.job, outcome.payloads, outcome.timeline)
+    return JobFailed(answer.client, answer.job, outcome.fault, outcome.text, outcome.retry_after_s)
+
+
+def _killed(kill: do.KillWorker) -> Killed:
+    overran = re.match(r"has run batch (\d+) ", kill.reason)
+    return Killed(kill.slot, kill.incarnation, kill.reason, int(overran[1]) if overran else None)
+
+
+def _of(action: Any, kind: Callable[..., Seen], *more: object) -> Seen:
+    return kind(action.slot, action.incarnation, *more)
+
+
+HEARD: dict[type, Callable[[Any], Seen] | None] = {
+    do.RunBatch: _sent,
+    do.AnswerJob: _answered,
+    do.PackDissolved: lambda action: Dissolved(action.client, action.pack, action.members),
+    do.MembersCancelled: lambda action: MembersCancelled(action.client, action.members),
+    do.KeepJob: lambda action: Kept(action.payload, action.start),
+    do.SpawnWorker: lambda action: _of(action, Spawned, Role.SERVING),
+    do.SpawnSuccessor: lambda action: _of(action, Spawned, Role.REPLACEMENT, action.must_fit),
+    do.SpawnStandby: lambda action: _of(action, Spawned, Role.STANDBY),
+    do.WelcomeWorker: lambda action: _of(action, Welcomed),
+    do.HoldWorker: lambda action: _of(action, Held),
+    do.SeatStandby: lambda action: _of(action, SeatWanted),
+    do.TakeSeat: lambda action: _of(action, SeatGiven),
+    do.StopWorker: lambda action: _of(action, Stopped),
+    do.KillWorker: _killed,
+    do.SlotChanged: lambda action: _of(action, Changed, action.state),
+    do.Notice: lambda action: Noticed(action.text),
+    do.PoolReady: lambda _action: Ready(),
+    do.PoolStopped: lambda action: Ended(action.failed, action.reason),
+    # What is for people, or of no concern to any promise that is checked here.
+    do.EndSessions: None,
+    do.JudgeRows: None,
+    do.SuccessorChanged: None,
+    do.SuccessorFailed: None,
+    do.StandbyChanged: None,
+    do.StandbyLost: None,
+    do.WorkerLeft: None,
+}
