@@ -44,6 +44,16 @@ def test_priorities_count_between_clients_whatever_they_have_used() -> None:
     assert order(driver) == [1, 3, 2]
 
 
+def test_priorities_count_when_a_worker_comes_that_is_the_home_of_what_waits() -> None:
+    driver = Driver(["m", "counter"], ["counter"], stateful=["counter"])
+    driver.start()
+    driver.submit("counter")
+    driver.submit("m", priority=5)
+    driver.up(0)
+    assert order(driver) == [2, 1]
+    assert driver.run_of(1).slot == 0, "the home is there"
+
+
 def test_what_runs_is_not_interrupted() -> None:
     driver = Driver(["m"]).serve()
     driver.submit(priority=-100)
