@@ -198,9 +198,16 @@ MUTANTS = (
     Mutant(
         "priority ignored",
         "of what waits for a lane, the highest priority goes first",
-        "banks.py",
-        "        heapq.heappush(self._lines, (-priority, line.model.used_s, self._entries, line))\n",
-        "        heapq.heappush(self._lines, (0, line.model.used_s, self._entries, line))\n",
+        "machine.py",
+        "            event.rows or 0,\n            event.priority,\n",
+        "            event.rows or 0,\n            0,\n",
+    ),
+    Mutant(
+        "priority ignored between lines",
+        "of the lines that wait for a lane, the one with the highest priority goes first",
+        "dispatch.py",
+        "    return (-line.priority(), line.model.used_s, line.last_led)\n",
+        "    return (0, line.model.used_s, line.last_led)\n",
     ),
     Mutant(
         "priority ignored in its line",
