@@ -168,7 +168,9 @@ class Line:
         self._clock_s = max(self._clock_s, self._clients[job.client.route].used_s)
 
     def oldest(self) -> Job | None:
-        return next(iter(self.by_age.values()), None)
+        """The job that came first, or the one of its client's that goes before it: members of a pack came at once."""
+        job = next(iter(self.by_age.values()), None)
+        return None if job is None else next(iter(self._clients[job.client.route].levels[job.priority].jobs.values()))
 
     def work_before(self, client: Client, priority: int) -> float:
         """Device time that the client's own waiting jobs take, which go before another one of this priority."""

@@ -46,9 +46,9 @@ class Silence:
         bound_s = self._policy.silent_after_s
         if bound_s is None or slot.state not in (SlotState.READY, SlotState.DRAINING):
             return None
-        silent_s = now - slot.heard_at
-        if silent_s < bound_s:
-            next_look = slot.heard_at + bound_s
+        silent_s, next_look = now - slot.heard_at, slot.heard_at + bound_s
+        if now < next_look:  # not `silent_s < bound_s`, which may be true at that very instant
+            pass
         elif slot.batches:
             next_look = now + SECOND_LOOK_S
         elif not slot.doubted:

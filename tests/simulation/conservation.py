@@ -71,9 +71,9 @@ class Conservation:
         idlers = {}
         for line, jobs in self._waiting.items():
             if free and self._any_ripe(line[0], jobs, may_join, now):
-                able = [seat for seat in free if self._holds(seat, line) and not seat.exclusive]
+                able = [seat for seat in free if self.holds(seat, line) and not seat.exclusive]
                 idlers.update({seat: line for seat in able if at_home(line, seat)})
-        kept = [seat for seat in idlers if seat.runs and any(self._holds(seat, line) for line in self._suspects)]
+        kept = [seat for seat in idlers if seat.runs and any(self.holds(seat, line) for line in self._suspects)]
         assert len(kept) == len(idlers), f"slots idle while work of a line waits: {idlers}"
         assert len(kept) <= len(self._suspects), f"more slots are kept idle than are needed: {kept}, {self._suspects}"
         for line in self._suspects:
@@ -94,7 +94,7 @@ class Conservation:
             rows[key] = rows.get(key, 0) + (record.rows or 1)
         return max(rows.values()) >= largest
 
-    def _holds(self, seat: Seat, line: Line) -> bool:
+    def holds(self, seat: Seat, line: Line) -> bool:
         model, device, version = line
         plan = self._plans[seat.slot]
         if version is not None and seat.versions.get(model) != version:
@@ -103,7 +103,7 @@ class Conservation:
 
     def _check_suspects(self, line: Line, ready: Sequence[Seat], suits: Callable[[Record, Seat], bool]) -> None:
         """The jobs of a line that have lost a worker are run one after another, as soon as a slot runs nothing else."""
-        holders = [seat for seat in ready if self._holds(seat, line)]
+        holders = [seat for seat in ready if self.holds(seat, line)]
         if any(run.suspect and run.leases[0].record.line == line for seat in holders for run in seat.runs.values()):
             return
         waiting = self._suspects[line].values()

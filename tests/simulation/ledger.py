@@ -9,7 +9,9 @@ from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from simulation.conservation import Conservation
+from simulation.holdings import Holdings
 from simulation.records import Lease, Line, Payload, Record, Run, Seat, Submission
+from simulation.turns import Turns
 from simulation.words import (
     Answered,
     Ask,
@@ -97,6 +99,9 @@ class Ledger:
         self._events = 0
         self._conserve_every = conserve_every
         self._conservation = Conservation(policy, self._plans)
+        self._turns = Turns(policy)
+        self._holdings = Holdings()
+        self._asked: tuple[Submission, str] | None = None  # that came last, and which bound had no room for it
 
     def check(self, seen: Sequence[Seen], now: float) -> None:
         """What the core did about what was heard last."""
@@ -112,6 +117,10 @@ class Ledger:
             if each is not refusal:
                 self._see(each, now)
         assert not self._kept, "kept, and not answered as quarantined"
+        if self._asked is not None:
+            submission, full = self._asked
+            assert not (full and submission.open), f"{submission} is taken in beyond {full}"
+            self._asked = None
         while self._deadlines and self._deadlines[0][0] <= now:
             _, serial = heapq.heappop(self._deadlines)
             assert serial not in self._by_serial, f"{self._by_serial[serial]} is not answered at its deadline"
@@ -148,8 +157,10 @@ class Ledger:
             self.open[record.client, record.number] = record
             records.append(record)
             self.recent.append(record)
-            self._conservation.note(record)
-        submission = Submission(ask.client, ask.job, records, packed=bool(ask.members))
+            self._note(record)
+        submission = Submission(ask.client, ask.job, records, bool(ask.members), ask.size_bytes)
+        self._asked = submission, self._holdings.full(ask, self._policy)
+        self._holdings.take(submission)
         self._by_serial[serial] = submission
         if submission.packed:
             self._packs[ask.client, ask.job] = submission
@@ -240,6 +251,7 @@ class Ledger:
             self._largest_batch(model)
         self._policy, self._changed = policy, True
         self._conservation.adopt(policy)
+        self._turns.adopt(policy)
 
     def _have(self, slot: int, models: tuple[str, ...]) -> None:
         self._plans[slot] = replace(self._plans[slot], models=models)
@@ -293,14 +305,20 @@ class Ledger:
     def _forget(self, record: Record) -> None:
         record.ended = True
         submission = self._by_serial[record.serial]
+        self._holdings.leave(submission, record)
         if not submission.open:
             del self._by_serial[record.serial]
             self._packs.pop((submission.client, submission.number), None)
+        self._note(record)
+
+    def _note(self, record: Record) -> None:
+        """Something about the job is another."""
         self._conservation.note(record)
+        self._turns.note(record)
 
     def _release(self, lease: Lease) -> None:
         lease.record.leases.remove(lease)
-        self._conservation.note(lease.record)
+        self._note(lease.record)
 
     def _settle(self, run: Run, lease: Lease, outcome: Outcome) -> None:
         record = lease.record
@@ -327,7 +345,7 @@ class Ledger:
         for each in self.open.values():
             if each.lost and not self._may_join(each):
                 each.uncut = True
-                self._conservation.note(each)
+                self._note(each)
 
     def _smallest(self, run: Run) -> bool:
         """Whether nothing smaller can be run, which would need less memory."""
@@ -354,7 +372,7 @@ class Ledger:
                 first = record.deaths == 1
                 if first or record.no_alibi or len(slots) > 1 or self._policy.max_attempts == 1:
                     record.lost_alone += rows
-            self._conservation.note(record)
+            self._note(record)
 
     def _is_sound(self, seat: Seat, record: Record) -> bool:
         """Whether a death there is the job's fault, as far as one can see: the slot works, or is the only one."""
@@ -391,6 +409,7 @@ class Ledger:
             case JobDone() | JobFailed():
                 self._answer(action, now)
             case Spawned(slot, incarnation, Role.SERVING):
+                self._check_wanted(slot)
                 former = self._seats.get(slot)
                 self._name(slot, incarnation)
                 assert former is None or former.gone, "the former one may still be there"
@@ -430,6 +449,7 @@ class Ledger:
                 if action.batch is not None:
                     seat.overran = action.batch
             case SeatWanted(slot, incarnation):
+                self._check_wanted(slot)
                 assert self._seats[slot].incarnation == incarnation
                 self._seats[slot].stands_by = False
             case SeatGiven(slot, incarnation):
@@ -453,14 +473,20 @@ class Ledger:
             case Ended():
                 self._end(action, now)
 
+    def _check_wanted(self, slot: int) -> None:
+        """A pool that stops starts a worker only for jobs that wait for one."""
+        wanted = any(record.model in self._plans[slot].models for record in self.open.values())
+        assert wanted or not self._stopping, "a pool that stops starts a worker for which there is no job"
+
     def _dissolve(self, pack: Submission, members: Sequence[int]) -> None:
         assert [record.number for record in pack.open] == list(members)
+        self._holdings.dissolve(pack)
         pack.packed = False
         name = pack.client, pack.number
         self._parted[name] = [*(former for former in self._parted.get(name, ()) if former.open), pack]
         for record in pack.open:
             record.part_ways()
-            self._conservation.note(record)
+            self._note(record)
 
     def _signature(self, model: str, asked: str | None) -> str | None:
         return self._infos[model].signature_name(asked)
@@ -487,6 +513,7 @@ class Ledger:
         assert all(run.lane != other.lane for other in seat.runs.values()), "the lane has no credit"
         assert run.batch not in seat.runs
         assert run.parts
+        self._check_turn(run, seat)
         batchable: bool | None = None
         parts: list[list[Lease]] = []
         fresh = False  # rows that have not been out yet
@@ -517,6 +544,11 @@ class Ledger:
             run.batch, run.lane, parts, run.stride or run.pad_to, bool(seat.runs), suspect, run.by_rows
         )
 
+    def _check_turn(self, run: Sent, seat: Seat) -> None:
+        known = [part for part in run.parts if isinstance(part.payload, Payload) and part.payload.serial in self._by_serial]
+        records = [each for part in known for each in self._by_serial[part.payload.serial].among(part.start, part.stop)]  # type: ignore[attr-defined]
+        self._turns.check(seat, records, self._conservation.holds, self._at_home)
+
     def _lease(self, run: Sent, part: Piece, record: Record, packed: bool, batchable: bool, now: float) -> Lease:
         """What the part has of a job goes out."""
         if record.confined and record.device not in self._plans[run.slot].names:
@@ -537,7 +569,7 @@ class Ledger:
         self._check_other_slot(record, start, stop, run.slot)
         lease = record.lease(start, stop)
         lease.in_pack = packed
-        self._conservation.note(record)
+        self._note(record)
         return lease
 
     def _check_place(self, record: Record, run: Sent, now: float) -> None:
@@ -624,6 +656,7 @@ class Ledger:
 
     def _answer(self, answer: Answered, now: float) -> None:
         pack = self._packs.get((answer.client, answer.job))
+        assert pack is not None or (answer.client, answer.job) in self.open, "nobody waits for this answer"
         records = [self.open[(answer.client, answer.job)]] if pack is None else pack.open
         waits = any(record.waits or not record.live for record in records)
         for record in records:
@@ -665,6 +698,7 @@ class Ledger:
                 slots = {slot for *_, slot in record.lost_in}
                 assert self._policy.max_attempts == 1 or record.no_alibi or len(slots) > 1, "the slot may be guilty"
                 self._confined[(record.client, record.model)] = (record.died_in, now)
+                assert (record.serial, record.base) in self._kept, "it is not kept with its inputs"
                 self._kept.remove((record.serial, record.base))
             case Fault.WORKER_LOST:
                 assert record.used_up >= self._policy.max_attempts or record.stuck or self._hopeless(record), record
@@ -673,6 +707,11 @@ class Ledger:
                 assert record.deaths or record.in_doubt or (self._stopping and record.live), record
             case Fault.POOL_STOPPING:
                 assert self._stopping
+            case Fault.OVERLOADED:
+                assert record.arrived == now, "it was taken in, and then refused"
+                assert self._asked is not None
+                assert record in self._asked[0].records
+                assert self._asked[1], "there is room for it"
             case Fault.MODEL_NOT_FOUND if not any(record.model in models for models in self._planned.values()):
                 pass  # it is not served any more
             case Fault.MODEL_NOT_FOUND if record.version is not None and record.model in self._infos:
@@ -702,7 +741,7 @@ class Ledger:
     def _let_out(self, record: Record) -> None:
         self._conservation.forget(record)
         record.device, record.confined = None, False
-        self._conservation.note(record)
+        self._note(record)
 
     def _hopeless(self, record: Record) -> bool:
         return all(self._states[slot] in DOWN for slot in self._holders(record))

@@ -44,6 +44,7 @@ class Submission:
     number: int
     records: Sequence[Record]
     packed: bool
+    size_bytes: int = 0
 
     @property
     def rows(self) -> int:
@@ -52,6 +53,10 @@ class Submission:
     @property
     def open(self) -> list[Record]:
         return [record for record in self.records if not record.ended]
+
+    def share(self, record: Record) -> int:
+        """The bytes that it has of what came in the message."""
+        return self.size_bytes * (record.rows or 0) // self.rows if len(self.records) > 1 else self.size_bytes
 
     def among(self, start: int, stop: int) -> list[Record]:
         """Whose rows these are."""
@@ -158,6 +163,8 @@ class Record:
     ended: bool = False
     faults: set[Fault] = field(default_factory=set)
     base: int = 0
+    priority: int = 0
+    sent: bool = False  # some of it was, whether it got there or not
     uncut: bool = False  # it runs whole, though it has rows
     ran: set[int] = field(default_factory=set)  # rows that have been out
 
@@ -203,7 +210,7 @@ class Record:
             ask.attempts,
             ask.in_doubt,
         )
-        record.version = ask.version
+        record.version, record.priority = ask.version, ask.priority
         record.started = record.in_doubt
         return record
 
@@ -269,12 +276,13 @@ class Record:
             assert self.rows is not None, f"{self} may run twice at once"
         lease = Lease(self, start, stop)
         self.leases.append(lease)
-        self.started = True
+        self.started = self.sent = True
         self.ran.update(range(start, stop))
         return lease
 
     def check_result(self, outcome: JobDone, rows: int | None, base: int, now: float) -> None:
         """All its rows, once and in order, or all `rows` of the pack that it came in; and the way there adds up."""
+        assert all(isinstance(payload, tuple) for payload in outcome.payloads), "nobody gave this as its result"
         payloads = cast("Sequence[tuple[int, int, int]]", outcome.payloads)  # as the body answers
         pieces = [(start - base, stop - base) for _, start, stop in payloads]
         assert all(serial == self.serial for serial, _, _ in payloads), "another job's result"

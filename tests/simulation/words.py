@@ -65,7 +65,9 @@ class Ask:
     signature: str | None
     outputs: tuple[str, ...] | None
     timeout_s: float | None
+    priority: int
     device: str | None
+    size_bytes: int
     form: bytes
     attempts: int
     in_doubt: bool

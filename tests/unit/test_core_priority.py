@@ -4,6 +4,7 @@ import pytest
 from simulation.driver import Driver, every, one, payloads
 
 from pool.core import actions as do
+from pool.core import events as told
 from pool.core.dispatch import OLDEST_EVERY
 from pool.core.policy import ModelPolicy
 from pool.wire.faults import Fault
@@ -42,6 +43,16 @@ def test_priorities_count_between_clients_whatever_they_have_used() -> None:
     driver.submit(client=b"modest")
     driver.submit(client=b"greedy", priority=1)
     assert order(driver) == [1, 3, 2]
+
+
+def test_priorities_count_when_a_worker_comes_that_is_the_home_of_what_waits() -> None:
+    driver = Driver(["m", "counter"], ["counter"], stateful=["counter"])
+    driver.start()
+    driver.submit("counter")
+    driver.submit("m", priority=5)
+    driver.up(0)
+    assert order(driver) == [2, 1]
+    assert driver.run_of(1).slot == 0, "the home is there"
 
 
 def test_what_runs_is_not_interrupted() -> None:
@@ -86,6 +97,26 @@ def test_of_those_who_wait_the_one_that_came_first_gets_the_sixteenth_batch() ->
         led += payloads(driver.running()[0])
     low = ["payload 2", "payload 3", "payload 4"]
     assert [payload for payload in led if payload in low] == low
+
+
+def test_of_those_who_came_together_the_first_gets_the_sixteenth_batch() -> None:
+    driver = Driver(["m"], stateful=["m"], max_jobs=1000)
+    driver.start()
+    for _ in range(2):
+        driver.submit(client=b"before")
+    driver.now += 1.0
+    driver.submit(members=(1, 1, 1))
+    driver.up(0)
+    driver.done(driver.run_of(1))  # the model keeps state, so the three do not run together
+    assert len(every(driver.log, do.PackDissolved)) == 1
+    driver.feed(told.JobCancelled(b"before", 2))
+    led: list[int] = []
+    for _ in range(3 * OLDEST_EVERY):
+        driver.submit(priority=5)
+        (run,) = driver.running()
+        led += [part.start for part in run.parts if part.payload == "payload 3"]
+        driver.done(run)
+    assert led == [0, 1, 2]
 
 
 @pytest.mark.parametrize("priority", [-101, 101, 10**9])

@@ -71,3 +71,14 @@ def test_the_next_worker_is_judged_by_its_own_silence() -> None:
     driver.up(0)
     assert every(driver.pass_time(11.5), do.KillWorker) == []
     assert len(every(driver.pass_time(1.0), do.KillWorker)) == 1
+
+
+def test_a_bound_that_cannot_be_told_from_a_little_less_is_over_all_the_same() -> None:
+    """The instant at which it ends, less the instant of the last beat, may be less than the bound."""
+    bound_s = 30.0
+    heard_at = next(at for at in (1000.0 + 0.01 * step for step in range(1000)) if at + bound_s - at < bound_s)
+    driver = Driver(["m"], silent_after_s=bound_s)
+    driver.now = heard_at
+    driver.serve()
+    assert every(driver.pass_time(bound_s), do.KillWorker) == []
+    assert "was idle" in one(driver.pass_time(SECOND_LOOK_S), do.KillWorker).reason
