@@ -39,7 +39,7 @@ SCENES: Mapping[Callable[[random.Random, Stage], int], int] = {
 def play(seed: str, number: str, stage: Stage) -> tuple[str, int]:
     """The scene of this number: its name, and how many messages it has sent. Raises what it finds."""
     rng = random.Random(f"{seed}/{number}")
-    (scene,) = rng.choices([*SCENES], [*SCENES.values()])
+    scene = _scene(rng, *map(int, number.split(".")))
     try:
         return scene.__name__, scene(rng, stage)
     except Exception as error:
@@ -47,6 +47,14 @@ def play(seed: str, number: str, stage: Stage) -> tuple[str, int]:
         raise AssertionError(
             f"seed {seed}, scene {number}, {scene.__name__}: {error!r:.3000}\n{said[-3000:]}"
         ) from error
+
+
+def _scene(rng: random.Random, round_: int, attacker: int, turn: int) -> Callable[[random.Random, Stage], int]:
+    """The attackers begin with all there are, in turn; then chance decides."""
+    first = attacker + ATTACKERS * (turn - 1)
+    if round_ == 1 and first < len(SCENES):
+        return [*SCENES][first]
+    return rng.choices([*SCENES], [*SCENES.values()])[0]
 
 
 class Attack:

@@ -31,7 +31,6 @@ def flooding(rng: random.Random, stage: Stage) -> int:
     with joined(stage.context, one_of(rng, (stage.target.local, stage.target.remote))) as peer:
         peer.open()
         ledger = Ledger(peer)
-        _newcomer(rng, stage)
         if rng.random() < 0.5:
             count, signature, given = 3 * QUEUE_JOBS, "double", np.ones(1, np.float32)
         else:
@@ -41,7 +40,8 @@ def flooding(rng: random.Random, stage: Stage) -> int:
         for number in range(count):
             submit = wire.Submit(number, "slow", signature, None, rows, TIMEOUT_S, 0, None, 0, False)
             ledger.submit(submit, payload, Owed(answered))  # type: ignore[arg-type]  # nothing of it is lent
-        _newcomer(rng, stage)
+            if number in (2 * QUEUE_JOBS, count - 1):
+                _newcomer(rng, stage)
         cancels = rng.random() < 0.5
         for number in range(count) if cancels else ():
             ledger.cancel(number)

@@ -17,6 +17,8 @@ from pool.wire.tensors import Array
 
 __all__ = ["Expect", "Ledger", "Owed", "answered", "fails", "gives", "refused"]
 
+PING_S = 5.0
+
 Read = Callable[[int, int], memoryview]
 Expect = Callable[[Message, Sequence[bytes], "Read | None"], bool]
 """Judges an answer: whether it was a result, and the right one. Raises AssertionError for what must not be said."""
@@ -139,9 +141,12 @@ class Ledger:
         for heard in self._peer.before_pong():
             self.read(heard)
         while left := [job for job, owed in self._owed.items() if not self._is_settled(owed)]:
-            heard = self._peer.heard(max(0.0, ends - time.monotonic()))  # type: ignore[assignment]
-            assert heard is not None, f"jobs {left[:5]} have had no answer within {ANSWER_S:g} s"
-            self.read(heard)
+            assert time.monotonic() < ends, f"jobs {left[:5]} have had no answer within {ANSWER_S:g} s"
+            if (found := self._peer.heard(PING_S)) is not None:
+                self.read(found)
+                continue
+            for heard in self._peer.before_pong():  # who is silent is forgotten
+                self.read(heard)
         for heard in self._peer.before_pong():
             self.read(heard)
 

@@ -13,6 +13,7 @@ __all__ = [
     "ARENAS_BYTES",
     "CLIENT_ARENA_BYTES",
     "CONFIG",
+    "ENVIRON",
     "LARGE_BYTES",
     "MODELS",
     "QUEUE_BYTES",
@@ -50,7 +51,7 @@ path = "stub:echo"
 devices = "all"
 [[model]]
 name = "slow"
-path = "stub:rows?run_ms=10"
+path = "stub:rows?run_ms=40"
 batching = true
 max_batch = 8
 devices = "all"
@@ -63,6 +64,10 @@ name = "theirs"
 path = "stub:counter"
 devices = "all"
 """
+
+
+# So that its allocator gives back what the pool has freed: else its memory stays what it was at its largest.
+ENVIRON = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 
 
 @dataclass(frozen=True, slots=True)

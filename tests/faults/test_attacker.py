@@ -23,10 +23,10 @@ import pytest
 import zmq
 
 from attacker import honest
-from attacker.attack import Attack, play
+from attacker.attack import SCENES, Attack, play
 from attacker.books import Books
 from attacker.mutants import MUTANTS
-from attacker.target import CONFIG, MODELS, Stage, Target
+from attacker.target import CONFIG, ENVIRON, MODELS, Stage, Target
 from harness import PoolProcess, eventually, pool_process, stub_config
 from pool import errors
 
@@ -134,11 +134,13 @@ def attack(pool: PoolProcess, folder: Path, seed: str, seconds: float) -> None:
         f" after each round {[size >> 20 for size in books.after_bytes]} MiB"
     )
     assert len(kinds) == 5, kinds
+    assert attackers.played.keys() == {scene.__name__ for scene in SCENES}
 
 
 @pytest.mark.faults
+@pytest.mark.timeout(400)
 def test_an_attacker_harms_nobody(tmp_path: Path) -> None:
-    with pool_process(configuration()) as pool:
+    with pool_process(configuration(), ENVIRON) as pool:
         attack(pool, tmp_path, SEED, 54.0)
 
 
@@ -146,7 +148,7 @@ def test_an_attacker_harms_nobody(tmp_path: Path) -> None:
 @pytest.mark.timeout(1500)
 def test_an_attacker_harms_nobody_for_minutes(tmp_path: Path) -> None:
     seed = os.environ.get("ATTACKER_SEED") or secrets.token_hex(4)
-    with pool_process(configuration()) as pool:
+    with pool_process(configuration(), ENVIRON) as pool:
         if number := os.environ.get("ATTACKER_SCENE"):
             with pool.client() as client, pool.telling():
                 print(play(seed, number, stage_of(pool, client.status)))  # noqa: T201
@@ -158,7 +160,7 @@ def test_an_attacker_harms_nobody_for_minutes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("check", MUTANTS)
 @pytest.mark.timeout(400)
 def test_it_notices_a_check_that_is_missing(check: str, tmp_path: Path) -> None:
-    pool = PoolProcess(configuration(), MUTANTS[check].planted(tmp_path))
+    pool = PoolProcess(configuration(), {**ENVIRON, **MUTANTS[check].planted(tmp_path)})
     began = time.monotonic()
     try:
         pool.start().await_ready()
