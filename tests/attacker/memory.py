@@ -1,0 +1,207 @@
+"""Memory that is lent: parts that are not there, are others', are used twice, or are written while they are read."""
+
+import contextlib
+import mmap
+import os
+import random
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from attacker.extremes import number, one_of, outside
+from attacker.jobs import CANNOT, Job, doubled
+from attacker.ledger import Ledger, Owed, answered, gives, refused
+from attacker.peer import ANSWER_S, joined
+from attacker.target import CLIENT_ARENA_BYTES, LARGE_BYTES, Stage
+from pool.wire.arena import Wish, attach, receive_grant
+from pool.wire.lent import Lent, Room
+
+__all__ = ["borrowing", "crowded", "strangers"]
+
+ARENA_BYTES = 4 << 20  # at least
+MOST_STRANGERS = 64
+SOUND = slice(8 * LARGE_BYTES, 12 * LARGE_BYTES)  # what the client leaves alone; before it, it scribbles
+
+
+@dataclass(frozen=True, slots=True)
+class Loan:
+    """`others`: numbers of arenas that its client has besides."""
+
+    arena: int
+    memory: mmap.mmap
+    others: frozenset[int] = frozenset()
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.memory)
+
+
+@contextlib.contextmanager
+def linked(stage: Stage) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as link:
+        link.connect(stage.target.arenas)
+        link.settimeout(ANSWER_S)  # not before: a queue that is full would be an error then
+        yield link
+
+
+def wished(link: socket.socket, least_bytes: int, most_bytes: int) -> Loan | None:
+    """None where the pool lends nothing; it must say so."""
+    link.send(Wish(least_bytes, most_bytes).pack())
+    with receive_grant(link) as received:
+        assert received is not None, "a wish was not answered"
+        grant, fd = received
+        if fd is None:
+            return None
+        assert grant.size_bytes >= max(1, least_bytes), f"{grant} for {least_bytes} to {most_bytes}"
+        return Loan(grant.arena, attach(fd, grant.size_bytes))
+
+
+def borrowing(rng: random.Random, stage: Stage) -> int:
+    with joined(stage.context, stage.target.local) as peer, linked(stage) as link:
+        peer.open()
+        link.send(peer.ticket)
+        loan = _all_there_is(rng, link)
+        if loan is None:  # others have it
+            return peer.sent
+        loan.memory[SOUND] = np.arange((SOUND.stop - SOUND.start) // 4, dtype=np.float32).tobytes()
+        ledger = Ledger(peer, lambda offset, size: memoryview(loan.memory)[offset : offset + size])
+        for turn in range(rng.choice((5, 30))):
+            job = one_of(rng, (_good, _good, _beyond, _beyond, _others, _clumsy, _scribbled))(rng, turn, loan)
+            ledger.submit(job.submit, job.payload, job.owed)
+            if rng.random() < 0.1:
+                ledger.cancel(job.submit.job)
+            elif rng.random() < 0.2:
+                ledger.again(job.submit, job.payload)
+            loan.memory[rng.randrange(SOUND.start)] = rng.randrange(256)
+        leaves = rng.random()
+        if leaves < 0.2:
+            return peer.sent  # with jobs that run
+        if leaves < 0.4:
+            link.close()  # the pool believes that it is gone
+            return peer.sent
+        ledger.settle()
+        return peer.sent
+
+
+def _all_there_is(rng: random.Random, link: socket.socket) -> Loan | None:
+    """All that one client may have, in one arena or two, and not a byte more."""
+    assert wished(link, CLIENT_ARENA_BYTES + 1, one_of(rng, (0, (1 << 64) - 1, 1 << 63))) is None
+    loans = [wished(link, ARENA_BYTES, one_of(rng, (0, ARENA_BYTES, (1 << 64) - 1))) for _ in range(3)]
+    lent = sum(loan.size_bytes for loan in loans if loan is not None)
+    assert lent <= CLIENT_ARENA_BYTES, f"{lent} bytes are lent to one client"
+    first, *rest = loans
+    return first and replace(first, others=frozenset(loan.arena for loan in rest if loan is not None))
+
+
+def _good(rng: random.Random, number: int, loan: Loan) -> Job:
+    """Its input lies in one half of the arena and its answer is written into the other; others lie there too."""
+    return _lent(rng, number, loan, at=SOUND.start + rng.randrange(4) * LARGE_BYTES)
+
+
+def _lent(rng: random.Random, number: int, loan: Loan, at: int) -> Job:
+    given = np.frombuffer(bytes(loan.memory[at : at + LARGE_BYTES]), np.float32)
+    job = doubled(rng, number, len(given))
+    room = Room(loan.arena, ARENA_BYTES // 2 + at, 2 * LARGE_BYTES) if rng.random() < 0.7 else None
+    submit = replace(job.submit, lent=(Lent(0, loan.arena, at, LARGE_BYTES),), room=room)
+    with np.errstate(all="ignore"):  # what was scribbled there may be anything
+        return Job(submit, [job.payload[0], b""], Owed(gives({"y": given * 2})))
+
+
+def _beyond(rng: random.Random, job: int, loan: Loan) -> Job:
+    """Bytes that are not in the arena, or begin where none may."""
+    made = _lent(rng, job, loan, at=0)
+    size = loan.size_bytes
+    offset, length = one_of(
+        rng,
+        (
+            (size, LARGE_BYTES),
+            (size - 64, LARGE_BYTES),
+            (size + 64, LARGE_BYTES),
+            (outside(rng, 0, size), LARGE_BYTES),
+            (-64, LARGE_BYTES),
+            ((1 << 64) - 64, LARGE_BYTES),
+            (1, LARGE_BYTES),
+            (63, LARGE_BYTES),
+            (0, size + 1),
+            (0, outside(rng, 0, size)),
+        ),
+    )
+    complaint = refused(CANNOT + "of an arena")
+    if rng.random() < 0.5:
+        lent = Lent(0, loan.arena, offset, length)
+        return replace(made, submit=replace(made.submit, lent=(lent,)), owed=Owed(complaint))
+    return replace(made, submit=replace(made.submit, room=Room(loan.arena, offset, length)), owed=Owed(complaint))
+
+
+def _others(rng: random.Random, job: int, loan: Loan) -> Job:
+    """Memory that is another client's, or nobody's."""
+    made = _lent(rng, job, loan, at=0)
+    mine = {loan.arena, *loan.others}
+    near = [arena for arena in range(max(0, loan.arena - 8), loan.arena + 8) if arena not in mine]
+    arena = one_of(rng, near) if rng.random() < 0.7 else outside(rng, 0, max(mine))
+    owed = Owed(refused(CANNOT + "is not lent to this client"))
+    if rng.random() < 0.5:
+        return replace(made, submit=replace(made.submit, lent=(Lent(0, arena, 0, LARGE_BYTES),)), owed=owed)
+    return replace(made, submit=replace(made.submit, room=Room(arena, 0, LARGE_BYTES)), owed=owed)
+
+
+def _clumsy(rng: random.Random, job: int, loan: Loan) -> Job:
+    """The same part twice, a part in place of the table, in place of bytes that are there, or of the wrong size."""
+    made = _lent(rng, job, loan, at=0)
+    (lent,) = made.submit.lent
+    submit, payload = one_of(
+        rng,
+        (
+            (replace(made.submit, lent=(lent, lent)), made.payload),
+            (replace(made.submit, lent=(replace(lent, index=outside(rng, 0, 0)),)), made.payload),
+            (made.submit, [made.payload[0], b"there"]),
+            (replace(made.submit, lent=(replace(lent, size_bytes=rng.choice((0, 4, LARGE_BYTES - 4))),)), made.payload),
+            (replace(made.submit, lent=(lent,) * 512), made.payload),
+        ),
+    )
+    return Job(submit, payload, Owed(refused(CANNOT)))
+
+
+def _scribbled(rng: random.Random, job: int, loan: Loan) -> Job:
+    """Its answer is written over its input, and the client writes there too."""
+    made = _lent(rng, job, loan, at=0)
+    room = one_of(rng, (Room(loan.arena, 0, LARGE_BYTES), Room(loan.arena, 64, 0), Room(loan.arena, 0, SOUND.start)))
+    return replace(made, submit=replace(made.submit, room=room), owed=Owed(answered))
+
+
+def strangers(rng: random.Random, stage: Stage) -> int:
+    """Without a ticket, with another's, with one twice; wishes that are none, and descriptors that nobody asked for."""
+    with contextlib.ExitStack() as stack:
+        peer = stack.enter_context(joined(stage.context, stage.target.local))
+        peer.open()
+        first, second = stack.enter_context(linked(stage)), stack.enter_context(linked(stage))
+        first.send(peer.ticket)
+        assert wished(first, (1 << 64) - 1, number(rng) & ((1 << 64) - 1)) is None
+        second.send(peer.ticket)
+        assert not second.recv(1), "one ticket is good for one connection"
+        third = stack.enter_context(linked(stage))
+        third.send(one_of(rng, (b"\0", rng.randbytes(16), peer.ticket + b"\0", peer.ticket[:15], bytes(60_000))))
+        assert not third.recv(1), "nothing is lent without a ticket"
+        nowhere = os.open("/dev/null", os.O_RDONLY)
+        with contextlib.suppress(OSError):
+            for _ in range(rng.choice((1, 20))):
+                socket.send_fds(first, [Wish((1 << 64) - 1, 0).pack()], [nowhere] * 50)
+                assert wished(first, (1 << 64) - 1, 0) is None
+        os.close(nowhere)
+        first.send(rng.randbytes(one_of(rng, (1, 15, 17, 60, 30_000))))
+        while first.recv(64):  # what was wished for before
+            pass
+        peer.before_pong()
+        return peer.sent + 4
+
+
+def crowded(rng: random.Random, stage: Stage) -> int:
+    """More connections without a ticket than the pool keeps: it closes the oldest."""
+    del rng
+    with contextlib.ExitStack() as stack:
+        links = [stack.enter_context(linked(stage)) for _ in range(MOST_STRANGERS + 20)]
+        for link in links[:10]:
+            assert not link.recv(1), "the pool keeps whoever comes"
+    return len(links)

@@ -1,0 +1,119 @@
+"""The pool with one check taken out: what the attacker is to notice, and does not if it has no teeth."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pool
+
+__all__ = ["MUTANTS", "Mutant"]
+
+PACKAGE = Path(pool.__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """`check`: as it stands in the file, once. `instead`: what stands there."""
+
+    file: str
+    check: str
+    instead: str = "if False:"
+
+    def planted(self, folder: Path) -> Mapping[str, str]:
+        """The environment in which Python finds a copy of the package that has it."""
+        shutil.copytree(PACKAGE, folder / "pool", ignore=shutil.ignore_patterns("__pycache__"))
+        path = folder / "pool" / self.file
+        text = path.read_text()
+        assert text.count(self.check) == 1, f"the check has moved: name it anew: {self.check}"
+        path.write_text(text.replace(self.check, self.instead))
+        environ = {"PYTHONPATH": str(folder)}
+        command = [sys.executable, "-P", "-c", "import pool, workers; print(pool.__file__)"]
+        found = subprocess.run(command, env={**os.environ, **environ}, capture_output=True, text=True, check=True)
+        assert found.stdout.strip() == str(folder / "pool" / "__init__.py"), "Python finds another one"
+        return environ
+
+
+HEADERS, ADMISSION, ARENAS = "router/headers.py", "core/admission.py", "router/arenas.py"
+FRONT, LENDER, CODEC, DESK = "router/front.py", "router/lender.py", "wire/codec.py", "desk.py"
+LEFT = "min(self._most_bytes - self.lent_bytes, self._client_most_bytes - has)"
+
+MUTANTS: Mapping[str, Mutant] = {
+    # --- numbers, texts and sizes of a job
+    "a job's number": Mutant(HEADERS, "if not 0 <= submit.job <= MOST_NUMBER - len(members):"),
+    "attempts": Mutant(HEADERS, "if not 0 <= submit.attempts <= MOST_NUMBER:"),
+    "count of members": Mutant(HEADERS, "if len(members) > MOST_MEMBERS:"),
+    "rows of members": Mutant(HEADERS, "if submit.rows != sum(members) or min(members) < 1:"),
+    "a long name": Mutant(HEADERS, "if isinstance(name, str) and len(name) > NAME_CHARS:"),
+    "count of outputs": Mutant(HEADERS, "if len(outputs) > MOST_OUTPUTS:"),
+    "an output twice": Mutant(HEADERS, "if len(set(outputs)) < len(outputs):"),
+    "count of lent buffers": Mutant(HEADERS, "if len(submit.lent) > MOST_LENT:"),
+    "a timeout that is NaN": Mutant(
+        ADMISSION,
+        "not 0 <= job.timeout_s <= LONGEST_TIMEOUT_S:",
+        "(job.timeout_s < 0 or job.timeout_s > LONGEST_TIMEOUT_S):",
+    ),
+    "priority": Mutant(ADMISSION, "if job.priority not in PRIORITIES:"),
+    "size of the table": Mutant("router/intake.py", "if len(payload[0]) > TABLE_BYTES:"),
+    "bytes for the rows": Mutant("router/intake.py", "layout.check(submit.rows, buffers)", "pass"),
+    "a number twice": Mutant(FRONT, "if self._debts.owes(client, submit.job):"),
+    # --- what a message is
+    "UTF-8": Mutant(CODEC, "use_list=False, strict", 'use_list=False, unicode_errors="surrogateescape", strict'),
+    "size of a header": Mutant(CODEC, "if len(data) > most_bytes:"),
+    "type of a field": Mutant(CODEC, "if type(raw) is not kind:"),
+    "count of fields": Mutant(CODEC, "if len(elements) != len(converters):", "if len(elements) < len(converters):"),
+    "count of frames": Mutant("router/inbox.py", "MOST_FRAMES = 4096", "MOST_FRAMES = 1 << 30"),
+    "size of a frame": Mutant(FRONT, "router.maxmsgsize = self._opened.credit_bytes + (1 << 20)", "pass"),
+    "the instance": Mutant(FRONT, "if envelope.instance != self._instance:"),
+    # --- who it is
+    "a routing id of its own": Mutant(
+        "router/routes.py", "return len(route) == GIVEN_BYTES and not route[0]", "return True"
+    ),
+    "a worker's secret": Mutant(
+        "router/back.py", "if secret is None or not hmac.compare_digest(secret, hello.secret):", "if secret is None:"
+    ),
+    "whose job is cancelled": Mutant(
+        "core/backlog.py",
+        "client = self.clients.get(route)\n        return None if client is None else client.jobs.get(number)",
+        "return next((each.jobs[number] for each in self.clients.values() if number in each.jobs), None)",
+    ),
+    "who may stop the pool": Mutant(DESK, 'case "stop" if question.local:', 'case "stop":'),
+    "who may restart a slot": Mutant(DESK, 'case "restart" | "drain" if question.local:', 'case "restart" | "drain":'),
+    "who may write": Mutant(FRONT, "if submit.signature in LOCAL_ONLY and not self._is_local(client):"),
+    "a slot's number": Mutant(DESK, "if not _is_number(asked):"),
+    # --- memory that is lent
+    "the end of an arena": Mutant(ARENAS, "if offset < 0 or size_bytes < 0 or offset + size_bytes > arena.size_bytes:"),
+    "where a region begins": Mutant(ARENAS, "if offset % ALIGNED:"),
+    "whose arena": Mutant(ARENAS, "if arena is None or arena.client != client:", "if arena is None:"),
+    "which buffer is lent": Mutant(
+        "router/intake.py", "if not 0 <= lent.index < len(frames) or len(buffers[lent.index]):"
+    ),
+    "what one client is lent": Mutant(
+        ARENAS,
+        LEFT,
+        "self._most_bytes - self.lent_bytes",
+    ),
+    "what all are lent": Mutant(
+        ARENAS,
+        LEFT,
+        "self._client_most_bytes - has",
+    ),
+    "a ticket twice": Mutant(LENDER, "if client is None or client in self._fds:", "if client is None:"),
+    "a ticket": Mutant(LENDER, "self._clients.get(shown)", "next(reversed(self._clients.values()), None)"),
+    "count of strangers": Mutant(LENDER, "if len(self._strangers) >= MOST_STRANGERS:"),
+    "arenas of who is gone": Mutant(LENDER, "self._arenas.take_back(client)", "pass"),
+    "jobs of who is gone": Mutant(FRONT, "self._debts.forget(client)", "pass"),
+    # --- what is held for a client
+    "room in the queue": Mutant(ADMISSION, "full = _full(job, policy, backlog, client, model)", "full = None"),
+    "a share of the queue": Mutant(ADMISSION, "CLIENT_SHARE = 8", "CLIENT_SHARE = 1 << 40"),
+    "count of questions": Mutant("router/questions.py", "if len(waiting) >= MOST_WAITING:"),
+    "unread answers": Mutant(
+        "router/outbox.py",
+        "if len(box.waiting) > self._most_messages or (len(box.waiting) > 1 and unread > self._most_bytes):",
+    ),
+    "unread answers of who is gone": Mutant(FRONT, "self._outboxes.forget(client)\n        self._pipes", "self._pipes"),
+    "reasons of refusals": Mutant("router/refusals.py", "if key not in reasons and len(reasons) >= MOST_REASONS:"),
+}

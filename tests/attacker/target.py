@@ -1,0 +1,100 @@
+"""The pool that is attacked: where it is reached, and what its configuration allows."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import zmq
+
+from pool.wire.lent import LENT_BYTES
+
+__all__ = [
+    "ARENAS_BYTES",
+    "CLIENT_ARENA_BYTES",
+    "CONFIG",
+    "ENVIRON",
+    "LARGE_BYTES",
+    "MODELS",
+    "QUEUE_BYTES",
+    "QUEUE_JOBS",
+    "Stage",
+    "Target",
+]
+
+MIB = 1 << 20
+QUEUE_JOBS = 600
+QUEUE_BYTES = 48 * MIB
+ARENAS_BYTES = 128 * MIB
+CLIENT_ARENA_BYTES = 32 * MIB
+LARGE_BYTES = 2 * LENT_BYTES  # of a tensor that goes through memory that is lent
+
+CONFIG = f"""
+[queue]
+max_jobs = {QUEUE_JOBS}
+max_bytes = {QUEUE_BYTES}
+[arena]
+max_bytes = {ARENAS_BYTES}
+client_max_bytes = {CLIENT_ARENA_BYTES}
+"""
+# "counter" is the honest client's alone. No signature that is named here kills or hangs its worker.
+MODELS = """
+[[model]]
+name = "rows"
+path = "stub:rows"
+batching = true
+max_batch = 65536
+devices = "all"
+[[model]]
+name = "echo"
+path = "stub:echo"
+devices = "all"
+[[model]]
+name = "slow"
+path = "stub:rows?run_ms=40"
+batching = true
+max_batch = 8
+devices = "all"
+[[model]]
+name = "counter"
+path = "stub:counter"
+devices = "all"
+[[model]]
+name = "theirs"
+path = "stub:counter"
+devices = "all"
+"""
+
+
+# So that its allocator gives back what the pool has freed: else its memory stays what it was at its largest.
+ENVIRON = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`local` and `remote`: endpoints of clients. `workers`: that of workers. `arenas`: where memory is lent."""
+
+    local: str
+    remote: str
+    workers: str
+    arenas: str
+
+    @property
+    def path(self) -> str:
+        """Of the Unix socket for clients."""
+        return self.local.removeprefix("ipc://")
+
+    @property
+    def port(self) -> int:
+        """At 127.0.0.1."""
+        return int(self.remote.rpartition(":")[2])
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where a scene is played. `status`: what the pool says of itself. `hoarding`: held by the one who does."""
+
+    target: Target
+    context: "zmq.Context[zmq.Socket[bytes]]"
+    status: Callable[[], dict[str, Any]]
+    hoarding: threading.Lock = field(default_factory=threading.Lock)
