@@ -43,7 +43,7 @@ class Server(Protocol):
 class HttpServer:
     """Driven by wrk, with all rows in turn.
 
-    Every answer must be a 200, and the last ones of each turn answers to rows that took turns. Which row each was to
+    Every answer must be a 200, and those that wrk keeps answers to rows that took turns. Which row each was to
     wrk does not know; so between turns all rows are asked for at once, and each must have its own answer.
     """
 
