@@ -127,7 +127,7 @@ def runs_a_second(client: Client, model: str, inputs: Sequence[np.ndarray[Any, A
 def beside_a_bare_session(
     client: Client, bare: BareSession, model: str, inputs: Sequence[np.ndarray[Any, Any]], seconds: float, rounds: int
 ) -> Spread:
-    """The pool's runs a second against the Session's, eight in flight on both sides, in rounds in which they take turns.
+    """The pool's runs a second against the Session's: eight in flight on both, and they take turns in rounds.
 
     Both have the device, and only one of them uses it at a time.
     """
