@@ -1,17 +1,21 @@
 """The first GPU of this machine, as the driver itself tells of it, and what tests of a real card need of a pool."""
 
-import json
+import itertools
 import os
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from gpu_models import IN_FLIGHT
 
+from benchmarks.line_process import LineProcess
+from benchmarks.rounds import Spread, in_turn, ratio
 from harness import PoolProcess, eventually
 from pool import Client
 from pool.devices import discover_gpus
@@ -79,32 +83,62 @@ def without_gpu(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([sys.executable, *arguments], env=environ, capture_output=True, text=True, timeout=600)
 
 
-def bare_session(folder: Path, rows: int, seconds: float = 10.0) -> dict[str, Any]:
-    """What `gpu_models.py bare` says, of a process that has the first GPU for itself."""
-    gpus = discover_gpus().gpus
-    environ = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpus[0].uuid if gpus else ""}
-    command = [sys.executable, str(MODELS), "bare", str(folder), str(rows), str(seconds)]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+class BareSession:
+    """`gpu_models.py bare` in a process of its own, on the first GPU, or on the CPU if there is none. For `with`."""
+
+    def __init__(self, folder: Path, rows: int, log: Path) -> None:
+        gpus = discover_gpus().gpus
+        environ = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpus[0].uuid if gpus else ""}
+        self._process = LineProcess([sys.executable, str(MODELS), "bare", str(folder), str(rows)], log, environ)
+        try:
+            self.answers: dict[str, Any] = self._process.answer(UP_S)["answers"]
+        except BaseException:
+            self._process.end()
+            raise
+
+    def turn(self, seconds: float) -> dict[str, float]:
+        """Runs a second of eight threads, and how many were in flight at most."""
+        told: dict[str, float] = self._process.ask({"seconds": seconds}, seconds + UP_S)
+        assert told["in_flight"] == IN_FLIGHT, told
+        return told
+
+    def __enter__(self) -> "BareSession":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.end()
 
 
-def runs_a_second(client: Client, model: str, inputs: np.ndarray[Any, Any], seconds: float = 10.0) -> float:
-    """Of jobs with these inputs, of which eight are in flight all the time."""
-    client.run(model, inputs, timeout=UP_S)
-    flying = [client.submit(model, inputs, timeout=UP_S) for _ in range(8)]
+def runs_a_second(client: Client, model: str, inputs: Sequence[np.ndarray[Any, Any]], seconds: float) -> float:
+    """Of jobs with these inputs in turn, of which eight are in flight all the time."""
+    numbers = itertools.count()
+    flying: deque[Any] = deque()
+    done, end = 0, time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        while len(flying) < IN_FLIGHT:
+            flying.append(client.submit(model, inputs[next(numbers) % len(inputs)], timeout=UP_S))
+        flying.popleft().result()
+        done += time.perf_counter() < end
     for future in flying:
         future.result()
-    done, began = 0, time.perf_counter()
-    flying = [client.submit(model, inputs, timeout=UP_S) for _ in range(8)]
-    while (took := time.perf_counter() - began) < seconds:
-        flying.pop(0).result()
-        done += 1
-        flying.append(client.submit(model, inputs, timeout=UP_S))
-    for future in flying:
-        future.result()
-    return done / took
+    return done / seconds
+
+
+def beside_a_bare_session(
+    client: Client, bare: BareSession, model: str, inputs: Sequence[np.ndarray[Any, Any]], seconds: float, rounds: int
+) -> Spread:
+    """The pool's runs a second against the Session's: eight in flight on both, and they take turns in rounds.
+
+    Both have the device, and only one of them uses it at a time.
+    """
+    samples = in_turn(
+        {
+            "bare": lambda: bare.turn(seconds)["runs_a_s"],
+            "pool": lambda: runs_a_second(client, model, inputs, seconds),
+        },
+        rounds,
+    )
+    return ratio(samples["pool"], samples["bare"])
 
 
 def steady(what: Callable[[], int], within: int = 64 << 20, timeout_s: float = 20.0) -> int:

@@ -1,7 +1,8 @@
 """`python tests/benchmarks`: the pool beside the same models in this process, and beside its peers, in one run.
 
 Prints one table, and writes `benchmarks.json` and `benchmarks.png` into `--out`. Needs `[worker,plot]`, for the peers
-pip and `wrk`. Half an hour with all of it; `--quick --peers ''` takes two minutes.
+pip and `wrk`, for the bare path the folder that has it (`--stick`). About 25 minutes on two quiet cores with all of it;
+`--quick --peers ''` takes four.
 """
 
 import argparse
@@ -50,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         for case in cases.values():
             case.write(folder)
         references = {name: Reference(cases[name]) for name in MODELS}
-        run = Run(folder, cases, references, options.rounds, options.seconds, say)
+        run = Run(folder, cases, references, options.rounds, options.seconds, say, stick=options.stick)
         gc.collect()
         gc.freeze()  # TensorFlow's half a million objects are no client's, and would be walked again and again
         try:
@@ -92,9 +93,10 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--sections", type=_words(SECTIONS), default=list(SECTIONS), help=f"of {', '.join(SECTIONS)}")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each turn")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each turn; of wrk's whole ones")
     parser.add_argument("--workers", type=int, default=0, help="of the pool; 0: one or two, by a probe")
     parser.add_argument("--quick", action="store_true", help="3 rounds of half a second")
+    parser.add_argument("--stick", type=Path, help="the folder with straight.py and many.py, the bare path")
     parser.add_argument("--peers-env", type=Path, default=default_folder(), help="where they are installed")
     parser.add_argument("--out", type=Path, default=Path("build", "benchmarks"))
     options = parser.parse_args(argv)

@@ -39,3 +39,4 @@ def load(path: str) -> dict[str, float]:
 if __name__ == "__main__":
     result = import_pool() if sys.argv[1] == "import-pool" else load(sys.argv[2])
     sys.stdout.write(json.dumps(result) + "\n")
+    sys.stdout.flush()  # whoever asked does not wait for the end of this process

@@ -25,8 +25,8 @@ class Ended(Exception):
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Ours, with the folder in which the package `benchmarks` is."""
     tests = str(Path(__file__).resolve().parents[1])
-    path = os.pathsep.join(filter(None, (tests, os.environ.get("PYTHONPATH"))))
-    return {**os.environ, **(extra or {}), "PYTHONPATH": path}
+    environ = {**os.environ, **(extra or {})}
+    return {**environ, "PYTHONPATH": os.pathsep.join(filter(None, (tests, environ.get("PYTHONPATH"))))}
 
 
 def last_line(log: Path) -> str:

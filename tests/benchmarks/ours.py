@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.aims import ARRAY, LENT, MANY, MAP, SUBMIT
 from benchmarks.cases import Array, Case
 from benchmarks.line_process import LineProcess, python_module
 from benchmarks.turns import Pending, Turns
 from pool import Client, start
 
-__all__ = ["ARRAY", "IN_FLIGHT", "ClientProcess", "Ours", "config", "serving"]
+__all__ = ["IN_FLIGHT", "ClientProcess", "Ours", "config", "serving"]
 
 IN_FLIGHT = {"mlp": 256, "cnn": 256, "guesslang": 256, "image": 64}
-ARRAY = "client.map of an array"
 ARRAY_IN_FLIGHT = {"mlp": 4096, "cnn": 256, "image": 64}
 ARRAY_BYTES = 16 << 20
 MAX_IN_FLIGHT_BYTES = "2GiB"
@@ -34,7 +34,7 @@ def serving(cases: Sequence[Case], workers: int, **pool: object) -> Any:
 
 
 class Ours:
-    """The ways of a client to have a case run. Those that this version of the client lacks are not in `flows`."""
+    """The ways of a client to have a case run."""
 
     def __init__(self, client: Client, turns: Turns) -> None:
         self._client: Any = client
@@ -98,19 +98,13 @@ class Ours:
         return Turns(self._turns.case, rows, self._turns.expected).window(self.submit, self.in_flight, seconds)
 
     def flows(self) -> dict[str, Callable[[float], float]]:
-        ways: dict[str, Callable[[float], float]] = {
-            f"client.submit, {self.in_flight} in flight": self.flow,
-            "client.map": self.map,
-        }
-        if hasattr(self._client, "submit_many"):
-            ways["client.submit_many"] = self.many
-        if hasattr(self._client, "empty") and self._turns.case.dtype != "string":
-            ways["client.submit from client.empty"] = self.lent
+        """Rows a second, by the names that the table of aims chooses from."""
+        ways: dict[str, Callable[[float], float]] = {SUBMIT: self.flow, MAP: self.map, MANY: self.many}
+        if self._turns.case.dtype != "string":
+            ways[LENT] = self.lent
+        if self._turns.case.name in ARRAY_IN_FLIGHT:
+            ways[ARRAY] = self.map_array
         return ways
-
-    def array_flows(self) -> dict[str, Callable[[float], float]]:
-        """Those that have more in flight, and only arrays to give."""
-        return {ARRAY: self.map_array} if self._turns.case.name in ARRAY_IN_FLIGHT else {}
 
 
 class ClientProcess:

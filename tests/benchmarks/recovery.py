@@ -1,19 +1,17 @@
-"""From the SIGKILL of a worker to its slot's next answer, against what a fresh process takes to come as far."""
+"""From the SIGKILL of a worker to its slot's next answer, against what a fresh process takes to its first."""
 
-import json
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.cases import Case
-from benchmarks.line_process import environment, last_line, python_module
+from benchmarks.line_process import LineProcess, python_module
 from benchmarks.turns import Turns
 
-__all__ = ["fresh", "killed"]
+__all__ = ["first_answer", "fresh_import", "fresh_load", "killed"]
 
 FRESH_S = 300.0
 
@@ -36,25 +34,26 @@ def killed(pool: Any, turns: Turns) -> Callable[[], float]:
     return turn
 
 
-def fresh(what: Sequence[str], log: Path) -> dict[str, float]:
-    """A process of its own from its start to its end, as `total`, and what it says of itself. Seconds."""
+def first_answer(argv: Sequence[str], log: Path) -> dict[str, float]:
+    """What a process of its own says first, and as `total` the seconds from its start until then.
+
+    A worker that comes up is not waited for until it has ended, so this is not either: TensorFlow takes its time to go.
+    Raises `Ended`.
+    """
     began = time.perf_counter()
-    with log.open("ab") as stderr:
-        done = subprocess.run(
-            python_module("benchmarks.fresh", *what),
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            env=environment({"CUDA_VISIBLE_DEVICES": ""}),
-            timeout=FRESH_S,
-            check=False,
-        )
-    taken = time.perf_counter() - began
-    if done.returncode:
-        raise RuntimeError(f"benchmarks.fresh {' '.join(what)}: {last_line(log)}")
-    told: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return {**told, "total": taken}
+    process = LineProcess(argv, log, {"CUDA_VISIBLE_DEVICES": ""})
+    try:
+        told: dict[str, float] = process.answer(FRESH_S)
+        return {**told, "total": time.perf_counter() - began}
+    finally:
+        process.end()
+
+
+def fresh_import(folder: Path) -> dict[str, float]:
+    return first_answer(python_module("benchmarks.fresh", "import-pool"), folder / "fresh.log")
 
 
 def fresh_load(case: Case, folder: Path) -> dict[str, float]:
-    """As a worker imports and loads."""
-    return fresh(["load", str(folder / f"{case.name}.json")], folder / "fresh.log")
+    """As a worker imports and loads, to the first answer."""
+    argv = python_module("benchmarks.fresh", "load", str(folder / f"{case.name}.json"))
+    return first_answer(argv, folder / "fresh.log")

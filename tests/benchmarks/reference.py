@@ -17,7 +17,9 @@ class Reference:
     def __init__(self, case: Case) -> None:
         self._model = ServingModel(case)
         rows = rows_of(case)
-        self.turns = Turns(case, rows, [self.session_run(row) for row in rows])
+        expected = [self.session_run(row) for row in rows]
+        case.check_told_apart(expected)
+        self.turns = Turns(case, rows, expected)
         self._batches = _batches(rows, case.max_batch)
 
     def session_run(self, row: Array) -> Array:

@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import subprocess
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -11,29 +12,42 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from benchmarks.aims import AIMS, Result
 from benchmarks.rounds import Spread, ratio, spread
 from benchmarks.run import Group, Run
 
-__all__ = ["as_json", "show"]
+__all__ = ["as_json", "readable", "results", "show", "write"]
 
+ABSENT = {
+    "TensorFlow Serving": "no package of PyPI or Debian has its server; tensorflow-serving-api is the client alone"
+}
+"""Peers that belong here and are missing."""
 STYLES = {"met": "green", "missed": "red", "not measured": "yellow"}
 
 
 def show(run: Run, console: Console) -> None:
     """A ratio is the median of the rounds' ratios, with the lowest and the highest of them."""
-    table = Table("what", "way", "figure", "ratio", "to", "aim", "", title="the pool beside the others, in one run")
-    for result in run.results:
+    missed = [result.aim.name for result in results(run) if result.ratio is None]
+    title = f"the pool beside the others, {'without ' + ', '.join(missed) if missed else 'the whole run'}"
+    table = Table("what", "way", "figure", "ratio", "to", "aim", "", title=title)
+    for result in results(run):
         aim, measured = result.aim, result.ratio
         shown = ratios(measured) if measured else "–"
         verdict = f"[{STYLES[result.verdict]}]{result.verdict}[/]"
         sign = "≤" if aim.at_most else "≥"
-        table.add_row(aim.what, escape(result.note), "", shown, aim.against, f"{sign} {aim.bound:g}", verdict)
+        table.add_row(aim.what, aim.way, escape(result.note), shown, aim.against, f"{sign} {aim.bound:g}", verdict)
     for group in run.groups:
         table.add_section()
         _add(table, group)
-    for what, why in run.failures.items():
+    for what, why in {**run.failures, **ABSENT}.items():
         table.add_row(what, escape(why), "–", "–", "", "", "[yellow]not measured[/]")
     console.print(table)
+
+
+def results(run: Run) -> list[Result]:
+    """Of every aim, in the table's order: what this run did not come to is no secret."""
+    found = {result.aim.name: result for result in run.results}
+    return [found.get(name, Result(aim, None, "no part of this run")) for name, aim in AIMS.items()]
 
 
 def _add(table: Table, group: Group) -> None:
@@ -68,28 +82,41 @@ def as_json(run: Run) -> str:
         "tensorflow": version("tensorflow"),
         "load": os.getloadavg(),
     }
-    results = [
+    aims = [
         {
             "aim": result.aim.name,
             "what": result.aim.what,
+            "way": result.aim.way,
             "text": result.aim.text,
             "ratio": asdict(result.ratio) if result.ratio else None,
             "verdict": result.verdict,
             "note": result.note,
         }
-        for result in run.results
+        for result in results(run)
     ]
     groups = [{"title": group.title, "unit": group.unit, "samples": group.samples} for group in run.groups]
     told = {
         "machine": machine,
+        "began": run.began,
+        "commit": _commit(),
+        "whole": all(aim["ratio"] for aim in aims),
         "rounds": run.rounds,
         "seconds": run.seconds,
-        "aims": results,
+        "aims": aims,
         "groups": groups,
-        "failures": run.failures,
+        "failures": {**run.failures, **ABSENT},
         "settings": run.settings,
     }
     return json.dumps(told, indent=1)
+
+
+def _commit() -> str:
+    """Of the working tree that was measured; with a + where it was changed, empty where nobody knows."""
+    try:
+        argv = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+", "--exclude=*"]
+        return subprocess.run(argv, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
 
 
 def write(run: Run, path: Path) -> None:

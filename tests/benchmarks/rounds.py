@@ -4,11 +4,13 @@ Timings on shared machines drift, by half and more within minutes; what was meas
 """
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-__all__ = ["Samples", "Spread", "fastest", "in_turn", "ratio", "spread"]
+__all__ = ["Samples", "Spread", "Taken", "in_turn", "ratio", "spread"]
 
+Taken = TypeVar("Taken")
 Samples = Mapping[str, Sequence[float]]
 """A figure a round, for each way. What stands at the same index was measured in the same round."""
 
@@ -22,14 +24,14 @@ class Spread:
     high: float
 
 
-def in_turn(ways: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+def in_turn(ways: Mapping[str, Callable[[], Taken]], rounds: int) -> dict[str, list[Taken]]:
     """Each way once a round, A B A B …; a round before them warms up and is not kept. Raises what a way raises."""
-    samples: dict[str, list[float]] = {name: [] for name in ways}
+    samples: dict[str, list[Taken]] = {name: [] for name in ways}
     for number in range(rounds + 1):
         for name, way in ways.items():
-            figure = way()
+            taken = way()
             if number:
-                samples[name].append(figure)
+                samples[name].append(taken)
     return samples
 
 
@@ -44,8 +46,3 @@ def ratio(figures: Sequence[float], references: Sequence[float]) -> Spread:
     if not all(references):
         raise ValueError("a reference is 0")
     return spread([figure / reference for figure, reference in zip(figures, references, strict=True)])
-
-
-def fastest(samples: Samples, ways: Iterable[str]) -> str:
-    """Of these ways the one with the highest median."""
-    return max(ways, key=lambda way: spread(samples[way]).median)

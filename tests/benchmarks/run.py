@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from benchmarks.aims import AIMS, Result
 from benchmarks.cases import Case
-from benchmarks.rounds import Samples, Spread, in_turn, ratio
+from benchmarks.rounds import Samples, Spread, Taken, in_turn, ratio
 
 if TYPE_CHECKING:  # it imports TensorFlow
     from benchmarks.reference import Reference
@@ -30,7 +31,7 @@ class Group:
 
 @dataclass
 class Run:
-    """`say` tells the one who waits."""
+    """`say` tells the one who waits. `stick`: the folder of the bare path, if it is there."""
 
     folder: Path
     cases: Mapping[str, Case]
@@ -42,25 +43,33 @@ class Run:
     results: list[Result] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
+    stick: Path | None = None
+    began: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="minutes"))
 
     def measure(self, title: str, unit: str, ways: Ways, rounds: int | None = None) -> Samples:
         """Takes turns, keeps the group. Raises what a way raises."""
         self.say(title)
-        samples = in_turn(ways, rounds or self.rounds)
+        return self.keep(title, unit, in_turn(ways, rounds or self.rounds))
+
+    def keep(self, title: str, unit: str, samples: Samples) -> Samples:
+        """What took turns already."""
         self.groups.append(Group(title, unit, samples))
         return samples
 
-    def timed(self, way: Callable[[float], float]) -> Callable[[], float]:
+    def timed(self, way: Callable[[float], Taken]) -> Callable[[], Taken]:
         return lambda: way(self.seconds)
 
-    def conclude(self, aim: str, samples: Samples, way: str, reference: str, note: str = "") -> None:
-        self.conclude_spread(aim, ratio(samples[way], samples[reference]), note or way)
+    def conclude(self, aim: str, samples: Samples, reference: str) -> None:
+        """The way that the table of aims has chosen, set against `reference`."""
+        self.conclude_spread(aim, ratio(samples[AIMS[aim].way], samples[reference]))
 
-    def conclude_spread(self, aim: str, measured: Spread, note: str) -> None:
+    def conclude_spread(self, aim: str, measured: Spread, note: str = "") -> None:
         self.results.append(Result(AIMS[aim], measured, note))
 
     def missing(self, aim: str, why: str) -> None:
-        self.results.append(Result(AIMS[aim], None, why))
+        """Unless it was measured before the failure."""
+        if all(result.aim.name != aim for result in self.results):
+            self.results.append(Result(AIMS[aim], None, why))
 
     def files(self, name: str) -> tuple[Path, Path]:
         """The case and its expected answers, for another process."""

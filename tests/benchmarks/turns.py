@@ -3,12 +3,13 @@
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from benchmarks.cases import Array, Case
 
-__all__ = ["Pending", "Turns"]
+__all__ = ["Lone", "Pending", "Turns"]
 
 KEPT = 256
 """So many answers of a turn are kept, the last ones, and checked when it is over: a check takes longer than a job."""
@@ -18,6 +19,15 @@ class Pending(Protocol):
     """What `Client.submit` returns."""
 
     def result(self) -> dict[str, Array]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Lone:
+    """One job after the other: the seconds each took, those of all, and the last answers with their rows' numbers."""
+
+    taken: Sequence[float]
+    seconds: float
+    kept: Iterable[tuple[int, Array]]
 
 
 class Turns:
@@ -33,16 +43,21 @@ class Turns:
 
     def alone(self, run: Callable[[Array], Array], seconds: float) -> float:
         """The median of single jobs, in seconds."""
+        lone = self.lone(run, seconds)
+        self.check(lone.kept)
+        return statistics.median(lone.taken)
+
+    def lone(self, run: Callable[[Array], Array], seconds: float, first: int = 0) -> "Lone":
+        """Single jobs, beginning with that row. What it kept is still to be checked."""
         kept: deque[tuple[int, Array]] = deque(maxlen=KEPT)
         taken: list[float] = []
-        end = time.perf_counter() + seconds
-        while (began := time.perf_counter()) < end:
-            row = len(taken) % len(self.rows)
+        start = time.perf_counter()
+        while (began := time.perf_counter()) < start + seconds:
+            row = (first + len(taken)) % len(self.rows)
             answer = run(self.rows[row])
             taken.append(time.perf_counter() - began)
             kept.append((row, answer))
-        self._check(kept)
-        return statistics.median(taken)
+        return Lone(taken, time.perf_counter() - start, kept)
 
     def loop(self, run: Callable[[Array], Array], seconds: float) -> float:
         """Rows a second, one after the other."""
@@ -54,7 +69,7 @@ class Turns:
             kept.append((row, run(self.rows[row])))
             done += 1
         taken = time.perf_counter() - began
-        self._check(kept)
+        self.check(kept)
         return done / taken
 
     def batches(self, run: Callable[[Array], Array], batches: Sequence[Array], seconds: float) -> float:
@@ -67,7 +82,7 @@ class Turns:
             done += 1
         taken = time.perf_counter() - began
         first = (done - 1) % len(batches) * len(answer)
-        self._check(((first + row) % len(self.rows), answer[row : row + 1]) for row in range(len(answer)))
+        self.check(((first + row) % len(self.rows), answer[row : row + 1]) for row in range(len(answer)))
         return rows / taken
 
     def window(self, submit: Callable[[Array], Pending], in_flight: int, seconds: float) -> float:
@@ -87,7 +102,7 @@ class Turns:
             kept.append((done % len(self.rows), pending.result()[output]))
             done += 1
         taken = time.perf_counter() - began
-        self._check(kept)
+        self.check(kept)
         return done / taken
 
     def groups(self, submit: Callable[[Sequence[Array]], Sequence[Pending]], groups: int, seconds: float) -> float:
@@ -107,7 +122,7 @@ class Turns:
                 last = [pending.result()[self.case.output] for pending in waiting.popleft()]
                 done += len(last)
         taken = time.perf_counter() - began
-        self._check(enumerate(last))
+        self.check(enumerate(last))
         return done / taken
 
     def stream(self, run: Callable[[float], Iterator[dict[str, Array]]], seconds: float) -> float:
@@ -119,7 +134,7 @@ class Turns:
             kept.append((done % len(self.rows), answer[self.case.output]))
             done += 1
         taken = time.perf_counter() - began
-        self._check(kept)
+        self.check(kept)
         return done / taken
 
     def until(self, end: float) -> Iterator[Array]:
@@ -127,6 +142,7 @@ class Turns:
         while time.perf_counter() < end:
             yield from self.rows
 
-    def _check(self, answers: "Iterator[tuple[int, Array]] | deque[tuple[int, Array]] | enumerate[Array]") -> None:
+    def check(self, answers: Iterable[tuple[int, Array]]) -> None:
+        """Each with the number of its row. Raises `WrongAnswer`."""
         for row, answer in answers:
             self.case.check(answer, self.expected[row])

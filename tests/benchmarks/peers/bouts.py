@@ -1,24 +1,27 @@
 """The pool and a peer in turn, for each model; the peer with the settings that a probe found best."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.aims import BOUT_WAYS, RUN
 from benchmarks.cases import WrongAnswer
+from benchmarks.crowd import CROWD, Crowd
 from benchmarks.line_process import Ended
 from benchmarks.ours import Ours
 from benchmarks.peers import wrk
 from benchmarks.peers.environment import NotInstalled, install
 from benchmarks.peers.peers import IN_FLIGHT, PEERS, Peer, Setting, start
 from benchmarks.peers.server import NotServing, Server
-from benchmarks.rounds import fastest
 from benchmarks.run import Run
 from pool import Client
 
 __all__ = ["MODELS", "bouts"]
 
 MODELS = ("mlp", "image", "cnn", "guesslang")
-AIMS = {("mosec", "mlp"): "mosec", ("mosec", "image"): "image_mosec"}
-PROBE_S = 2.0
+AIMED = {("mosec", "mlp"): ("submit_mosec", "map_mosec"), ("mosec", "image"): ("image_mosec",)}
+CROWDED = ("mosec", "mlp")
+PROBE_S = 1.0
 WHY = (NotInstalled, NotServing, Ended, wrk.WrkFailed, WrongAnswer)
 
 
@@ -48,40 +51,76 @@ def _failed(run: Run, name: str, models: Sequence[str], error: Exception) -> Non
     for model in models:
         run.say(f"{name}, {model}: {error}")
         run.failures[f"{model}, {name}"] = str(error)
-        if (name, model) in AIMS:
-            run.missing(AIMS[name, model], str(error))
+        for aim in (*AIMED.get((name, model), ()), *(("crowd_mosec",) if (name, model) == CROWDED else ())):
+            run.missing(aim, str(error))
 
 
 def _bout(run: Run, client: Client, peer: Peer, python: Path, model: str) -> None:
-    reference = run.references[model]
-    turns = reference.turns
+    turns = run.references[model].turns
     folder = run.folder / f"{peer.name}-{model}"
     folder.mkdir()
 
     def begin(setting: Setting) -> Server:
-        row = turns.rows[0], turns.expected[0]
-        return start(peer, setting, python, run.cases[model], run.files(model), row, folder)
+        return start(peer, setting, python, turns, run.files(model), folder)
 
-    setting, in_flight = _best(run, peer, model, begin)
-    ours = Ours(client, turns)
+    probed = _probe(run, peer, model, begin)
+    setting, in_flight = probed.best()
+    run.settings[f"{model}, {peer.name}"] = f"{setting}, {in_flight} in flight"
     server = begin(setting)
     try:
+        ours = Ours(client, turns)
+        flows = ours.flows()
         name = f"{peer.name}, {in_flight} in flight"
-        run.settings[f"{model}, {peer.name}"] = f"{setting}, {in_flight} in flight"
-        flows = {way: run.timed(flow) for way, flow in ours.flows().items()}
-        ways = {**flows, name: lambda: server.rate(in_flight, run.seconds)}
-        samples = run.measure(f"{model}, the pool and {peer.name}", "rows/s", ways)
-        if (peer.name, model) in AIMS:
-            run.conclude(AIMS[peer.name, model], samples, fastest(samples, flows), name)
+        ways = {way: run.timed(flows[way]) for way in BOUT_WAYS[model]}
+        theirs = {name: lambda: server.rate(in_flight, run.seconds)}
+        samples = run.measure(f"{model}, the pool and {peer.name}", "rows/s", {**ways, **theirs})
+        for aim in AIMED.get((peer.name, model), ()):
+            run.conclude(aim, samples, name)
         if model == "mlp":
-            alone = {"client.run": run.timed(ours.alone), peer.name: lambda: server.alone(run.seconds)}
+            alone = {RUN: run.timed(ours.alone), peer.name: lambda: server.alone(run.seconds)}
             run.measure(f"{model}, the pool and {peer.name}, one at a time, p50", "s", alone)
+    finally:
+        server.end()
+    if (peer.name, model) == CROWDED:
+        _crowd(run, client, begin, probed.best_at(CROWD))
+
+
+def _crowd(run: Run, client: Client, begin: Callable[[Setting], Server], setting: Setting) -> None:
+    """Many small clients: ours in two processes, theirs the connections of one wrk."""
+    peer, model = CROWDED
+    run.settings[f"{model}, {peer}, {CROWD} clients"] = str(setting)
+    server = begin(setting)
+    try:
+        with Crowd(run, client) as crowd:
+            theirs = f"{peer}, {CROWD} in flight"
+            ways = {
+                RUN: run.timed(lambda seconds: crowd.turn(seconds).rate),
+                theirs: lambda: server.rate(CROWD, run.seconds),
+            }
+            samples = run.measure(f"{model}, {CROWD} clients with one job each, and {peer}", "rows/s", ways)
+            run.conclude("crowd_mosec", samples, theirs)
     finally:
         server.end()
 
 
-def _best(run: Run, peer: Peer, model: str, begin: Callable[[Setting], Server]) -> tuple[Setting, int]:
-    """Raises what the first setting raised, where none works."""
+@dataclass(frozen=True)
+class Probed:
+    """Rows a second by the setting's number and by how many were in flight."""
+
+    settings: Sequence[Setting]
+    rates: Mapping[tuple[int, int], float]
+
+    def best(self) -> tuple[Setting, int]:
+        number, in_flight = max(self.rates, key=lambda pair: self.rates[pair])
+        return self.settings[number], in_flight
+
+    def best_at(self, in_flight: int) -> Setting:
+        of_those = {number: rate for (number, others), rate in self.rates.items() if others == in_flight}
+        return self.settings[max(of_those, key=lambda number: of_those[number])]
+
+
+def _probe(run: Run, peer: Peer, model: str, begin: Callable[[Setting], Server]) -> Probed:
+    """Raises what the first setting raised, where none works with all that are tried in flight."""
     rates: dict[tuple[int, int], float] = {}
     failure: Exception | None = None
     for number, setting in enumerate(peer.settings):
@@ -92,14 +131,12 @@ def _best(run: Run, peer: Peer, model: str, begin: Callable[[Setting], Server]) 
             failure = failure or error  # the first is the most telling
             continue
         try:
-            for in_flight in IN_FLIGHT:
-                rates[number, in_flight] = server.rate(in_flight, PROBE_S)
+            rates.update({(number, in_flight): server.rate(in_flight, PROBE_S) for in_flight in IN_FLIGHT})
         except WHY as error:
-            failure = failure or error  # the first is the most telling
+            failure = failure or error
         finally:
             server.end()
     if not rates:
         assert failure is not None
         raise failure
-    number, in_flight = max(rates, key=lambda pair: rates[pair])
-    return peer.settings[number], in_flight
+    return Probed(peer.settings, rates)

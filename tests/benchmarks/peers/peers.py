@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.cases import Array, Case
+from benchmarks.cases import Case
 from benchmarks.peers.server import HandleServer, HttpServer, Server, free_port
+from benchmarks.turns import Turns
 
 __all__ = ["PEERS", "Peer", "Setting", "start"]
 
@@ -98,17 +99,17 @@ def start(
     peer: Peer,
     setting: Setting,
     python: Path,
-    case: Case,
+    turns: Turns,
     files: tuple[Path, Path],
-    row: tuple[Array, Array],
     folder: Path,
 ) -> Server:
-    """`files`: the case and the expected answers; `row`: one, and its answer. Raises what the servers raise."""
+    """`files`: the case and the expected answers, as `turns` has them. Raises what the servers raise."""
     port = free_port()
+    case = turns.case
     module = f"benchmarks.servers.serve_{peer.name}"
     argv = [str(python), "-m", module, *peer.argv(str(files[0]), str(files[1]), case, setting, port)]
     env = {**peer.env, **setting.env, "CUDA_VISIBLE_DEVICES": ""}  # as for the pool, whose workers are the CPU's
     if not peer.by_http:
         return HandleServer(argv, env, folder)
     url = f"http://127.0.0.1:{port}/{peer.path.format(model=case.name)}"
-    return HttpServer(argv, env, url, peer.headers, case, *row, folder)
+    return HttpServer(argv, env, url, peer.headers, turns, folder)

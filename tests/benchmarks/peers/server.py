@@ -6,19 +6,22 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
-from benchmarks.cases import Array, Case
+from benchmarks.cases import WrongAnswer
 from benchmarks.line_process import Ended, LineProcess, end_group, environment, last_line
 from benchmarks.peers import wrk
+from benchmarks.turns import Turns
 
 __all__ = ["HandleServer", "HttpServer", "NotServing", "Server", "free_port"]
 
 START_S = 180.0
 ANSWER_S = 60.0
+CHECKED_AT_ONCE = 8
 
 
 class NotServing(Exception):
@@ -38,7 +41,11 @@ class Server(Protocol):
 
 
 class HttpServer:
-    """Driven by wrk. A row is checked before and after each turn; wrk itself counts what is no 200."""
+    """Driven by wrk, with all rows in turn.
+
+    Every answer must be a 200, and those that wrk keeps answers to rows that took turns. Which row each was to
+    wrk does not know; so between turns all rows are asked for at once, and each must have its own answer.
+    """
 
     def __init__(
         self,
@@ -46,15 +53,16 @@ class HttpServer:
         env: Mapping[str, str],
         url: str,
         headers: Mapping[str, str],
-        case: Case,
-        row: Array,
-        expected: Array,
+        turns: Turns,
         folder: Path,
     ) -> None:
-        """Returns once it has given the right answer. Raises `NotServing`, `WrongAnswer`."""
-        self._url, self._headers, self._case, self._expected, self._folder = url, headers, case, expected, folder
-        self._body = folder / f"{case.name}.body"
-        self._body.write_bytes(row[0] if case.dtype == "string" else row.tobytes())
+        """Returns once it has given the right answers. Raises `NotServing`, `WrongAnswer`."""
+        self._url, self._headers, self._turns, self._folder = url, headers, turns, folder
+        text = turns.case.dtype == "string"
+        self._raw = [row[0] if text else row.tobytes() for row in turns.rows]
+        self._bodies = folder / "bodies"
+        if not self._bodies.exists():  # of the setting before
+            wrk.write_bodies(self._bodies, self._raw)
         self._log = folder / "server.log"
         self._log.unlink(missing_ok=True)
         with self._log.open("ab") as log:
@@ -69,6 +77,7 @@ class HttpServer:
             )
         try:
             self._await()
+            self.check()
         except BaseException:
             self.end()
             raise
@@ -77,7 +86,7 @@ class HttpServer:
         deadline = time.monotonic() + START_S
         while True:
             try:
-                self._check()
+                self._check_row(0)
             except (OSError, http.client.HTTPException) as error:
                 if self._process.poll() is not None:
                     raise NotServing(f"ended with {self._process.returncode}: {last_line(self._log)}") from None
@@ -87,12 +96,23 @@ class HttpServer:
             else:
                 return
 
-    def _check(self) -> None:
-        request = urllib.request.Request(self._url, self._body.read_bytes(), dict(self._headers))
+    def _check_row(self, number: int) -> None:
+        request = urllib.request.Request(self._url, self._raw[number], dict(self._headers))
         with urllib.request.urlopen(request, timeout=ANSWER_S) as reply:
             raw = reply.read()
             skip = int(reply.headers.get("Inference-Header-Content-Length", 0))  # Triton's own, before the tensor
-        self._case.check(np.frombuffer(raw[skip:], self._expected.dtype).reshape(self._expected.shape), self._expected)
+        expected = self._turns.expected[number]
+        if len(raw) - skip != expected.nbytes:
+            raise WrongAnswer(f"{len(raw) - skip} bytes, expected {expected.nbytes}")
+        self._turns.case.check(np.frombuffer(raw[skip:], expected.dtype).reshape(expected.shape), expected)
+
+    def check(self) -> None:
+        """All rows, many at once. Raises `WrongAnswer`, `NotServing`."""
+        with ThreadPoolExecutor(CHECKED_AT_ONCE) as threads:
+            try:
+                list(threads.map(self._check_row, range(len(self._raw))))
+            except (OSError, http.client.HTTPException) as error:
+                raise NotServing(str(error)) from None
 
     def rate(self, in_flight: int, seconds: float) -> float:
         return self._drive(in_flight, seconds).rate
@@ -101,9 +121,9 @@ class HttpServer:
         return self._drive(1, seconds).p50
 
     def _drive(self, connections: int, seconds: float) -> wrk.WrkRun:
-        self._check()
-        run = wrk.drive(self._url, self._body, self._headers, connections, seconds, self._folder)
-        self._check()
+        run = wrk.drive(self._url, self._bodies, self._headers, connections, seconds, self._folder)
+        self._turns.case.check_unordered(run.answers, self._turns.expected)
+        self.check()
         return run
 
     def end(self) -> None:
