@@ -28,7 +28,7 @@ from benchmarks.peers.peers import PEERS
 from benchmarks.picture import draw
 from benchmarks.reference import Reference
 from benchmarks.run import Run
-from benchmarks.sections import SECTIONS
+from benchmarks.sections import SECTIONS, measured
 
 __all__ = ["main"]
 
@@ -62,6 +62,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             report.show(run, Console(width=None if sys.stdout.isatty() else WIDTH))
             draw(run, options.out / "benchmarks.png")
             say(f"written: {options.out}/benchmarks.json and .png")
+    if set(run.failures) & set(SECTIONS):
+        sys.exit(1)  # of ours; that a peer fails is its own affair
 
 
 def _measure(run: Run, options: argparse.Namespace) -> None:
@@ -69,8 +71,7 @@ def _measure(run: Run, options: argparse.Namespace) -> None:
     workers = options.workers or _best_workers(run, cases)
     run.settings["pool"] = f"{workers} workers"
     with serving(cases, workers) as client:
-        for name in options.sections:
-            SECTIONS[name](run, client)
+        measured(run, client, {name: SECTIONS[name] for name in options.sections})
         bouts(run, client, options.peers, options.models, options.peers_env)
 
 

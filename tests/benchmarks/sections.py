@@ -21,6 +21,7 @@ __all__ = [
     "flows",
     "imports",
     "lone",
+    "measured",
     "remembered",
     "restart",
     "straight",
@@ -184,6 +185,16 @@ def _with_standby(run: Run, case: Case, taken: Callable[[], float]) -> None:
     }
     samples = run.measure("a worker with a standby is killed", "s", ways, RECOVERY_ROUNDS)
     run.conclude("standby", samples, "1.3 × load + 0.3 s")
+
+
+def measured(run: Run, client: Client, sections: Mapping[str, Callable[[Run, Client], None]]) -> None:
+    """A section that fails, by a wrong answer of ours too, is a row that says why; the others have their turn."""
+    for name, section in sections.items():
+        try:
+            section(run, client)
+        except Exception as error:  # whatever it is: the run has taken minutes by then
+            run.say(f"{name}: {error}")
+            run.failures[name] = f"{type(error).__name__}: {error}"
 
 
 SECTIONS: dict[str, Callable[[Run, Client], None]] = {

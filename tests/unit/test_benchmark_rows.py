@@ -18,7 +18,9 @@ from benchmarks.peers.bouts import AIMED, CROWDED, MODELS, Probed
 from benchmarks.peers.peers import PEERS, Setting
 from benchmarks.processor import spent
 from benchmarks.run import Run
+from benchmarks.sections import measured
 from benchmarks.turns import Turns
+from pool import Client
 
 BURNT_S = 0.05
 IMAGE = Case("image", "", "", "x", "y", "float32", (224, 224, 3), 16)
@@ -111,3 +113,18 @@ def test_what_was_measured_before_a_failure_stays(tmp_path: Path) -> None:
 
 def test_the_peers_that_are_named_for_aims_are_there() -> None:
     assert {peer for peer, _ in [*AIMED, CROWDED]} <= set(PEERS)
+
+
+def test_a_section_that_fails_costs_no_other_its_turn(tmp_path: Path) -> None:
+    ran = []
+
+    def wrong(_: Run, __: Client) -> None:
+        raise WrongAnswer("1, expected 2")
+
+    def right(run: Run, _: Client) -> None:
+        ran.append(run)
+
+    run = a_run(tmp_path)
+    measured(run, cast(Client, None), {"lone": wrong, "flows": right})
+    assert ran == [run]
+    assert run.failures == {"lone": "WrongAnswer: 1, expected 2"}
