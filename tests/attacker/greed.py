@@ -9,7 +9,7 @@ import numpy as np
 from attacker.extremes import one_of
 from attacker.jobs import TIMEOUT_S, doubled
 from attacker.ledger import Ledger, Owed, answered
-from attacker.memory import linked, wished
+from attacker.memory import introduced, wished
 from attacker.peer import joined
 from attacker.target import ARENAS_BYTES, CLIENT_ARENA_BYTES, QUEUE_BYTES, QUEUE_JOBS, Stage
 from attacker.zmtp import Link, knocked, message
@@ -69,9 +69,7 @@ def borrowing_all(rng: random.Random, stage: Stage) -> int:
         lent = 0
         for _ in range(ARENAS_BYTES // CLIENT_ARENA_BYTES + 1):
             peer = stack.enter_context(joined(stage.context, stage.target.local))
-            peer.open()
-            link = stack.enter_context(linked(stage))
-            link.send(peer.ticket)
+            link = stack.enter_context(introduced(stage, peer))
             loan = wished(link, 1, one_of(rng, ((1 << 64) - 1, 1 << 40, CLIENT_ARENA_BYTES)))
             lent += 0 if loan is None else loan.size_bytes
         assert lent <= ARENAS_BYTES, f"{lent} bytes are lent"

@@ -92,9 +92,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Where a scene is played. `status`: what the pool says of itself. `hoarding`: held by the one who does."""
+    """Where a scene is played. `status`: what the pool says of itself. `hoarding`, `crowding`: held by who does."""
 
     target: Target
     context: "zmq.Context[zmq.Socket[bytes]]"
     status: Callable[[], dict[str, Any]]
     hoarding: threading.Lock = field(default_factory=threading.Lock)
+    crowding: threading.Lock = field(default_factory=threading.Lock)
