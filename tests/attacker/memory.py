@@ -75,6 +75,7 @@ def borrowing(rng: random.Random, stage: Stage) -> int:
         loan = _all_there_is(rng, link)
         if loan is None:  # others have it
             return peer.sent
+        stage.lent.append(loan.size_bytes)
         loan.memory[SOUND] = np.arange((SOUND.stop - SOUND.start) // 4, dtype=np.float32).tobytes()
         ledger = Ledger(peer, lambda offset, size: memoryview(loan.memory)[offset : offset + size])
         for turn in range(rng.choice((5, 30))):
