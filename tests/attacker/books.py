@@ -25,8 +25,8 @@ MOST_REASONS = 201  # and one for the others
 # What is on nobody's account, and bounded all the same. Under way: what libzmq has read of each connection that the
 # pool has not, 64 messages; of large ones the kernel holds the sender up at some megabytes. Kept: what allocators and
 # caches keep of that (tables 8 MiB, names of past jobs and costs 4 MiB each, a client's remembered number 4,096 times).
-UNDER_WAY_BYTES = 64 * MIB
-KEPT_BYTES = 24 * MIB
+UNDER_WAY_BYTES = 32 * MIB
+KEPT_BYTES = 20 * MIB
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ def naming(rng: random.Random, stage: Stage) -> int:
 
 def storming(rng: random.Random, stage: Stage) -> int:
     """Connections that come and go, at each step of getting to know each other; one that stays is served."""
-    count = rng.choice((20, 150))
+    count = rng.choice((20, 80))
     with joined(stage.context, one_of(rng, (stage.target.local, stage.target.remote))) as peer:
         peer.open()
         ledger = Ledger(peer)

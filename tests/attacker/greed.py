@@ -9,8 +9,8 @@ import numpy as np
 from attacker.extremes import one_of
 from attacker.jobs import TIMEOUT_S, doubled
 from attacker.ledger import Ledger, Owed, answered
-from attacker.memory import linked, wished
-from attacker.peer import joined
+from attacker.memory import introduced, wished
+from attacker.peer import GIVEN_UP, Dropped, joined
 from attacker.target import ARENAS_BYTES, CLIENT_ARENA_BYTES, QUEUE_BYTES, QUEUE_JOBS, Stage
 from attacker.zmtp import Link, knocked, message
 from pool.client.payload import encode_call
@@ -20,7 +20,6 @@ from pool.wire.frames import NO_INSTANCE, encode
 
 __all__ = ["borrowing_all", "flooding", "hoarding"]
 
-GIVEN_UP = "this client does not read its answers and was dropped"
 DROPPED_S = 60.0
 TEXT_BYTES = 32 << 10
 UNREAD_BYTES = 64 << 20  # more than may wait for one reader, in its pipe and behind it
@@ -28,7 +27,10 @@ UNREAD_BYTES = 64 << 20  # more than may wait for one reader, in its pipe and be
 
 def flooding(rng: random.Random, stage: Stage) -> int:
     """More jobs, or more bytes, than the queue takes of all clients together: each is answered, some with that."""
-    with joined(stage.context, one_of(rng, (stage.target.local, stage.target.remote))) as peer:
+    with (
+        joined(stage.context, one_of(rng, (stage.target.local, stage.target.remote))) as peer,
+        contextlib.suppress(Dropped),  # it has asked for more than it could read
+    ):
         peer.open()
         ledger = Ledger(peer)
         if rng.random() < 0.5:
@@ -49,7 +51,7 @@ def flooding(rng: random.Random, stage: Stage) -> int:
             return peer.sent
         ledger.settle()
         assert ledger.failed[Fault.OVERLOADED], "all of it was taken in"
-        return peer.sent
+    return peer.sent
 
 
 def _newcomer(rng: random.Random, stage: Stage) -> None:
@@ -69,9 +71,7 @@ def borrowing_all(rng: random.Random, stage: Stage) -> int:
         lent = 0
         for _ in range(ARENAS_BYTES // CLIENT_ARENA_BYTES + 1):
             peer = stack.enter_context(joined(stage.context, stage.target.local))
-            peer.open()
-            link = stack.enter_context(linked(stage))
-            link.send(peer.ticket)
+            link = stack.enter_context(introduced(stage, peer))
             loan = wished(link, 1, one_of(rng, ((1 << 64) - 1, 1 << 40, CLIENT_ARENA_BYTES)))
             lent += 0 if loan is None else loan.size_bytes
         assert lent <= ARENAS_BYTES, f"{lent} bytes are lent"
@@ -89,7 +89,7 @@ def hoarding(rng: random.Random, stage: Stage) -> int:
         link.connection.sendall(message(encode(wire.Open("a hoarder"), NO_INSTANCE)))
         instance = link.read_message()[0][6:14]
         sent = (_pings if rng.random() < 0.5 else _echoes)(link, instance, stage)
-        told = encode(wire.Refusal(GIVEN_UP), instance)
+        told = encode(GIVEN_UP, instance)
         ends = time.monotonic() + DROPPED_S
         while link.read_message() != told:
             assert time.monotonic() < ends
@@ -97,7 +97,7 @@ def hoarding(rng: random.Random, stage: Stage) -> int:
 
 
 def _given_up(stage: Stage) -> int:
-    return int(stage.status()["refused"].get(GIVEN_UP, 0))
+    return int(stage.status()["refused"].get(GIVEN_UP.text, 0))
 
 
 def _pings(link: Link, instance: bytes, stage: Stage) -> int:
@@ -115,7 +115,7 @@ def _echoes(link: Link, instance: bytes, stage: Stage) -> int:
     before, sent = _given_up(stage), 0
     given = np.zeros((1, 1 << 17), np.float32)
     rows, payload = encode_call("echo", given)
-    while (status := stage.status())["refused"].get(GIVEN_UP, 0) == before:
+    while (status := stage.status())["refused"].get(GIVEN_UP.text, 0) == before:
         assert status["unread_bytes"] <= UNREAD_BYTES, f"{status['unread_bytes']} bytes wait for who does not read"
         for _ in range(10 if status["queue"]["jobs"] < 20 else 0):
             sent += 1

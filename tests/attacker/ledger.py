@@ -15,7 +15,7 @@ from pool.wire.message import Message
 from pool.wire.packing import unpack_answer
 from pool.wire.tensors import Array
 
-__all__ = ["Expect", "Ledger", "Owed", "answered", "fails", "gives", "refused"]
+__all__ = ["Expect", "Ledger", "Owed", "answered", "gives", "refused", "refused_later"]
 
 PING_S = 5.0
 
@@ -36,8 +36,15 @@ def refused(complaint: str, *faults: Fault) -> Expect:
     return judge
 
 
-def fails(fault: Fault) -> Expect:
-    return refused("", fault, Fault.OVERLOADED)
+def refused_later(complaint: str, *faults: Fault) -> Expect:
+    """The same, of what is looked at when there is room for the job."""
+    judge = refused(complaint, *faults)
+
+    def judge_later(message: Message, payload: Sequence[bytes], read: "Read | None") -> bool:
+        full = isinstance(message, wire.Failure) and message.fault is Fault.OVERLOADED
+        return not full and judge(message, payload, read)
+
+    return judge_later
 
 
 def answered(message: Message, _: Sequence[bytes], __: "Read | None") -> bool:

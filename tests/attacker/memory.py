@@ -13,12 +13,12 @@ import numpy as np
 from attacker.extremes import number, one_of, outside
 from attacker.jobs import CANNOT, Job, doubled
 from attacker.ledger import Ledger, Owed, answered, gives, refused
-from attacker.peer import ANSWER_S, joined
+from attacker.peer import ANSWER_S, Peer, joined
 from attacker.target import CLIENT_ARENA_BYTES, LARGE_BYTES, Stage
 from pool.wire.arena import Wish, attach, receive_grant
 from pool.wire.lent import Lent, Room
 
-__all__ = ["borrowing", "crowded", "strangers"]
+__all__ = ["borrowing", "crowded", "introduced", "strangers", "wished"]
 
 ARENA_BYTES = 4 << 20  # at least
 MOST_STRANGERS = 64
@@ -46,6 +46,18 @@ def linked(stage: Stage) -> Iterator[socket.socket]:
         yield link
 
 
+@contextlib.contextmanager
+def introduced(stage: Stage, peer: Peer) -> Iterator[socket.socket]:
+    """The pool knows whose link it is. Not while somebody crowds: the oldest of those without a ticket is closed."""
+    peer.open()
+    with contextlib.ExitStack() as stack:
+        with stage.crowding:
+            link = stack.enter_context(linked(stage))
+            link.send(peer.ticket)
+            assert wished(link, (1 << 64) - 1, (1 << 64) - 1) is None
+        yield link
+
+
 def wished(link: socket.socket, least_bytes: int, most_bytes: int) -> Loan | None:
     """None where the pool lends nothing; it must say so."""
     link.send(Wish(least_bytes, most_bytes).pack())
@@ -59,12 +71,11 @@ def wished(link: socket.socket, least_bytes: int, most_bytes: int) -> Loan | Non
 
 
 def borrowing(rng: random.Random, stage: Stage) -> int:
-    with joined(stage.context, stage.target.local) as peer, linked(stage) as link:
-        peer.open()
-        link.send(peer.ticket)
+    with joined(stage.context, stage.target.local) as peer, introduced(stage, peer) as link:
         loan = _all_there_is(rng, link)
         if loan is None:  # others have it
             return peer.sent
+        stage.lent.append(loan.size_bytes)
         loan.memory[SOUND] = np.arange((SOUND.stop - SOUND.start) // 4, dtype=np.float32).tobytes()
         ledger = Ledger(peer, lambda offset, size: memoryview(loan.memory)[offset : offset + size])
         for turn in range(rng.choice((5, 30))):
@@ -173,7 +184,7 @@ def _scribbled(rng: random.Random, job: int, loan: Loan) -> Job:
 
 def strangers(rng: random.Random, stage: Stage) -> int:
     """Without a ticket, with another's, with one twice; wishes that are none, and descriptors that nobody asked for."""
-    with contextlib.ExitStack() as stack:
+    with stage.crowding, contextlib.ExitStack() as stack:
         peer = stack.enter_context(joined(stage.context, stage.target.local))
         peer.open()
         first, second = stack.enter_context(linked(stage)), stack.enter_context(linked(stage))
@@ -200,7 +211,7 @@ def strangers(rng: random.Random, stage: Stage) -> int:
 def crowded(rng: random.Random, stage: Stage) -> int:
     """More connections without a ticket than the pool keeps: it closes the oldest."""
     del rng
-    with contextlib.ExitStack() as stack:
+    with stage.crowding, contextlib.ExitStack() as stack:
         links = [stack.enter_context(linked(stage)) for _ in range(MOST_STRANGERS + 20)]
         for link in links[:10]:
             assert not link.recv(1), "the pool keeps whoever comes"

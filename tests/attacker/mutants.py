@@ -114,6 +114,10 @@ MUTANTS: Mapping[str, Mutant] = {
         "router/outbox.py",
         "if len(box.waiting) > self._most_messages or (len(box.waiting) > 1 and unread > self._most_bytes):",
     ),
-    "unread answers of who is gone": Mutant(FRONT, "self._outboxes.forget(client)\n        self._pipes", "self._pipes"),
+    "the account of unread answers": Mutant(
+        "router/outbox.py",
+        "if box is not None:\n            self.size_bytes -= box.size_bytes",
+        "if False:\n            pass",
+    ),
     "reasons of refusals": Mutant("router/refusals.py", "if key not in reasons and len(reasons) >= MOST_REASONS:"),
 }

@@ -11,11 +11,18 @@ from pool.wire import client_messages as wire
 from pool.wire.frames import NO_INSTANCE, decode, encode
 from pool.wire.message import Message
 
-__all__ = ["ANSWER_S", "Heard", "Peer", "joined"]
+__all__ = ["ANSWER_S", "GIVEN_UP", "Dropped", "Heard", "Peer", "joined"]
 
 ANSWER_S = 60.0  # a pool that has not answered by then never will
 
 Frames = Sequence[bytes]
+
+
+GIVEN_UP = wire.Refusal("this client does not read its answers and was dropped")
+
+
+class Dropped(AssertionError):
+    """The pool has given this peer up: right for one that asks faster than it can be answered, and for no other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,8 @@ class Peer:
         message = decode(wire.CLIENT_MESSAGES, preamble, header, payload).message
         if isinstance(message, wire.Opened):
             self.instance = preamble[6:14]
+        if message == GIVEN_UP:
+            raise Dropped(GIVEN_UP.text)
         return Heard(message, payload)
 
     def anything(self, timeout_s: float) -> list[bytes] | None:

@@ -25,7 +25,7 @@ __all__ = [
 MIB = 1 << 20
 QUEUE_JOBS = 600
 QUEUE_BYTES = 48 * MIB
-ARENAS_BYTES = 128 * MIB
+ARENAS_BYTES = 192 * MIB
 CLIENT_ARENA_BYTES = 32 * MIB
 LARGE_BYTES = 2 * LENT_BYTES  # of a tensor that goes through memory that is lent
 
@@ -92,9 +92,14 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Where a scene is played. `status`: what the pool says of itself. `hoarding`: held by the one who does."""
+    """Where a scene is played. `status`: what the pool says of itself. `hoarding`, `crowding`: held by who does.
+
+    `lent`: the sizes of arenas in which somebody had jobs.
+    """
 
     target: Target
     context: "zmq.Context[zmq.Socket[bytes]]"
     status: Callable[[], dict[str, Any]]
     hoarding: threading.Lock = field(default_factory=threading.Lock)
+    crowding: threading.Lock = field(default_factory=threading.Lock)
+    lent: list[int] = field(default_factory=list)

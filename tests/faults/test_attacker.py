@@ -106,7 +106,7 @@ def attack(pool: PoolProcess, folder: Path, seed: str, seconds: float) -> None:
     rounds: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
     with pool.client() as client, pool.telling():
         books = Books(pool, client)
-        attackers = Attack(seed, stage_of(pool, client.status))
+        attackers = Attack(seed, stage := stage_of(pool, client.status))
         with honest_client(pool, folder, seed) as other:
             ends = time.monotonic() + seconds
             while (began := time.monotonic()) < ends:
@@ -133,6 +133,7 @@ def attack(pool: PoolProcess, folder: Path, seed: str, seconds: float) -> None:
         f" most held {[f'{what} {size >> 20} MiB' for what, size in books.most_bytes.items()]},"
         f" after each round {[size >> 20 for size in books.after_bytes]} MiB"
     )
+    assert stage.lent, "nobody was lent anything"
     assert len(kinds) == 5, kinds
     assert attackers.played.keys() == {scene.__name__ for scene in SCENES}
 
