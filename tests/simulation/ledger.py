@@ -641,6 +641,8 @@ class Ledger:
         home = self._home(model)
         if version is not None:
             return False
+        if device is not None and sum(model in plan.models and device in plan.names for plan in self._plans) > 1:
+            return False  # it waits for the one of them that was the home when it came
         if home is None:
             slots = [slot for slot, plan in enumerate(self._plans) if model in plan.models]
             ready = [self._seats[slot] for slot in slots if self._states[slot] is SlotState.READY]

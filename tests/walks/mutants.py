@@ -270,8 +270,8 @@ MUTANTS = (
         "a suspect with an innocent",
         "what has lost a worker runs alone",
         "settlement.py",
-        "            if suspects:\n                self._dispatch.suspect(batch.key.line, suspects, now)\n        for",
-        "            if suspects:\n                self._dispatch.again(batch.key.line, [(*suspects,)], now)\n        for",
+        "            if suspects:\n                self._dispatch.suspect(batch.key.line, suspects, now)\n",
+        "            if suspects:\n                self._dispatch.again(batch.key.line, [(*suspects,)], now)\n",
     ),
     Mutant(
         "an innocent beside a suspect",
