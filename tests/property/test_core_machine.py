@@ -24,8 +24,6 @@ ENOUGH = 1000
 """Answers, for a share of them to mean anything."""
 
 
-
-
 @pytest.mark.parametrize("begin", range(SEEDS.start, SEEDS.stop, 20))
 def test_the_core_keeps_its_promises(begin: int) -> None:
     answered: Counter[str] = Counter()

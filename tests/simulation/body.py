@@ -232,8 +232,9 @@ class Body:
             case SeatWanted(slot, incarnation):
                 self.core.device_taken(slot, incarnation, "waited in vain: gpu:0 still has 5.9 GiB")
             case Stopped(slot, incarnation):
-                self.workers[(slot, incarnation)].told_to_stop = True
-                self.stopping(self.workers[(slot, incarnation)])
+                if (worker := self.workers.get((slot, incarnation))) is not None:  # else it was not even spawned
+                    worker.told_to_stop = True
+                    self.stopping(worker)
             case Killed(slot, incarnation):
                 if (worker := self.workers.get((slot, incarnation))) is not None:  # else it was not even spawned
                     worker.killed = True

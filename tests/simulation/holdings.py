@@ -15,7 +15,7 @@ CLIENT_SHARE = 8  # a client without a bound of its own may hold so many times w
 
 
 class Holdings:
-    """A pack counts whole until nothing of it is left, or it is dissolved; its members have their share of its bytes."""
+    """A pack counts whole until nothing of it is left, or it is dissolved: then each member has its share of bytes."""
 
     def __init__(self) -> None:
         self._jobs: Counter[object] = Counter()

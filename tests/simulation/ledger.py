@@ -95,6 +95,7 @@ class Ledger:
         self._homes: dict[str, Seat] = {}  # of each stateful model, where its last job went that was not pinned
         self._stopping = False
         self._used: tuple[bytes, int] | None = None  # the job that has to be refused, as its number is in use
+        self._leaving: set[str] = set()  # models of which some may be planned in no slot any more
         self._ready_told = False
         self._events = 0
         self._conserve_every = conserve_every
@@ -126,6 +127,8 @@ class Ledger:
             assert serial not in self._by_serial, f"{self._by_serial[serial]} is not answered at its deadline"
         if self._confined:
             self._unconfine()
+        if self._leaving:
+            self._forget_models()
         self._events += 1
         if self._events % self._conserve_every == 0:
             ready = [seat for seat in self._seats.values() if self._states.get(seat.slot) is SlotState.READY]
@@ -243,6 +246,7 @@ class Ledger:
 
     def planned(self, slot: int, models: tuple[str, ...]) -> None:
         self._planned[slot] = models
+        self._leaving = {name for plan in self._plans for name in plan.models} | self._leaving
         if self._states.get(slot) not in (SlotState.READY, SlotState.DRAINING, SlotState.STOPPING):
             self._have(slot, models)
 
@@ -260,6 +264,21 @@ class Ledger:
         """The worker, if it is still the one whose word counts."""
         seat = self._seats.get(slot)
         return seat if seat is not None and seat.incarnation == incarnation and not (seat.gone or seat.lost) else None
+
+    def _forget_models(self) -> None:
+        """What is known of a model goes when no slot has it, or is planned to, and its last job is answered."""
+        self._leaving = self._leaving.difference(*self._planned.values())
+        held = {record.model for record in self.open.values()}.union(*(plan.models for plan in self._plans))
+        held.update(*(seat.told for seat in self._seats.values() if self._states[seat.slot] is SlotState.LOADING))
+        held.update(*(seat.told for seat in self._asides.values() if not seat.gone))
+        for model in self._leaving - held:
+            self._leaving.discard(model)
+            self._infos.pop(model, None)
+            self._homes.pop(model, None)
+            self._too_much.pop(model, None)
+            self._agreed.pop(model, None)
+            self._differed.discard(model)
+            self._unbatchable = {each for each in self._unbatchable if each[0] != model}
 
     def _anyone(self, slot: int, incarnation: int) -> Seat | None:
         """The worker, in the seat or beside it."""
@@ -334,7 +353,8 @@ class Ledger:
             case Failed(Fault.OUT_OF_MEMORY) | Spoiled(Fault.OUT_OF_MEMORY):
                 self._too_much[record.model] = min(run.fed, self._too_much.get(record.model, run.fed))
             case RowsChanged() if not (record.ended or lease.stale):
-                self._unbatchable.add((record.model, self._signature(record.model, record.signature)))
+                if not self._is_refuted(record.model):  # else it is known, as long as `auto` asks for a proof
+                    self._unbatchable.add((record.model, self._signature(record.model, record.signature)))
                 self._uncut()
                 if lease.size != (record.rows or 1):
                     record.start_over()
@@ -453,9 +473,15 @@ class Ledger:
                 assert self._seats[slot].incarnation == incarnation
                 self._seats[slot].stands_by = False
             case SeatGiven(slot, incarnation):
-                assert self._seat(slot, incarnation) is not None
-            case Welcomed(slot, incarnation) | Held(slot, incarnation) | Stopped(slot, incarnation):
+                seat = self._seat(slot, incarnation)
+                assert seat is not None
+                seat.told = self._planned[slot]
+            case Held(slot, incarnation) | Stopped(slot, incarnation):
                 assert self._anyone(slot, incarnation) is not None
+            case Welcomed(slot, incarnation):
+                seat = self._anyone(slot, incarnation)
+                assert seat is not None
+                seat.told = self._planned[slot]
             case Dissolved(client, number, members):
                 if members:
                     self._dissolve(self._packs.pop((client, number)), members)
@@ -501,6 +527,9 @@ class Ledger:
             return False
         return (model, signature) not in self._unbatchable and self._infos[model].has_rows(signature, outputs)
 
+    def _is_refuted(self, model: str) -> bool:
+        return self._policy.model(model).batching is Batching.AUTO and model in self._differed
+
     def _may_join(self, record: Record) -> bool:
         """Whether it may run together with others of its kind."""
         return record.rows is not None and self._batchable(record.model, record.signature, record.outputs)
@@ -545,7 +574,9 @@ class Ledger:
         )
 
     def _check_turn(self, run: Sent, seat: Seat) -> None:
-        known = [part for part in run.parts if isinstance(part.payload, Payload) and part.payload.serial in self._by_serial]
+        known = [
+            part for part in run.parts if isinstance(part.payload, Payload) and part.payload.serial in self._by_serial
+        ]
         records = [each for part in known for each in self._by_serial[part.payload.serial].among(part.start, part.stop)]  # type: ignore[attr-defined]
         self._turns.check(seat, records, self._conservation.holds, self._at_home)
 
@@ -610,6 +641,8 @@ class Ledger:
         home = self._home(model)
         if version is not None:
             return False
+        if device is not None and sum(model in plan.models and device in plan.names for plan in self._plans) > 1:
+            return False  # it waits for the one of them that was the home when it came
         if home is None:
             slots = [slot for slot, plan in enumerate(self._plans) if model in plan.models]
             ready = [self._seats[slot] for slot in slots if self._states[slot] is SlotState.READY]

@@ -83,6 +83,7 @@ class Seat:
     stands_by: bool = False
     versions: dict[str, int] = field(default_factory=dict)
     models: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()  # the models that it is to load
 
     @property
     def free(self) -> int:

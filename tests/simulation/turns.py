@@ -50,7 +50,11 @@ class Turns:
             self._queues.setdefault(queue, {})[record] = None
 
     def check(
-        self, seat: Seat, records: Sequence[Record], holds: Callable[[Seat, Line], bool], at_home: Callable[[Line, Seat], bool]
+        self,
+        seat: Seat,
+        records: Sequence[Record],
+        holds: Callable[[Seat, Line], bool],
+        at_home: Callable[[Line, Seat], bool],
     ) -> None:
         """A batch of these is sent. REQUIRES that they are not noted as started yet."""
         self._since[seat.slot] += 1
@@ -62,9 +66,7 @@ class Turns:
             if line[0] not in self._waits and max(priorities) > highest and holds(seat, line) and at_home(line, seat):
                 highest, where = max(priorities), line
         if led < highest:
-            assert self._since[seat.slot] >= ELDEST_EVERY, (
-                f"priority {led} goes before {highest} of {where}: {records}"
-            )
+            assert self._since[seat.slot] >= ELDEST_EVERY, f"priority {led} goes before {highest} of {where}: {records}"
             self._since[seat.slot] = 0
         for record in records:
             self._check_order(record, records)

@@ -161,5 +161,7 @@ class ClientMoves(Outside):
     def _version(self, model: str, version: int | str | None) -> int | str | None:
         if version != "served":
             return version
-        served = [worker.versions.get(model) for worker in self.body.workers.values() if worker.ready]
-        return next((each for each in served if each is not None), None)
+        served = {
+            worker.versions[model] for worker in self.body.workers.values() if worker.ready and model in worker.versions
+        }
+        return sorted(served)[self.numbers % len(served)] if served else None

@@ -17,6 +17,8 @@ from pathlib import Path
 from walks.programs import program_of, run
 from walks.sharing import share
 
+import pool.core
+
 __all__ = ["KINDS", "Failure", "hunt", "run_walk"]
 
 TESTS = str(Path(__file__).parents[1])
@@ -57,5 +59,6 @@ def hunt(walks: Iterable[str]) -> Failure | None:
 
 
 if __name__ == "__main__":
+    print(pool.core.__file__)  # noqa: T201  # whose core it was
     found = hunt(sys.argv[1:])
     print(json.dumps(found and asdict(found)))  # noqa: T201

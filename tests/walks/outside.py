@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from simulation.body import STOPPED, Body, Running, Worker
 from simulation.plans import slot_plan
-from simulation.words import Death, Outcome, Succeeded
+from simulation.words import Death, Outcome, Seen, Succeeded
 from walks.setting import INFOS, PLACEMENTS, POLICIES
 
 from pool.core.policy import Policy, SlotPlan
@@ -34,10 +34,16 @@ class Remembering(Body):
         infos: Mapping[str, ModelInfo],
         rng: random.Random,
         validates: bool,
+        watch: Callable[[Seen], None],
     ) -> None:
         super().__init__(policy, plans, infos, rng, validates)
+        self._watch = watch
         self.said: deque[tuple[Worker, int, Running]] = deque(maxlen=LATE)
         self.unsaid: deque[tuple[Worker, int, Running]] = deque(maxlen=LATE)
+
+    def _obey(self, seen: Seen) -> None:
+        self._watch(seen)
+        super()._obey(seen)
 
     def answer(
         self,
@@ -62,12 +68,14 @@ class Remembering(Body):
 class Outside:
     """A pool from its start to its end. REQUIRES `end` at last, which asserts what has to be true then."""
 
-    def __init__(self, placement: int, policy: int, seed: int, *, validates: bool = True) -> None:
-        """By their numbers in `setting`."""
+    def __init__(
+        self, placement: int, policy: int, seed: int, *, validates: bool, watch: Callable[[Seen], None]
+    ) -> None:
+        """By their numbers in `setting`. `watch` is told of each thing that the core does, in order."""
         self.rng = random.Random(seed)
         self.placement = PLACEMENTS[placement]
         plans = [slot_plan(number, models, {"pure": 1, "counter": 1}) for number, models in enumerate(self.placement)]
-        self.body = Remembering(POLICIES[policy], plans, INFOS, self.rng, validates)
+        self.body = Remembering(POLICIES[policy], plans, INFOS, self.rng, validates, watch)
         self.core = self.body.core
         self.numbers = 0
         self.slept_s = 0.0
@@ -103,7 +111,10 @@ class Outside:
         self.core.drain(slot)
 
     def all_that_is_down_is_restarted(self) -> None:
-        """Somebody looks after the pool."""
+        """Somebody looks after the pool; what SIGKILL did not end is gone at last."""
+        for worker in list(self.body.workers.values()):
+            if worker.killed:
+                self.body.exit(worker, STOPPED)
         served = {worker.slot for worker in self.body.workers.values()}
         for slot in range(len(self.placement)):
             if slot not in served:
@@ -163,6 +174,9 @@ class Outside:
                 elif worker.running and self.rng.random() < 0.5:
                     self.body.answer(worker, next(iter(worker.running)))
             self._check_stop()
+        for worker in list(self.body.workers.values()):
+            self.body.exit(worker, STOPPED)  # gone at last, and nobody follows
+        assert not self.body.workers
         assert ledger.arrived == ledger.answered + ledger.cancelled, "a job without an answer"
         assert ledger.retained() == []
         self.body.pass_time(self.core.policy.longest_stop_s)

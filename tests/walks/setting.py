@@ -71,7 +71,16 @@ POLICIES = (
         client_max_jobs=9,
         client_max_bytes=300,
     ),
-    Policy(max_jobs=60, max_attempts=4, restart_intensity=50, backoff_max_s=1.0, drain_timeout_s=3.0, models=MODELS),
+    Policy(
+        max_jobs=60,
+        max_bytes=160,
+        client_max_bytes=160,
+        max_attempts=4,
+        restart_intensity=50,
+        backoff_max_s=1.0,
+        drain_timeout_s=3.0,
+        models=MODELS,
+    ),
     Policy(
         max_jobs=60,
         silent_after_s=30.0,
@@ -81,14 +90,22 @@ POLICIES = (
         min_ready=2,
         models=MODELS,
     ),
-    Policy(max_jobs=60, max_attempts=3, successor="always", recycle_age_s=5.0, import_timeout_s=20.0, models=MODELS),
+    Policy(
+        max_jobs=60,
+        client_max_bytes=200,
+        max_attempts=3,
+        successor="always",
+        recycle_age_s=5.0,
+        import_timeout_s=20.0,
+        models=MODELS,
+    ),
     Policy(max_jobs=60, successor="never", recycle_jobs=20, min_ready=2, models=MODELS),
     Policy(max_jobs=60, standby=True, restart_intensity=20, restart_period_s=5.0, recycle_jobs=30, models=MODELS),
 )
 # Not fewer attempts: what a job has lost already would be more than it may.
 OTHERS: tuple[dict[str, object], ...] = (
-    {"max_jobs": 3, "max_bytes": 90},
-    {"max_jobs": 80, "max_bytes": 4000, "client_max_jobs": None},
+    {"max_jobs": 12, "max_bytes": 300},
+    *({"max_jobs": 80, "max_bytes": 4000, "client_max_jobs": None},) * 3,
     {"default_timeout_s": 2.0, "hung_after_s": 5.0, "restart_intensity": 3, "backoff_max_s": 0.2},
     {"load_timeout_s": 20.0, "import_timeout_s": 5.0, "ready_needs_all": False, "hung_after_s": None},
     {"models": {}},
@@ -97,14 +114,14 @@ OTHERS: tuple[dict[str, object], ...] = (
     {"standby": True},
     {"standby": False},
     {"models": MODELS},
-    {"models": {name: ModelPolicy(max_batch=2, batch_wait_s=0.5, weight=0.1, max_jobs=2) for name in ("pure", "lone")}},
-    {"models": {name: ModelPolicy(3, 0.0, (1, 3), 5.0, None, 40) for name in ("pure", "waits", "padded")}},
+    {"models": {name: ModelPolicy(max_batch=2, batch_wait_s=0.5, weight=0.1, max_jobs=8) for name in ("pure", "lone")}},
+    {"models": {name: ModelPolicy(3, 0.0, (1, 3), 5.0, None, 200) for name in ("pure", "waits", "padded")}},
     {"models": {name: ModelPolicy(40, 3.0, (5, 40), 1.0) for name in ("pure", "padded", "counter")}},
 )
-CLIENTS = (b"a", b"b", b"c")
+CLIENTS = mostly((b"a", b"b", b"c"), (b"d", b"e"), 10)
 TIMEOUTS = mostly((None, 30.0, 60.0, 300.0), (0.5, 3.0, 3.0, 0.0, math.nan, math.inf, -1.0), 12)
 ROWS = (None, 1, 1, 1, 2, 3, 7, 20)
 PRIORITIES = mostly((0, 0, 0, 5, 5, -100, 100), (101,), 60)
-VERSIONS = mostly((None,), ("served", "served", "served", "served", 1, 2, 3, "stable"), 9)
+VERSIONS = mostly((None,), ("served", "served", "served", "served", 1, 2, 3, "stable"), 6)
 FORMS = (b"form", b"form", b"other form")
 OUTPUTS: tuple[tuple[str, ...] | None, ...] = (None, None, ("y",))

@@ -68,10 +68,13 @@ def share(seed: int) -> Counter[str]:
     rng = random.Random(seed)
     slots, lanes = rng.choice(((1, 1), (1, 2), (2, 1)))
     models = {
-        name: (rng.random() < 0.7, weight) for name, weight in zip("mn", rng.choice(((1.0, 1.0), (3.0, 1.0), (1.0, 2.0))))
+        name: (rng.random() < 0.7, weight)
+        for name, weight in zip("mn", rng.choice(((1.0, 1.0), (3.0, 1.0), (1.0, 2.0))), strict=True)
     }
     rows = {client: rng.choice((1, 1, 2, 3)) for client in (b"a", b"b", b"c")}
-    policies = {name: ModelPolicy(max_batch=rng.choice((1, 4, 8)), weight=weight) for name, (_, weight) in models.items()}
+    policies = {
+        name: ModelPolicy(max_batch=rng.choice((1, 4, 8)), weight=weight) for name, (_, weight) in models.items()
+    }
     policy = Policy(default_timeout_s=1e6, hung_floor_s=1e6, models=policies)
     body = Shared(policy, models, slots, rng)
     body.clients_of, body.models_of = {}, {}
