@@ -10,7 +10,7 @@ log = logging.getLogger("pool.descriptors")
 
 FOLDER = "/proc/self/fd"
 ENOUGH = 6144
-"""From this limit on the reserve outlasts what libzmq may accept unnoticed: 1,001 connections at each of 3 listeners."""
+"""From this limit on the reserve outlasts what libzmq may accept unnoticed: 1,001 at each of three listeners."""
 
 
 def limit() -> int:

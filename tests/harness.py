@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pool import Client
 
@@ -137,8 +138,8 @@ class PoolProcess:
         assert self.stop() == 0, self.text()
         return self.text()
 
-    def client(self, **timeouts: float) -> Client:
-        return Client(self.endpoint, **timeouts)
+    def client(self, **options: Any) -> Client:
+        return Client(self.endpoint, **options)
 
     def workers(self) -> list[int]:
         return children(self.pid)
