@@ -161,15 +161,6 @@ class PoolProcess:
         left = {path.name for path in self.folder.iterdir()} - {"config.toml", "log"}
         assert not left, left
 
-    @contextlib.contextmanager
-    def telling(self) -> Iterator[None]:
-        """An assertion that fails within has the end of the pool's log with it, without what its workers print."""
-        try:
-            yield
-        except AssertionError as error:
-            own = "\n".join(line for line in self.text().splitlines() if " | " not in line)
-            raise AssertionError(f"{error}\n{own[-LOG_CHARS:]}") from error
-
     def kill(self) -> None:
         """The last act of a test or a fixture, and its last resort: no process and no folder is left.
 
