@@ -28,6 +28,7 @@ UNREAD_BYTES = 64 << 20  # more than may wait for one reader, in its pipe and be
 def flooding(rng: random.Random, stage: Stage) -> int:
     """More jobs, or more bytes, than the queue takes of all clients together: each is answered, some with that."""
     with (
+        stage.hoarding,
         joined(stage.context, one_of(rng, (stage.target.local, stage.target.remote))) as peer,
         contextlib.suppress(Dropped),  # it has asked for more than it could read
     ):

@@ -126,7 +126,7 @@ def asking(rng: random.Random, stage: Stage) -> int:
                 assert error is not None, f"{what} {about!r:.80} was done"
                 assert "the pool failed" not in error, error
         if rng.random() < 0.3:
-            with contextlib.suppress(Dropped):  # it has asked for more than it could read
+            with stage.hoarding, contextlib.suppress(Dropped):  # it has asked for more than it could read
                 _flood(rng, peer)
         return peer.sent
 

@@ -92,7 +92,8 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Where a scene is played. `status`: what the pool says of itself. `hoarding`, `crowding`: held by who does.
+    """Where a scene is played. `status`: what the pool says of itself. `crowding`: held by who does. `hoarding`: by who
+    may be dropped, as only one can tell from the counts of `status`.
 
     `lent`: the sizes of arenas in which somebody had jobs.
     """
