@@ -325,9 +325,12 @@ class Dispatch:
         self._bank[slot.number].lanes += slot.lanes
         for name in slot.models:
             self._suit(self._models[name], slot)
+        # It takes nothing before all is there of which the most urgent goes first.
+        lanes, slot.idle_lanes = slot.idle_lanes, []
         for name in slot.models:
             self.homes.came(self._models[name], slot)
             self._keep_home(self._models[name], now)
+        slot.idle_lanes = lanes
         self.serve(slot, now)
         self.suspects.slot_came(now)
 
@@ -366,22 +369,22 @@ class Dispatch:
 
     def offer(self, line: Line, now: float) -> None:
         """A line has work: idle lanes take it, best first; what is left waits for lanes to be free."""
-        if line.pinned and line.busy:
-            for slot in self.holders(line):
-                self._pinned[slot.number][line] = None
         while line.busy and (slot := self._best_idle(line)) is not None:
-            if line.pinned:
-                self.serve(slot, now)  # one that has just joined has not looked yet for what is more urgent
-                continue
             self._start(line, slot, False, now)
             if slot.takes_work:
                 self._bank[slot.number].rest(slot)
-        if line.busy and not line.pinned:
+        if not line.busy:
+            return
+        if not line.pinned:
             self._enlist(line, line.priority())
+        else:
+            for slot in self.holders(line):
+                self._pinned[slot.number][line] = None
 
     def serve(self, slot: Slot, now: float) -> None:
         """A slot has lanes to spare: they take the work that is next."""
-        if self.suspects and not slot.batches and slot.state is SlotState.READY and self.suspects.run_next(slot, now):
+        empty = bool(slot.idle_lanes) and not slot.batches and slot.state is SlotState.READY
+        if self.suspects and empty and self.suspects.run_next(slot, now):
             return
         bank = self._bank[slot.number]
         while slot.takes_work:

@@ -49,9 +49,10 @@ def test_priorities_count_when_a_worker_comes_that_is_the_home_of_what_waits() -
     driver = Driver(["m", "counter"], ["counter"], stateful=["counter"])
     driver.start()
     driver.submit("counter")
+    driver.submit("counter", priority=1)
     driver.submit("m", priority=5)
     driver.up(0)
-    assert order(driver) == [2, 1]
+    assert order(driver) == [3, 2, 1]
     assert driver.run_of(1).slot == 0, "the home is there"
 
 
