@@ -369,17 +369,18 @@ class Dispatch:
 
     def offer(self, line: Line, now: float) -> None:
         """A line has work: idle lanes take it, best first; what is left waits for lanes to be free."""
+        if line.pinned and line.busy:
+            for slot in self.holders(line):
+                self._pinned[slot.number][line] = None
         while line.busy and (slot := self._best_idle(line)) is not None:
+            if line.pinned:
+                self.serve(slot, now)  # free since this turn, perhaps, while something more urgent waits
+                continue
             self._start(line, slot, False, now)
             if slot.takes_work:
                 self._bank[slot.number].rest(slot)
-        if not line.busy:
-            return
-        if not line.pinned:
+        if line.busy and not line.pinned:
             self._enlist(line, line.priority())
-        else:
-            for slot in self.holders(line):
-                self._pinned[slot.number][line] = None
 
     def serve(self, slot: Slot, now: float) -> None:
         """A slot has lanes to spare: they take the work that is next."""
