@@ -325,9 +325,12 @@ class Dispatch:
         self._bank[slot.number].lanes += slot.lanes
         for name in slot.models:
             self._suit(self._models[name], slot)
+        # It takes nothing before all is there of which the most urgent goes first.
+        lanes, slot.idle_lanes = slot.idle_lanes, []
         for name in slot.models:
             self.homes.came(self._models[name], slot)
             self._keep_home(self._models[name], now)
+        slot.idle_lanes = lanes
         self.serve(slot, now)
         self.suspects.slot_came(now)
 
@@ -371,7 +374,7 @@ class Dispatch:
                 self._pinned[holder.number][line] = None
         while line.busy and (slot := self._best_idle(line)) is not None:
             if line.pinned:
-                self.serve(slot, now)  # one that has just joined has not looked yet for what is more urgent
+                self.serve(slot, now)  # free since this turn, perhaps, while something more urgent waits
                 continue
             self._start(line, slot, False, now)
             if slot.takes_work:
@@ -381,7 +384,8 @@ class Dispatch:
 
     def serve(self, slot: Slot, now: float) -> None:
         """A slot has lanes to spare: they take the work that is next."""
-        if self.suspects and not slot.batches and slot.state is SlotState.READY and self.suspects.run_next(slot, now):
+        empty = bool(slot.idle_lanes) and not slot.batches and slot.state is SlotState.READY
+        if self.suspects and empty and self.suspects.run_next(slot, now):
             return
         bank = self._bank[slot.number]
         while slot.takes_work:

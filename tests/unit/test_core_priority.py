@@ -49,10 +49,23 @@ def test_priorities_count_when_a_worker_comes_that_is_the_home_of_what_waits() -
     driver = Driver(["m", "counter"], ["counter"], stateful=["counter"])
     driver.start()
     driver.submit("counter")
+    driver.submit("counter", priority=1)
     driver.submit("m", priority=5)
     driver.up(0)
-    assert order(driver) == [2, 1]
+    assert order(driver) == [3, 2, 1]
     assert driver.run_of(1).slot == 0, "the home is there"
+
+
+@pytest.mark.parametrize("device", [None, "slot:0"])
+def test_what_has_to_run_again_does_not_go_before_what_is_more_urgent(device: str | None) -> None:
+    driver = Driver(["m", "other"]).serve()
+    for _ in range(3):
+        driver.submit("m", rows=1, device=device)
+    driver.done(driver.run_of(1))
+    driver.submit("other", priority=5)
+    assert driver.run_of(2) is driver.run_of(3)
+    driver.spoil(driver.run_of(2), Fault.MODEL_FAILED)
+    assert order(driver) == [4, 2, 3]
 
 
 def test_what_runs_is_not_interrupted() -> None:
