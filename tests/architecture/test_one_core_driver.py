@@ -8,7 +8,7 @@ import pytest
 TESTS = Path(__file__).parents[1]
 DRIVER = TESTS / "simulation" / "core.py"
 OF_UNITS = TESTS / "simulation" / "driver.py"  # the hand of the core's unit tests, which are in the core's own words
-VALUES = {"policy", "slots", "cells", "independence"}  # what is configured, the states of a slot, two bounds
+VALUES = {"policy", "versions", "slots", "cells", "independence"}  # what is configured, states of a slot, two bounds
 INSIDE = {"_machine", "backlog", "supervision"}
 
 

@@ -1,0 +1,236 @@
+"""The core with one promise broken, which its outcomes must tell, and with another way of its own, which they must not.
+
+Each is a patch of one place of `pool/core`, and fits exactly once. Where the core is rebuilt, they are written anew.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pool
+
+__all__ = ["BROKEN", "OTHERWISE", "Patch", "differences"]
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """In `file` of `pool/core`, `old` becomes `new`, and so on. `kinds`: of the programs that are to tell."""
+
+    name: str
+    kinds: tuple[str, ...]
+    places: tuple[tuple[str, str, str], ...]
+
+    def apply(self, core: Path) -> None:
+        """REQUIRES that each place is there once."""
+        for file, old, new in self.places:
+            source = (core / file).read_text()
+            if source.count(old) != 1:
+                raise ValueError(f"{self.name}: the patch fits {source.count(old)} times into {file}")
+            (core / file).write_text(source.replace(old, new))
+
+
+BROKEN = (
+    Patch(
+        "a stateful job runs again",
+        ("lone",),
+        (
+            (
+                "settlement.py",
+                '        if job.line.model.keeps_state(job.key.signature):\n            text = f"{death}',
+                '        if job is None:\n            text = f"{death}',
+            ),
+        ),
+    ),
+    Patch(
+        "a job is lost with its worker",
+        ("lone",),
+        (
+            (
+                "settlement.py",
+                "                    suspects.append(part)\n            if",
+                "                    pass\n            if",
+            ),
+        ),
+    ),
+    Patch(
+        "a wrong fault",
+        ("lone",),
+        (("settlement.py", "            fault = Fault.QUARANTINED\n", "            fault = Fault.WORKER_LOST\n"),),
+    ),
+    Patch(
+        "an attempt too many",
+        ("lone",),
+        (
+            (
+                "settlement.py",
+                "        most, job = self._policy.max_attempts, part.job\n",
+                "        most, job = self._policy.max_attempts + 1, part.job\n",
+            ),
+        ),
+    ),
+    Patch(
+        "a batch that was never sent is an attempt",
+        ("lone",),
+        (
+            (
+                "settlement.py",
+                '            part.job.note(now, "never reached slot {}", slot.number)\n',
+                "            part.job.losses += 1\n",
+            ),
+        ),
+    ),
+    Patch(
+        "the last of a client comes first",
+        ("ordered",),
+        (
+            (
+                "line.py",
+                "return next(iter(queue.levels[-negative].jobs.values()))",
+                "return next(reversed(queue.levels[-negative].jobs.values()))",
+            ),
+        ),
+    ),
+    Patch(
+        "priorities ignored",
+        ("ordered",),
+        (
+            (
+                "line.py",
+                "        return max(self.levels) if len(self.levels) > 1 else next(iter(self.levels))\n",
+                "        return next(iter(self.levels))\n",
+            ),
+        ),
+    ),
+    Patch(
+        "clients share by jobs, not by time",
+        ("shared",),
+        (("line.py", "            queue.used_s += seconds\n", "            queue.used_s += 1.0\n"),),
+    ),
+    Patch(
+        "weights ignored",
+        ("shared",),
+        (
+            (
+                "models.py",
+                "        self.used_s += seconds / self.policy.weight\n",
+                "        self.used_s += seconds\n",
+            ),
+        ),
+    ),
+    Patch(
+        "all are guilty",
+        ("batched",),
+        (
+            (
+                "settlement.py",
+                "                case told.Spoiled(own_fault, own_text) if jobs == 1:\n",
+                "                case told.Spoiled(own_fault, own_text) if jobs < 3:\n",
+            ),
+        ),
+    ),
+    Patch(
+        "a cancelled job starts",
+        ("manners",),
+        (
+            (
+                "machine.py",
+                "        self._answers.cancel(job, now)\n",
+                "        if batch is not None or job.gathering:\n            self._answers.cancel(job, now)\n",
+            ),
+        ),
+    ),
+    Patch(
+        "versions ignored",
+        ("changing",),
+        (
+            (
+                "line.py",
+                "        return self.version is None or slot.versions.get(self.model.name) == self.version\n",
+                "        return True\n",
+            ),
+        ),
+    ),
+    Patch(
+        "pins ignored",
+        ("batched",),
+        (
+            (
+                "line.py",
+                "        if self.device is not None and self.device not in slot.names:\n            return False\n",
+                "",
+            ),
+        ),
+    ),
+    Patch(
+        "a stop without an end",
+        ("ending",),
+        (
+            (
+                "machine.py",
+                '                case ("drain",):\n                    self._abandon(',
+                '                case ("drain",):\n                    print(end="") if now else self._abandon(',
+            ),
+        ),
+    ),
+)
+OTHERWISE = (
+    Patch(
+        "the lane that was idle longest goes first",
+        (),
+        (("dispatch.py", "lane = slot.idle_lanes.pop()", "lane = slot.idle_lanes.pop(0)"),),
+    ),
+    Patch(
+        "a burst is dispatched as a whole",
+        (),
+        (
+            (
+                "dispatch.py",
+                "            line.put(job)\n            self.offer(line, now)\n            return\n",
+                "            line.put(job)\n            self.late[line] = None\n            return\n",
+            ),
+            ("dispatch.py", "        self._batches = 0\n", "        self._batches = 0\n        self.late = {}\n"),
+            (
+                "machine.py",
+                "        self._slots_changed(now)\n        self._fire_timers(now)\n",
+                "        if type(event) is not told.JobArrived:\n"
+                "            for line in list(self._dispatch.late):\n"
+                "                del self._dispatch.late[line]\n"
+                "                self._dispatch.offer(line, now)\n"
+                "        self._slots_changed(now)\n        self._fire_timers(now)\n",
+            ),
+        ),
+    ),
+    Patch(
+        "a failed batch is taken apart from its end",
+        (),
+        (
+            (
+                "settlement.py",
+                "            groups = bisected(parts)\n",
+                "            groups = bisected(parts)[::-1]\n",
+            ),
+        ),
+    ),
+)
+
+
+def differences(patch: Patch, folder: Path) -> list[str]:
+    """What the patched core does otherwise than was recorded, in a process of its own; of a broken one the first."""
+    shutil.copytree(Path(pool.__file__).parent, folder / "pool", ignore=shutil.ignore_patterns("__pycache__"))
+    patch.apply(folder / "pool" / "core")
+    found = subprocess.run(
+        [sys.executable, str(Path(__file__).parent), *(["--first"] if patch.kinds else []), *patch.kinds],
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert found.returncode in (0, 1), found.stderr
+    assert not found.stderr, found.stderr
+    return found.stdout.splitlines()
