@@ -10,7 +10,8 @@ from pathlib import Path
 from golden.kinds import KINDS, program_of
 from golden.outcome import Outcome
 from golden.program import Program
-from golden.world import AS_IT_IS, Twist, play
+from golden.twist import AS_IT_IS, Twist
+from golden.world import play
 
 __all__ = ["FILE", "NAMES", "compared", "read", "record"]
 

@@ -9,7 +9,7 @@ from golden.kinds import KINDS, program_of
 from golden.outcome import DONE, LETTERS, MURKY, UNANSWERED, WRONG, Outcome
 from golden.patches import BROKEN, OTHERWISE, Patch, differences
 from golden.record import NAMES, compared, read
-from golden.world import Twist
+from golden.twist import Twist
 
 ANEW = "if it is meant to be so: python tests/golden --record, and say why in the commit"
 

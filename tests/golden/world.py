@@ -28,6 +28,7 @@ from golden.program import (
     Submit,
     Version,
 )
+from golden.twist import AS_IT_IS, Twist, other_batches
 from simulation.core import Core
 from simulation.plans import model_info, slot_plan
 from simulation.words import (
@@ -51,29 +52,15 @@ from simulation.words import (
     Welcomed,
 )
 
-from pool.core.policy import ModelPolicy
 from pool.core.slots import SlotState
 from pool.wire.faults import Fault
 from pool.wire.worker_messages import Phase
 
-__all__ = ["AS_IT_IS", "Twist", "World", "play"]
+__all__ = ["World", "play"]
 
 BOOT_S = 0.05
 LONG_S = 1e6  # of virtual time: no program takes so long
 CRASH, STOPPED, HOPELESS = Death("SIGSEGV"), Death("exit status 0"), Death("exit status 4", restartable=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Twist:
-    """What no outcome may depend on: the core's chance, how large batches are, how fast models run, who is up first."""
-
-    seed: int = 0
-    batch: float = 1.0
-    speed: float = 1.0
-    uneven_boot: bool = False
-
-
-AS_IT_IS = Twist()
 
 
 @dataclass(slots=True, eq=False)
@@ -91,7 +78,7 @@ class World:
     def __init__(self, program: Program, twist: Twist = AS_IT_IS) -> None:
         self.program = program
         self.twist = twist
-        policy = replace(program.policy, models=_other_batches(program, twist.batch))
+        policy = replace(program.policy, models=other_batches(program, twist.batch))
         plans = [slot_plan(number, names, program.versions) for number, names in enumerate(program.placement)]
         rng = random.Random(1 + twist.seed)
         self.core = Core(policy, plans, rng, obey=self._obey, validate_every=0)
@@ -400,15 +387,3 @@ def _take(left: dict[int, int], jobs: list[int]) -> bool:
 def _failed(fault: Fault, parts: int) -> list[Succeeded | Failed | Spoiled | RowsChanged]:
     """As a worker tells it: of a lone part by its own fault; of several, nobody knows whose it is."""
     return [Failed(fault, "as the program has it") if parts == 1 else Spoiled(fault, "somebody's")] * parts
-
-
-def _other_batches(program: Program, factor: float) -> Mapping[str, ModelPolicy]:
-    models = program.policy.models
-    if factor == 1.0:
-        return models
-    return {
-        name: model
-        if model.allowed_batch_sizes or model.max_batch == 1
-        else replace(model, max_batch=max(2, int(factor * model.max_batch)))
-        for name, model in models.items()
-    }
