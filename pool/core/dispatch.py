@@ -370,8 +370,8 @@ class Dispatch:
     def offer(self, line: Line, now: float) -> None:
         """A line has work: idle lanes take it, best first; what is left waits for lanes to be free."""
         if line.pinned and line.busy:
-            for slot in self.holders(line):
-                self._pinned[slot.number][line] = None
+            for holder in self.holders(line):
+                self._pinned[holder.number][line] = None
         while line.busy and (slot := self._best_idle(line)) is not None:
             if line.pinned:
                 self.serve(slot, now)  # free since this turn, perhaps, while something more urgent waits
