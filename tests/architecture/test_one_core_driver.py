@@ -14,6 +14,7 @@ INSIDE = {"_machine", "backlog", "supervision"}
 
 def held() -> list[Path]:
     files = [*(TESTS / "simulation").rglob("*.py"), *(TESTS / "golden").rglob("*.py")]
+    files += (TESTS / "walks").rglob("*.py")
     files += [TESTS / "property" / "test_core_machine.py", TESTS / "benchmarks" / "decisions.py"]
     return [path for path in files if path not in (DRIVER, OF_UNITS)]
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from walks.programs import program_of, run
 from walks.sharing import share
 
-import pool.core
+import pool
 
 __all__ = ["KINDS", "Failure", "hunt", "run_walk"]
 
@@ -59,6 +59,6 @@ def hunt(walks: Iterable[str]) -> Failure | None:
 
 
 if __name__ == "__main__":
-    print(pool.core.__file__)  # noqa: T201  # whose core it was
+    print(pool.__file__)  # noqa: T201  # whose it was
     found = hunt(sys.argv[1:])
     print(json.dumps(found and asdict(found)))  # noqa: T201

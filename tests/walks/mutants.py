@@ -37,6 +37,7 @@ MUTANTS = (
         "settlement.py",
         "pieces[start] for start in sorted(pieces)",
         "pieces[start] for start in pieces",
+        "program 0",
     ),
     Mutant(
         "answers swapped",
@@ -44,6 +45,7 @@ MUTANTS = (
         "settlement.py",
         "_trusted(batch, event.outcomes), now)",
         "_trusted(batch, event.outcomes)[::-1], now)",
+        "program 0",
     ),
     Mutant(
         "a batch is answered twice",
@@ -51,6 +53,7 @@ MUTANTS = (
         "dispatch.py",
         "        del slot.batches[batch.number]\n",
         "",
+        "program 1",
     ),
     Mutant(
         "a dead incarnation's answer",
@@ -58,6 +61,7 @@ MUTANTS = (
         "supervision.py",
         "return slot if slot.incarnation == incarnation and slot.state in ALIVE else None",
         "return slot if slot.state in ALIVE else None",
+        "program 3",
     ),
     Mutant(
         "no deadline for what runs",
@@ -65,6 +69,7 @@ MUTANTS = (
         "machine.py",
         "                    self._answers.expire(key, now)\n",
         "                    if not key.out:\n                        self._answers.expire(key, now)\n",
+        "program 12",
     ),
     Mutant(
         "starts at its deadline",
@@ -72,6 +77,7 @@ MUTANTS = (
         "batching.py",
         "    if job.deadline <= now:\n        return now\n",
         "    if job.deadline <= now:\n        return None\n",
+        "program 26",
     ),
     Mutant(
         "answered and kept",
@@ -79,6 +85,7 @@ MUTANTS = (
         "answers.py",
         "        job.payload, job.pieces, job.batch = None, None, None\n",
         "        job.pieces, job.batch = None, None\n",
+        "program 0",
     ),
     Mutant(
         "a piece is not run anew",
@@ -86,6 +93,7 @@ MUTANTS = (
         "isolation.py",
         "    if not part.whole:\n        job.start_over()\n",
         "",
+        "walk 11",
     ),
     # --- what may run together ---------------------------------------------------------------------------------------
     Mutant(
@@ -94,6 +102,7 @@ MUTANTS = (
         "line.py",
         "        name = (signature, outputs, form)\n",
         '        name = (signature, outputs, b"")\n',
+        "program 1",
     ),
     Mutant(
         "outputs joined",
@@ -101,6 +110,7 @@ MUTANTS = (
         "line.py",
         "        name = (signature, outputs, form)\n",
         "        name = (signature, None, form)\n",
+        "program 0",
     ),
     Mutant(
         "max_batch exceeded",
@@ -108,6 +118,7 @@ MUTANTS = (
         "models.py",
         "        most = self.policy.max_batch\n",
         "        most = self.policy.max_batch + 1\n",
+        "program 0",
     ),
     Mutant(
         "what cannot be joined",
@@ -115,6 +126,7 @@ MUTANTS = (
         "models.py",
         "                and info.has_rows(name, outputs)\n",
         "",
+        "program 2",
     ),
     Mutant(
         "joined before proof",
@@ -122,6 +134,7 @@ MUTANTS = (
         "independence.py",
         "return bool(self.serving) and all(self.proof(each, signature).proves(asked) for each in self.serving)",
         "return bool(self.serving)",
+        "program 3",
     ),
     Mutant(
         "a few jobs prove it",
@@ -129,6 +142,7 @@ MUTANTS = (
         "independence.py",
         "        return not self.differs and agreed >= enough\n",
         "        return not self.differs and agreed >= enough // 2\n",
+        "program 23",
     ),
     Mutant(
         "proves ignores differs",
@@ -136,6 +150,7 @@ MUTANTS = (
         "independence.py",
         "        return not self.differs and agreed >= enough\n",
         "        return agreed >= enough\n",
+        "program 11",
     ),
     Mutant(
         "rows that depend are trusted",
@@ -143,6 +158,7 @@ MUTANTS = (
         "settlement.py",
         "told.RowsChanged(text) if isinstance(each, told.Succeeded) else each",
         "each",
+        "program 118",
     ),
     # --- where and when it may run -----------------------------------------------------------------------------------
     Mutant(
@@ -151,6 +167,7 @@ MUTANTS = (
         "dispatch.py",
         "        lane = slot.idle_lanes.pop()\n",
         "        lane = slot.idle_lanes[-1]\n        slot.idle_lanes = slot.idle_lanes[1:]\n",
+        "program 0",
     ),
     Mutant(
         "credit is not returned",
@@ -158,6 +175,7 @@ MUTANTS = (
         "dispatch.py",
         "        slot.idle_lanes.append(batch.lane)\n",
         "        if not batch.suspect:\n            slot.idle_lanes.append(batch.lane)\n",
+        "program 1",
     ),
     Mutant(
         "a drained slot gets jobs",
@@ -165,6 +183,7 @@ MUTANTS = (
         "slots.py",
         "bool(self.idle_lanes) and self.state is SlotState.READY and",
         "bool(self.idle_lanes) and self.state in (SlotState.READY, SlotState.DRAINING) and",
+        "program 17",
     ),
     Mutant(
         "pins ignored",
@@ -172,6 +191,7 @@ MUTANTS = (
         "line.py",
         "        if self.device is not None and self.device not in slot.names:\n            return False\n",
         "",
+        "program 1",
     ),
     Mutant(
         "versions ignored",
@@ -179,6 +199,7 @@ MUTANTS = (
         "line.py",
         "        return self.version is None or slot.versions.get(self.model.name) == self.version\n",
         "        return True\n",
+        "walk 0",
     ),
     Mutant(
         "no affinity",
@@ -186,6 +207,7 @@ MUTANTS = (
         "homes.py",
         "        if model.home is None or len(self._holders(model.line(None))) < 2:\n",
         "        if model.stateful or model.home is None or len(self._holders(model.line(None))) < 2:\n",
+        "program 14",
     ),
     Mutant(
         "company for ever",
@@ -193,6 +215,7 @@ MUTANTS = (
         "dispatch.py",
         "            self._timers.set(key, release_at)\n",
         "            self._timers.set(key, release_at + 1.0)\n",
+        "program 6",
     ),
     # --- who is next -------------------------------------------------------------------------------------------------
     Mutant(
@@ -201,6 +224,7 @@ MUTANTS = (
         "machine.py",
         "            event.rows or 0,\n            event.priority,\n",
         "            event.rows or 0,\n            0,\n",
+        "program 1",
     ),
     Mutant(
         "priority ignored between lines",
@@ -208,6 +232,7 @@ MUTANTS = (
         "dispatch.py",
         "    return (-line.priority(), line.model.used_s, line.last_led)\n",
         "    return (0, line.model.used_s, line.last_led)\n",
+        "program 7",
     ),
     Mutant(
         "priority ignored in its line",
@@ -215,6 +240,7 @@ MUTANTS = (
         "line.py",
         "        return max(self.levels) if len(self.levels) > 1 else next(iter(self.levels))\n",
         "        return next(iter(self.levels))\n",
+        "program 9",
     ),
     Mutant(
         "one client starves",
@@ -222,6 +248,7 @@ MUTANTS = (
         "line.py",
         "            queue.used_s += seconds\n",
         "            queue.used_s += 0.0\n",
+        "sharing 0",
     ),
     Mutant(
         "weights ignored",
@@ -229,6 +256,7 @@ MUTANTS = (
         "models.py",
         "        self.used_s += seconds / self.policy.weight\n",
         "        self.used_s += seconds\n",
+        "sharing 0",
     ),
     Mutant(
         "the last comes first",
@@ -236,6 +264,7 @@ MUTANTS = (
         "line.py",
         "return next(iter(queue.levels[-negative].jobs.values()))",
         "return next(reversed(queue.levels[-negative].jobs.values()))",
+        "program 0",
     ),
     # --- deaths ------------------------------------------------------------------------------------------------------
     Mutant(
@@ -244,6 +273,7 @@ MUTANTS = (
         "settlement.py",
         '        if job.line.model.keeps_state(job.key.signature):\n            text = f"{death}',
         '        if job is None:\n            text = f"{death}',
+        "program 1",
     ),
     Mutant(
         "a stateful job from another pool",
@@ -251,6 +281,7 @@ MUTANTS = (
         "doubts.py",
         "        if event.in_doubt and self._backlog.models[event.model].keeps_state(event.signature):\n",
         "        if event.attempts and self._backlog.models[event.model].keeps_state(event.signature):\n",
+        "program 6",
     ),
     Mutant(
         "one attempt too many",
@@ -258,6 +289,7 @@ MUTANTS = (
         "settlement.py",
         "        most, job = self._policy.max_attempts, part.job\n",
         "        most, job = self._policy.max_attempts + 1, part.job\n",
+        "program 4",
     ),
     Mutant(
         "given up at the first death",
@@ -265,6 +297,7 @@ MUTANTS = (
         "settlement.py",
         "        elif part.losses >= most:\n            text",
         "        elif part.losses:\n            text",
+        "program 1",
     ),
     Mutant(
         "a suspect with an innocent",
@@ -272,6 +305,7 @@ MUTANTS = (
         "settlement.py",
         "            if suspects:\n                self._dispatch.suspect(batch.key.line, suspects, now)\n",
         "            if suspects:\n                self._dispatch.again(batch.key.line, [(*suspects,)], now)\n",
+        "program 1",
     ),
     Mutant(
         "an innocent beside a suspect",
@@ -279,6 +313,7 @@ MUTANTS = (
         "suspects.py",
         "                slot.runs_suspect = True\n",
         "                slot.runs_suspect = False\n",
+        "program 1",
     ),
     Mutant(
         "an innocent in quarantine",
@@ -286,6 +321,7 @@ MUTANTS = (
         "settlement.py",
         "            alone = jobs == 1 and not batch.beside\n",
         "            alone = jobs == 1\n",
+        "program 5",
     ),
     Mutant(
         "quarantine forgotten",
@@ -293,6 +329,7 @@ MUTANTS = (
         "settlement.py",
         "            self._keep(job)\n",
         "",
+        "program 4",
     ),
     Mutant(
         "quarantine does not confine",
@@ -300,6 +337,7 @@ MUTANTS = (
         "settlement.py",
         "            self._cells.confine(job.client.route, job.line.model.name, slot, now)\n        elif",
         "        elif",
+        "program 25",
     ),
     Mutant(
         "while it may still write",
@@ -307,6 +345,7 @@ MUTANTS = (
         "settlement.py",
         "        elif not gone:\n",
         "        elif not (gone or job.payload):\n",
+        "program 51",
     ),
     Mutant(
         "all are guilty",
@@ -314,6 +353,7 @@ MUTANTS = (
         "settlement.py",
         "                case told.Spoiled(own_fault, own_text) if jobs == 1:\n",
         "                case told.Spoiled(own_fault, own_text) if jobs < 3:\n",
+        "program 13",
     ),
     # --- clients -----------------------------------------------------------------------------------------------------
     Mutant(
@@ -322,6 +362,7 @@ MUTANTS = (
         "machine.py",
         "        self._answers.cancel(job, now)\n",
         "        if batch is not None or job.gathering:\n            self._answers.cancel(job, now)\n",
+        "program 7",
     ),
     Mutant(
         "a cancelled member starts",
@@ -329,6 +370,7 @@ MUTANTS = (
         "batching.py",
         "    return job.has_cancelled(job.cut, job.rows) or not",
         "    return not",
+        "program 16",
     ),
     Mutant(
         "a client's bytes are not returned",
@@ -336,6 +378,7 @@ MUTANTS = (
         "backlog.py",
         "        client.size_bytes -= job.size_bytes\n",
         "",
+        "program 18",
     ),
     Mutant(
         "a model's bytes are not returned",
@@ -343,6 +386,7 @@ MUTANTS = (
         "backlog.py",
         "        model.size_bytes -= job.size_bytes\n",
         "        model.size_bytes -= job.size_bytes // 2\n",
+        "program 51",
     ),
     Mutant(
         "no bound of jobs",
@@ -350,6 +394,7 @@ MUTANTS = (
         "admission.py",
         "    if jobs and jobs + more > policy.max_jobs:\n",
         "    if jobs and jobs > policy.max_jobs:\n",
+        "program 0",
     ),
     Mutant(
         "no bound of bytes",
@@ -357,6 +402,7 @@ MUTANTS = (
         "admission.py",
         "    if size_bytes + job.size_bytes > policy.max_bytes:\n",
         "    if job.size_bytes > policy.max_bytes:\n",
+        "program 8",
     ),
     Mutant(
         "no bound for a client",
@@ -364,6 +410,7 @@ MUTANTS = (
         "admission.py",
         "    if mine and mine + more > allowed:\n",
         "    if mine and more > allowed:\n",
+        "program 1",
     ),
     # --- the end -----------------------------------------------------------------------------------------------------
     Mutant(
@@ -372,6 +419,7 @@ MUTANTS = (
         "supervision.py",
         "not slot.planned or self.stopping or self.over:\n",
         "not slot.planned:\n",
+        "program 5",
     ),
     Mutant(
         "a pool that stops restarts a worker",
@@ -379,6 +427,7 @@ MUTANTS = (
         "turnover.py",
         '        if supervision.stopping:\n            return "the pool is stopping"\n',
         "",
+        "program 17",
     ),
     Mutant(
         "a stop without an end",
@@ -386,5 +435,6 @@ MUTANTS = (
         "machine.py",
         '                    self._abandon(now, f"the drain took longer than {self.policy.drain_timeout_s:g} s")\n',
         "                    pass\n",
+        "program 0",
     ),
 )
