@@ -587,7 +587,8 @@ class Dispatch:
 def _movable(line: Line) -> list[Job]:
     """The jobs of which nothing is out, that wait for no company, and that are to be run again with no other."""
     bound = {part.job for group in line.retries if len({part.job for part in group}) > 1 for part in group}
-    return [job for job in dict.fromkeys(line.unleased()) if not (job.out or job.gathering or job in bound)]
+    jobs = [job for job in dict.fromkeys(line.unleased()) if not (job.out or job.gathering or job in bound)]
+    return sorted(jobs, key=lambda job: (job.arrived, job.number))  # as they came; members of a pack came at once
 
 
 def _to_run(part: Part) -> do.PartToRun:
