@@ -31,6 +31,7 @@ class Bank:
 
     def rest(self, slot: Slot) -> None:
         """The slot has lanes to spare and found no work. Every change of it makes this void: say it again then."""
+        slot.rested = slot.turn
         heapq.heappush(self._idle, (slot.free_at, slot.last_used, slot.number, slot.turn, slot))
         if len(self._idle) > 64 + 2 * len(self.slots):
             self._idle = [entry for entry in self._idle if entry[3] == entry[4].turn]

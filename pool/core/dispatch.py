@@ -325,12 +325,9 @@ class Dispatch:
         self._bank[slot.number].lanes += slot.lanes
         for name in slot.models:
             self._suit(self._models[name], slot)
-        # It takes nothing before all is there of which the most urgent goes first.
-        lanes, slot.idle_lanes = slot.idle_lanes, []
         for name in slot.models:
             self.homes.came(self._models[name], slot)
             self._keep_home(self._models[name], now)
-        slot.idle_lanes = lanes
         self.serve(slot, now)
         self.suspects.slot_came(now)
 
@@ -369,23 +366,21 @@ class Dispatch:
 
     def offer(self, line: Line, now: float) -> None:
         """A line has work: idle lanes take it, best first; what is left waits for lanes to be free."""
-        if line.pinned and line.busy:
-            for holder in self.holders(line):
-                self._pinned[holder.number][line] = None
         while line.busy and (slot := self._best_idle(line)) is not None:
-            if line.pinned:
-                self.serve(slot, now)  # free since this turn, perhaps, while something more urgent waits
-                continue
             self._start(line, slot, False, now)
             if slot.takes_work:
                 self._bank[slot.number].rest(slot)
-        if line.busy and not line.pinned:
+        if not line.busy:
+            return
+        if not line.pinned:
             self._enlist(line, line.priority())
+        else:
+            for slot in self.holders(line):
+                self._pinned[slot.number][line] = None
 
     def serve(self, slot: Slot, now: float) -> None:
         """A slot has lanes to spare: they take the work that is next."""
-        empty = bool(slot.idle_lanes) and not slot.batches and slot.state is SlotState.READY
-        if self.suspects and empty and self.suspects.run_next(slot, now):
+        if self.suspects and not slot.batches and slot.state is SlotState.READY and self.suspects.run_next(slot, now):
             return
         bank = self._bank[slot.number]
         while slot.takes_work:
@@ -407,7 +402,8 @@ class Dispatch:
                 return banks[0].best_idle()
             idle = [slot for bank in banks if (slot := bank.best_idle()) is not None]
         else:
-            idle = [slot for slot in self.holders(line) if slot.takes_work]
+            # One that has just become idle looks by itself for what is most urgent.
+            idle = [slot for slot in self.holders(line) if slot.takes_work and slot.rests]
         return min(idle, key=lambda slot: (slot.free_at, slot.last_used)) if len(idle) > 1 else next(iter(idle), None)
 
     def _next_line(self, slot: Slot) -> Line | None:
@@ -587,7 +583,8 @@ class Dispatch:
 def _movable(line: Line) -> list[Job]:
     """The jobs of which nothing is out, that wait for no company, and that are to be run again with no other."""
     bound = {part.job for group in line.retries if len({part.job for part in group}) > 1 for part in group}
-    return [job for job in dict.fromkeys(line.unleased()) if not (job.out or job.gathering or job in bound)]
+    jobs = [job for job in dict.fromkeys(line.unleased()) if not (job.out or job.gathering or job in bound)]
+    return sorted(jobs, key=lambda job: (job.arrived, job.number))  # as they came; members of a pack came at once
 
 
 def _to_run(part: Part) -> do.PartToRun:

@@ -58,8 +58,8 @@ class Slot:
     that was given out: of the worker in the seat, or of one beside it. `kept_for` is the line that has a suspect to run
     here, alone: until what runs is done the slot takes nothing else. `in_vain` counts the workers in a
     row that died before they finished anything, while what they ran was well elsewhere. `turn` changes with each change
-    of what the slot could take. `makes_way`: it is DRAINING for a worker that follows at once, or serves on if that one
-    is lost.
+    of what the slot could take; `rested` is that at which it found no work. `makes_way`: it is DRAINING for a worker
+    that follows at once, or serves on if that one is lost.
     """
 
     number: int
@@ -94,6 +94,7 @@ class Slot:
     kept_for: "Line | None" = None
     runs_suspect: bool = False
     turn: int = 0
+    rested: int = -1
     makes_way: bool = False
 
     @property
@@ -102,6 +103,11 @@ class Slot:
         return (
             bool(self.idle_lanes) and self.state is SlotState.READY and self.kept_for is None and not self.runs_suspect
         )
+
+    @property
+    def rests(self) -> bool:
+        """Whether it has found no work, and nothing has changed since."""
+        return self.rested == self.turn
 
     @property
     def free_at(self) -> float:

@@ -255,3 +255,22 @@ def test_a_shared_run_that_failed_is_not_taken_apart_where_the_model_keeps_state
     driver.spoil(shared, fault)
     assert driver.running() == []
     assert {driver.fault(2), driver.fault(3)} == {Fault.STATEFUL_WORKER_LOST}
+
+
+def test_jobs_that_came_together_keep_their_order_on_the_way_to_another_home() -> None:
+    driver = Driver(["m"], ["m"], stateful=["m"])
+    driver.start()
+    for _ in range(2):
+        driver.submit(client=b"before")
+    driver.now += 1.0
+    driver.submit(members=(1, 1, 1))
+    driver.up(0)
+    driver.done(driver.run_of(1))  # the model keeps state, so the three do not run together
+    driver.die(0)
+    driver.up(1)
+    led: list[int] = []
+    while driver.running():
+        (run,) = driver.running()
+        led += [part.start for part in run.parts if part.payload == "payload 3"]
+        driver.done(run)
+    assert led == [1, 2], "the first may have run"
