@@ -428,6 +428,7 @@ class Dispatch:
 
     def _start(self, line: Line, slot: Slot, eldest: bool, now: float) -> None:
         """Gives a lane of the slot the line's next batch, or answers jobs of the line that would be too late."""
+        again = bool(line.retries) and not eldest
         while line.retries and not eldest:
             group = tuple(part for part in line.retries.popleft() if part.wanted and part.job.deadline > now)
             together = bool(group) and may_be_cut(group)
@@ -449,6 +450,8 @@ class Dispatch:
                 self.suspects.add(line, suspects, now)
                 if not slot.takes_work:
                     return
+        if again:
+            return  # it was the line's turn for what had to run again, which nobody wants any more
         while (job := line.oldest() if eldest else line.leader()) is not None:
             if must_part(job):
                 self._packs.dissolve(job, now)

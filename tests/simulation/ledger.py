@@ -578,7 +578,8 @@ class Ledger:
             part for part in run.parts if isinstance(part.payload, Payload) and part.payload.serial in self._by_serial
         ]
         records = [each for part in known for each in self._by_serial[part.payload.serial].among(part.start, part.stop)]  # type: ignore[attr-defined]
-        self._turns.check(seat, records, self._conservation.holds, self._at_home)
+        kept = run.model in self._infos and self._infos[run.model].stateful
+        self._turns.check(seat, records, self._conservation.holds, self._at_home, kept=kept)
 
     def _lease(self, run: Sent, part: Piece, record: Record, packed: bool, batchable: bool, now: float) -> Lease:
         """What the part has of a job goes out."""

@@ -55,15 +55,19 @@ class Turns:
         records: Sequence[Record],
         holds: Callable[[Seat, Line], bool],
         at_home: Callable[[Line, Seat], bool],
+        *,
+        kept: bool,
     ) -> None:
-        """A batch of these is sent. REQUIRES that they are not noted as started yet."""
+        """A batch of these is sent. REQUIRES that they are not noted as started yet. `kept`: their model has a home."""
         self._since[seat.slot] += 1
         if any(record.started or record.sent for record in records):
             return  # what was out before goes before all that waits
-        led = max(record.priority for record in records)
+        led, model = max(record.priority for record in records), records[0].model
         highest = led
         for line, priorities in self._priorities.items():
-            if line[0] not in self._waits and max(priorities) > highest and holds(seat, line) and at_home(line, seat):
+            if line[0] in self._waits or (kept and line[0] == model):
+                continue  # what is kept to one worker is moved there job by job, and an idle lane takes the first
+            if max(priorities) > highest and holds(seat, line) and at_home(line, seat):
                 highest, where = max(priorities), line
         if led < highest:
             assert self._since[seat.slot] >= ELDEST_EVERY, f"priority {led} goes before {highest} of {where}: {records}"

@@ -68,6 +68,19 @@ def test_what_has_to_run_again_does_not_go_before_what_is_more_urgent(device: st
     assert order(driver) == [4, 2, 3]
 
 
+def test_what_has_to_run_again_and_is_not_wanted_any_more_lends_its_priority_to_nobody() -> None:
+    driver = Driver(["m", "other"]).serve()
+    for _ in range(3):
+        driver.submit("m", rows=1, priority=5)
+    driver.done(driver.run_of(1))
+    driver.submit("m", priority=-5)
+    driver.submit("other")
+    driver.spoil(driver.run_of(2), Fault.MODEL_FAILED)
+    assert driver.running() == [driver.run_of(2)], "one after the other"
+    driver.feed(told.JobCancelled(b"client", 3))
+    assert order(driver) == [2, 5, 4]
+
+
 def test_what_runs_is_not_interrupted() -> None:
     driver = Driver(["m"]).serve()
     driver.submit(priority=-100)
