@@ -1,16 +1,21 @@
-"""For every test: what pytest's own parent ignores must not reach the processes that the tests start."""
+"""For every test: what pytest's own parent ignores must not reach the processes that the tests start; no clock judges."""
 
 import signal
 from collections.abc import Iterator
 from types import FrameType
 
 import pytest
+from hypothesis import settings
 
 IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}  # subprocess restores these in a child by itself
 
 
 def _ignore(_number: int, _frame: FrameType | None) -> None:
     """As good as `SIG_IGN` in this process; but an exec resets a handler, and hands `SIG_IGN` on."""
+
+
+settings.register_profile("busy", deadline=None)  # an example may take 200 ms otherwise, on whatever machine
+settings.load_profile("busy")
 
 
 def pytest_configure() -> None:
