@@ -1,4 +1,4 @@
-"""For every test: what pytest's own parent ignores must not reach the processes that the tests start; no clock judges."""
+"""For every test: what pytest's parent ignores does not reach what the tests start, and no clock judges an example."""
 
 import signal
 from collections.abc import Iterator

@@ -23,8 +23,8 @@ PIPE_BYTES = 8 * MIB  # in one client's pipe, before its outbox; there are as ma
 PIPES = 6
 MOST_REASONS = 201  # and one for the others
 # What is on nobody's account, and bounded all the same. Under way: what libzmq has read of each connection and the pool
-# has not, 64 messages; of those that are sent without waiting the largest have half a megabyte, from one peer.
-# Kept: tables 8 MiB, names of past jobs and costs 4 MiB each, the numbers of 4,096 clients that rest, the heap's holes.
+# has not, 64 messages; of those sent without waiting the largest have half a megabyte, and one peer at a time sends
+# them. Kept: tables 8 MiB, names of past jobs and costs 4 MiB each, 4,096 clients that rest, and the heap's holes.
 UNDER_WAY_BYTES = 64 * MIB
 KEPT_BYTES = 20 * MIB
 
