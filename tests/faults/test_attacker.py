@@ -27,6 +27,7 @@ from attacker.attack import SCENES, Attack, play
 from attacker.books import Books
 from attacker.mutants import MUTANTS
 from attacker.target import CONFIG, ENVIRON, MODELS, Stage, Target
+from evidence import kept
 from harness import PoolProcess, eventually, pool_process, stub_config
 from pool import errors
 
@@ -104,7 +105,7 @@ def p99_ms(jobs: list[dict[str, Any]], rounds: list[tuple[float, float]]) -> flo
 def attack(pool: PoolProcess, folder: Path, seed: str, seconds: float) -> None:
     """Rounds with an attack and rounds without, in turn, for so long."""
     rounds: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
-    with pool.client() as client, pool.telling():
+    with kept(pool, folder, f"attacker, seed {seed}"), pool.client() as client:
         books = Books(pool, client)
         attackers = Attack(seed, stage := stage_of(pool, client.status))
         with honest_client(pool, folder, seed) as other:
@@ -151,7 +152,7 @@ def test_an_attacker_harms_nobody_for_minutes(tmp_path: Path) -> None:
     seed = os.environ.get("ATTACKER_SEED") or secrets.token_hex(4)
     with pool_process(configuration(), ENVIRON) as pool:
         if number := os.environ.get("ATTACKER_SCENE"):
-            with pool.client() as client, pool.telling():
+            with kept(pool, tmp_path, f"scene {number} of seed {seed}"), pool.client() as client:
                 print(play(seed, number, stage_of(pool, client.status)))  # noqa: T201
             return
         attack(pool, tmp_path, seed, float(os.environ.get("ATTACKER_S", "600")))

@@ -183,7 +183,7 @@ def test_deadlines_and_cancellations_while_it_is_away(pool: PoolProcess) -> None
         last = client.submit("faults", 0.01, signature="sleep", timeout=60)
         kill(pool)
         assert cancelled.cancel()
-        with pytest.raises(errors.DeadlineExceeded, match=r"went away before it answered, \d\.\d s ago"):
+        with pytest.raises(errors.DeadlineExceeded, match=r"went away(?: before it answered)?, \d\.\d s ago"):
             late.result(20)
         pool.start().await_ready()
         assert last.result(30)

@@ -120,6 +120,7 @@ def test_a_broken_version_harms_no_other_and_is_tried_once(folder: Path) -> None
             eventually(lambda: found[3.0] > before + 100)
             put(folder / "m", 4)
             pool.await_log("model m: versions 1, 3, 4 are served")
+            eventually(lambda: found[4.0] > 0)
         assert set(found) == {3.0, 4.0}
         assert client.status()["versions"]["broken"] == [f"stub:files?{folder}/m/5"]
         assert pool.text().count("version 5 did not come up") == 1

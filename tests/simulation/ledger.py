@@ -767,9 +767,8 @@ class Ledger:
         """What waits for a slot that is gone for good, by the core's choice, may go wherever else there is hope."""
         for record in self.open.values():
             if record.confined and not record.live:
-                slots = [slot for slot, plan in enumerate(self._plans) if record.model in plan.models]
-                gone = [slot for slot in slots if self._states[slot] in DOWN or not self._has(record, slot)]
-                if int(str(record.device).removeprefix("slot:")) in gone and len(gone) < len(slots):
+                left = [s for s in range(len(self._plans)) if self._states[s] not in DOWN and self._has(record, s)]
+                if left and int(str(record.device).removeprefix("slot:")) not in left:
                     self._let_out(record)
 
     def _let_out(self, record: Record) -> None:
