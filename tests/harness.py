@@ -67,8 +67,18 @@ def children(pid: int) -> list[int]:
 
 def state(pid: int) -> str:
     """The letter that the kernel has for it, such as "T" for stopped; "" where there is no such process."""
+    return _letter(Path(f"/proc/{pid}/stat"))
+
+
+def freeze(pid: int) -> None:
+    """Returns when each of its threads has stopped: on a busy machine some run on for a while after the signal."""
+    os.kill(pid, signal.SIGSTOP)
+    eventually(lambda: all(_letter(stat) == "T" for stat in Path(f"/proc/{pid}/task").glob("*/stat")))
+
+
+def _letter(stat: Path) -> str:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return stat.read_text().rpartition(")")[2].split()[0]
     except OSError:
         return ""
 

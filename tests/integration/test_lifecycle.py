@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from run_ledger import Ledger
 
-from harness import PoolProcess, alive, eventually, pool_process, stub_config
+from harness import PoolProcess, alive, eventually, freeze, pool_process, stub_config
 from pool import errors
 
 pytestmark = pytest.mark.faults
@@ -144,7 +144,7 @@ def test_a_stopped_pool_answers_nobody_and_the_client_says_so() -> None:
     """SIGSTOP: the socket stands, nobody answers. The client's own clock ends the jobs."""
     with pool_process(stub_config()) as pool, pool.client() as client:
         client.run("echo", 1.0)
-        pool.running.send_signal(signal.SIGSTOP)
+        freeze(pool.pid)
         try:
             with pytest.raises(errors.DeadlineExceeded, match="did not answer"):
                 client.run("echo", 1.0, timeout=0.5)

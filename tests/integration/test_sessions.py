@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from harness import PoolProcess, eventually
+from harness import PoolProcess, eventually, freeze
 from pool import Client, errors
 from workers.private_sessions import LEASE_S
 
@@ -104,7 +104,7 @@ def test_a_run_that_may_have_written_is_lost_with_its_worker(client: Client) -> 
     session = client.session("counter")
     session.run(TOTAL, {N: 5})
     slot = home(client)
-    os.kill(pid_of(client, slot), signal.SIGSTOP)
+    freeze(pid_of(client, slot))
     failed: list[BaseException] = []
 
     def add() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import PoolProcess, alive, eventually, pool_process, stub_config
+from harness import PoolProcess, alive, eventually, freeze, pool_process, stub_config
 from pool import Client
 
 pytestmark = pytest.mark.long
@@ -114,6 +114,6 @@ def test_one_that_is_stopped_does_not_hold_up_the_end() -> None:
     with pool_process(stub_config('standby = true\ndrain_timeout = "1h"', '["cpu"]', MODELS)) as pool:
         with pool.client() as client:
             standby = stands_by(client)
-        os.kill(standby, signal.SIGSTOP)
+        freeze(standby)
         assert pool.stop() == 0
         assert not alive(standby)
