@@ -43,7 +43,5 @@ def allow_all() -> None:
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if hard < ENOUGH:
-        said = (
-            "this user may have %d file descriptors: below %d a burst of connections can end the pool; see `ulimit -Hn`"
-        )
+        said = "at most %d file descriptors: below %d a burst of connections can end the pool; see `ulimit -Hn`"
         log.warning(said, hard, ENOUGH)

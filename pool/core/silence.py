@@ -46,14 +46,13 @@ class Silence:
         bound_s = self._policy.silent_after_s
         if bound_s is None or slot.state not in (SlotState.READY, SlotState.DRAINING):
             return None
-        silent_s, next_look = now - slot.heard_at, slot.heard_at + bound_s
-        if now < next_look:  # not `silent_s < bound_s`, which may be true at that very instant
-            pass
-        elif slot.batches:
+        next_look = slot.heard_at + bound_s
+        if now >= next_look:  # the very sum that the timer is set to: a difference may be less than the bound even then
             next_look = now + SECOND_LOOK_S
-        elif not slot.doubted:
-            slot.doubted, next_look = True, now + SECOND_LOOK_S
-        else:
-            return f"was idle and gave no sign of life for {silent_s:.0f} s ([health] silent_after)"
+            if not slot.batches:
+                if slot.doubted:
+                    silent_s = now - slot.heard_at
+                    return f"was idle and gave no sign of life for {silent_s:.0f} s ([health] silent_after)"
+                slot.doubted = True
         self._timers.set(("silence", slot.number), next_look)
         return None

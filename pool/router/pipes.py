@@ -30,9 +30,8 @@ class Pipes:
         self._held: dict[bytes, int] = {}
         self._unmarked: dict[bytes, int] = {}
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        zmq.Frame(
-            b"\0", copy=False, copy_threshold=0
-        )  # pyzmq makes a context of its own for marks: now, not in the loop
+        # pyzmq makes a context of its own for marks: now, not in the loop.
+        zmq.Frame(b"\0", copy=False, copy_threshold=0)
 
     def send(self, client: bytes, frames: Payload, push: Callable[[Payload], bool]) -> bool:
         """False where there is no room in the client's pipe, by our count or by libzmq's, which `push` tells."""

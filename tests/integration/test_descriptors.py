@@ -86,6 +86,28 @@ def test_the_clients_of_a_process_share_a_context_and_a_forked_child_has_another
     assert int(run(SHARED, pool)) <= 5 + 9 * 10
 
 
+LIMITS = """
+import logging, resource, sys
+from pool import descriptors
+logging.basicConfig(format="%(message)s")
+soft, hard = (int(number) for number in sys.argv[1:])
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+descriptors.allow_all()
+print(descriptors.limit(), descriptors.reserve())
+"""
+
+
+@pytest.mark.parametrize(("soft", "hard", "reserve"), [(300, 6144, 3072), (300, 6143, 3071), (1000, 1000, 500)])
+def test_a_pool_takes_what_its_user_may_have_and_says_where_that_is_too_little(
+    soft: int, hard: int, reserve: int
+) -> None:
+    argv = [sys.executable, "-P", "-W", "ignore", "-c", LIMITS, str(soft), str(hard)]
+    done = subprocess.run(argv, timeout=100, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{hard} {reserve}\n"
+    said = f"at most {hard} file descriptors: below 6144 a burst of connections can end the pool; see `ulimit -Hn`\n"
+    assert done.stderr == (said if hard < descriptors.ENOUGH else "")
+
+
 def in_use(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 

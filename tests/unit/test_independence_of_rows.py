@@ -241,10 +241,12 @@ def test_a_job_is_compared_in_company_and_a_row_of_it_alone() -> None:
     worker = Worker(lambda x: x * 2)
     assert worker.job(rows_of([1, 2, 3]))
     assert not worker.ran, "it was answered before anything ran again"
+    worker.checks.step()
+    assert [each.begun for each in worker.told] == [True]
+    assert not worker.ran, "who dies of it at once has told a step before"
     (found,) = worker.finish()
     assert (found.differs, found.distinct) == ("", True)
     assert sorted(map(len, worker.ran)) == [1, 4]
-    assert worker.told[0].begun
 
 
 def test_the_company_is_of_earlier_jobs() -> None:

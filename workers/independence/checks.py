@@ -123,7 +123,7 @@ class Checks:
         if not check.begun and not sample.proven:
             check.begun = True
             self._tell(_compared(sample, "", check.distinct, begun=True))
-            return  # the lane waits before the next step, and the message leaves before rows may kill this process
+            return  # time for the message to leave: what runs in the next step may kill this process at once
         began = time.monotonic()
         found = self._differs(check, check.companies.popleft())
         if sample.proven:
