@@ -22,13 +22,13 @@ from pool.errors import InvalidInput
 from pool.kept_files import Buffer, KeptFiles
 from pool.logs import about
 from pool.wire.codec import BadFrame, pack, unpack
-from pool.wire.frames import VERSION
 
 __all__ = ["KeptJob", "Quarantine", "load", "state_folder"]
 
 log = logging.getLogger("pool.quarantine")
 
 MAGIC = b"TFWPJOB\x01"
+VERSION = 7  # of the protocol that brought its tensors into their present form
 SUFFIX = ".job"
 MODEL_CHARS = 80  # of a file's name
 

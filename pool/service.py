@@ -59,6 +59,7 @@ from pool.router.back import Back, CannotSay
 from pool.router.front import Front
 from pool.router.gate import Gates
 from pool.router.handouts import Handouts
+from pool.router.layouts import memory_of
 from pool.router.parting import part
 from pool.router.rows import Inputs
 from pool.signal_pipe import SignalPipe
@@ -442,7 +443,7 @@ class Service:
             tenancy.hold()
             self._keeping += 1
         over = partial(self._kept.append, tenancy)
-        self._quarantine.keep(job, [inputs.table, *(each.buffer for each in inputs.buffers)], over)
+        self._quarantine.keep(job, [inputs.table, *map(memory_of, inputs.buffers)], over)
 
     def _let_go(self) -> None:
         """Of the memory that clients were lent and that has been written to the disk."""

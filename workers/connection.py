@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import zmq
 
-from pool.wire.frames import NO_INSTANCE, BadFrame, Envelope, decode, encode
+from pool.wire.frames import NO_INSTANCE, Envelope, decode, encode
 from pool.wire.message import Message
 from pool.wire.multipart import receive_frames, send_frames
 from pool.wire.spin import spin
@@ -49,7 +49,7 @@ class Connection:
 
     def send(self, message: Message, payload: "Sequence[bytes | memoryview]" = ()) -> None:
         """Does not wait: the pool reads all the time, and what it does not read yet is queued here."""
-        send_frames(self.socket, [*encode(message, self._instance), *payload])
+        send_frames(self.socket, encode(message, self._instance, payload))
 
     def wait(self, timeout_s: float) -> bool:
         """Whether a message is there within the timeout; it is looked for again and again before this sleeps."""
@@ -57,16 +57,13 @@ class Connection:
             return True
         return bool(self.socket.poll(int(timeout_s * 1000), zmq.POLLIN))
 
-    def receive(self) -> Envelope[zmq.Frame]:
+    def receive(self) -> Envelope:
         """The message that `wait` saw. Raises `BadFrame`."""
-        frames = receive_frames(self.socket)
-        if len(frames) < 2:
-            raise BadFrame(f"{len(frames)} frames")
-        envelope = decode(WORKER_MESSAGES, frames[0].bytes, frames[1].buffer, frames[2:])
+        envelope = decode(WORKER_MESSAGES, receive_frames(self.socket))
         self._instance = envelope.instance
         return envelope
 
-    def receive_first(self, link: socket.socket | None = None) -> Envelope[zmq.Frame]:
+    def receive_first(self, link: socket.socket | None = None) -> Envelope:
         """The pool's answer to HELLO. Raises `PoolGone` if there is none, or at once when the link ends."""
         poller = zmq.Poller()
         poller.register(self.socket, zmq.POLLIN)

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import zmq
 from numpy.typing import DTypeLike
 
 from pool.client.arenas import Arenas, Piece, Region
 from pool.client.request import check_name
 from pool.client.spans import array_over, piece_of
 from pool.errors import InvalidInput
-from pool.wire.calls import ROWS, TABLE_BYTES, Table, TensorHeader
+from pool.wire.calls import MOST_TENSORS, ROWS, TABLE_BYTES, Table, TensorHeader
 from pool.wire.codec import BadFrame, pack
+from pool.wire.hot import Buffer
 from pool.wire.lent import LENT_BYTES, MOST_LENT
 from pool.wire.packing import unpack_answer
 from pool.wire.tensors import Array, dtype_name, encode_tensor, to_array
@@ -73,7 +73,7 @@ def encode_call(model: str, inputs: object, arenas: Arenas | None = None) -> tup
         lent += piece is not None
         buffers.append(piece or bytes(buffer))
     table = pack(Table(tuple(headers)))
-    if len(table) > TABLE_BYTES:
+    if len(table) > TABLE_BYTES or len(headers) > MOST_TENSORS:
         raise InvalidInput(f"model {model}: {len(headers)} inputs are more than one job can have")
     return prepared.rows, [table, *buffers]
 
@@ -90,10 +90,10 @@ def _placed(array: Array, buffer: bytes | memoryview, arenas: Arenas | None) -> 
     return Piece(region, region.offset, len(buffer))
 
 
-def decode_answer(pieces: Sequence[int], frames: Sequence[zmq.Frame], room: Region | None = None) -> dict[str, Array]:
+def decode_answer(pieces: Sequence[int], payload: Sequence[Buffer], room: Region | None = None) -> dict[str, Array]:
     """The arrays of a RESULT; of a single piece over the memory they arrived in. Raises `BadFrame`.
 
-    `pieces`: how many of the frames belong to each. `room`: what was reserved for it.
+    `pieces`: how many of the buffers belong to each. `room`: what was reserved for it.
     """
 
     def in_room(offset: int, size_bytes: int) -> memoryview:
@@ -101,9 +101,9 @@ def decode_answer(pieces: Sequence[int], frames: Sequence[zmq.Frame], room: Regi
             raise BadFrame(f"{size_bytes} bytes at {offset}, which was not reserved for it")
         return array_over(room, offset, size_bytes).data
 
-    if not pieces or min(pieces) < 0 or sum(pieces) != len(frames):
-        raise BadFrame(f"{len(frames)} frames in pieces of {list(pieces)!s:.80}")
-    buffers = [frame.buffer for frame in frames]
+    if not pieces or min(pieces) < 0 or sum(pieces) != len(payload):
+        raise BadFrame(f"{len(payload)} buffers in pieces of {list(pieces)!s:.80}")
+    buffers = [memoryview(buffer) for buffer in payload]
     answers = []
     start = 0
     for count in pieces:

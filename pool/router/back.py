@@ -121,18 +121,16 @@ class Back:
             if event is not None:
                 yield event
 
-    def _decoded(self, route: bytes, frames: list[zmq.Frame] | None) -> Envelope[zmq.Frame]:
+    def _decoded(self, route: bytes, frames: list[zmq.Frame] | None) -> Envelope:
         """Raises `BadFrame`."""
         if not is_given(route):
             raise BadFrame("a routing id that its peer has chosen")
         if frames is None:
             raise BadFrame(f"a message of more than {STRANGER_FRAMES} frames before HELLO")
-        if len(frames) < 2:
-            raise BadFrame(f"{len(frames)} frames")
         most_bytes = MAX_HEADER_BYTES if route in self._peers else STRANGER_HEADER_BYTES
-        return decode(wire.WORKER_MESSAGES, frames[0].buffer, frames[1].buffer, frames[2:], most_bytes)
+        return decode(wire.WORKER_MESSAGES, frames, most_bytes)
 
-    def _event(self, route: bytes, envelope: Envelope[zmq.Frame]) -> Event | None:
+    def _event(self, route: bytes, envelope: Envelope) -> Event | None:
         message = envelope.message
         if isinstance(message, wire.Hello):
             return self._hello(route, message)

@@ -24,6 +24,7 @@ from pool.logs import about
 from pool.router import gate
 from pool.router.answers import Answers
 from pool.router.arenas import Arenas
+from pool.router.calls import Calls
 from pool.router.clients import Address, Clients
 from pool.router.debts import Debts
 from pool.router.inbox import MOST_FRAMES, Inbox
@@ -37,14 +38,13 @@ from pool.router.questions import MOST_WAITING, Question, Questions
 from pool.router.refusals import count
 from pool.router.repeats import Reading, Repeats
 from pool.router.routes import is_given, new_router
-from pool.router.rows import Inputs
+from pool.router.rows import Inputs, Whole
 from pool.wire import client_messages as wire
 from pool.wire.codec import packed
 from pool.wire.faults import Fault
 from pool.wire.frames import BadFrame, Envelope, decode, encode
 from pool.wire.message import Message
 from pool.wire.multipart import send_frames
-from pool.wire.session_runs import LOCAL_ONLY, OVER_TCP, REMOTE_RUN, RUN
 
 __all__ = ["Front", "Question"]
 
@@ -89,6 +89,7 @@ class Front:
         self.gates: list[gate.Gate] = []
         self._local: list[bool] = []
         self._clients = Clients()
+        self._calls = Calls()
         self._intake = Intake(arenas)
         self._arenas = arenas
         self._lender: Lender | None = None
@@ -221,19 +222,17 @@ class Front:
                 raise BadFrame("a routing id that its peer has chosen")
             if frames is None:
                 raise BadFrame(f"a message of more than {MOST_FRAMES} frames")
-            if len(frames) < 2:
-                raise BadFrame(f"{len(frames)} frames")
-            envelope = decode(wire.CLIENT_MESSAGES, frames[0].buffer, frames[1].buffer, frames[2:], CLIENT_HEADER_BYTES)
+            envelope = decode(wire.CLIENT_MESSAGES, frames, CLIENT_HEADER_BYTES)
             client = self._clients.name(address)
             self._presence.heard(client, now)
             if self._informed is not None and client not in self._informed:
                 self._inform(client, envelope)
-            return self._event(client, envelope, now)
+            return self._event(client, envelope, frames, now)
         except BadFrame as error:
             self._refuse(address, str(error))
             return None
 
-    def _inform(self, client: bytes, envelope: Envelope[zmq.Frame]) -> None:
+    def _inform(self, client: bytes, envelope: Envelope) -> None:
         """Of the present terms, if it has heard of former ones: whoever opens is told anyway, whoever closes goes."""
         assert self._informed is not None
         if isinstance(envelope.message, wire.Open):
@@ -248,7 +247,7 @@ class Front:
             opened = replace(opened, ticket=self._lender.ticket(client))
         self._say(client, opened)
 
-    def _event(self, client: bytes, envelope: Envelope[zmq.Frame], now: float) -> Event | None:
+    def _event(self, client: bytes, envelope: Envelope, frames: Sequence[zmq.Frame], now: float) -> Event | None:
         if isinstance(envelope.message, wire.Open):
             self._tell_terms(client)
             return None
@@ -256,11 +255,13 @@ class Front:
             raise BadFrame("this message is for another instance of the pool, which has ended")
         match envelope.message:
             case wire.Submit() as submit:
-                return self._submitted(client, submit, envelope.payload, now)
+                return self._submitted(client, submit, envelope.payload, frames, now)
             case wire.Cancel(job):
                 self._debts.settle(client, job)
                 self._forget_comparing((client, job))
                 return JobCancelled(client, job)
+            case wire.Forget(call):
+                self._calls.forget(client, call)
             case wire.Ping():
                 self._say(client, wire.Pong())
             case wire.Ask(request, what, about):
@@ -284,26 +285,29 @@ class Front:
         self._repeats.quarantined(inputs, now)
 
     def _submitted(
-        self, client: bytes, submit: wire.Submit, payload: Sequence[zmq.Frame], now: float
+        self, client: bytes, submit: wire.Submit, buffers: Sequence[Whole], frames: Sequence[zmq.Frame], now: float
     ) -> JobArrived | None:
+        try:
+            call = self._calls.of(client, submit, self._is_local(client))
+        except BadFrame as error:
+            self._unreadable(client, submit.job, error)
+            return None
         if self._debts.owes(client, submit.job):  # nothing of the first one is another's, or released
             text = f"job {submit.job} is already in the pool"
             self._say(client, wire.Failure(submit.job, Fault.INVALID_INPUT, text, None))
             return None
-        if submit.signature in LOCAL_ONLY and not self._is_local(client):
-            self._say(client, wire.Failure(submit.job, Fault.INVALID_INPUT, OVER_TCP, None))
+        if call is None:
+            self._say(client, wire.Unregistered(submit.job))
             self._released(client, submit.job)
             return None
-        if submit.signature == RUN and not self._is_local(client):
-            submit = replace(submit, signature=REMOTE_RUN)
-        try:
-            arrived = self._intake.job(client, submit, payload, self._released)
-        except BadFrame as error:
-            text = f"the job cannot be read: {error}"
-            if count(self.refused, text):
-                log.warning("refused a job of a client: %s", text, extra=about("job_refused", reason=text))
-            self._say(client, wire.Failure(submit.job, Fault.INVALID_INPUT, text, None))
+        if call.refusal is not None:
+            self._say(client, wire.Failure(submit.job, Fault.INVALID_INPUT, call.refusal, None))
             self._released(client, submit.job)
+            return None
+        try:
+            arrived = self._intake.job(client, submit, call, buffers, frames, self._released)
+        except BadFrame as error:
+            self._unreadable(client, submit.job, error)
             return None
         inputs: Inputs = arrived.payload  # type: ignore[assignment]  # as `Intake` made it
         self._debts.add(client, submit.job, inputs.tenancy)
@@ -311,6 +315,13 @@ class Front:
             self._compare(arrived, inputs, now)
             return None
         return arrived
+
+    def _unreadable(self, client: bytes, job: int, error: BadFrame) -> None:
+        text = f"the job cannot be read: {error}"
+        if count(self.refused, text):
+            log.warning("refused a job of a client: %s", text, extra=about("job_refused", reason=text))
+        self._say(client, wire.Failure(job, Fault.INVALID_INPUT, text, None))
+        self._released(client, job)
 
     def _compare(self, arrived: JobArrived, inputs: Inputs, now: float) -> None:
         """A job whose inputs may be those of a quarantined one arrives, in `tend`, when all of them were read."""
@@ -410,7 +421,7 @@ class Front:
     def _say(self, client: bytes, message: Message, payload: Payload = ()) -> None:
         """What can't be put into bytes ends the client that it is about."""
         try:
-            frames = [*encode(message, self._instance), *payload]
+            frames = encode(message, self._instance, payload)
         except Exception as error:
             self._drop(client, error, f"said {type(message).__name__} to it")
             return
@@ -494,6 +505,7 @@ class Front:
 
     def _forget(self, client: bytes) -> None:
         self._presence.forget(client)
+        self._calls.gone(client)
         self._debts.forget(client)
         if self._lender is not None:
             self._lender.forget(client)

@@ -75,8 +75,8 @@ def heard(back: Back) -> list[Event]:
 
 
 def received(dealer: "zmq.Socket[bytes]") -> tuple[Message, list[bytes]]:
-    preamble, header, *payload = dealer.recv_multipart()
-    return decode(wire.WORKER_MESSAGES, preamble, header, ()).message, payload
+    envelope = decode(wire.WORKER_MESSAGES, dealer.recv_multipart())
+    return envelope.message, list(map(bytes, envelope.payload))
 
 
 def job(first: int, rows: int) -> Inputs:
@@ -143,7 +143,7 @@ def test_each_outcome_is_told_with_the_workers_times(back: Back, lane: "zmq.Sock
         wire.PartDone(1),
     )
     done = wire.done(9, outcomes, 0.5, 0.125)
-    lane.send_multipart([*encode(done, INSTANCE), b"a", b"b", b"c"])
+    lane.send_multipart(encode(done, INSTANCE, [b"a", b"b", b"c"]))
     (event,) = heard(back)
     assert isinstance(event, BatchDone)
     assert (event.slot, event.incarnation, event.batch) == (0, 1, 9)
@@ -171,7 +171,7 @@ def test_each_outcome_is_told_with_the_workers_times(back: Back, lane: "zmq.Sock
 def test_a_done_whose_frames_are_amiss_is_dropped_and_counted_and_its_worker_is_broken(
     back: Back, lane: "zmq.Socket[bytes]", outcomes: tuple[wire.PartOutcome, ...], payload: list[bytes]
 ) -> None:
-    lane.send_multipart([*encode(wire.done(9, outcomes, 0.0, 0.0), INSTANCE), *payload])
+    lane.send_multipart(encode(wire.done(9, outcomes, 0.0, 0.0), INSTANCE, payload))
     (broken,) = heard(back)
     assert isinstance(broken, WorkerBroken)
     assert (broken.slot, broken.incarnation) == (0, 1)
@@ -291,7 +291,7 @@ def test_of_a_stranger_nothing_is_read_that_takes_long(
 
 def test_a_workers_answer_may_have_any_number_of_frames(back: Back, lane: "zmq.Socket[bytes]") -> None:
     parts = [wire.PartDone(2)] * MOST_FRAMES
-    lane.send_multipart([*encode(wire.done(1, parts, 0.0, 0.0), NO_INSTANCE), *([b""] * 2 * MOST_FRAMES)])
+    lane.send_multipart(encode(wire.done(1, parts, 0.0, 0.0), NO_INSTANCE, [*([b""] * 2 * MOST_FRAMES)]))
     (event,) = heard(back)
     assert isinstance(event, BatchDone)
     assert len(event.outcomes) == MOST_FRAMES

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import zmq
 
+from asked import Asked, framed
 from pool.core.actions import AnswerJob, JobDone, JobFailed, PartToRun, RunBatch
 from pool.core.events import ClientGone, Event, JobArrived, Start, WorkerBroken, WorkerHello
 from pool.core.machine import Machine
@@ -43,7 +44,7 @@ INSTANCE = b"instance"
 SECRET = b"s" * 32
 SESSION = worker_messages.SessionSettings(True, 0.0, True, False, 0, 0, {}, False)
 WELCOME = worker_messages.Welcome(1, 0, 1.0, SESSION, ())
-SUBMIT = wire.Submit(1, "m", None, None, None, None, 0, None, 0, False)
+SUBMIT = Asked(1, "m", None, None, None, None, 0, None, 0, False)
 TIMELINE = Timeline(41, 0.5, 0.0, 0.0, 0.0, 0.0, rows=3, batch_rows=3, slot=0, device="cpu:0", attempts=1 << 70)
 
 
@@ -111,7 +112,7 @@ class Peer:
         self.ticket = opened.ticket
 
     def say(self, message: Message, *payload: bytes, instance: bytes = INSTANCE) -> list[Event]:
-        self.dealer.send_multipart([*encode(message, instance), *payload])
+        self.dealer.send_multipart(framed(message, instance, payload))
         assert self._front.sockets[0].poll(5000)
         return list(self._front.receive(self._front.sockets[0], 100.0))
 
@@ -127,8 +128,8 @@ class Peer:
         return arrived
 
     def hear(self) -> Message:
-        preamble, header, *payload = self.dealer.recv_multipart()
-        return decode(wire.CLIENT_MESSAGES, preamble, header, payload).message
+        frames = self.dealer.recv_multipart()
+        return decode(wire.CLIENT_MESSAGES, frames).message
 
 
 def gone(front: Front) -> list[Event]:

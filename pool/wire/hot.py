@@ -1,0 +1,116 @@
+"""What the messages of a job have in common: SUBMIT, RUN, DONE and RESULT.
+
+    ┌───────────────────────────────────────────────────────────────────────────────┬──────────────────────┐
+    │ first frame                                                                   │ frames of their own  │
+    ├──────────┬──────────────┬─────────────────────┬───────┬───────────────────────┼──────────────────────┤
+    │ preamble │ fixed fields │ counted sections    │ sizes │ bytes of small buffers │ one a large buffer   │
+    │ 14 bytes │ `struct`     │ in a fixed order    │ u32 × │ one after the other    │ (a string's may be 2)│
+    └──────────┴──────────────┴─────────────────────┴───────┴───────────────────────┴──────────────────────┘
+
+All numbers are little-endian. The fixed fields say how many elements each section has, so the length of the first
+frame follows from them: a message that is longer or shorter is a `BadFrame`, and so is one of another number of frames.
+Each buffer has a size of u32: so many bytes in this frame, or one of the marks below. A lone tiny job is one frame.
+
+    SUBMIT  u16 flags · u64 job · f64 timeout · u32 call · u32 rows (0: none) · u32 bytes of names · u32 bytes of table
+            u32 tensors · u16 attempts · u16 members · u16 lent · i8 priority · pad 1
+            sections: lent × (u32 arena · pad 4 · u64 offset · u64 bytes) · room the same, if flagged · members × u32
+                      sizes · names (msgpack) · table
+            flags: 1 in doubt · 2 has room · 4 registers the call
+    RESULT  u16 flags (0) · u32 results · u32 buffers
+            sections: results × (u64 job · u64 id · f64 queue · f64 batch wait · f64 feed · f64 run · f64 fetch
+                      u32 rows · u32 batch rows · u32 slot · u32 attempts · u32 pieces · u16 bytes of device
+                      u8 released · pad 1) · pieces × u32 buffers · sizes · devices
+"""
+
+import struct
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from pool.wire.codec import BadFrame
+
+__all__ = ["IN_ARENA", "MAGIC", "OWN_FRAME", "SMALL_BYTES", "TWO_FRAMES", "VERSION", "Buffer", "numbers", "pack_sizes"]
+__all__ += ["bounded", "found_buffers", "split"]
+
+MAGIC = b"TFWP"
+VERSION = 8
+
+# Of a buffer that shares the header's frame: copying so much costs each process on the way less than a frame.
+SMALL_BYTES = 4 << 10
+OWN_FRAME = 0xFFFFFFFF
+TWO_FRAMES = 0xFFFFFFFE
+IN_ARENA = 0xFFFFFFFD
+
+Buffer = Any
+"""`bytes`, a `memoryview`, or a `zmq.Frame`: all have a length and are buffers to Python."""
+
+
+def split(buffers: Sequence[Buffer], lent: Collection[int] = ()) -> tuple[list[int], list[Buffer], list[Buffer]]:
+    """The sizes of the buffers, those that share the first frame, and those that have frames of their own."""
+    sizes: list[int] = []
+    small: list[Buffer] = []
+    own: list[Buffer] = []
+    for index, buffer in enumerate(buffers):
+        size = len(buffer)
+        if index in lent:
+            sizes.append(IN_ARENA)
+        elif size > SMALL_BYTES:
+            sizes.append(OWN_FRAME)
+            own.append(buffer)
+        else:
+            sizes.append(size)
+            small.append(buffer)
+    return sizes, small, own
+
+
+def pack_sizes(sizes: Sequence[int]) -> bytes:
+    return struct.pack(f"<{len(sizes)}I", *sizes)
+
+
+def numbers(first: memoryview, position: int, count: int) -> tuple[int, ...]:
+    """So many u32. Raises `BadFrame` where the frame has not as many."""
+    try:
+        return struct.unpack_from(f"<{count}I", first, position)
+    except struct.error:
+        raise BadFrame(f"{count} numbers at {position} of a frame of {len(first)} bytes") from None
+
+
+def bounded(first: memoryview, position: int, size_bytes: int) -> int:
+    """Where a section of so many bytes ends. Raises `BadFrame` where that is beyond the frame."""
+    end = position + size_bytes
+    if end > len(first):
+        raise BadFrame(f"{size_bytes} bytes at {position} of a frame of {len(first)} bytes")
+    return end
+
+
+def found_buffers(
+    frames: Sequence[Buffer], first: memoryview, position: int, sizes: Sequence[int]
+) -> tuple[list[Buffer], list[int], list[int]]:
+    """The buffers, and which of them are lent (these are empty), and which come in two frames.
+
+    Raises `BadFrame` where the frames are not those that the sizes tell of, to the last byte.
+    """
+    found: list[Buffer] = []
+    lent: list[int] = []
+    halves: list[int] = []
+    own, end = 1, len(first)
+    for index, size in enumerate(sizes):
+        if size < IN_ARENA:
+            stop = position + size
+            if stop > end:
+                raise BadFrame(f"buffer {index} ends at {stop} of a frame of {end} bytes")
+            found.append(first[position:stop])
+            position = stop
+        elif size == IN_ARENA:
+            lent.append(index)
+            found.append(b"")
+        else:
+            count = 1 if size == OWN_FRAME else 2
+            if size == TWO_FRAMES:
+                halves.append(index)
+            found += frames[own : own + count]
+            own += count
+    if position != end:
+        raise BadFrame(f"a first frame of {end} bytes, of which {position} are told of")
+    if own != len(frames):
+        raise BadFrame(f"{len(frames)} frames, where {own} are told of")
+    return found, lent, halves
