@@ -51,11 +51,15 @@ class FakePool:
         submit = envelope.message
         if not isinstance(submit, wire.Submit):
             return submit
+        self.heard_submit(submit)
         if submit.names is not None:
             self._calls[self.client, submit.call] = unpack(Names, submit.names), submit.table
         names, table = self._calls[self.client, submit.call]
         self.payload = [table, *envelope.payload]
         return told(submit, names)
+
+    def heard_submit(self, submit: wire.Submit) -> None:
+        """For those who want to know."""
 
     def expect(self, kind: type[Message]) -> Any:
         while not isinstance(message := self.next(), kind):

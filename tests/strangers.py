@@ -55,6 +55,10 @@ class Stranger(threading.Thread):
 
     def _talk(self, dealer: "zmq.Socket[bytes]") -> None:
         listens = self._rng.random() < 0.8
+        for frames in self._templates if self._rng.random() < 0.5 else ():  # so that its calls are known
+            if dealer.poll(100, zmq.POLLOUT):
+                dealer.send_multipart(list(frames))
+                self.sent += 1
         for _ in range(self._rng.choice((5, 100, 400))):
             if self._over.is_set():
                 return

@@ -9,8 +9,9 @@ from pool.wire.frames import NO_INSTANCE, Envelope, decode, encode
 from pool.wire.message import Message
 from pool.wire.multipart import receive_frames, send_frames
 from pool.wire.spin import spin
-from pool.wire.worker_messages import WORKER_MESSAGES, Hello
+from pool.wire.worker_messages import WORKER_MESSAGES, Hello, Run
 from workers.environment import Seat, WrongEnvironment
+from workers.lane_calls import LaneCalls
 
 __all__ = ["Connection", "PoolGone"]
 
@@ -36,6 +37,7 @@ class Connection:
         from one that is busy: `receive_first` ends that.
         """
         self._instance = NO_INSTANCE
+        self._calls = LaneCalls()
         self._spin_s = spin_s
         self.socket = context.socket(zmq.DEALER)
         self.socket.linger = 0  # the pool says STOP only when it has every answer
@@ -61,6 +63,8 @@ class Connection:
         """The message that `wait` saw. Raises `BadFrame`."""
         envelope = decode(WORKER_MESSAGES, receive_frames(self.socket))
         self._instance = envelope.instance
+        if type(envelope.message) is Run:
+            self._calls.complete(envelope.message, envelope.payload)
         return envelope
 
     def receive_first(self, link: socket.socket | None = None) -> Envelope:

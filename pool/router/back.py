@@ -13,7 +13,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import zmq
 
@@ -36,6 +35,7 @@ from pool.logs import about
 from pool.router import gate
 from pool.router.handouts import Handouts
 from pool.router.inbox import Inbox
+from pool.router.lane_calls import LaneCalls
 from pool.router.refusals import count
 from pool.router.remarks import Remarks
 from pool.router.routes import is_given, new_router
@@ -43,6 +43,7 @@ from pool.router.rows import Cut, Halves, Inputs
 from pool.wire import worker_messages as wire
 from pool.wire.codec import MAX_HEADER_BYTES
 from pool.wire.frames import BadFrame, Envelope, decode, encode
+from pool.wire.hot import Buffer
 from pool.wire.independence import RowsCompared, RowsJudged
 from pool.wire.multipart import send_frames
 
@@ -80,6 +81,7 @@ class Back:
         self._secrets: dict[Seat, bytes] = {}
         self._peers: dict[bytes, Peer] = {}
         self._routes: dict[Peer, bytes] = {}
+        self._calls: dict[Peer, LaneCalls] = {}
         self._lanes: dict[Seat, int] = {}  # how many the worker was told to have; it has none before
         self._handouts = handouts
         self.remarks = Remarks()
@@ -106,6 +108,8 @@ class Back:
         self.remarks.forget((slot, incarnation))
         for peer in [peer for peer in self._routes if peer[:2] == (slot, incarnation)]:
             self._peers.pop(self._routes.pop(peer), None)
+        for peer in [peer for peer in self._calls if peer[:2] == (slot, incarnation)]:
+            del self._calls[peer]
 
     # --- in -----------------------------------------------------------------------------------------------------
 
@@ -128,6 +132,8 @@ class Back:
         if frames is None:
             raise BadFrame(f"a message of more than {STRANGER_FRAMES} frames before HELLO")
         most_bytes = MAX_HEADER_BYTES if route in self._peers else STRANGER_HEADER_BYTES
+        if most_bytes == STRANGER_HEADER_BYTES and frames and len(frames[0]) > most_bytes:
+            raise BadFrame(f"a first frame of {len(frames[0])} bytes before HELLO")
         return decode(wire.WORKER_MESSAGES, frames, most_bytes)
 
     def _event(self, route: bytes, envelope: Envelope) -> Event | None:
@@ -150,12 +156,8 @@ class Back:
             case wire.Remark():
                 self.remarks.hear((slot, incarnation), message)
                 return None
-            case wire.Done(batch, frames, failures, run_s, fetch_s) if lane is not None:
+            case wire.Done(batch, run_s=run_s, fetch_s=fetch_s) if lane is not None:
                 outcomes = tuple(_outcomes(message.outcomes, envelope.payload))
-                if frames.count(0) != len(failures):
-                    raise BadFrame(f"{len(failures)} failures for {frames.count(0)} parts that failed")
-                if not (0.0 <= run_s < math.inf and 0.0 <= fetch_s < math.inf):
-                    raise BadFrame(f"a run of {run_s} s and {fetch_s} s more")
                 self._handouts.ended((slot, incarnation), batch)
                 return BatchDone(slot, incarnation, lane, batch, outcomes, run_s=run_s, fetch_s=fetch_s)
         raise BadFrame(f"{type(message).__name__} is not a message that this peer may send")
@@ -232,6 +234,8 @@ class Back:
 
     def run(self, action: RunBatch) -> bool:
         """False: the lane cannot be reached, which only a dying worker's lane cannot. Raises `CannotSay`."""
+        seat = action.slot, action.incarnation
+        peer = (*seat, action.lane)
         parts: list[Inputs] = [part.payload for part in action.parts]  # type: ignore[misc]  # as `Front` gave them
         rows = () if parts[0].rows is None else tuple(part.stop - part.start for part in action.parts)
         buffers: list[zmq.Frame | Cut] = []
@@ -240,8 +244,14 @@ class Back:
                 buffers += inputs.cut(part.start, part.stop)
         except Exception as error:
             raise self._unsayable(action, error) from error
-        seat = action.slot, action.incarnation
         lent, rooms = self._handouts.begun(seat, action.batch, action.parts, buffers)
+        calls = self._calls.get(peer)
+        if calls is None:
+            calls = LaneCalls()
+            if peer in self._routes:
+                self._calls[peer] = calls
+        key = action.model, action.signature, action.outputs, parts[0].table
+        call, registers = calls.number(key)
         run = wire.Run(
             action.batch,
             action.model,
@@ -255,17 +265,23 @@ class Back:
             action.stride,
             action.owner,
             tuple([index for index, buffer in enumerate(buffers) if isinstance(buffer, Halves)]),
+            call,
+            registers,
         )
+        sent = False
         try:
-            header = encode(run, self._instance)
+            # `begun` has left no LentBuffer among them.
+            payload = [parts[0].table, *(_in_frames(buffers) if run.halves else buffers)]
+            frames = encode(run, self._instance, payload)
         except Exception as error:
-            self._handouts.ended(seat, action.batch)
             raise self._unsayable(action, error) from error
-        # `begun` has left no LentBuffer among them.
-        frames: list[Any] = [*header, parts[0].table, *(_in_frames(buffers) if run.halves else buffers)]
-        sent = self._send((*seat, action.lane), frames)
-        if not sent:
-            self._handouts.ended(seat, action.batch)
+        else:
+            sent = self._send(peer, frames)
+        finally:
+            if not sent:
+                self._handouts.ended(seat, action.batch)
+                if registers:
+                    calls.unsent(key)
         return sent
 
     def _unsayable(self, run: RunBatch, error: Exception) -> CannotSay:
@@ -298,7 +314,8 @@ def _in_frames(buffers: Iterable[zmq.Frame | Cut]) -> Iterator[object]:
             yield buffer
 
 
-def _outcomes(outcomes: Iterable[wire.PartOutcome], payload: Sequence[zmq.Frame]) -> Iterator[Outcome]:
+def _outcomes(outcomes: Iterable[wire.PartOutcome], payload: Sequence[Buffer]) -> Iterator[Outcome]:
+    """REQUIRES as many buffers as they say, as `Done.read` has looked."""
     position = 0
     for outcome in outcomes:
         match outcome:
@@ -309,10 +326,5 @@ def _outcomes(outcomes: Iterable[wire.PartOutcome], payload: Sequence[zmq.Frame]
             case wire.RowsDiffer(text):
                 yield RowsChanged(text)
             case wire.PartDone(frames):
-                end = position + frames
-                if frames < 1 or end > len(payload):
-                    raise BadFrame(f"a part's answer has {frames} frames of {len(payload) - position}")
-                yield Succeeded(payload[position:end])
-                position = end
-    if position != len(payload):
-        raise BadFrame(f"{len(payload) - position} frames belong to no part")
+                yield Succeeded(payload[position : position + frames])
+                position += frames

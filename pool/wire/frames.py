@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pool.wire.batches import Done, Run
 from pool.wire.codec import MAX_HEADER_BYTES, BadFrame, pack, unpack
 from pool.wire.hot import MAGIC, VERSION, Buffer
 from pool.wire.jobs import Results, Submit
@@ -25,7 +26,7 @@ __all__ = ["MAGIC", "NO_INSTANCE", "VERSION", "BadFrame", "Envelope", "OtherVers
 NO_INSTANCE = bytes(8)
 PREAMBLE_BYTES = 14
 
-_HOT = frozenset((Submit, Results))
+_HOT = frozenset((Submit, Results, Run, Done))
 
 
 class OtherVersion(BadFrame):
@@ -44,13 +45,13 @@ class Envelope:
 
     instance: bytes
     message: Any
-    payload: Sequence[Buffer]
+    payload: list[Buffer]
 
 
 def encode(message: Message, instance: bytes, payload: Sequence[Buffer] = ()) -> list[Buffer]:
     """All frames of it. Large buffers of the payload are among them as they are."""
     if type(message) in _HOT:
-        return message.frames(instance, payload)  # type: ignore[attr-defined,no-any-return]
+        return message.to_frames(instance, payload)  # type: ignore[attr-defined,no-any-return]
     return [MAGIC + bytes((VERSION, message.kind)) + instance, pack(message), *payload]
 
 
@@ -78,4 +79,4 @@ def decode(
         raise BadFrame("not a frame of this protocol")
     if len(frames) < 2:
         raise BadFrame(f"{len(frames)} frames")
-    return Envelope(instance, unpack(kind, memoryview(frames[1]), most_header_bytes), frames[2:])
+    return Envelope(instance, unpack(kind, memoryview(frames[1]), most_header_bytes), list(frames[2:]))

@@ -20,6 +20,13 @@ Each buffer has a size of u32: so many bytes in this frame, or one of the marks 
             sections: results × (u64 job · u64 id · f64 queue · f64 batch wait · f64 feed · f64 run · f64 fetch
                       u32 rows · u32 batch rows · u32 slot · u32 attempts · u32 pieces · u16 bytes of device
                       u8 released · pad 1) · pieces × u32 buffers · sizes · devices
+    RUN     u16 flags · u64 batch · u64 owner · u32 call · u32 bytes of names · u32 bytes of table · u32 parts
+            u32 rows to be fed · u32 stride · u32 rooms · u32 lent · u32 buffers
+            sections: lent × as in SUBMIT · rooms the same · parts × u32 rows (none: a lone part without) · sizes
+                      names (msgpack) · table
+            flags: 1 by rows · 2 registers the lane's call
+    DONE    u16 flags (0) · u64 batch · f64 run · f64 fetch · u32 parts · u32 buffers · u32 bytes of failures
+            sections: parts × u32 buffers (0: it failed) · sizes · failures (msgpack)
 """
 
 import struct
@@ -28,8 +35,22 @@ from typing import Any
 
 from pool.wire.codec import BadFrame
 
-__all__ = ["IN_ARENA", "MAGIC", "OWN_FRAME", "SMALL_BYTES", "TWO_FRAMES", "VERSION", "Buffer", "numbers", "pack_sizes"]
-__all__ += ["bounded", "found_buffers", "split"]
+__all__ = [
+    "IN_ARENA",
+    "MAGIC",
+    "OWN_FRAME",
+    "PLACE",
+    "SMALL_BYTES",
+    "TWO_FRAMES",
+    "VERSION",
+    "Buffer",
+    "bounded",
+    "fixed_fields",
+    "found_buffers",
+    "numbers",
+    "pack_sizes",
+    "split",
+]
 
 MAGIC = b"TFWP"
 VERSION = 8
@@ -40,19 +61,31 @@ OWN_FRAME = 0xFFFFFFFF
 TWO_FRAMES = 0xFFFFFFFE
 IN_ARENA = 0xFFFFFFFD
 
+PLACE = struct.Struct("<I4xQQ")
+"""Arena, offset and bytes."""
+
 Buffer = Any
 """`bytes`, a `memoryview`, or a `zmq.Frame`: all have a length and are buffers to Python."""
 
 
-def split(buffers: Sequence[Buffer], lent: Collection[int] = ()) -> tuple[list[int], list[Buffer], list[Buffer]]:
-    """The sizes of the buffers, those that share the first frame, and those that have frames of their own."""
+def split(
+    buffers: Sequence[Buffer], lent: Collection[int] = (), halves: Collection[int] = ()
+) -> tuple[list[int], list[Buffer], list[Buffer]]:
+    """The sizes of the buffers, those that share the first frame, and those that have frames of their own.
+
+    `halves`: the numbers of those that come as two, one after the other.
+    """
     sizes: list[int] = []
     small: list[Buffer] = []
     own: list[Buffer] = []
-    for index, buffer in enumerate(buffers):
+    rest = iter(buffers)
+    for buffer in rest:
         size = len(buffer)
-        if index in lent:
+        if len(sizes) in lent:
             sizes.append(IN_ARENA)
+        elif len(sizes) in halves:
+            sizes.append(TWO_FRAMES)
+            own += (buffer, next(rest))
         elif size > SMALL_BYTES:
             sizes.append(OWN_FRAME)
             own.append(buffer)
@@ -64,6 +97,13 @@ def split(buffers: Sequence[Buffer], lent: Collection[int] = ()) -> tuple[list[i
 
 def pack_sizes(sizes: Sequence[int]) -> bytes:
     return struct.pack(f"<{len(sizes)}I", *sizes)
+
+
+def fixed_fields(fields: struct.Struct, first: memoryview) -> tuple[Any, ...]:
+    try:
+        return fields.unpack_from(first)
+    except struct.error:
+        raise BadFrame(f"a first frame of {len(first)} bytes, where its fixed fields have {fields.size}") from None
 
 
 def numbers(first: memoryview, position: int, count: int) -> tuple[int, ...]:

@@ -4,18 +4,28 @@ import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from pool.wire.calls import MOST_TENSORS
 from pool.wire.codec import BadFrame
-from pool.wire.hot import MAGIC, VERSION, Buffer, bounded, found_buffers, numbers, pack_sizes, split
+from pool.wire.hot import (
+    MAGIC,
+    PLACE,
+    VERSION,
+    Buffer,
+    bounded,
+    fixed_fields,
+    found_buffers,
+    numbers,
+    pack_sizes,
+    split,
+)
 from pool.wire.lent import MOST_LENT, Lent, Room
 from pool.wire.timeline import Timeline
 
 __all__ = ["Result", "Results", "Submit"]
 
 _SUBMIT = struct.Struct("<4sBB8sHQdIIIIIHHHbx")
-_PLACE = struct.Struct("<I4xQQ")
 _IN_DOUBT, _HAS_ROOM, _REGISTERS = 1, 2, 4
 
 _RESULTS = struct.Struct("<4sBB8sHII")
@@ -56,7 +66,7 @@ class Submit:
     room: Room | None = None
     members: tuple[int, ...] = ()
 
-    def frames(self, instance: bytes, buffers: Sequence[Buffer]) -> list[Buffer]:
+    def to_frames(self, instance: bytes, buffers: Sequence[Buffer]) -> list[Buffer]:
         """More rows or attempts than can travel are as many as can: the pool takes fewer of either."""
         sizes, small, own = split(buffers, [each.index for each in self.lent])
         names = self.names or b""
@@ -71,7 +81,7 @@ class Submit:
             *(len(self.members), len(self.lent), self.priority),
         )
         places: Sequence[Lent | Room] = self.lent if self.room is None else (*self.lent, self.room)
-        sections = [_PLACE.pack(each.arena, each.offset, each.size_bytes) for each in places]
+        sections = [PLACE.pack(each.arena, each.offset, each.size_bytes) for each in places]
         if self.members:
             sections.append(pack_sizes(self.members))
         return [b"".join((fixed, *sections, pack_sizes(sizes), names, self.table, *small)), *own]
@@ -80,7 +90,7 @@ class Submit:
     def read(cls, frames: Sequence[Buffer]) -> tuple[Self, list[Buffer]]:
         """With its payload. Raises `BadFrame` for what nobody says."""
         first = memoryview(frames[0])
-        fields = _fixed(_SUBMIT, first)
+        fields = fixed_fields(_SUBMIT, first)
         flags, job, timeout_s, call, rows, names_bytes, table_bytes, tensors = fields[4:12]
         attempts, members, lent, priority = fields[12:]
         if flags > (_IN_DOUBT | _HAS_ROOM | _REGISTERS):
@@ -95,8 +105,8 @@ class Submit:
         places: list[tuple[int, int, int]] = []
         room = None
         if lent or flags & _HAS_ROOM:
-            end = bounded(first, position, _PLACE.size * (lent + bool(flags & _HAS_ROOM)))
-            places = list(_PLACE.iter_unpack(first[position:end]))
+            end = bounded(first, position, PLACE.size * (lent + bool(flags & _HAS_ROOM)))
+            places = list(PLACE.iter_unpack(first[position:end]))
             position = end
             if flags & _HAS_ROOM:
                 room = Room(*places.pop())
@@ -145,7 +155,7 @@ class Results:
     kind: ClassVar[int] = 4
     results: tuple[Result, ...]
 
-    def frames(self, instance: bytes, buffers: Sequence[Buffer]) -> list[Buffer]:
+    def to_frames(self, instance: bytes, buffers: Sequence[Buffer]) -> list[Buffer]:
         sizes, small, own = split(buffers)
         sections: list[Buffer] = [
             _RESULTS.pack(MAGIC, VERSION, 4, instance, 0, len(self.results), len(sizes)),
@@ -170,7 +180,7 @@ class Results:
     def read(cls, frames: Sequence[Buffer]) -> tuple[Self, list[Buffer]]:
         """With its payload. Raises `BadFrame` for what no pool says."""
         first = memoryview(frames[0])
-        *_, flags, count, buffers = _fixed(_RESULTS, first)
+        *_, flags, count, buffers = fixed_fields(_RESULTS, first)
         position = _RESULTS.size
         if flags or not count:
             raise BadFrame(f"flags {flags:#x} of {count} results")
@@ -204,10 +214,3 @@ class Results:
         if lent or halves:
             raise BadFrame("a result with a buffer that is lent, or comes in halves")
         return cls(tuple(results)), payload
-
-
-def _fixed(fields: struct.Struct, first: memoryview) -> tuple[Any, ...]:
-    try:
-        return fields.unpack_from(first)
-    except struct.error:
-        raise BadFrame(f"a first frame of {len(first)} bytes, where its fixed fields have {fields.size}") from None

@@ -107,7 +107,7 @@ class Tapped:
         import numpy as np
 
         envelope = self._connection.receive()
-        self._whose = f"job-{int(np.frombuffer(envelope.payload[1].buffer, '<f4')[0])}"
+        self._whose = f"job-{int(np.frombuffer(envelope.payload[1], '<f4')[0])}"
         self._hook.reach("receiving", self._whose)
         return envelope
 

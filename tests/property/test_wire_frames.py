@@ -21,12 +21,12 @@ from pool.wire.client_messages import CLIENT_MESSAGES, Results, Submit
 from pool.wire.codec import MAX_HEADER_BYTES, BadFrame, pack, unpack
 from pool.wire.frames import VERSION, Envelope, OtherVersion, decode, encode
 from pool.wire.message import Message
-from pool.wire.worker_messages import WORKER_MESSAGES
+from pool.wire.worker_messages import WORKER_MESSAGES, Done, Run
 
 MESSAGES = {**CLIENT_MESSAGES, **WORKER_MESSAGES}
 
 INSTANCE = b"instance"
-HOT = (Submit.kind, Results.kind)
+HOT = (Submit.kind, Results.kind, Run.kind, Done.kind)
 KINDS = sorted(MESSAGES.keys() - HOT)
 
 

@@ -10,12 +10,14 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from pool.wire.calls import MOST_CALLS
 from pool.wire.client_messages import CLIENT_MESSAGES, Result, Results, Submit
-from pool.wire.frames import BadFrame, OtherVersion, decode, encode
+from pool.wire.faults import Fault
+from pool.wire.frames import BadFrame, Envelope, OtherVersion, decode, encode
 from pool.wire.hot import SMALL_BYTES
 from pool.wire.lent import MOST_LENT, Lent, Room
 from pool.wire.timeline import Timeline
-from pool.wire.worker_messages import WORKER_MESSAGES
+from pool.wire.worker_messages import WORKER_MESSAGES, Done, PartFailed, PartSpoiled, RowsDiffer, Run
 
 KINDS: Any = {**CLIENT_MESSAGES, **WORKER_MESSAGES}
 INSTANCE = b"instance"
@@ -63,7 +65,46 @@ def results(draw: st.DrawFn) -> tuple[Results, list[bytes]]:
     return Results(tuple(found)), payload
 
 
-messages = st.one_of(submits(), results())
+@st.composite
+def runs(draw: st.DrawFn) -> tuple[Run, list[bytes]]:
+    rows = draw(st.lists(st.integers(1, 1 << 31), max_size=3).map(tuple))
+    payload = draw(buffers)
+    lent = tuple(
+        Lent(index, draw(U32), draw(U64), draw(U64)) for index in range(len(payload)) if draw(st.integers(0, 4)) == 0
+    )
+    for each in lent:
+        payload[each.index] = b""
+    halves = [
+        index
+        for index in range(len(payload))
+        if index not in {each.index for each in lent} and draw(st.integers(0, 4)) == 0
+    ]
+    cut = [part for index, each in enumerate(payload) for part in ((each, b"half") if index in halves else (each,))]
+    names = (draw(st.text(max_size=9)), draw(st.none() | st.text(max_size=9)))
+    run = Run(
+        *(draw(U64), *names, draw(st.none() | st.lists(st.text(max_size=9), max_size=3).map(tuple)), rows, draw(U32)),
+        *(draw(st.booleans()), lent, tuple(draw(rooms) for _ in range(draw(st.sampled_from((0, len(rows) or 1)))))),
+        *(draw(U32), draw(U64), tuple(halves), draw(st.integers(0, MOST_CALLS - 1))),
+    )
+    return run, [draw(st.binary(max_size=30)), *cut]
+
+
+failures = st.one_of(
+    st.builds(PartFailed, st.sampled_from(Fault), st.text(max_size=9)),
+    st.builds(PartSpoiled, st.sampled_from(Fault), st.text(max_size=9)),
+    st.builds(RowsDiffer, st.text(max_size=9)),
+)
+
+
+@st.composite
+def dones(draw: st.DrawFn) -> tuple[Done, list[bytes]]:
+    answers = draw(st.lists(buffers, max_size=4))
+    failed = tuple(draw(failures) for answer in answers if not answer)
+    done = Done(draw(U64), tuple(map(len, answers)), failed, draw(finite), draw(finite))
+    return done, [buffer for answer in answers for buffer in answer]
+
+
+messages = st.one_of(submits(), results(), runs(), dones())
 
 # One of each, as they come most often, and one of each with all that it may have.
 LINE = Timeline(7, 0.1, 0.0, 0.001, 0.002, 0.003, 1, 4, 0, "cpu:0", 1)
@@ -75,11 +116,25 @@ FULL = Submit(
 ANSWER = Results((Result(7, (1,), LINE),))
 ANSWERS = Results((Result(7, (1, 2), LINE, released=False), Result(8, (), LINE), Result(9, (1,), LINE)))
 LARGE = bytes(SMALL_BYTES + 1)
+BATCH = Run(7, "m", None, ("y",), (1, 2), 4, True, call=5)
+AGAIN = Run(7, "", None, None, (1, 2), 4, True, call=5, registers=False)
+BATCH_OF_ALL = Run(
+    *(7, "m", "s", None, (1, 2), 4, True, (Lent(1, 2, 64, 128),), (Room(2, 512, 64), Room(2, 640, 64))),
+    *(2, 3, (0, 2), 6),
+)
+FAILED = PartFailed(Fault.MODEL_FAILED, "why")
+DONE = Done(7, (1, 1), (), 0.1, 0.2)
+DONE_IN_PART = Done(7, (2, 0, 1), (FAILED,), 0.1, 0.2)
 SAMPLES: dict[str, tuple[Any, list[bytes]]] = {
     "a job": (LONE, [b"12345678"]),
     "a job with all": (FULL, [b"1234", b"", b"", LARGE]),
     "an answer": (ANSWER, [b"12345678"]),
     "answers": (ANSWERS, [b"1", LARGE, b"", b"4"]),
+    "a batch": (BATCH, [b"table", b"1234", b"5678"]),
+    "a batch of a call that is known": (AGAIN, [b"", b"1234", b"5678"]),
+    "a batch with all": (BATCH_OF_ALL, [b"table", b"ends", b"texts", b"", LARGE, LARGE]),
+    "a batch's answers": (DONE, [b"1", b"2"]),
+    "answers and failures": (DONE_IN_PART, [b"1", LARGE, b"3"]),
 }
 CASES = [pytest.param(*sample, id=name) for name, sample in SAMPLES.items()]
 
@@ -89,8 +144,15 @@ def check(frames: list[bytes]) -> Any:
     try:
         envelope = decode(KINDS, frames)
     except BadFrame as error:
-        assert 0 < len(str(error)) < 400
-        return None
+        refusal = str(error)
+    else:
+        return whole(envelope, frames)
+    assert 0 < len(refusal) < 400
+    return None
+
+
+def whole(envelope: Envelope, frames: list[bytes]) -> Any:
+    """Checks what `decode` promises of it."""
     message = envelope.message
     if isinstance(message, Submit):
         assert 0.0 <= message.timeout_s < math.inf
@@ -104,12 +166,20 @@ def check(frames: list[bytes]) -> Any:
             line = result.timeline
             seconds = (line.queue_s, line.batch_wait_s, line.feed_s, line.run_s, line.fetch_s)
             assert all(map(math.isfinite, seconds))
+    elif isinstance(message, Run):
+        assert all(0 <= lent.index < len(envelope.payload) - 1 for lent in message.lent)
+        assert len(message.rooms) in (0, len(message.rows) or 1)
+        assert 0 <= message.call < MOST_CALLS
+    elif isinstance(message, Done):
+        assert math.isfinite(message.run_s)
+        assert math.isfinite(message.fetch_s)
+        assert len(list(message.outcomes)) == len(message.frames)
+        assert sum(message.frames) == len(envelope.payload)
     else:
         return message
     # Nothing of it was passed over: the same frames say it again.
     assert encode(message, envelope.instance, envelope.payload)[0][:14] == frames[0][:14]
-    whole = sum(map(len, envelope.payload))
-    assert whole <= sum(map(len, frames)), "no byte is read twice"
+    assert sum(map(len, envelope.payload)) <= sum(map(len, frames)), "no byte is read twice"
     return message
 
 
@@ -118,7 +188,8 @@ def check(frames: list[bytes]) -> Any:
 def test_each_survives(sample: tuple[Any, list[bytes]]) -> None:
     message, payload = sample
     frames = encode(message, INSTANCE, payload)
-    assert len(frames) == 1 + sum(len(buffer) > SMALL_BYTES for buffer in payload)
+    if not isinstance(message, Run):
+        assert len(frames) == 1 + sum(len(buffer) > SMALL_BYTES for buffer in payload)
     envelope = decode(KINDS, frames)
     assert repr(normal(envelope.message)) == repr(message), "of the same types: 1 is no True"
     assert list(map(bytes, envelope.payload)) == payload
@@ -136,11 +207,12 @@ def normal(message: Any) -> Any:
 def test_a_lone_tiny_job_is_one_frame_each_way_and_a_large_one_is_copied_nowhere() -> None:
     assert [len(frame) for frame in encode(LONE, INSTANCE, [b"12345678"])] == [60 + 4 + 8]
     assert len(encode(ANSWER, INSTANCE, [b"12345678"])) == 1
-    for message in (LONE, ANSWER):
-        frames = encode(message, INSTANCE, [LARGE])
+    assert [len(frame) for frame in encode(AGAIN, INSTANCE, [b"table", b"1234", b"5678"])] == [68 + 8 + 8 + 8]
+    assert len(encode(DONE, INSTANCE, [b"1", b"2"])) == 1
+    for message, before in ((LONE, []), (ANSWER, []), (Run(1, "m", None, None, (1,), 1, True), [b"table"])):
+        frames = encode(message, INSTANCE, [*before, LARGE])
         assert frames[1] is LARGE
-        (payload,) = decode(KINDS, frames).payload
-        assert payload is LARGE
+        assert decode(KINDS, frames).payload[-1] is LARGE
     (small,) = decode(KINDS, encode(LONE, INSTANCE, [b"12345678"])).payload
     assert isinstance(small, memoryview), "nor is a small one, when it is read"
 
@@ -210,14 +282,17 @@ def test_damaged_in_several_places(sample: tuple[Any, list[bytes]], data: st.Dat
 
 
 @settings(steady, max_examples=300)
-@given(st.sampled_from(sorted(kind for kind in KINDS if kind in (Submit.kind, Results.kind))), st.binary(max_size=200))
+@given(
+    st.sampled_from(sorted(kind for kind in KINDS if kind in (Submit.kind, Results.kind, Run.kind, Done.kind))),
+    st.binary(max_size=200),
+)
 def test_any_bytes_after_the_preamble(kind: int, rest: bytes) -> None:
     check([b"TFWP" + bytes((8, kind)) + INSTANCE + rest])
 
 
 def counts(kind: Any, field: int, width: str) -> Iterator[list[bytes]]:
     """Messages of nothing but fixed fields, of which one is a count, from 1 to as many as can be said."""
-    fixed = {Submit: 60, Results: 24}[kind]
+    fixed = {Submit: 60, Results: 24, Run: 68, Done: 52}[kind]
     for count in (1, 2, 4095, 0xFFFF, (1 << 31) - 1, (1 << 32) - 1):
         if count < 1 << 8 * struct.calcsize(width):
             octets = bytearray(b"TFWP" + bytes((8, kind.kind)) + INSTANCE + bytes(fixed - PREAMBLE_BYTES))
@@ -231,6 +306,10 @@ def counts(kind: Any, field: int, width: str) -> Iterator[list[bytes]]:
         *(counts(Submit, offset, "<I") for offset in (40, 44, 48)),  # bytes of names and of the table, tensors
         *(counts(Submit, offset, "<H") for offset in (54, 56)),  # members, lent
         *(counts(Results, offset, "<I") for offset in (16, 20)),  # results, buffers
+        *(
+            counts(Run, offset, "<I") for offset in (36, 40, 44, 56, 60, 64)
+        ),  # names, table, parts, rooms, lent, buffers
+        *(counts(Done, offset, "<I") for offset in (40, 44, 48)),  # parts, buffers, bytes of failures
     ],
 )
 def test_a_count_beyond_the_message_takes_no_memory(messages: Iterator[list[bytes]]) -> None:

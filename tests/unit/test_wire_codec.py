@@ -5,6 +5,7 @@ from typing import Any
 import msgpack
 import pytest
 
+from pool.wire.batches import _Failures as Failures
 from pool.wire.calls import Names, Table
 from pool.wire.client_messages import Answer, Cancel, Failure
 from pool.wire.codec import BadFrame, pack, packed, unpack
@@ -14,6 +15,7 @@ from pool.wire.worker_messages import (
     Beat,
     Done,
     Hello,
+    LaneProgress,
     PartDone,
     PartFailed,
     PartSpoiled,
@@ -58,30 +60,14 @@ WELCOME = [1, 0, 1.0]
         (Failure, [1, "x" * 9999, "", None], "Failure: fault: no Fault: 'x"),
         (Failure, [1, [], "", None], "Failure: fault: no Fault: ()"),
         (Beat, [1, "", []], "Beat: phase: no Phase: 1"),
-        (Done, [1, [0], [[3, [1]]], 0.0, 0.0], "Done: failures: expected one of PartFailed, PartSpoiled, RowsDiffer"),
-        (
-            Done,
-            [1, [0], [[-1, ["", ""]]], 0.0, 0.0],
-            "Done: failures: expected one of PartFailed, PartSpoiled, RowsDiffer",
-        ),
-        (
-            Done,
-            [1, [0], [[2**64 - 1, [1]]], 0.0, 0.0],
-            "Done: failures: expected one of PartFailed, PartSpoiled, RowsDiffer",
-        ),
-        (
-            Done,
-            [1, [0], [[False, [1]]], 0.0, 0.0],
-            "Done: failures: expected one of PartFailed, PartSpoiled, RowsDiffer",
-        ),
-        (Done, [1, [0], [[0]], 0.0, 0.0], "Done: failures: expected one of PartFailed, PartSpoiled, RowsDiffer"),
-        (
-            Done,
-            [1, [0], [[0, [1], 2]], 0.0, 0.0],
-            "Done: failures: expected one of PartFailed, PartSpoiled, RowsDiffer",
-        ),
-        (Done, [1, ["one"], [], 0.0, 0.0], "Done: frames: expected int, got str"),
-        (Done, [1, [0], [[]], 0.0, 0.0], "Done: failures: expected one of PartFailed, PartSpoiled, RowsDiffer"),
+        (Failures, [[[3, [1]]]], "_Failures: failures: expected one of PartFailed, PartSpoiled, RowsDiffer"),
+        (Failures, [[[-1, ["", ""]]]], "_Failures: failures: expected one of PartFailed, PartSpoiled, RowsDiffer"),
+        (Failures, [[[2**64 - 1, [1]]]], "_Failures: failures: expected one of PartFailed, PartSpoiled, RowsDiffer"),
+        (Failures, [[[False, [1]]]], "_Failures: failures: expected one of PartFailed, PartSpoiled, RowsDiffer"),
+        (Failures, [[[0]]], "_Failures: failures: expected one of PartFailed, PartSpoiled, RowsDiffer"),
+        (Failures, [[[0, [1], 2]]], "_Failures: failures: expected one of PartFailed, PartSpoiled, RowsDiffer"),
+        (Failures, [[[]]], "_Failures: failures: expected one of PartFailed, PartSpoiled, RowsDiffer"),
+        (LaneProgress, ["one", 1, 0.0], "LaneProgress: lane: expected int, got str"),
         (
             Welcome,
             [*WELCOME, [*SESSION[:6], {b"GPU": 1}, False, []], [], False, 0.0, []],
@@ -127,7 +113,8 @@ def test_the_form_on_the_wire() -> None:
     failed = PartFailed(Fault.MODEL_FAILED, "why")
     answered = done(3, [PartDone(2), failed, RowsDiffer("2 for 3"), PartDone(1)], 0.5, 0.25)
     failures = [[0, ["model-failed", "why"]], [2, ["2 for 3"]]]
-    assert msgpack.unpackb(pack(answered)) == [3, [2, 0, 0, 1], failures, 0.5, 0.25]
+    assert msgpack.unpackb(pack(Failures(answered.failures))) == [failures]
+    assert answered.frames == (2, 0, 0, 1)
     assert list(answered.outcomes) == [PartDone(2), failed, RowsDiffer("2 for 3"), PartDone(1)]
     assert msgpack.unpackb(pack(Beat(Phase.WARMING_UP, "m", ()))) == ["warming up", "m", []]
 
@@ -145,8 +132,8 @@ def test_what_the_wire_cannot_hold_is_not_sent() -> None:
         (Beat(Phase.LOADING, "\udc80", ()), Beat(Phase.LOADING, r"\udc80", ())),
         (Answer(1, "\udcff"), Answer(1, r"\udcff")),
         (
-            Done(1, (0,), (PartSpoiled(Fault.MODEL_FAILED, "\udcff"),), 0.5, 0.5),
-            Done(1, (0,), (PartSpoiled(Fault.MODEL_FAILED, r"\udcff"),), 0.5, 0.5),
+            Failures((PartSpoiled(Fault.MODEL_FAILED, "\udcff"),)),
+            Failures((PartSpoiled(Fault.MODEL_FAILED, r"\udcff"),)),
         ),
         (
             ModelInfo("m", "/\udcff", {"\ud801": Signature({}, {})}, False),
@@ -176,6 +163,7 @@ def test_an_error_that_thousands_of_parts_share_is_sent_once() -> None:
         PartSpoiled(Fault.MODEL_FAILED, other),
         PartSpoiled(Fault.MODEL_FAILED, other),
     ]
-    frame = pack(done(1, outcomes, 0.1, 0.1))
+    (frame,) = done(1, outcomes, 0.1, 0.1).to_frames(b"instance", [b"", b""])
     assert len(frame) < 150_000
-    assert list(unpack(Done, frame).outcomes) == outcomes
+    (again, _) = Done.read([frame])
+    assert list(again.outcomes) == outcomes
