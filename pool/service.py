@@ -498,6 +498,7 @@ class Service:
             "uptime_s": time.monotonic() - self._started,
             "refused": dict(self._front.refused),
             "unread_bytes": self._front.unread_bytes,
+            "call_bytes": self._front.call_bytes,
             "lent_bytes": self._arenas.lent_bytes,
             "dropped": dict(self._back.dropped),
             **self._agenda.status(),

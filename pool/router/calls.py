@@ -83,6 +83,11 @@ class Calls:
         if known is not None and call is not None:
             known.size_bytes -= call.size_bytes
 
+    @property
+    def size_bytes(self) -> int:
+        """Of all clients."""
+        return sum([known.size_bytes for known in self._clients.values()])
+
     def gone(self, client: bytes) -> None:
         self._clients.pop(client, None)
 

@@ -157,6 +157,11 @@ class Front:
         return self._outboxes.size_bytes + self._pipes.size_bytes
 
     @property
+    def call_bytes(self) -> int:
+        """Of what clients have said of their calls."""
+        return self._calls.size_bytes
+
+    @property
     def sockets(self) -> Sequence["zmq.Socket[bytes]"]:
         return [inbox.socket for inbox in self._inboxes]
 

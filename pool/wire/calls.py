@@ -32,7 +32,7 @@ MOST_TENSORS = 4095  # of one job: each may have a frame of its own, and the poo
 ROWS = -1
 
 MOST_CALLS = 1024  # of one client, and of one lane
-CALLS_BYTES = 8 << 20  # … of one client, as `call_bytes` counts them: one of the largest calls fits
+CALLS_BYTES = 4 << 20  # … of one client, as `call_bytes` counts them: one of the largest calls fits
 CALL_BYTES = 1024  # Python's own for one call …
 NAME_BYTES = 72  # … for a text and its place in a tuple …
 COLUMN_BYTES = 400  # … and for one column of a job with rows

@@ -16,7 +16,7 @@ from pool.wire.message import Message
 __all__ = ["registering"]
 
 MOST_CALLS = 1024
-CALLS_BYTES = 8 << 20
+CALLS_BYTES = 4 << 20
 
 
 def registering(rng: random.Random, stage: Stage) -> int:

@@ -130,9 +130,7 @@ def test_a_large_piece_is_sent_from_the_memory_that_it_came_in(back: Back, lane:
         assert np.array_equal(np.frombuffer(payload[1], "<i4"), numbers[start : start + (1 << 18)])
 
 
-def test_a_call_is_said_to_a_lane_once_and_to_the_next_incarnation_anew(
-    back: Back, lane: "zmq.Socket[bytes]", context: "zmq.Context[zmq.Socket[bytes]]"
-) -> None:
+def test_a_call_is_said_to_a_lane_once_and_to_the_next_incarnation_anew(back: Back, lane: "zmq.Socket[bytes]") -> None:
     for _ in range(2):
         assert back.run(batch(PartToRun(job(1, 1), 0, 1)))
     (first, _), (second, payload) = received(lane), received(lane)
