@@ -17,17 +17,18 @@ class Alarm:
     Whoever is called finds out what is to be done: nothing, maybe, for what was wanted then may be over.
     """
 
-    __slots__ = ("_alarms", "_call", "_entry", "_number", "instant", "is_asked")
+    __slots__ = ("_alarms", "_call", "_entry", "_is_due", "_number", "instant", "is_asked")
 
     def __init__(self, alarms: "Alarms", number: int, call: Callable[[], None]) -> None:
         self._alarms = alarms
         self._number = number
         self._call = call
         self._entry: _Entry | None = None  # of the heap; any other there with this alarm is out of date
+        self._is_due = False  # among those that are being called
         self.instant = math.inf
         """The earliest that `by` was told and that has not come; infinite where there is none."""
         self.is_asked = False
-        """Whether it is called in this turn, or the next one."""
+        """Whether `soon` was called, and it not yet."""
 
     def by(self, instant: float) -> None:
         """Called as soon as this instant has passed. Does nothing where it is set to an earlier one already."""
@@ -43,7 +44,10 @@ class Alarm:
 
     def clear(self) -> None:
         """Not called for anything before."""
-        self.instant, self._entry, self.is_asked = math.inf, None, False
+        self.instant, self._entry, self._is_due = math.inf, None, False
+        if self.is_asked:
+            self.is_asked = False
+            self._alarms._asked.remove(self)
 
 
 _Entry = tuple[float, int, Alarm]
@@ -82,19 +86,19 @@ class Alarms:
         if not self._asked and not (heap and heap[0][0] <= self._clock()):
             return
         due, self._asked = self._asked, []
+        for alarm in due:
+            alarm.is_asked, alarm._is_due = False, True
         now = self._clock()
         while heap and heap[0][0] <= now:
             entry = heapq.heappop(heap)
             alarm = entry[2]
             if alarm._entry is entry:
-                alarm.instant, alarm._entry = math.inf, None
-                if not alarm.is_asked:
-                    alarm.is_asked = True
-                    due.append(alarm)
+                alarm.instant, alarm._is_due = math.inf, True
+                due.append(alarm)  # maybe for the second time, which calls nobody
         due.sort(key=_number)
         for alarm in due:
-            if alarm.is_asked:  # an earlier one may have cleared it
-                alarm.is_asked = False
+            if alarm._is_due:  # an earlier one may have cleared it
+                alarm._is_due = False
                 alarm._call()
 
     def _push(self, alarm: Alarm, instant: float) -> None:

@@ -58,6 +58,6 @@ class Loop:
         if self._gone:
             self._gone.clear()
         for source in self._watch.wait(self._alarms.left_s(LONGEST_WAIT_S)):
-            if source in self._handlers and source not in self._gone:
+            if source not in self._gone:
                 self._handlers[source]()
         self._alarms.call_due()
