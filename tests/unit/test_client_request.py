@@ -98,7 +98,7 @@ def test_the_longest_request_is_one_that_the_pool_reads() -> None:
 def test_more_rows_and_attempts_than_can_travel_are_as_many_as_can() -> None:
     """The pool takes fewer of either, and says so."""
     submit = wire.Submit(1, 1, 1 << 40, 1.0, attempts=1 << 40)
-    (found, _) = wire.Submit.read(submit.frames(b"instance", [b""]))
+    (found, _) = wire.Submit.read(submit.to_frames(b"instance", [b""]))
     assert (found.rows, found.attempts) == ((1 << 32) - 1, (1 << 16) - 1)
 
 
