@@ -15,10 +15,9 @@ from pool.wire.hot import (
     VERSION,
     Buffer,
     bounded,
-    fixed_fields,
     found_buffers,
     numbers,
-    pack_sizes,
+    pack_numbers,
     split,
 )
 from pool.wire.lent import Lent, Room
@@ -117,26 +116,27 @@ class Run:
 
     def to_frames(self, instance: bytes, payload: Sequence[Buffer]) -> list[Buffer]:
         table, *buffers = payload
-        sizes, small, own = split(buffers, [each.index for each in self.lent], self.halves)
+        lent, rooms, rows = self.lent, self.rooms, self.rows
+        sizes, small, own = split(buffers, [each.index for each in lent] if lent else (), self.halves)
+        flags = _BY_ROWS if self.by_rows else 0
         names: Buffer = b""
         if self.registers:
+            flags |= _REGISTERS
             names = pack(_Names(self.model, self.signature, self.outputs))
         else:
             table = b""
         fixed = _RUN.pack(
-            *(MAGIC, VERSION, 37, instance, (_BY_ROWS if self.by_rows else 0) | (_REGISTERS if self.registers else 0)),
-            *(self.batch, self.owner, self.call, len(names), len(table), len(self.rows), self.pad_to, self.stride),
-            *(len(self.rooms), len(self.lent), len(sizes)),
+            *(MAGIC, VERSION, 37, instance, flags, self.batch, self.owner, self.call, len(names), len(table)),
+            *(len(rows), self.pad_to, self.stride, len(rooms), len(lent), len(sizes)),
         )
-        regions: Sequence[Lent | Room] = (*self.lent, *self.rooms)
-        places = [PLACE.pack(each.arena, each.offset, each.size_bytes) for each in regions]
-        return [b"".join((fixed, *places, pack_sizes(self.rows), pack_sizes(sizes), names, table, *small)), *own]
+        regions: Sequence[Lent | Room] = (*lent, *rooms)
+        places = [PLACE.pack(each.arena, each.offset, each.size_bytes) for each in regions] if regions else ()
+        return [b"".join((fixed, *places, pack_numbers(*rows, *sizes), names, table, *small)), *own]
 
     @classmethod
-    def read(cls, frames: Sequence[Buffer]) -> tuple[Self, list[Buffer]]:
-        """With its payload. Raises `BadFrame` for what no pool says."""
-        first = memoryview(frames[0])
-        fields = fixed_fields(_RUN, first)
+    def read(cls, first: memoryview, frames: Sequence[Buffer]) -> tuple[Self, list[Buffer]]:
+        """With its payload. `first`: of the frames. Raises `BadFrame` or `struct.error` for what no pool says."""
+        fields = _RUN.unpack_from(first)
         flags, batch, owner, call, names_bytes, table_bytes, parts = fields[4:11]
         pad_to, stride, rooms, lent, buffers = fields[11:]
         if flags > (_BY_ROWS | _REGISTERS) or call >= MOST_CALLS or buffers > MOST_BUFFERS:
@@ -147,28 +147,32 @@ class Run:
             end = bounded(first, position, PLACE.size * (lent + rooms))
             places = list(PLACE.iter_unpack(first[position:end]))
             position = end
-        rows = numbers(first, position, parts)
-        position += 4 * parts
-        sizes = numbers(first, position, buffers)
-        middle = bounded(first, position + 4 * buffers, names_bytes)
-        end = bounded(first, middle, table_bytes)
+        counts = numbers(first, position, parts + buffers)
+        rows, sizes = counts[:parts], counts[parts:]
+        position = middle = end = position + 4 * (parts + buffers)
+        registers = flags >= _REGISTERS
+        if registers:
+            middle = bounded(first, position, names_bytes)
+            end = bounded(first, middle, table_bytes)
+        elif names_bytes or table_bytes:
+            raise BadFrame("names of a call that is not registered")
         found, in_arenas, halves = found_buffers(frames, first, end, sizes)
         if len(in_arenas) != lent or rooms not in (0, parts or 1):
             raise BadFrame(f"{len(in_arenas)} lent buffers where {lent} are told of, {rooms} rooms of {parts} parts")
-        registers = bool(flags & _REGISTERS)
+        names, table = _UNNAMED, b""
         if registers:
-            names = unpack(_Names, first[position + 4 * buffers : middle])
-        elif names_bytes or table_bytes:
-            raise BadFrame("names of a call that is not registered")
-        else:
-            names = _UNNAMED
+            names, table = unpack(_Names, first[position:middle]), bytes(first[middle:end])
+        regions: tuple[tuple[Lent, ...], tuple[Room, ...]] = (), ()
+        if places:
+            regions = (
+                tuple([Lent(index, *place) for index, place in zip(in_arenas, places[:lent], strict=True)]),
+                tuple([Room(*place) for place in places[lent:]]),
+            )
         run = cls(
-            *(batch, names.model, names.signature, names.outputs, rows, pad_to, bool(flags & _BY_ROWS)),
-            tuple([Lent(index, *place) for index, place in zip(in_arenas, places[:lent], strict=True)]),
-            tuple([Room(*place) for place in places[lent:]]),
-            *(stride, owner, tuple(halves), call, registers),
+            *(batch, names.model, names.signature, names.outputs, rows, pad_to, flags & _BY_ROWS == _BY_ROWS),
+            *(*regions, stride, owner, tuple(halves), call, registers),
         )
-        return run, [bytes(first[middle:end]), *found]
+        return run, [table, *found]
 
     def known(self, model: str, signature: str | None, outputs: tuple[str, ...] | None) -> None:
         """What its call was registered as."""
@@ -214,22 +218,20 @@ class Done:
             *(MAGIC, VERSION, 38, instance, 0, self.batch, self.run_s, self.fetch_s),
             *(len(self.frames), len(sizes), len(failures)),
         )
-        return [b"".join((fixed, pack_sizes(self.frames), pack_sizes(sizes), failures, *small)), *own]
+        return [b"".join((fixed, pack_numbers(*self.frames, *sizes), failures, *small)), *own]
 
     @classmethod
-    def read(cls, frames: Sequence[Buffer]) -> tuple[Self, list[Buffer]]:
-        """With its payload. Raises `BadFrame` for what no lane says."""
-        first = memoryview(frames[0])
-        flags, batch, run_s, fetch_s, parts, buffers, failures_bytes = fixed_fields(_DONE, first)[4:]
+    def read(cls, first: memoryview, frames: Sequence[Buffer]) -> tuple[Self, list[Buffer]]:
+        """With its payload. `first`: of the frames. Raises `BadFrame` or `struct.error` for what no lane says."""
+        flags, batch, run_s, fetch_s, parts, buffers, failures_bytes = _DONE.unpack_from(first)[4:]
         if flags or buffers > MOST_BUFFERS:
             raise BadFrame(f"flags {flags:#x}, {buffers} buffers")
         if not (0.0 <= run_s < math.inf and 0.0 <= fetch_s < math.inf):
             raise BadFrame(f"a run of {run_s} s and {fetch_s} s more")
         position = _DONE.size
-        counts = numbers(first, position, parts)
-        position += 4 * parts
-        sizes = numbers(first, position, buffers)
-        position += 4 * buffers
+        both = numbers(first, position, parts + buffers)
+        counts, sizes = both[:parts], both[parts:]
+        position += 4 * (parts + buffers)
         failures: tuple[Failure, ...] = ()
         if failures_bytes:
             end = bounded(first, position, failures_bytes)

@@ -11,6 +11,7 @@ it is all zeros until a peer has been told. No payload buffer is read here.
 The first six bytes, and REFUSAL as a whole, are the same in every version.
 """
 
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -74,7 +75,10 @@ def decode(
         raise BadFrame(f"no message kind {first[5]}")
     instance = bytes(first[6:14])
     if kind in _HOT:
-        return Envelope(instance, *kind.read(frames))  # type: ignore[attr-defined]
+        try:
+            return Envelope(instance, *kind.read(first, frames))  # type: ignore[attr-defined]
+        except struct.error as error:
+            raise BadFrame(f"{kind.__name__}: {error}") from None
     if len(first) != PREAMBLE_BYTES:
         raise BadFrame("not a frame of this protocol")
     if len(frames) < 2:

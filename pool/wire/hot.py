@@ -45,10 +45,9 @@ __all__ = [
     "VERSION",
     "Buffer",
     "bounded",
-    "fixed_fields",
     "found_buffers",
     "numbers",
-    "pack_sizes",
+    "pack_numbers",
     "split",
 ]
 
@@ -70,12 +69,15 @@ Buffer = Any
 
 def split(
     buffers: Sequence[Buffer], lent: Collection[int] = (), halves: Collection[int] = ()
-) -> tuple[list[int], list[Buffer], list[Buffer]]:
+) -> tuple[Sequence[int], Sequence[Buffer], Sequence[Buffer]]:
     """The sizes of the buffers, those that share the first frame, and those that have frames of their own.
 
     `halves`: the numbers of those that come as two, one after the other.
     """
-    sizes: list[int] = []
+    sizes = [*map(len, buffers)]
+    if not lent and not halves and max(sizes, default=0) <= SMALL_BYTES:  # as nearly all are
+        return sizes, buffers, ()
+    sizes = []
     small: list[Buffer] = []
     own: list[Buffer] = []
     rest = iter(buffers)
@@ -95,23 +97,13 @@ def split(
     return sizes, small, own
 
 
-def pack_sizes(sizes: Sequence[int]) -> bytes:
-    return struct.pack(f"<{len(sizes)}I", *sizes)
-
-
-def fixed_fields(fields: struct.Struct, first: memoryview) -> tuple[Any, ...]:
-    try:
-        return fields.unpack_from(first)
-    except struct.error:
-        raise BadFrame(f"a first frame of {len(first)} bytes, where its fixed fields have {fields.size}") from None
+def pack_numbers(*values: int) -> bytes:
+    return struct.pack(f"<{len(values)}I", *values)
 
 
 def numbers(first: memoryview, position: int, count: int) -> tuple[int, ...]:
-    """So many u32. Raises `BadFrame` where the frame has not as many."""
-    try:
-        return struct.unpack_from(f"<{count}I", first, position)
-    except struct.error:
-        raise BadFrame(f"{count} numbers at {position} of a frame of {len(first)} bytes") from None
+    """So many u32. Raises `struct.error` where the frame has not as many."""
+    return struct.unpack_from(f"<{count}I", first, position)
 
 
 def bounded(first: memoryview, position: int, size_bytes: int) -> int:
@@ -124,7 +116,7 @@ def bounded(first: memoryview, position: int, size_bytes: int) -> int:
 
 def found_buffers(
     frames: Sequence[Buffer], first: memoryview, position: int, sizes: Sequence[int]
-) -> tuple[list[Buffer], list[int], list[int]]:
+) -> tuple[list[Buffer], Sequence[int], Sequence[int]]:
     """The buffers, and which of them are lent (these are empty), and which come in two frames.
 
     Raises `BadFrame` where the frames are not those that the sizes tell of, to the last byte.
@@ -132,25 +124,28 @@ def found_buffers(
     found: list[Buffer] = []
     lent: list[int] = []
     halves: list[int] = []
-    own, end = 1, len(first)
-    for index, size in enumerate(sizes):
-        if size < IN_ARENA:
-            stop = position + size
-            if stop > end:
-                raise BadFrame(f"buffer {index} ends at {stop} of a frame of {end} bytes")
-            found.append(first[position:stop])
-            position = stop
-        elif size == IN_ARENA:
-            lent.append(index)
-            found.append(b"")
-        else:
-            count = 1 if size == OWN_FRAME else 2
-            if size == TWO_FRAMES:
-                halves.append(index)
-            found += frames[own : own + count]
-            own += count
-    if position != end:
-        raise BadFrame(f"a first frame of {end} bytes, of which {position} are told of")
+    own = 1
+    # What the end of the frame cuts short is noticed there.
+    if max(sizes, default=0) < IN_ARENA:  # as nearly all are
+        for size in sizes:
+            found += (first[position : position + size],)
+            position += size
+    else:
+        for index, size in enumerate(sizes):
+            if size < IN_ARENA:
+                found += (first[position : position + size],)
+                position += size
+            elif size == IN_ARENA:
+                lent.append(index)
+                found += (b"",)
+            else:
+                count = 1 if size == OWN_FRAME else 2
+                if size == TWO_FRAMES:
+                    halves.append(index)
+                found += frames[own : own + count]
+                own += count
+    if position != len(first):
+        raise BadFrame(f"a first frame of {len(first)} bytes, of which {position} are told of")
     if own != len(frames):
         raise BadFrame(f"{len(frames)} frames, where {own} are told of")
     return found, lent, halves

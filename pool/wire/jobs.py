@@ -14,10 +14,9 @@ from pool.wire.hot import (
     VERSION,
     Buffer,
     bounded,
-    fixed_fields,
     found_buffers,
     numbers,
-    pack_sizes,
+    pack_numbers,
     split,
 )
 from pool.wire.lent import MOST_LENT, Lent, Room
@@ -68,29 +67,30 @@ class Submit:
 
     def to_frames(self, instance: bytes, buffers: Sequence[Buffer]) -> list[Buffer]:
         """More rows or attempts than can travel are as many as can: the pool takes fewer of either."""
-        sizes, small, own = split(buffers, [each.index for each in self.lent])
-        names = self.names or b""
-        flags = (
-            (_IN_DOUBT if self.in_doubt else 0)
-            | (0 if self.room is None else _HAS_ROOM)
-            | (0 if self.names is None else _REGISTERS)
-        )
+        lent, members, rows, attempts = self.lent, self.members, self.rows or 0, self.attempts
+        sizes, small, own = split(buffers, [each.index for each in lent] if lent else ())
+        flags = _IN_DOUBT if self.in_doubt else 0
+        names: Buffer = b""
+        table: Buffer = b""
+        if self.names is not None:
+            flags |= _REGISTERS
+            names, table = self.names, self.table
+        regions: Sequence[Lent | Room] = lent
+        if self.room is not None:
+            flags |= _HAS_ROOM
+            regions = (*lent, self.room)
         fixed = _SUBMIT.pack(
-            *(MAGIC, VERSION, 3, instance, flags, self.job, self.timeout_s, self.call, min(self.rows or 0, MOST_ROWS)),
-            *(len(names), len(self.table), len(sizes), min(self.attempts, MOST_ATTEMPTS)),
-            *(len(self.members), len(self.lent), self.priority),
+            *(MAGIC, VERSION, 3, instance, flags, self.job, self.timeout_s, self.call),
+            *(rows if rows < MOST_ROWS else MOST_ROWS, len(names), len(table), len(sizes)),
+            *(attempts if attempts < MOST_ATTEMPTS else MOST_ATTEMPTS, len(members), len(lent), self.priority),
         )
-        places: Sequence[Lent | Room] = self.lent if self.room is None else (*self.lent, self.room)
-        sections = [PLACE.pack(each.arena, each.offset, each.size_bytes) for each in places]
-        if self.members:
-            sections.append(pack_sizes(self.members))
-        return [b"".join((fixed, *sections, pack_sizes(sizes), names, self.table, *small)), *own]
+        places = [PLACE.pack(each.arena, each.offset, each.size_bytes) for each in regions] if regions else ()
+        return [b"".join((fixed, *places, pack_numbers(*members, *sizes), names, table, *small)), *own]
 
     @classmethod
-    def read(cls, frames: Sequence[Buffer]) -> tuple[Self, list[Buffer]]:
-        """With its payload. Raises `BadFrame` for what nobody says."""
-        first = memoryview(frames[0])
-        fields = fixed_fields(_SUBMIT, first)
+    def read(cls, first: memoryview, frames: Sequence[Buffer]) -> tuple[Self, list[Buffer]]:
+        """With its payload. `first`: of the frames. Raises `BadFrame` or `struct.error` for what nobody says."""
+        fields = _SUBMIT.unpack_from(first)
         flags, job, timeout_s, call, rows, names_bytes, table_bytes, tensors = fields[4:12]
         attempts, members, lent, priority = fields[12:]
         if flags > (_IN_DOUBT | _HAS_ROOM | _REGISTERS):
@@ -111,11 +111,10 @@ class Submit:
             if flags & _HAS_ROOM:
                 room = Room(*places.pop())
         rows_of: tuple[int, ...] = ()
+        sizes = numbers(first, position, members + tensors)
+        position += 4 * (members + tensors)
         if members:
-            rows_of = numbers(first, position, members)
-            position += 4 * members
-        sizes = numbers(first, position, tensors)
-        position += 4 * tensors
+            rows_of, sizes = sizes[:members], sizes[members:]
         names: memoryview | None = None
         table: memoryview | bytes = b""
         if flags & _REGISTERS:  # not copied: they may be as large as their client likes
@@ -126,7 +125,9 @@ class Submit:
         buffers, in_arenas, halves = found_buffers(frames, first, position, sizes)
         if halves or len(in_arenas) != lent:
             raise BadFrame(f"{len(in_arenas)} lent buffers where {lent} are told of, and {len(halves)} in halves")
-        found = tuple([Lent(index, *place) for index, place in zip(in_arenas, places, strict=True)])
+        found: tuple[Lent, ...] = ()
+        if lent:
+            found = tuple([Lent(index, *place) for index, place in zip(in_arenas, places, strict=True)])
         submit = cls(
             *(job, call, rows or None, timeout_s, priority, attempts, bool(flags & _IN_DOUBT), names, table),
             *(found, room, rows_of),
@@ -157,30 +158,25 @@ class Results:
 
     def to_frames(self, instance: bytes, buffers: Sequence[Buffer]) -> list[Buffer]:
         sizes, small, own = split(buffers)
-        sections: list[Buffer] = [
-            _RESULTS.pack(MAGIC, VERSION, 4, instance, 0, len(self.results), len(sizes)),
-        ]
+        sections: list[Buffer] = [_RESULTS.pack(MAGIC, VERSION, 4, instance, 0, len(self.results), len(sizes))]
         devices: list[bytes] = []
         pieces: list[int] = []
         for each in self.results:
             line = each.timeline
             device = line.device.encode()
-            devices.append(device)
+            devices += (device,)
             pieces += each.pieces
-            sections.append(
-                _RESULT.pack(
-                    *(each.job, line.job, line.queue_s, line.batch_wait_s, line.feed_s, line.run_s, line.fetch_s),
-                    *(line.rows, line.batch_rows, line.slot, line.attempts, len(each.pieces), len(device)),
-                    each.released,
-                )
+            record = _RESULT.pack(
+                *(each.job, line.job, line.queue_s, line.batch_wait_s, line.feed_s, line.run_s, line.fetch_s),
+                *(line.rows, line.batch_rows, line.slot, line.attempts, len(each.pieces), len(device), each.released),
             )
-        return [b"".join((*sections, pack_sizes(pieces), pack_sizes(sizes), *devices, *small)), *own]
+            sections += (record,)
+        return [b"".join((*sections, pack_numbers(*pieces, *sizes), *devices, *small)), *own]
 
     @classmethod
-    def read(cls, frames: Sequence[Buffer]) -> tuple[Self, list[Buffer]]:
-        """With its payload. Raises `BadFrame` for what no pool says."""
-        first = memoryview(frames[0])
-        *_, flags, count, buffers = fixed_fields(_RESULTS, first)
+    def read(cls, first: memoryview, frames: Sequence[Buffer]) -> tuple[Self, list[Buffer]]:
+        """With its payload. `first`: of the frames. Raises `BadFrame` or `struct.error` for what no pool says."""
+        *_, flags, count, buffers = _RESULTS.unpack_from(first)
         position = _RESULTS.size
         if flags or not count:
             raise BadFrame(f"flags {flags:#x} of {count} results")
@@ -193,7 +189,7 @@ class Results:
             raise BadFrame(f"{sum(all_pieces)} buffers in {len(all_pieces)} pieces, where there are {buffers}")
         sizes = numbers(first, position, buffers)
         position += 4 * buffers
-        results = []
+        results: list[Result] = []
         begin = 0
         for job, number, queue_s, wait_s, feed_s, run_s, fetch_s, *counts, pieces, device_bytes, released in records:
             rows, batch_rows, slot, attempts = counts
@@ -208,7 +204,7 @@ class Results:
             line = Timeline(
                 *(number, queue_s, wait_s, feed_s, run_s, fetch_s, rows, batch_rows, slot, device, attempts)
             )
-            results.append(Result(job, all_pieces[begin : begin + pieces], line, bool(released)))
+            results += (Result(job, all_pieces[begin : begin + pieces], line, released == 1),)
             begin += pieces
         payload, lent, halves = found_buffers(frames, first, position, sizes)
         if lent or halves:

@@ -146,6 +146,18 @@ def test_a_call_is_said_to_a_lane_once_and_to_the_next_incarnation_anew(back: Ba
     assert not back._calls
 
 
+def test_a_call_that_did_not_reach_its_lane_is_said_again(back: Back, lane: "zmq.Socket[bytes]") -> None:
+    route = back._routes[0, 1, LANE]
+    back._routes[0, 1, LANE] = b"\0none"  # as if its connection had broken
+    assert not back.run(batch(PartToRun(job(1, 1), 0, 1)))
+    back._routes[0, 1, LANE] = route
+    assert back.run(batch(PartToRun(job(1, 1), 0, 1)))
+    run, payload = received(lane)
+    assert isinstance(run, wire.Run)
+    assert run.registers
+    assert (run.model, payload[0]) == ("m", TABLE)
+
+
 def test_a_lane_that_is_not_there_takes_nothing(back: Back) -> None:
     assert not back.run(batch(PartToRun(job(1, 1), 0, 1)))
 

@@ -330,3 +330,37 @@ def test_another_version_is_told_apart_whatever_follows() -> None:
         with pytest.raises(OtherVersion) as caught:
             decode(KINDS, [bytes(first)])
         assert caught.value.version == version
+
+
+LIES: dict[str, tuple[Any, list[bytes], str]] = {
+    "a failure that is missing": (Done(7, (1, 0), (), 0.1, 0.2), [b"1"], "0 failures for 1 parts that failed"),
+    "a failure of nobody": (Done(7, (1,), (FAILED,), 0.1, 0.2), [b"1"], "1 failures for 0 parts that failed"),
+    "fewer buffers": (Done(7, (2,), (), 0.1, 0.2), [b"1"], "answers of 2 buffers, where there are 1"),
+    "more buffers": (Done(7, (1,), (), 0.1, 0.2), [b"1", b"2"], "answers of 1 buffers, where there are 2"),
+    "no time at all": (Done(7, (1,), (), math.nan, 0.2), [b"1"], "a run of nan s"),
+    "time before it": (Done(7, (1,), (), 0.1, -1.0), [b"1"], "-1.0 s more"),
+    "an endless wait": (Submit(7, 3, 1, math.inf), [b"1"], "timeout is inf s"),
+    "fewer pieces": (Results((Result(7, (2,), LINE),)), [b"1"], "2 buffers in 1 pieces, where there are 1"),
+    "an empty piece": (Results((Result(7, (0, 1), LINE),)), [b"1"], "1 buffers in 2 pieces"),
+    "rooms for others": (
+        Run(7, "m", None, None, (1, 2), 3, True, rooms=(Room(1, 0, 64),)),
+        [b"t"],
+        "1 rooms of 2 parts",
+    ),
+}
+
+
+@pytest.mark.parametrize(("message", "payload", "told"), LIES.values(), ids=LIES.keys())
+def test_what_contradicts_itself_is_refused(message: Any, payload: list[bytes], told: str) -> None:
+    with pytest.raises(BadFrame, match=told):
+        decode(KINDS, encode(message, INSTANCE, payload))
+
+
+@pytest.mark.parametrize(("message", "payload"), CASES)
+def test_flags_that_have_no_meaning_are_refused(message: Any, payload: list[bytes]) -> None:
+    frames = encode(message, INSTANCE, payload)
+    for bit in range(3, 16):
+        octets = bytearray(frames[0])
+        octets[PREAMBLE_BYTES + bit // 8] |= 1 << bit % 8
+        with pytest.raises(BadFrame, match="flags"):
+            decode(KINDS, [bytes(octets), *frames[1:]])

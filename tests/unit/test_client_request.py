@@ -10,7 +10,8 @@ from pool.client.request import Request, request_for
 from pool.errors import InvalidInput
 from pool.wire import client_messages as wire
 from pool.wire.calls import NAMES_BYTES, Names
-from pool.wire.codec import pack, unpack
+from pool.wire.codec import pack
+from pool.wire.frames import decode, encode, unpack
 
 DEFAULTS: dict[str, Any] = {"signature": None, "outputs": None, "timeout": None, "priority": 0, "device": None}
 
@@ -98,7 +99,7 @@ def test_the_longest_request_is_one_that_the_pool_reads() -> None:
 def test_more_rows_and_attempts_than_can_travel_are_as_many_as_can() -> None:
     """The pool takes fewer of either, and says so."""
     submit = wire.Submit(1, 1, 1 << 40, 1.0, attempts=1 << 40)
-    (found, _) = wire.Submit.read(submit.to_frames(b"instance", [b""]))
+    found = decode(wire.CLIENT_MESSAGES, encode(submit, b"instance", [b""])).message
     assert (found.rows, found.attempts) == ((1 << 32) - 1, (1 << 16) - 1)
 
 

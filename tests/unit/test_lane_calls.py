@@ -9,6 +9,8 @@ from pool.router.lane_calls import LaneCalls as Said
 from pool.wire.batches import Run
 from pool.wire.calls import MOST_CALLS
 from pool.wire.codec import BadFrame
+from pool.wire.frames import decode, encode
+from pool.wire.worker_messages import WORKER_MESSAGES
 from workers.lane_calls import LaneCalls as Heard
 
 
@@ -68,7 +70,8 @@ def run(call: int, *, registers: bool, model: str = "m") -> Run:
 
 
 def read(said: Run, payload: list[bytes]) -> tuple[Run, list[Any]]:
-    return Run.read(said.to_frames(b"instance", payload))
+    envelope = decode(WORKER_MESSAGES, encode(said, b"instance", payload))
+    return envelope.message, envelope.payload
 
 
 def test_a_lane_knows_what_it_was_told() -> None:
@@ -102,6 +105,6 @@ def test_what_was_never_registered_is_no_message() -> None:
 
 
 def test_a_lane_keeps_no_more_calls_than_there_are_numbers() -> None:
-    Run.read(run(MOST_CALLS - 1, registers=True).to_frames(b"instance", [b"table"]))
+    read(run(MOST_CALLS - 1, registers=True), [b"table"])
     with pytest.raises(BadFrame, match=f"call {MOST_CALLS}"):
-        Run.read(run(MOST_CALLS, registers=True).to_frames(b"instance", [b"table"]))
+        read(run(MOST_CALLS, registers=True), [b"table"])

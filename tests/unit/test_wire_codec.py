@@ -165,5 +165,5 @@ def test_an_error_that_thousands_of_parts_share_is_sent_once() -> None:
     ]
     (frame,) = done(1, outcomes, 0.1, 0.1).to_frames(b"instance", [b"", b""])
     assert len(frame) < 150_000
-    (again, _) = Done.read([frame])
+    (again, _) = Done.read(memoryview(frame), [frame])
     assert list(again.outcomes) == outcomes
