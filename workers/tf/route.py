@@ -49,12 +49,11 @@ class Route:
         if self._plan.stateful:
             values = [private(value) for value in values]
         fetched = self._fetch(values) if self._fetches else []  # TensorFlow refuses a call for nothing
-        if self._fed:
-            return {
-                name: feeds[self._fed[name]] if index < 0 else as_array(fetched[index], dtype)
-                for name, index, dtype in self._outputs
-            }
-        return {name: as_array(fetched[index], dtype) for name, index, dtype in self._outputs}
+        answer = {}
+        for name, index, dtype in self._outputs:
+            value = feeds[self._fed[name]] if index < 0 else fetched[index]
+            answer[name] = value if type(value) is np.ndarray else as_array(value, dtype)
+        return answer
 
     def _fetch(self, values: Sequence[Array]) -> list[Any]:
         plan = self._plan
