@@ -72,7 +72,7 @@ class Connection:
         frames = [frame]
         while frame.more:  # the rest of it is there already
             frame = receive(DONTWAIT, False)
-            frames.append(frame)
+            frames += (frame,)
         if len(frames) < 2:
             raise BadFrame(f"{len(frames)} frames")
         envelope = decode(WORKER_MESSAGES, frames[0].bytes, frames[1].buffer, frames[2:])

@@ -109,14 +109,14 @@ class Lane:
         run = envelope.message
         if type(run) is not Run:
             raise BadFrame(f"a lane got {type(run).__name__}")
-        self._progress.begin(self._number, run.batch)
+        self._progress.running[self._number] = run.batch, time.monotonic()
         try:
             finished = self._runner.run(run, [frame.buffer for frame in envelope.payload], self._memory, self._sampler)
         except ProcessUnusable as error:
             log.error("this process is of no more use: model %s: %s", run.model, error)
             leave(Exit.PROCESS_UNUSABLE)
         # Before the answer leaves: with it the pool counts the lane as idle again.
-        self._progress.end(self._number)
+        self._progress.running[self._number] = None
         run_s, fetch_s = finished.ended - finished.began, time.monotonic() - finished.ended
         if finished.failures:
             answer = done(run.batch, finished.outcomes, run_s, fetch_s)

@@ -72,11 +72,12 @@ def read_parts(
 ) -> Parts | None:
     """The parts that can be run; why the others cannot is written among the failures, by position."""
     rows = run.rows or _WHOLE
+    number = len(rows)
     buffers = frames[1:] if not run.halves else joined_halves(frames[1:], run.halves)
-    each, left = divmod(len(buffers), len(rows))
+    each, left = divmod(len(buffers), number)
     if left:  # whose frames are amiss cannot be told, so they must come one by one
-        text = f"the batch cannot be read: {len(buffers)} buffers for {len(rows)} parts"
-        failures.update(dict.fromkeys(range(len(rows)), PartSpoiled(Fault.INVALID_INPUT, text)))
+        text = f"the batch cannot be read: {len(buffers)} buffers for {number} parts"
+        failures.update(dict.fromkeys(range(number), PartSpoiled(Fault.INVALID_INPUT, text)))
         return None
     table = bytes(frames[0])
     calls: dict[int | None, Call] = {}
@@ -89,22 +90,23 @@ def read_parts(
     if call is None:
         return None
     if each != len(call.inputs):
-        _fail(run, range(len(rows)), BadFrame(f"{each} buffers for {len(call.inputs)} tensors"), failures)
+        _fail(run, range(number), BadFrame(f"{each} buffers for {len(call.inputs)} tensors"), failures)
         return None
     if run.lent:
         buffers = _found(run, call, buffers, arenas, memory, failures)
+    alike = len(calls) == 1
     columns: list[Sequence[Piece]] = []
     for index, given in enumerate(call.inputs):
         column = buffers[index::each]
-        if len(calls) == 1:
-            plain = [given.plain_bytes] * len(rows)
+        if alike:
+            plain = [given.plain_bytes] * number
         else:
             plain = [calls[count].inputs[index].plain_bytes if count in calls else -1 for count in rows]
         if failures or list(map(len, column)) != plain:
             columns.append(_one_by_one(run, [calls.get(count) for count in rows], index, column, failures))
         else:
             columns.append(column)
-    positions: Sequence[int] = range(len(rows))
+    positions: Sequence[int] = range(number)
     counts: Sequence[int] = run.rows or _UNCOUNTED
     if failures:
         positions = [position for position in positions if position not in failures]
@@ -113,7 +115,7 @@ def read_parts(
         if not positions:
             return None
     total = sum(counts)
-    return Parts(call, positions, counts, total, max(run.pad_to, total), columns)
+    return Parts(call, positions, counts, total, run.pad_to if run.pad_to > total else total, columns)
 
 
 def _found(

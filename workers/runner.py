@@ -100,7 +100,9 @@ class Runner:
             finally:
                 ended = time.monotonic()
             if amiss is None:
-                sample = self._sampled(run, parts, feeds, fetched, sampler, ended - began)
+                watch = parts.call.watch
+                if watch.joined if run.by_rows else watch.alone:
+                    sample = self._sampled(run, parts, feeds, fetched, sampler, ended - began)
                 answers = self._answers(run, parts, fetched)
             else:
                 where = f"model {run.model}, signature {parts.call.signature}"
@@ -162,10 +164,9 @@ class Runner:
         sampler: Sampler | None,
         run_s: float,
     ) -> Sample | None:
+        """Of a batch whose call is watched."""
         call = parts.call
-        watch = call.watch
-        # Most batches end here, with one comparison.
-        if not (watch.joined if run.by_rows else watch.alone) or sampler is None or not watch.wanted(run_s):
+        if sampler is None or not call.watch.wanted(run_s):
             return None
         rows = parts.total if run.by_rows else None
         if 0 < run.stride < parts.fed:  # one run of several, or more rows would run together than may
@@ -202,7 +203,7 @@ class Runner:
                 self._declared[run.model].check(call.signature, each)
                 answers.append(pack_answer(each, self._room(run.rooms[position]) if run.rooms else None))
         sample = None
-        if not isinstance(found[0], PartError):
+        if (call.watch.joined if run.by_rows else call.watch.alone) and not isinstance(found[0], PartError):
             sample = self._sampled(run, parts, given[0], found[0], sampler, ended - began)
         return _finished(run, answers, failures, began, ended, sample)
 

@@ -139,7 +139,7 @@ def install(hook: Hook) -> None:
     from workers.stub import backend, model
 
     def beat(self: progress.Progress, _: float) -> None:
-        if in_control_thread() and self.phase is Phase.SERVING and not any(self._running.values()):
+        if in_control_thread() and self.phase is Phase.SERVING and not any(self.running.values()):
             hook.reach_own("idle")
 
     def run(_self: object, _signature: str, feeds: Any, _outputs: object) -> None:
