@@ -102,7 +102,7 @@ def read_parts(
             plain = [given.plain_bytes] * number
         else:
             plain = [calls[count].inputs[index].plain_bytes if count in calls else -1 for count in rows]
-        if failures or list(map(len, column)) != plain:
+        if list(map(len, column)) != plain:
             columns.append(_one_by_one(run, [calls.get(count) for count in rows], index, column, failures))
         else:
             columns.append(column)
@@ -154,10 +154,8 @@ def _one_by_one(
 
 
 def _fail(run: Run, positions: Iterable[int], error: Exception, failures: dict[int, Failure]) -> None:
-    """By its own fault, each of these that has not failed before."""
-    failure = PartFailed(*fault_of(run.model, error))
-    for position in positions:
-        failures.setdefault(position, failure)
+    """Each by its own fault."""
+    failures.update(dict.fromkeys(positions, PartFailed(*fault_of(run.model, error))))
 
 
 def joined_halves(frames: Sequence[Buffer], halves: Sequence[int]) -> Sequence[Buffer]:
