@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -271,8 +272,8 @@ def test_a_signature_without_inputs_is_run_without() -> None:
     assert values(answers(model, Run(1, "m", None, None, (), 0, False), [pack(Table(()))])) == [3]
 
 
-def test_what_becomes_known_of_rows_counts_from_the_next_batch_on() -> None:
-    known = Known([ModelSettings("m", "stub:m", True, batch_sizes=(8,))])
+def test_what_becomes_known_of_rows_counts_from_the_next_batch_on(tmp_path: Path) -> None:
+    known = Known([ModelSettings("m", "stub:m", True, batch_sizes=(8,), cache=str(tmp_path / "cache"))])
     known.load("m", "files")
     runner, sampler = Runner({"m": doubling()}, Arenas()), Sampler(known)
     headers, buffers = frames_of(TWO)
@@ -288,9 +289,9 @@ def test_what_becomes_known_of_rows_counts_from_the_next_batch_on() -> None:
     assert (sampled(False), sampled(True)) == (False, False)
 
 
-def test_each_lane_has_a_share_of_its_own_for_comparing() -> None:
+def test_each_lane_has_a_share_of_its_own_for_comparing(tmp_path: Path) -> None:
     proven = RowsJudged("m", "files", "s", ("y",), Judgement.PROVEN)
-    known = Known([ModelSettings("m", "stub:m", True, batch_sizes=(8,))], [proven])
+    known = Known([ModelSettings("m", "stub:m", True, batch_sizes=(8,), cache=str(tmp_path / "cache"))], [proven])
     known.load("m", "files")
     runner, samplers = Runner({"m": doubling()}, Arenas()), (Sampler(known), Sampler(known))
     headers, buffers = frames_of(TWO)
