@@ -155,9 +155,11 @@ def _size_bytes(header: TensorHeader) -> int:
     return math.prod(header.shape) * ITEM_BYTES[header.dtype]
 
 
-def _slices(array: Array, spans: Sequence[tuple[int, int]]) -> list[memoryview | bytes]:
-    """The bytes of the rows from each start to each stop."""
-    octets, size = encode_tensor("", array)[1], array[:1].nbytes
+def _slices(array: Array, spans: Sequence[tuple[int, int]]) -> Sequence[Buffer]:
+    """The bytes of the rows from each start to each stop, of an array of numbers."""
+    if not array.size:
+        return [b""] * len(spans)
+    octets, size = np.asarray(array, order="C").reshape(-1).view(np.uint8).data, array.nbytes // len(array)
     return [octets[start * size : stop * size] for start, stop in spans]
 
 
