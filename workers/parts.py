@@ -1,6 +1,8 @@
 """The parts of a batch, read input by input: what all of them give to one is checked in a single comparison.
 
-frames of a RUN ─► a call a number of rows ─► what lies in shared memory ─► a column an input
+    frames of a RUN ─► a call a number of rows ─► what lies in shared memory ─► a column an input
+
+A part that cannot be read fails alone, with the first thing that is amiss; all that it gives is left out.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
