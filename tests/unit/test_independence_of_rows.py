@@ -219,7 +219,8 @@ class Worker:
         """Runs and answers it; whether it is kept."""
         x = np.asarray(x, np.float32)
         fetched = self.function(x)
-        if not self.sampler.wanted(INFO, "s", ("y",), joined, run_s):
+        watch = self.sampler.watch(INFO, "s", ("y",))
+        if not (watch.joined if joined else watch.alone) or not watch.wanted(run_s):
             self.checks.served(None, self.max_batch)
             return False
         rows = len(x) if joined and rows is None else rows

@@ -64,18 +64,18 @@ class Checks:
         self._company: OrderedDict[object, tuple[Mapping[str, Array], Mapping[str, Array]]] = OrderedDict()
         self._check: Check | None = None
         self._passed = 0  # batches since the last run of the check
-
-    @property
-    def waits(self) -> bool:
+        self.waits = False
         """Whether there is something to compare; what else is sampled meanwhile is let go."""
-        return self._check is not None
 
     @property
     def overdue(self) -> bool:
         return self._check is not None and self._passed >= PATIENCE
 
     def served(self, sample: Sample | None, most_rows: int) -> None:
-        """The lane has answered a batch, of which a sample was kept or not. Never raises."""
+        """The lane has answered a batch, of which a sample was kept or not. Never raises.
+
+        Where nothing waits and nothing was kept, it makes no difference whether this is called.
+        """
         self._passed += 1
         if sample is not None and self._check is None:
             with self._contained(sample):
@@ -97,9 +97,9 @@ class Checks:
         except ProcessUnusable:
             raise
         except MemoryError:
-            self._check = None  # nothing was found out
+            self._begin(None)  # nothing was found out
         except Exception as error:
-            self._check = None
+            self._begin(None)
             log.error(
                 "model %s: rows of signature %s cannot be compared", sample.model, sample.signature, exc_info=error
             )
@@ -112,11 +112,16 @@ class Checks:
             return
         self._passed = 0
         if sample.proven:
-            self._check = self._apart(sample)
+            self._begin(self._apart(sample))
         elif (amiss := self._misfit(sample)) is not None:
             self._tell(_compared(sample, amiss, True))
         else:
-            self._check = self._among(sample, most_rows)
+            self._begin(self._among(sample, most_rows))
+
+    def _begin(self, check: Check | None) -> None:
+        """None: there is nothing to compare any more."""
+        self._check = check
+        self.waits = check is not None
 
     def _go_on(self, check: Check) -> None:
         sample = check.sample
@@ -129,9 +134,9 @@ class Checks:
         if sample.proven:
             self._sampler.spent(sample.model, time.monotonic() - began)
         if found is None:
-            self._check = None  # nothing was found out
+            self._begin(None)  # nothing was found out
         elif found or not check.companies:
-            self._check = None
+            self._begin(None)
             if found or not sample.proven:
                 self._tell(_compared(sample, found, check.distinct))
             if not (found or sample.proven):
