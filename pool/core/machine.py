@@ -109,6 +109,9 @@ class Machine:
                 self._rows_compared(event, now)
             case told.WorkerExited():
                 self._worker_exited(event, now)
+                if event.death.other_release and self.supervision.only_restart_helps():
+                    self.supervision.gave_up = True
+                    self._stop_asked(told.StopAsked(event.death.text), now)
             case told.StopAsked():
                 self._stop_asked(event, now)
             case told.PolicyChanged(policy):
