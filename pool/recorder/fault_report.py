@@ -18,7 +18,7 @@ from pool.core.events import Event
 from pool.core.machine import Machine
 from pool.core.policy import Policy, SlotPlan
 from pool.recorder.last_events import FREQUENT, LastEvents
-from pool.recorder.transcript import read, written
+from pool.recorder.transcript import BadTranscript, read, written
 
 __all__ = ["FORMAT", "fault_report", "replay", "summary"]
 
@@ -70,6 +70,8 @@ def replay(
 
     `through`: what the machine is told by, in place of its `handle`. Raises `BadTranscript` for what is no report.
     """
+    if report["format"] != FORMAT:
+        raise BadTranscript(f"a report of format {report['format']!r:.40}; {FORMAT} is known here")
     rng = random.Random(bytes.fromhex(report["seed"]))
     machine = Machine(read(report["policy"]), read(report["slots"]), rng)
     handle = through(machine)
