@@ -249,6 +249,13 @@ def test_a_job_is_compared_in_company_and_a_row_of_it_alone() -> None:
     assert sorted(map(len, worker.ran)) == [1, 4]
 
 
+def test_a_row_that_never_has_company_is_not_copied() -> None:
+    worker = Worker(lambda x: x * 2, max_batch=1)
+    assert not worker.job(rows_of([1]))
+    assert worker.job(rows_of([1, 2])), "its rows may be run one by one, if they are independent"
+    assert Worker(lambda x: x * 2, max_batch=2).job(rows_of([1])), "here the same row may have company"
+
+
 def test_the_company_is_of_earlier_jobs() -> None:
     worker = Worker(lambda x: x * 2)
     worker.job(rows_of([1]))

@@ -109,8 +109,8 @@ class Sampler:
         if found is None:
             sizes = ", ".join(f"{name!r} has {len(array)}" for name, array in feeds.items())
             amiss = f"a job's inputs were not of the same size on axis 0: {sizes}"
-        elif not found:
-            return None
+        elif not found or found == self._known.most_rows(info.name) == 1:
+            return None  # a row that never has company; a copy of each for ever costs more than its run
         else:
             for name, array in fetched.items():
                 if array.shape[:1] != (found,):
