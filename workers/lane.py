@@ -74,7 +74,7 @@ class Lane:
                 if not isinstance(first, WelcomeLane):
                     raise BadFrame(f"{type(first).__name__} instead of WELCOME_LANE")
                 self.welcomed.set()
-                checks = Checks(self._sampler, self._runner.run_rows, connection.send, self._number)
+                checks = Checks(self._sampler, self._runner.run_rows, connection.send, self._known.marks, self._number)
                 while not self._stopping.is_set():
                     if checks.overdue or not connection.wait(IDLE_S if checks.waits else IDLE_POLL_S):
                         self._tend(checks)

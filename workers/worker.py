@@ -133,8 +133,8 @@ def _load(
             model.warm_up()
         info = _told(settings, model.info, files[settings.name])
         known.load(info.name, info.identity)
-        if settings.warmup:
-            info = replace(info, trials=trials_of(model, info, settings, known))
+        if settings.warmup or not known.marks(info.name).are_kept:  # which is worth saying in any case
+            info = replace(info, trials=trials_of(model, info, known))
         told.append(info)
     return models, tuple(told)
 

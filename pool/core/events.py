@@ -268,11 +268,10 @@ class WorkerReady:
 
 @dataclass(frozen=True, slots=True)
 class WorkerCompared:
-    """A lane compares rows of a job that ran both ways, or has done so."""
+    """A lane has compared rows of a job that ran both ways."""
 
     slot: int
     incarnation: int
-    lane: int
     compared: wire.RowsCompared
 
 

@@ -348,9 +348,6 @@ class Machine:
             if not self.supervision.asides.handle(event, now):
                 self.supervision.gone_at_last(event, now)
             return
-        crashed = slot.state is SlotState.READY or slot.killed_for is not None
-        for model in self._joining.exited(slot, event.incarnation, crashed):
-            self._dispatch.end_gathering(model, now)
         batches = self._dispatch.withdraw(slot)
         death = self.supervision.exited(slot, event.death, bool(batches), now)
         self._slots_changed(now)

@@ -157,7 +157,7 @@ class Back:
             case wire.Ready(lanes, models):
                 return WorkerReady(slot, incarnation, lanes, models)
             case RowsCompared() as compared if lane is not None:
-                return told.WorkerCompared(slot, incarnation, lane, compared)
+                return told.WorkerCompared(slot, incarnation, compared)
             case wire.Remark():
                 self.remarks.hear((slot, incarnation), message)
                 return None

@@ -18,7 +18,7 @@ from harness import PoolProcess, stub_config
 from pool.footprints import fingerprint, footprint
 from pool.kept_format import HEAD_BYTES, format_of
 from pool.quarantine import load
-from pool.recorder.fault_report import replay, summary
+from pool.recorder.fault_report import FORMAT, replay, summary
 from pool.recorder.transcript import BadTranscript
 from pool.wire.worker_messages import ModelSettings
 from workers.trial_marks import EndedBefore, TrialMarks
@@ -58,7 +58,7 @@ def command(pool: PoolProcess, *arguments: str) -> "subprocess.CompletedProcess[
 def test_each_says_its_format() -> None:
     """None of these is the wire's version, which was 7."""
     numbered = {path.name: format_of(path.read_bytes()[:HEAD_BYTES]) for path in FILES.iterdir() if path.name != "mark"}
-    assert len(numbered) == 11
+    assert len(numbered) == 12
     assert set(numbered.values()) == {1}
 
 
@@ -103,18 +103,22 @@ def test_a_death_is_shown(pool: PoolProcess) -> None:
     assert "SIGKILL (out of memory?)" in listed.stdout
 
 
-def test_a_fault_is_replayed() -> None:
-    report = json.loads((FILES / "fault.json").read_text())
+@pytest.mark.parametrize(
+    ("name", "answered"), [("fault", {"done": 2, "model-failed": 1}), ("fault-compared", {"done": 3})]
+)
+def test_a_fault_is_replayed(name: str, answered: dict[str, int]) -> None:
+    """In the second one rows were compared."""
+    report = json.loads((FILES / f"{name}.json").read_text())
     machine = replay(report)
     machine.validate()
     assert summary(machine) == report["state"]
-    assert report["state"]["answered"] == {"done": 2, "model-failed": 1}
+    assert report["state"]["answered"] == answered
 
 
-def test_a_report_of_another_format_is_not_half_read() -> None:
+def test_a_report_of_a_newer_format_is_not_half_read() -> None:
     report = json.loads((FILES / "fault.json").read_text())
-    with pytest.raises(BadTranscript, match="a report of format 2; 1 is known here"):
-        replay({**report, "format": 2})
+    with pytest.raises(BadTranscript, match=f"a report of format {FORMAT + 1}; this release reads 1 to {FORMAT}"):
+        replay({**report, "format": FORMAT + 1})
 
 
 def test_a_footprint_is_known(tmp_path: Path) -> None:
