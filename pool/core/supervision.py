@@ -168,7 +168,7 @@ class Supervision:
 
     def only_restart_helps(self) -> bool:
         """No slot serves or will, and some do not because their workers are of another release than the pool."""
-        if self.stopping or self.asides or any(slot.state in ALIVE for slot in self.slots):
+        if self.stopping or self.asides:
             return False
         seated = [slot for slot in self.slots if slot.planned]
         waiting = sum(slot.waits_for_release for slot in seated)

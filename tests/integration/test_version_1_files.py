@@ -19,6 +19,7 @@ from pool.footprints import fingerprint, footprint
 from pool.kept_format import HEAD_BYTES, format_of
 from pool.quarantine import load
 from pool.recorder.fault_report import FORMAT, replay, summary
+from pool.recorder.former_reports import events_of
 from pool.recorder.transcript import BadTranscript
 from pool.wire.worker_messages import ModelSettings
 from workers.trial_marks import EndedBefore, TrialMarks
@@ -113,6 +114,16 @@ def test_a_fault_is_replayed(name: str, answered: dict[str, int]) -> None:
     machine.validate()
     assert summary(machine) == report["state"]
     assert report["state"]["answered"] == answered
+
+
+def test_when_rows_began_to_be_compared_is_not_told_any_more() -> None:
+    report = json.loads((FILES / "fault-compared.json").read_text())
+    assert len([event for *_, event in report["events"] if "WorkerCompared" in event]) == 6
+    found = [event["WorkerCompared"] for *_, event in events_of(report, FORMAT) if "WorkerCompared" in event]
+    assert len(found) == 3, "of each comparison its end"
+    for each in found:
+        assert each.keys() == {"slot", "incarnation", "compared"}
+        assert "begun" not in each["compared"]["RowsCompared"]
 
 
 def test_a_report_of_a_newer_format_is_not_half_read() -> None:

@@ -1,11 +1,13 @@
 """Workers of another release than the pool, as after an upgrade of the files under it: no crash, and no hurry."""
 
+import random
+
 import pytest
 from simulation.driver import Driver, every, one
 
 from pool.core import actions as do
 from pool.core import events as told
-from pool.core.slots import SlotState
+from pool.core.slots import ALIVE, SlotState
 from pool.wire.faults import Fault
 
 WHY = "exit status 77 OTHER_RELEASE: restart the pool"
@@ -197,3 +199,50 @@ def test_a_standby_of_another_release_is_tried_at_long_intervals() -> None:
         assert every(driver.pass_time(PAUSE_S - 0.1), do.SpawnStandby) == []
         driver.pass_time(0.2)
     assert driver.state(0) is SlotState.READY
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_comes_between_every_job_ends_and_nobody_is_given_up_for_it(seed: int) -> None:
+    """Workers come and go at random, most of them of another release; the driver checks the core's books each time."""
+    rng = random.Random(seed)
+    slow = dict.fromkeys(("import_timeout_s", "stop_timeout_s", "kill_timeout_s"), 1e6)
+    driver = Driver(["a"], ["a", "b"], ["b"], standby=rng.random() < 0.3, restart_intensity=1000, **slow)
+    driver.start()
+    submitted = refused = 0
+    for _ in range(120):
+        slot = rng.randrange(3)
+        seated = driver.machine.supervision.slots[slot]
+        match rng.randrange(9):
+            case 0 | 1 if seated.state is SlotState.STARTING:
+                refuse(driver, slot)
+                refused += 1
+            case 2 if seated.state is SlotState.STARTING:
+                driver.up(slot)
+            case 3 if seated.state in ALIVE:
+                driver.die(slot)
+            case 4:
+                driver.pass_time(rng.choice((0.1, 1.0, 70.0)))
+            case 5:
+                driver.feed(told.RestartAsked(slot))
+            case 6 if rng.random() < 0.1:
+                driver.feed(told.DrainAsked(slot))
+            case 7:
+                driver.submit(rng.choice("ab"), timeout_s=rng.choice((0.5, 500.0)))
+                submitted += 1
+            case 8 if driver.running():
+                driver.done(rng.choice(driver.running()))
+            case _:
+                for aside in driver.machine.supervision.asides:
+                    death = rng.choice((OTHER, told.Death("SIGSEGV", restartable=True)))
+                    driver.feed(told.WorkerExited(aside.slot.number, aside.incarnation, death))
+        slots = driver.machine.supervision.slots
+        assert all(each.state is not SlotState.FATAL for each in slots)
+        if every(driver.log, do.PoolStopped):
+            break
+        waiting = [each for each in slots if each.waits_for_release]
+        assert not (len(waiting) == len(slots) and not driver.machine.supervision.asides), "it would wait for nobody"
+    if not every(driver.log, do.PoolStopped):
+        driver.feed(told.StopAsked("the test is over"))
+        driver.feed(told.StopAsked("at once"))
+    assert len(driver.answers()) == submitted
+    assert refused, "some were of another release"
