@@ -238,7 +238,7 @@ class Machine:
         if end > job.deadline:
             self._answers.too_late(job, end, now)
             return
-        self.timers.set(job, job.deadline)
+        self.timers.set(job, job.deadline, timeout_s)
         if self._hope.has(line):
             self._dispatch.arrive(job, now)
         else:

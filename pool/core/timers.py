@@ -1,30 +1,65 @@
 """Instants that the core waits for, by key."""
 
 import heapq
-from collections.abc import Hashable
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
 
 __all__ = ["Timers"]
 
 
+class _Queue:
+    """Keys that are set for the same time-out, one after the other: the first one's instant is the first."""
+
+    __slots__ = ("keys", "last", "timeout_s")
+
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self.keys: OrderedDict[Hashable, None] = OrderedDict()
+        self.last = -math.inf
+
+
 class Timers:
-    """One instant a key. Setting, clearing and popping cost the logarithm of their number."""
+    """One instant a key. Setting, clearing and popping cost the logarithm of their number, where a queue counts as one.
+
+    Who waits for them is told by `wake` of each instant that is earlier than the earliest it knows of: than the last
+    one that it was told, or what `next` has returned since.
+    """
 
     def __init__(self) -> None:
-        self._instants: dict[Hashable, tuple[float, int]] = {}
-        self._heap: list[tuple[float, int, Hashable]] = []
+        self.wake: Callable[[float], object] = _nobody
+        self._instants: dict[Hashable, tuple[float, int, _Queue | None]] = {}
+        self._queues: dict[float, _Queue] = {}  # each has one entry in the heap, as early as its first key or earlier
+        self._heap: list[tuple[float, int, Hashable | _Queue]] = []
         self._count = 0
+        self._known = math.inf
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._instants
 
-    def set(self, key: Hashable, instant: float) -> None:
-        self._count += 1
-        self._instants[key] = (instant, self._count)
-        heapq.heappush(self._heap, (instant, self._count, key))
-        # Cleared entries stay in the heap until they surface; rebuild before they outnumber the live ones.
-        if len(self._heap) > 64 + 2 * len(self._instants):
-            self._heap = [(instant, count, key) for key, (instant, count) in self._instants.items()]
-            heapq.heapify(self._heap)
+    def set(self, key: Hashable, instant: float, timeout_s: float | None = None) -> None:
+        """`timeout_s`: how long it is set for, where many keys are set for as long."""
+        self._count = count = self._count + 1
+        instants, queues = self._instants, self._queues
+        queue = None
+        if timeout_s is not None:
+            queue = queues[timeout_s] if timeout_s in queues else _Queue(timeout_s)
+            if instant < queue.last:
+                queue = None
+        if key in instants and (former := instants[key][2]) is not None:
+            del former.keys[key]
+        instants[key] = (instant, count, queue)
+        if queue is None:
+            self._push((instant, count, key))
+        else:
+            queue.keys[key] = None
+            queue.last = instant
+            if timeout_s not in queues:
+                queues[queue.timeout_s] = queue
+                self._push((instant, count, queue))
+        if instant < self._known:
+            self._known = instant
+            self.wake(instant)
 
     def advance(self, key: Hashable, instant: float) -> None:
         """Sets an instant that is set already to an earlier one; does nothing otherwise."""
@@ -32,22 +67,64 @@ class Timers:
             self.set(key, instant)
 
     def clear(self, key: Hashable) -> None:
-        self._instants.pop(key, None)
+        instants = self._instants
+        if key in instants:
+            if (queue := instants[key][2]) is not None:
+                del queue.keys[key]
+            del instants[key]
 
     def next(self) -> float | None:
         """The earliest instant, or None."""
-        self._drop_cleared()
+        self._surface()
+        self._known = self._heap[0][0] if self._heap else math.inf
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now: float) -> Hashable | None:
         """Removes and returns the key with the earliest instant that is not after `now`, or None."""
-        self._drop_cleared()
         if not self._heap or self._heap[0][0] > now:
             return None
-        _, _, key = heapq.heappop(self._heap)
-        del self._instants[key]
+        self._surface()
+        if not self._heap or self._heap[0][0] > now:
+            return None
+        first = self._heap[0][2]
+        key = next(iter(first.keys)) if isinstance(first, _Queue) else first
+        self.clear(key)
         return key
 
-    def _drop_cleared(self) -> None:
-        while self._heap and self._instants.get(self._heap[0][2]) != self._heap[0][:2]:
-            heapq.heappop(self._heap)
+    def _surface(self) -> None:
+        """What is first in the heap is the first that is set."""
+        heap = self._heap
+        while heap:
+            instant, count, first = heap[0]
+            if not isinstance(first, _Queue):
+                if self._instants.get(first, _NEVER)[1] == count:
+                    return
+                heapq.heappop(heap)
+            elif not first.keys:
+                heapq.heappop(heap)
+                del self._queues[first.timeout_s]
+            else:
+                instant, number, _ = self._instants[next(iter(first.keys))]
+                if number == count:
+                    return
+                heapq.heapreplace(heap, (instant, number, first))
+
+    def _push(self, entry: tuple[float, int, Hashable | _Queue]) -> None:
+        heapq.heappush(self._heap, entry)
+        # What was cleared stays in the heap until it surfaces; rebuild before it outnumbers the rest.
+        if len(self._heap) > 64 + 2 * len(self._instants):
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        self._queues = {timeout_s: queue for timeout_s, queue in self._queues.items() if queue.keys}
+        alone = [(instant, count, key) for key, (instant, count, queue) in self._instants.items() if queue is None]
+        first = [(*self._instants[next(iter(queue.keys))][:2], queue) for queue in self._queues.values()]
+        self._heap = [*alone, *first]
+        heapq.heapify(self._heap)
+
+
+_NEVER = (math.inf, 0, None)
+
+
+def _nobody(_: float) -> None:
+    """Nobody waits."""

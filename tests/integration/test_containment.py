@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import zmq
 
+from pool.alarms import Alarms
 from pool.core.actions import AnswerJob, JobDone, JobFailed, PartToRun, RunBatch
 from pool.core.events import ClientGone, Event, JobArrived, Start, WorkerBroken, WorkerHello
 from pool.core.machine import Machine
@@ -94,7 +95,8 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def front(context: "zmq.Context[zmq.Socket[bytes]]", folder: Path) -> Iterator[Front]:
-    front = Front(context, wire.Opened("0", 1 << 24, 60.0), INSTANCE, 50, Bewildered(1 << 20, 1 << 20))
+    arenas, turn = Bewildered(1 << 20, 1 << 20), Alarms().alarm(lambda: None)
+    front = Front(context, wire.Opened("0", 1 << 24, 60.0), INSTANCE, 50, arenas, turn)
     front.bind_local(folder / "front")
     front.lend(folder / "arenas")
     yield front

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from simulation.plans import model_info
 
+from pool.alarms import Alarms
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.machine import Machine
@@ -197,7 +198,9 @@ class House:
         self.arenas = Arenas(ARENA_BYTES, ARENA_BYTES)
         handouts = Handouts(lambda *_: True, lambda *_: True)
         self.back = Reached(context, folder / "back", INSTANCE, handouts)
-        self.front = Front(context, wire.Opened("0", 1 << 24, 60.0), INSTANCE, 100, self.arenas)
+        self.alarms = Alarms(lambda: self.now)
+        turn = self.alarms.alarm(self._turn)
+        self.front = Front(context, wire.Opened("0", 1 << 24, 60.0), INSTANCE, 100, self.arenas, turn)
         self.front.bind_local(folder / "front")
         self.handouts = handouts
         self.machine = Machine(POLICY, [PLAN], random.Random(SEED))
@@ -233,8 +236,6 @@ class House:
         assert self.front.sockets[0].poll(5000)
         for heard in self.front.receive(self.front.sockets[0], self.now):
             self.feed(heard)
-        if (question := self.front.next_question()) is not None:
-            self.desk.answer(question)
         self._tend()
 
     def end_one(self, how: str) -> None:
@@ -267,9 +268,14 @@ class House:
         self.now = end
         self._tend()
 
-    def _tend(self) -> None:
+    def _turn(self) -> None:
+        if (question := self.front.next_question()) is not None:
+            self.desk.answer(question)
         for event in self.front.tend(self.now):
             self.feed(event)
+
+    def _tend(self) -> None:
+        self.alarms.call_due()
         self.machine.validate()
         while self.dealer.poll(0):
             preamble, header, *payload = self.dealer.recv_multipart()
