@@ -20,7 +20,8 @@ __all__ = ["FORMAT", "Bundle", "Shelf"]
 
 log = logging.getLogger("pool.recorder")
 
-FORMAT = 1
+FORMAT = 1  # of bundles
+NEWEST = max(FORMAT, FAULT_FORMAT)  # one row of numbers for all in the folder: the next of either is one above it
 SUFFIX = ".json"
 LARGEST = 4 << 20  # bytes; what is larger is none of ours
 MOST_LISTED = 10_000
@@ -64,7 +65,7 @@ class Shelf:
         self._files: KeptFiles | None = None
         self._reader: threading.Thread | None = None
         if self._folder is not None:
-            self._files = KeptFiles(self._folder, SUFFIX, keep, max_bytes, max(FORMAT, FAULT_FORMAT))
+            self._files = KeptFiles(self._folder, SUFFIX, keep, max_bytes, NEWEST)
         if self.folder is not None and self._files is not None:
             # The disk may be slow, or not answer at all: the pool starts without it.
             arguments = (self.folder, self._files.newer)

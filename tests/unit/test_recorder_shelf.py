@@ -11,7 +11,7 @@ import pytest
 
 from pool import kept_files
 from pool.kept_files import MOST_WAITING
-from pool.recorder.shelf import FORMAT, Shelf
+from pool.recorder.shelf import FORMAT, NEWEST, Shelf
 
 ENDPOINT = "ipc:///run/pool.sock"
 BUNDLE: dict[str, Any] = {
@@ -155,7 +155,7 @@ def test_what_a_newer_release_wrote_is_neither_read_nor_removed(
     (mine,) = put(shelf(tmp_path), incarnation=7)
     newer = [mine.with_name(f"20990131-081502.41700{number}-slot3-{number}.json") for number in (1, 2)]
     for path in newer:
-        path.write_text(json.dumps({**BUNDLE, "format": FORMAT + 1, "incarnation": 9}))
+        path.write_text(json.dumps({**BUNDLE, "format": NEWEST + 1, "incarnation": 9}))
     kept = shelf(tmp_path, keep=1)
     assert kept.former[3]["incarnation"] == 7
     files = put(kept, incarnation=8)
