@@ -13,8 +13,8 @@
       │ CLOSE ────────────► │
       │ ◄───────── FAREWELL │
 
-The numbers are the protocol: they are never reused (14 was one of version 7), and REFUSAL keeps its number and form in
-every version, so that an older peer can read why it is refused.
+The numbers are the protocol: they are never reused (14 was one of version 7). What keeps its form in every version
+stands in `pool.wire.refusal`.
 """
 
 from collections.abc import Mapping
@@ -24,6 +24,7 @@ from typing import ClassVar
 from pool.wire.faults import Fault
 from pool.wire.jobs import Result, Results, Submit
 from pool.wire.message import Message
+from pool.wire.refusal import Refusal
 
 __all__ = [
     "CLIENT_MESSAGES",
@@ -154,14 +155,6 @@ class Answer:
     kind: ClassVar[int] = 10
     request: int
     error: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """The peer's message was not understood, or was meant for an older instance of the pool."""
-
-    kind: ClassVar[int] = 0
-    text: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ it is all zeros until a peer has been told. No payload buffer is read here.
     the messages of a job   preamble and fixed fields in the first frame, see `pool.wire.hot`
     all others              the preamble · msgpack of the fields · payload, any number of frames
 
-The first six bytes, and REFUSAL as a whole, are the same in every version.
+The first six bytes and REFUSAL are the same in every version, see `pool.wire.refusal`.
 """
 
 import struct
@@ -22,8 +22,19 @@ from pool.wire.hot import MAGIC, VERSION, Buffer
 from pool.wire.jobs import Results, Submit
 from pool.wire.message import Message
 
-__all__ = ["MAGIC", "NO_INSTANCE", "VERSION", "BadFrame", "Envelope", "OtherVersion", "decode", "encode"]
+__all__ = [
+    "MAGIC",
+    "NO_INSTANCE",
+    "VERSION",
+    "BadFrame",
+    "Envelope",
+    "OtherVersion",
+    "check_version",
+    "decode",
+    "encode",
+]
 
+START = MAGIC + bytes((VERSION,))
 NO_INSTANCE = bytes(8)
 PREAMBLE_BYTES = 14
 
@@ -31,13 +42,13 @@ _HOT = frozenset((Submit, Results, Run, Done))
 
 
 class OtherVersion(BadFrame):
-    """The peer speaks another version of the protocol."""
+    """The peer speaks another version of the protocol. `kind` is that of its message."""
 
-    def __init__(self, version: int) -> None:
-        super().__init__(
-            f"protocol version {version} from the other side, {VERSION} here: install the same release on both"
-        )
+    def __init__(self, version: int, kind: int) -> None:
+        versions = f"protocol version {version} from the other side, {VERSION} here"
+        super().__init__(f"{versions}: install the same release on both, and restart a pool that was started before")
         self.version = version
+        self.kind = kind
 
 
 @dataclass(slots=True)
@@ -56,6 +67,14 @@ def encode(message: Message, instance: bytes, payload: Sequence[Buffer] = ()) ->
     return [MAGIC + bytes((VERSION, message.kind)) + instance, pack(message), *payload]
 
 
+def check_version(preamble: bytes | memoryview) -> None:
+    """Reads what is the same in every version. Raises `BadFrame`, or its `OtherVersion`."""
+    if len(preamble) < 6 or preamble[:4] != MAGIC:
+        raise BadFrame("not a frame of this protocol")
+    if preamble[4] != VERSION:
+        raise OtherVersion(preamble[4], preamble[5])
+
+
 def decode(
     kinds: Mapping[int, type[Message]], frames: Sequence[Buffer], most_header_bytes: int = MAX_HEADER_BYTES
 ) -> Envelope:
@@ -66,10 +85,9 @@ def decode(
     if not frames:
         raise BadFrame("0 frames")
     first = memoryview(frames[0])
-    if len(first) < PREAMBLE_BYTES or first[:4] != MAGIC:
-        raise BadFrame("not a frame of this protocol")
-    if first[4] != VERSION:
-        raise OtherVersion(first[4])
+    if len(first) < PREAMBLE_BYTES or first[:5] != START:
+        check_version(first)
+        raise BadFrame(f"a preamble of {len(first)} bytes")
     kind = kinds.get(first[5])
     if kind is None:
         raise BadFrame(f"no message kind {first[5]}")
@@ -80,7 +98,7 @@ def decode(
         except struct.error as error:
             raise BadFrame(f"{kind.__name__}: {error}") from None
     if len(first) != PREAMBLE_BYTES:
-        raise BadFrame("not a frame of this protocol")
+        raise BadFrame(f"a preamble of {len(first)} bytes")
     if len(frames) < 2:
         raise BadFrame(f"{len(frames)} frames")
     return Envelope(instance, unpack(kind, memoryview(frames[1]), most_header_bytes), list(frames[2:]))
