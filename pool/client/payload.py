@@ -4,6 +4,8 @@ import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -17,9 +19,12 @@ from pool.wire.codec import BadFrame, pack
 from pool.wire.hot import Buffer
 from pool.wire.lent import LENT_BYTES, MOST_LENT
 from pool.wire.packing import unpack_answer
-from pool.wire.tensors import Array, dtype_name, encode_tensor, to_array
+from pool.wire.tensors import Array, dtype_name, tensor_bytes, to_array
 
 __all__ = ["Inputs", "concatenated", "decode_answer", "empty", "encode_call", "to_inputs"]
+
+_KEPT = 256  # tables of late …
+_SMALL = 64  # … of so many tensors at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +66,29 @@ def encode_call(model: str, inputs: object, arenas: Arenas | None = None) -> tup
     `inputs` as in `to_inputs`. Raises `InvalidInput`.
     """
     prepared = to_inputs(model, inputs)
-    headers = []
+    counted = prepared.rows is not None
+    tensors = []
     buffers: list[bytes | Piece] = []
     lent = 0
     for name, (array, weak) in prepared.tensors.items():
-        header, buffer = encode_tensor(name, array, weak)
-        if prepared.rows is not None:
-            header = TensorHeader(name, header.dtype, (ROWS, *header.shape[1:]), weak)
-        headers.append(header)
+        buffer = tensor_bytes(array)
+        shape = (ROWS, *array.shape[1:]) if counted else array.shape
+        tensors.append((name, array.dtype, shape, weak))
         piece = _placed(array, buffer, arenas) if lent < MOST_LENT else None
         lent += piece is not None
         buffers.append(piece or bytes(buffer))
-    table = pack(Table(tuple(headers)))
-    if len(table) > TABLE_BYTES or len(headers) > MOST_TENSORS:
-        raise InvalidInput(f"model {model}: {len(headers)} inputs are more than one job can have")
+    read = _table if len(tensors) <= _SMALL else _table.__wrapped__
+    table = read(tuple(tensors))
+    if len(table) > TABLE_BYTES or len(tensors) > MOST_TENSORS:
+        raise InvalidInput(f"model {model}: {len(tensors)} inputs are more than one job can have")
     return prepared.rows, [table, *buffers]
+
+
+@lru_cache(_KEPT)
+def _table(tensors: "tuple[tuple[str, np.dtype[Any], tuple[int, ...], bool], ...]") -> bytes:
+    """The same bytes for all jobs of a call."""
+    headers = [TensorHeader(name, dtype_name(dtype), shape, weak) for name, dtype, shape, weak in tensors]
+    return pack(Table(tuple(headers)))
 
 
 def _placed(array: Array, buffer: bytes | memoryview, arenas: Arenas | None) -> Piece | None:

@@ -166,6 +166,26 @@ def test_a_client_that_waits_for_nothing_is_forgotten_without_a_word(
         assert not dealer.poll(100), "it was told nothing and goes on"
 
 
+def test_the_calls_of_a_client_go_with_it_and_it_is_told_to_register_anew(
+    front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
+) -> None:
+    numbers = Numbers()
+    with connect(front, context) as dealer:
+        dealer.send_multipart(numbers.said(submission(1), [b"table"], INSTANCE))
+        client = job_of(front, now=1.0).client
+        assert front.call_bytes == call_bytes(submission(1).names, len(b"table"), 0)
+        answer(front, AnswerJob(client, 1, JobFailed(Fault.MODEL_FAILED, "text")))
+        assert isinstance(heard_by(dealer), wire.Failure)
+        assert ClientGone(client) in tend_until(front, 1.0, 3.0 + SILENCE_S)
+        assert front.call_bytes == 0
+        dealer.send_multipart(numbers.said(submission(2), [b"table"], INSTANCE))
+        front.sockets[0].poll(5000)
+        assert list(front.receive(front.sockets[0], now=100.0)) == []
+        assert heard_by(dealer) == wire.Unregistered(2)
+        assert heard_by(dealer) == wire.Released(2)
+        submit(front, dealer, now=100.0, job=2)
+
+
 def test_a_pool_that_was_frozen_does_not_take_its_clients_for_silent(
     front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
 ) -> None:
@@ -197,7 +217,7 @@ def test_whatever_gives_the_front_something_to_do_asks_for_its_turn(
 
     with connect(front, context) as dealer:
         poison = bytes(5 * STEP_BYTES)
-        dealer.send_multipart([*encode(submission(1), INSTANCE), b"table", poison])
+        dealer.send_multipart(framed(submission(1), INSTANCE, [b"table", poison]))
         arrived = job_of(front, now)
         hear(dealer, wire.Ping())
         assert (turn.is_asked, turn.instant) == (False, now + LOOK_S), "somebody is there who may fall silent"
