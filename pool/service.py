@@ -1,9 +1,9 @@
 """The pool's process: one loop that waits for everything at once.
 
 sockets ─┐
-deaths  ─┼─► poll ─► events ─► Machine.handle ─► actions ─► sockets, processes, log
-signals ─┤             ▲                            │
-timers  ─┘             └────── spawned, died ◄──────┘
+deaths  ─┼─► poll ─► what came is told ─► Machine.dispatch ─► orders ─► sockets, processes, log
+signals ─┤             ▲                                        │
+timers  ─┘             └──────────── spawned, died ◄────────────┘
 
 Whatever is wrong with what one peer sends ends that message, or that peer. What raises beyond that is a bug: the pool
 writes it down and ends, see `_broke_down`. It never goes on with a state that it can't trust.
@@ -28,7 +28,6 @@ from pool import descriptors
 from pool.agenda import Agenda
 from pool.core import actions as do
 from pool.core.events import (
-    BatchDone,
     BatchUnsent,
     Death,
     Event,
@@ -41,7 +40,9 @@ from pool.core.events import (
     WorkerExited,
     WorkerMeasured,
 )
+from pool.core.jobs import Batch
 from pool.core.machine import Machine
+from pool.core.orders import Order
 from pool.core.slots import SlotState
 from pool.desk import Desk
 from pool.endpoint import ARENAS_SUFFIX, WORKERS_SUFFIX, EndpointLock, ipc_path, prepare_folder
@@ -121,9 +122,7 @@ class Service:
         self._broken: BrokeDown | None = None
         self._began_with = plan.policy, plan.slots()
         self._machine = Machine(*self._began_with, random.Random(self._instance))
-        self._tell = Feed(
-            planted(self._machine.handle, environ), self._prepare, self._do, lambda: self._front.answered()
-        )
+        self._tell = Feed(planted(self._machine, environ), self._prepare, self._do, lambda: self._front.answered())
         self._footprints = Footprints(plan.state)
         self._slot_log = SlotLog(plan.devices, plan.placement)
         self._end: do.PoolStopped | None = None
@@ -188,8 +187,10 @@ class Service:
         with zmq.Context() as context:
             self._arenas = Arenas(self._plan.arena_max_bytes, self._plan.arena_client_max_bytes)
             self._handouts = Handouts(self._hand, self._end_arena)
-            self._back = Back(context, workers_path, self._instance, self._handouts)
-            self._front = Front(context, self._opened(), self._instance, policy.max_jobs, self._arenas)
+            self._back = Back(context, workers_path, self._instance, self._handouts, self._tell.batch_done)
+            self._front = Front(
+                context, self._opened(), self._instance, policy.max_jobs, self._arenas, self._tell.arrived
+            )
             self._supervisor = Supervisor(
                 self._plan.devices,
                 self._back.endpoint,
@@ -266,6 +267,7 @@ class Service:
                     self._feed_all(self._supervisor.on_readable(source))
                 elif source in self._front.sockets:
                     self._feed_all(self._front.receive(source, time.monotonic()))
+            self._tell.dispatch()
             if (question := self._front.next_question()) is not None:
                 self._desk.answer(question)
             while self._signals:
@@ -273,6 +275,7 @@ class Service:
             self._feed_all(self._supervisor.tend())
             self._learn(self._supervisor.weighed())
             self._feed_all(self._front.tend(time.monotonic()))
+            self._tell.dispatch()  # jobs that were compared with quarantined ones may have arrived
             self._let_go()
             self._handouts.closed(self._arenas.closed())
             self._tick(time.monotonic())
@@ -369,15 +372,21 @@ class Service:
         log.info("%s", said, extra=about("stopping", reason=reason, unfinished=jobs))
         self._notifier.stopping(said)
 
-    # --- actions ------------------------------------------------------------------------------------------------
+    # --- orders -------------------------------------------------------------------------------------------------
 
-    def _do(self, action: do.Action) -> None:
+    def _do(self, order: Order) -> None:
+        if isinstance(order, Batch):
+            self._recorder.ran(order)
+            self._run(order)
+        elif isinstance(order, tuple):
+            self._front.done(*order)
+        else:
+            self._act(order)
+
+    def _act(self, action: do.Action) -> None:
         match action:
-            case do.AnswerJob():
-                self._front.answer(action)
-            case do.RunBatch():
-                self._recorder.ran(action)
-                self._run(action)
+            case do.FailJob(client, job, failed):
+                self._front.failed(client, job, failed)
             case do.JudgeRows(slot, incarnation, judged):
                 self._back.judge(slot, incarnation, judged)
             case do.EndSessions(slot, incarnation, owner):
@@ -420,15 +429,18 @@ class Service:
             case do.PoolStopped():
                 self._end = action
 
-    def _run(self, run: do.RunBatch) -> None:
+    def _run(self, batch: Batch) -> None:
         try:
-            if not self._back.run(run):
-                self._feed(BatchUnsent(run.slot, run.incarnation, run.batch))
+            if not self._back.run(batch):
+                self._feed(BatchUnsent(batch.slot, batch.incarnation, batch.number))
         except CannotSay as error:
             # As if the worker had said so: among several the guilty one is found, and the lane is free again.
-            fault = Spoiled if len(run.parts) > 1 else Failed
-            outcomes = tuple(fault(Fault.INVALID_INPUT, str(error)) for _ in run.parts)
-            self._feed(BatchDone(run.slot, run.incarnation, run.lane, run.batch, outcomes))
+            parts = len(batch.parts)
+            failure = (Spoiled if parts > 1 else Failed)(Fault.INVALID_INPUT, str(error))
+            failures = dict.fromkeys(range(parts), failure)
+            self._tell.batch_done(
+                batch.slot, batch.incarnation, batch.lane, batch.number, (None,) * parts, failures, 0.0, 0.0
+            )
 
     def _keep(self, kept: do.KeepJob) -> None:
         whole: Inputs = kept.payload  # type: ignore[assignment]  # as `Front` gave it to the core

@@ -1,7 +1,10 @@
 """Who runs what, where and when.
 
-    JobArrived ─► line (or its key, to gather company) ─┬─► an idle lane, best first ──► lease
-    BatchDone ──► the lane's bank ─► the line that is next ┘
+    arrived ─────► line (or its key, to gather company) ─┐
+    batch_done ──► a slot with lanes to spare ───────────┴─ lease, once all is told ─► batches
+
+What is told only notes which lines and slots are to be looked at; `lease` brings them together, once for all that was
+told meanwhile. So a job that came with others finds them in its batch, and nothing ends after it was leased.
 
 A lane that could run something is never idle, but for two reasons: `batch_wait` lets a job wait for company, and a
 suspect (a part whose worker died) waits for a worker that runs nothing else, so that its next death is nobody else's.
@@ -9,9 +12,9 @@ suspect (a part whose worker died) waits for a worker that runs nothing else, so
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 
-from pool.core import actions as do
 from pool.core.answers import Answers, with_story
 from pool.core.banks import Bank
 from pool.core.batching import UNKNOWN_ROW_S, end_if_late, form, must_part, start_by
@@ -21,6 +24,7 @@ from pool.core.jobs import Batch, Job, JobState, Part
 from pool.core.keys import Key
 from pool.core.line import Line
 from pool.core.models import Model
+from pool.core.orders import Orders
 from pool.core.packs import Packs
 from pool.core.policy import Policy
 from pool.core.slots import Slot, SlotState
@@ -40,7 +44,7 @@ PIECE = "leased to slot {} incarnation {} in batch {} of {} rows: rows {} to {}"
 
 
 class Dispatch:
-    """It appends to `actions` and sets timers: ("batch", slot, number), and one a key that gathers."""
+    """It appends to `orders` and sets timers: a batch, and a key that gathers, are their own."""
 
     def __init__(
         self,
@@ -50,14 +54,14 @@ class Dispatch:
         timers: Timers,
         answers: Answers,
         packs: Packs,
-        actions: list[do.Action],
+        orders: Orders,
     ) -> None:
         self._policy = policy
         self._slots = slots
         self._timers = timers
         self._answers = answers
         self._packs = packs
-        self._actions = actions
+        self._orders = orders
         self._models = models
         self._batches = 0
         self._bank: dict[int, Bank] = {}
@@ -65,9 +69,11 @@ class Dispatch:
         self._holders: dict[Line, Sequence[Slot]] = {}
         self._pinned: dict[int, dict[Line, None]] = {slot.number: {} for slot in slots}  # lines with work
         self._joined: dict[int, int] = {}  # READY slots, with their lanes
+        self._offered: dict[Line, None] = {}  # lines with work that has not been looked at yet
+        self._spare: dict[Slot, None] = {}  # slots that have not looked for work since they got lanes to spare
         self.suspects = Suspects(self.holders, self.serve, self._lease)
-        self.homes = Homes(self.holders, actions)
-        self.tenants = Tenants(actions)
+        self.homes = Homes(self.holders, orders)
+        self.tenants = Tenants(orders)
         for slot in slots:
             self._regroup(slot)
 
@@ -108,7 +114,7 @@ class Dispatch:
         lanes = sum([bank.lanes for bank in banks])
         if not lanes:
             return now
-        free_at = min([bank.lane_free_at() for bank in banks if bank.lanes])
+        free_at = now if self._spare else min([bank.lane_free_at() for bank in banks if bank.lanes])
         return max(now, free_at) + line.work_before(job.client, job.priority) / lanes + own
 
     def arrive(self, job: Job, now: float) -> None:
@@ -122,24 +128,17 @@ class Dispatch:
         if wait_s and job.rows and not key.levels and line.model.batchable(key.signature, key.outputs):
             self._gather(job, min(now + wait_s, start_by(key, line.model.most_rows(key), job.deadline, now)), now)
         else:
-            self._wait(job, now)
+            self._wait(job)
 
-    def _wait(self, job: Job, now: float) -> None:
+    def _wait(self, job: Job) -> None:
         """For a lane, and for no company."""
-        line = job.line
-        if not line.busy:
-            line.put(job)
-            self.offer(line, now)
-            return
-        # Others of the line wait already, so no lane of its slots is idle.
-        line.put(job)
-        if not line.pinned:
-            self._enlist(line, job.priority)
+        job.line.put(job)
+        self.offer(job.line)
 
-    def move(self, job: Job, line: Line, now: float) -> None:
+    def move(self, job: Job, line: Line) -> None:
         """A job of which nothing is out, and that runs again with no other, waits in another line from now on."""
         waits, key = job.waiting, job.key
-        suspects = self.suspects.take_away(job, now)
+        suspects = self.suspects.take_away(job)
         retries = [group for group in job.line.retries if any(part.job is job for part in group)]
         for group in retries:
             job.line.retries.remove(group)
@@ -147,11 +146,11 @@ class Dispatch:
             job.line.take(job)
         job.line, job.key = line, line.key(key.signature, key.outputs, key.form)
         if waits:
-            self._wait(job, now)
+            self._wait(job)
         if retries:
-            self.again(line, retries, now)
+            self.again(line, retries)
         if suspects:
-            self.suspects.add(line, suspects, now)
+            self.suspects.add(line, suspects)
 
     def leave_home(self, slot: Slot, now: float) -> None:
         """What sessions wrote there may be gone with the slot's worker: jobs that wait for it go where they may now."""
@@ -163,8 +162,8 @@ class Dispatch:
                     home = self.homes.device(line.model, job.key.signature)
                     if job.homed and home != line.device:
                         job.homed = home is not None
-                        self.move(job, line.model.line(home, line.version), now)
-                self.offer(line, now)
+                        self.move(job, line.model.line(home, line.version))
+                self.offer(line)
 
     def _keep_home(self, model: Model, now: float) -> None:
         """Jobs that wait for any worker, or for a home that is none now, wait for the model's home, if it has one.
@@ -184,9 +183,9 @@ class Dispatch:
                 bound = model.stateful or job.key.signature == WRITING_RUN
                 if job.homed or (bound and line.device is None):
                     job.homed = True
-                    self.move(job, target, now)
+                    self.move(job, target)
             if model.stateful:
-                self.offer(line, now)
+                self.offer(line)
 
     def end_waits(self, line: Line, now: float) -> None:
         """Its jobs wait for no company, but for a lane, to which the caller offers those that it leaves there."""
@@ -207,7 +206,7 @@ class Dispatch:
     def release(self, key: Key, now: float) -> None:
         """What has gathered waits for the next lane."""
         self._end_wait(key, now)
-        self.offer(key.line, now)
+        self.offer(key.line)
 
     def _end_wait(self, key: Key, now: float) -> None:
         self._timers.clear(key)
@@ -223,17 +222,17 @@ class Dispatch:
                 if not model.batchable(key.signature, key.outputs):
                     self.release(key, now)
 
-    def again(self, line: Line, groups: Sequence[Group], now: float) -> None:
+    def again(self, line: Line, groups: Sequence[Group]) -> None:
         """Parts that have been out are run again, each group as one batch, before all that wait."""
         line.retries.extendleft(group for group in reversed(groups) if group)
         for group in groups:
             self._returned(group)
-        self.offer(line, now)
+        self.offer(line)
 
-    def suspect(self, line: Line, parts: Sequence[Part], now: float) -> None:
+    def suspect(self, line: Line, parts: Sequence[Part]) -> None:
         """Parts whose worker died are run again, each in a worker that runs nothing else."""
         self._returned(parts)
-        self.suspects.add(line, parts, now)
+        self.suspects.add(line, parts)
 
     def _returned(self, parts: Sequence[Part]) -> None:
         for part in parts:
@@ -259,17 +258,17 @@ class Dispatch:
         if moves:
             self._regroup(slot)
         if not ready:
-            self.suspects.slot_went(slot, now)
+            self.suspects.slot_went(slot)
             for name in slot.models:
                 self._keep_home(self._models[name], now)
         elif slot.number not in self._joined:
             self._join(slot, now)
 
-    def planned(self, slot: Slot, now: float) -> None:
+    def planned(self, slot: Slot) -> None:
         """What a slot is to hold is another, which its state does not tell where nobody sits there."""
         if slot.number not in self._joined and self._is_elsewhere(slot):
             self._regroup(slot)
-            self.suspects.slot_went(slot, now)
+            self.suspects.slot_went(slot)
 
     def add(self, model: Model) -> None:
         """A model is known that was not; slots that hold it follow."""
@@ -328,8 +327,8 @@ class Dispatch:
         for name in slot.models:
             self.homes.came(self._models[name], slot)
             self._keep_home(self._models[name], now)
-        self.serve(slot, now)
-        self.suspects.slot_came(now)
+        self.serve(slot)
+        self.suspects.slot_came()
 
     def _suit(self, model: Model, slot: Slot) -> None:
         """The slot has another worker, which may have another version of the model."""
@@ -348,7 +347,7 @@ class Dispatch:
         batch.over = True
         slot = self._slots[batch.slot]
         del slot.batches[batch.number]
-        self._timers.clear(("batch", slot.number, batch.number))
+        self._timers.clear(batch)
         slot.idle_lanes.append(batch.lane)
         slot.runs_suspect = False
         slot.turn += 1
@@ -359,28 +358,68 @@ class Dispatch:
         slot.batches = {}
         for batch in batches:
             batch.over = True
-            self._timers.clear(("batch", slot.number, batch.number))
+            self._timers.clear(batch)
         return batches
 
     # --- work and lanes meet ------------------------------------------------------------------------------------
 
-    def offer(self, line: Line, now: float) -> None:
-        """A line has work: idle lanes take it, best first; what is left waits for lanes to be free."""
-        while line.busy and (slot := self._best_idle(line)) is not None:
+    def offer(self, line: Line) -> None:
+        """A line has work: idle lanes are to take it."""
+        self._offered[line] = None
+
+    def serve(self, slot: Slot) -> None:
+        """A slot has lanes to spare: they are to take the work that is next."""
+        self._spare[slot] = None
+
+    def lease(self, now: float) -> None:
+        """Idle lanes take the work that there is, and what is left waits for lanes to be free."""
+        offered, spare = self._offered, self._spare
+        while offered or spare:
+            if spare and self.suspects:
+                for slot in list(spare):
+                    self._run_suspect(slot, now)
+            if offered:
+                self._hand_out(now)
+            while spare:
+                slot = next(iter(spare))
+                del spare[slot]
+                self._serve(slot, now)
+
+    def _hand_out(self, now: float) -> None:
+        """Lines take their turns, and each has the best of the lanes that idle."""
+        turns = [(_turn(line), number, line) for number, line in enumerate(self._offered) if line.busy]
+        self._offered.clear()
+        heapq.heapify(turns)
+        while turns:
+            _, number, line = heapq.heappop(turns)
+            slot = self._best_idle(line)
+            if slot is None:
+                self._await(line)
+                continue
             self._start(line, slot, False, now)
             if slot.takes_work:
                 self._bank[slot.number].rest(slot)
-        if not line.busy:
-            return
+            if line.busy:
+                heapq.heappush(turns, (_turn(line), number, line))
+
+    def _await(self, line: Line) -> None:
+        """Until a lane is free."""
         if not line.pinned:
             self._enlist(line, line.priority())
         else:
             for slot in self.holders(line):
                 self._pinned[slot.number][line] = None
 
-    def serve(self, slot: Slot, now: float) -> None:
-        """A slot has lanes to spare: they take the work that is next."""
-        if self.suspects and not slot.batches and slot.state is SlotState.READY and self.suspects.run_next(slot, now):
+    def _run_suspect(self, slot: Slot, now: float) -> bool:
+        return (
+            bool(self.suspects)
+            and not slot.batches
+            and slot.state is SlotState.READY
+            and self.suspects.run_next(slot, now)
+        )
+
+    def _serve(self, slot: Slot, now: float) -> None:
+        if self._run_suspect(slot, now) or not slot.takes_work:
             return
         bank = self._bank[slot.number]
         while slot.takes_work:
@@ -447,7 +486,7 @@ class Dispatch:
             whole = [whole_again(part) for part in group if part.wanted]
             line.retries.extendleft(singly([part for part in reversed(whole) if not part.is_suspect]))
             if suspects := [part for part in whole if part.is_suspect]:
-                self.suspects.add(line, suspects, now)
+                self.suspects.add(line, suspects)
                 if not slot.takes_work:
                     return
         if again:
@@ -461,7 +500,7 @@ class Dispatch:
                 continue
             if job.cut and job.losses > job.attempts and not line.model.batchable(job.key.signature, job.key.outputs):
                 # A piece of it has died, and as it runs whole from now on, all of it is suspect.
-                self.suspects.add(line, [whole_again(Part(job, 0, job.cut, job.round, job.attempts))], now)
+                self.suspects.add(line, [whole_again(Part(job, 0, job.cut, job.round, job.attempts))])
                 if not slot.takes_work:
                     return
                 continue
@@ -515,6 +554,8 @@ class Dispatch:
             now + cost_s,
             now + (0.0 if key.cost.is_stale(surely_s, now) else surely_s),
             batchable and cut,
+            sum([part.jobs for part in parts]),
+            any(part.job.members for part in parts),
             beside=bool(slot.batches),
         )
         for other in slot.batches.values():
@@ -547,31 +588,17 @@ class Dispatch:
             else:
                 job.note(now, PIECE, slot.number, slot.incarnation, batch.number, rows, part.start, part.stop - 1)
         budget_s = self._policy.batch_budget_s(longest_s, strides * key.cost.slowest())
-        owner = 0
         if key.signature == OPEN:  # it loads a model
             budget_s = max(budget_s, self._policy.load_timeout_s)
-            owner = self.tenants.opens(parts[0].job.client.route, slot)
-        self._timers.set(("batch", slot.number, batch.number), now + budget_s)
-        self._actions.append(
-            do.RunBatch(
-                slot.number,
-                slot.incarnation,
-                lane,
-                batch.number,
-                model.name,
-                key.signature,
-                key.outputs,
-                tuple([_to_run(part) for part in parts]),
-                padded,
-                batch.joined,
-                stride if strides > 1 else 0,
-                owner,
-            )
-        )
+            batch.owner = self.tenants.opens(parts[0].job.client.route, slot)
+        self._timers.set(batch, now + budget_s)
+        self._orders.batches.append(batch)
         return batch
 
     def validate(self) -> None:
         """Raises AssertionError where an invariant does not hold."""
+        if self._offered or self._spare:
+            return  # some of a burst was told, and nothing followed yet
         for bank in {id(bank): bank for bank in self._bank.values()}.values():
             bank.validate()
         for slot in self._slots:
@@ -588,11 +615,6 @@ def _movable(line: Line) -> list[Job]:
     bound = {part.job for group in line.retries if len({part.job for part in group}) > 1 for part in group}
     jobs = [job for job in dict.fromkeys(line.unleased()) if not (job.out or job.gathering or job in bound)]
     return sorted(jobs, key=lambda job: (job.arrived, job.number))  # as they came; members of a pack came at once
-
-
-def _to_run(part: Part) -> do.PartToRun:
-    base = part.job.base
-    return do.PartToRun(part.job.payload, base + part.start, base + part.stop)
 
 
 def _turn(line: Line) -> tuple[int, float, int]:

@@ -22,10 +22,10 @@ class Suspects:
     def __init__(
         self,
         holders: Callable[[Line], Sequence[Slot]],
-        serve: Callable[[Slot, float], None],
+        serve: Callable[[Slot], None],
         lease: Callable[[Slot, Group, float], Batch],
     ) -> None:
-        """`holders`: the slots that may run a line's jobs. `serve` gives a slot work, `lease` gives it these parts."""
+        """`holders`: the slots that may run a line. `serve`: a slot is to look for work; `lease` gives it parts."""
         self._holders = holders
         self._serve = serve
         self._lease = lease
@@ -35,19 +35,19 @@ class Suspects:
     def __bool__(self) -> bool:
         return bool(self._lines)
 
-    def add(self, line: Line, parts: Sequence[Part], now: float) -> None:
+    def add(self, line: Line, parts: Sequence[Part]) -> None:
         line.suspects.extend(parts)
         self._lines[line] = None
-        self._serve_empty(line, now)
-        self._keep_slot(line, now)
+        self._serve_empty(line)
+        self._keep_slot(line)
 
-    def take_away(self, job: Job, now: float) -> list[Part]:
+    def take_away(self, job: Job) -> list[Part]:
         """The job's suspects, which wait here no more."""
         line = job.line
         parts = [part for part in line.suspects if part.job is job]
         if parts:
             line.suspects = deque(part for part in line.suspects if part.job is not job)
-            self._look_again(line, now)
+            self._look_again(line)
         return parts
 
     def run_next(self, slot: Slot, now: float) -> bool:
@@ -62,32 +62,32 @@ class Suspects:
                 self._lines[line] = None
                 slot.runs_suspect = True
                 self._lease(slot, (part if may_be_cut((part,)) else whole_again(part),), now).suspect = True
-            self._look_again(line, now)
+            self._look_again(line)
             if part is not None:
                 return True
         return False
 
-    def slot_came(self, now: float) -> None:
+    def slot_came(self) -> None:
         """A slot is READY that was not, or has proven that it works: it may be kept."""
         for line in list(self._lines):
-            self._look_again(line, now)
+            self._look_again(line)
 
-    def slot_went(self, slot: Slot, now: float) -> None:
+    def slot_went(self, slot: Slot) -> None:
         """A slot is not READY: another one is kept instead, and what waited for it may have to run where it died."""
         line, slot.kept_for = slot.kept_for, None
         if line is not None:
             del self._kept[line]
         for line in list(self._lines):
-            self._serve_empty(line, now)
+            self._serve_empty(line)
         for line in list(self._lines):
-            self._look_again(line, now)
+            self._look_again(line)
 
-    def forget_unwanted(self, now: float) -> None:
+    def forget_unwanted(self) -> None:
         """Suspects that nobody waits for any more keep no slot."""
         for line in list(self._lines):
             if not all(part.wanted for part in line.suspects):
                 line.suspects = deque(part for part in line.suspects if part.wanted)
-                self._look_again(line, now)
+                self._look_again(line)
 
     # --- which slot -----------------------------------------------------------------------------------------------
 
@@ -110,12 +110,12 @@ class Suspects:
                 line.suspects.append(part)
         return None
 
-    def _serve_empty(self, line: Line, now: float) -> None:
+    def _serve_empty(self, line: Line) -> None:
         for slot in self._holders(line):
             if line.suspects and slot.state is SlotState.READY and not slot.batches:
-                self._serve(slot, now)
+                self._serve(slot)
 
-    def _look_again(self, line: Line, now: float) -> None:
+    def _look_again(self, line: Line) -> None:
         """The line's suspects are other ones, or the slots that they may run in."""
         if not line.suspects:
             self._lines.pop(line, None)
@@ -126,11 +126,11 @@ class Suspects:
             kept.kept_for = None
             kept.turn += 1
             for other in list(self._lines):
-                self._keep_slot(other, now)
-            self._serve(kept, now)
-        self._keep_slot(line, now)
+                self._keep_slot(other)
+            self._serve(kept)
+        self._keep_slot(line)
 
-    def _keep_slot(self, line: Line, now: float) -> None:
+    def _keep_slot(self, line: Line) -> None:
         if not line.suspects or line in self._kept:
             return
         free = [slot for slot in self._holders(line) if slot.state is SlotState.READY and slot.kept_for is None]
@@ -145,7 +145,7 @@ class Suspects:
             slot.turn += 1
             self._kept[line] = slot
             if not slot.batches:
-                self._serve(slot, now)
+                self._serve(slot)
 
     def validate(self, slots: Sequence[Slot], lines: Sequence[Line]) -> None:
         """Raises AssertionError where an invariant does not hold."""

@@ -39,6 +39,10 @@ class Timers:
         self._drop_cleared()
         return self._heap[0][0] if self._heap else None
 
+    def is_due(self, now: float) -> bool:
+        """Whether some instant may have come; whether it counts, `pop_due` finds out."""
+        return bool(self._heap) and self._heap[0][0] <= now
+
     def pop_due(self, now: float) -> Hashable | None:
         """Removes and returns the key with the earliest instant that is not after `now`, or None."""
         self._drop_cleared()

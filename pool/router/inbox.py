@@ -1,5 +1,6 @@
 """The messages of one ROUTER, read frame by frame: a message of countless frames is neither held nor read in one go."""
 
+import time
 from collections.abc import Callable, Iterator
 
 import zmq
@@ -7,7 +8,8 @@ import zmq
 __all__ = ["MOST_FRAMES", "Inbox"]
 
 MOST_FRAMES = 4096  # of one message; a call has a frame a tensor, and a few more
-MESSAGES_A_TURN = 64  # before the pool's other sockets get their turn
+MESSAGES_A_TURN = 256  # before what they ask for is decided on, and the pool's other sockets get their turn
+TURN_S = 1e-3  # the same: who came first does not wait longer for those who came with it
 FRAMES_A_TURN = 4096  # a frame takes microseconds, so a turn takes some 20 ms at most
 
 
@@ -21,6 +23,7 @@ class Inbox:
     def turn(self) -> Iterator[tuple[bytes, list[zmq.Frame] | None]]:
         """A turn's messages as (routing id, frames); there may be more. None stands for too many frames."""
         messages, frames_left = MESSAGES_A_TURN, FRAMES_A_TURN
+        ends = time.monotonic() + TURN_S
         while messages > 0 and frames_left > 0:
             if self._overlong:
                 frames_left -= self._discard(frames_left)
@@ -32,6 +35,8 @@ class Inbox:
             messages -= 1
             frames_left -= len(frames)
             yield frames[0].bytes, None if self._overlong else frames[1:]
+            if time.monotonic() >= ends:
+                return
 
     def _read(self) -> list[zmq.Frame]:
         """A message comes whole or not at all, so only its first frame can be missing."""

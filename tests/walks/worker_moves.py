@@ -74,10 +74,14 @@ class WorkerMoves(Outside):
                 self.body.answer(worker, batch, times_s=(1e-7 * (pick % 3), 0.0))
 
     def answers_many(self, count: int, seconds: float) -> None:
-        """In any order, after so long each."""
+        """In any order, after so long each; without a pause in one burst."""
+        if not seconds:
+            with self.core.burst():
+                for _ in range(count):
+                    self.answers(self.rng.randrange(100))
+            return
         for _ in range(count):
-            if seconds:
-                self.body.pass_time(seconds)
+            self.body.pass_time(seconds)
             self.answers(self.rng.randrange(100))
 
     def does_as_it_was_told(self, pick: int) -> None:
