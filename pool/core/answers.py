@@ -20,6 +20,7 @@ class Answers:
 
     def __init__(self, backlog: Backlog, timers: Timers, history: History, orders: Orders) -> None:
         self.counts: Counter[str] = Counter()
+        self.ended = 0  # jobs, whichever way
         self._backlog = backlog
         self._timers = timers
         self._history = history
@@ -81,12 +82,13 @@ class Answers:
     def _end(self, job: Job, state: JobState, now: float, count: str | None) -> None:
         """`count`: as what its jobs count, but for those that were cancelled; None: as nothing yet."""
         job.become(state)
-        ended = job.weight
+        self.ended += 1
+        ended = len(job.members) if job.members else 1
         if count is None:
             ended = len(job.dropped)
         else:
-            self.counts[count] += ended - len(job.dropped)
-        self._timers.clear(job)
+            self.counts[count] += ended - len(job.dropped) if job.dropped else ended
+        self._timers.release(job)
         self._backlog.forget(job, ended, now)
         if job.waiting:
             job.line.take(job)

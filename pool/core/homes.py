@@ -69,6 +69,7 @@ class Homes:
         if model.written == seat or (model.home is not None and model.home == model.written and _stands(model)):
             return
         model.home = model.written = seat
+        model.epoch += 1
         if len(self._holders(model.line(None))) > 1:
             self._orders.append(do.Notice(WRITTEN.format(model.name, slot.number, slot.incarnation)))
 

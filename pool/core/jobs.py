@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pool.core.keys import Client, Key
     from pool.core.line import Line
 
-__all__ = ["FINISHED", "JOB_STEPS", "Batch", "IllegalStep", "Job", "JobKey", "JobState", "Part"]
+__all__ = ["FINISHED", "JOB_STEPS", "Batch", "IllegalStep", "Job", "JobKey", "JobState", "Note", "Part"]
 
 JobKey = tuple[bytes, int]
 
@@ -104,6 +104,7 @@ class Job:
     base: int = 0
     came_in: int | None = None
     ended: float | None = None
+    timer: float | None = None  # see `Timers.watch`
     ran: tuple[float, float, float, int, int, str] | None = None
     story: list[Note] = field(default_factory=list)
     untold: int = 0  # lines that were left out of it
@@ -181,23 +182,31 @@ class Job:
         return lines
 
 
-@dataclass(slots=True, eq=False)
 class Part:
-    """Rows `start` to `stop` of a job, both 0 where it has none: what is leased."""
+    """Rows `start` to `stop` of a job, both 0 where it has none: what is leased.
 
-    job: Job
-    start: int
-    stop: int
-    round: int
-    losses: int = 0  # workers that died with these rows and perhaps by them, and the job's `attempts`
-    died_in: tuple[int, ...] = ()  # the slots in which they did
-    loss: Loss | None = None  # the last of these deaths, see `blame`
-    charged_s: float = 0.0  # device time that its client was charged when it was cut
-    heirs: tuple[Part, ...] = ()  # its job was a pack, and dissolved while this was out: parts of its members
-    rows: int = field(init=False)
+    `losses`: workers that died with these rows and perhaps by them, and the job's `attempts`; `died_in`: the slots in
+    which they did; `loss`: the last of these deaths, see `blame`. `charged_s`: device time that its client was charged
+    when it was cut. `heirs`: its job was a pack, and dissolved while this was out: parts of its members.
+    """
 
-    def __post_init__(self) -> None:
-        self.rows = self.stop - self.start
+    __slots__ = ("charged_s", "died_in", "heirs", "job", "loss", "losses", "round", "rows", "start", "stop")
+
+    def __init__(
+        self,
+        job: Job,
+        start: int,
+        stop: int,
+        round: int,  # noqa: A002  # the job's own word
+        losses: int = 0,
+        died_in: tuple[int, ...] = (),
+        charged_s: float = 0.0,
+    ) -> None:
+        self.job, self.start, self.stop, self.rows = job, start, stop, stop - start
+        self.round, self.losses, self.died_in = round, losses, died_in
+        self.charged_s = charged_s
+        self.loss: Loss | None = None
+        self.heirs: tuple[Part, ...] = ()
 
     @property
     def whole(self) -> bool:
@@ -252,6 +261,7 @@ class Batch:
     suspect: bool = False  # it has lost a worker before
     beside: bool = False  # another batch ran in its worker at the same time
     over: bool = False
+    timer: float | None = None  # see `Timers.watch`
     overran: bool = False  # its worker was killed because it ran for too long
 
     @property

@@ -24,6 +24,7 @@ from pool.core import events as told
 from pool.core.admission import refusal, unknown
 from pool.core.answers import Answers
 from pool.core.backlog import Backlog
+from pool.core.calls import Call, Calls, Names
 from pool.core.cells import Cells
 from pool.core.dispatch import Dispatch
 from pool.core.doubts import Doubts
@@ -32,7 +33,7 @@ from pool.core.history import History
 from pool.core.hope import Hope
 from pool.core.jobs import Batch, Job
 from pool.core.joining import Joining
-from pool.core.keys import Key
+from pool.core.keys import Client, Key
 from pool.core.line import Line
 from pool.core.models import Model
 from pool.core.orders import Orders
@@ -49,6 +50,9 @@ from pool.wire.independence import RowsJudged
 from pool.wire.session_runs import OPEN
 
 __all__ = ["Machine"]
+
+QUIET = frozenset({told.Tick, told.WorkerBeat, told.WorkerMeasured, told.JobCancelled, told.ClientGone})
+"""Events after which all names come to what they came to before, unless a slot's state is another."""
 
 
 class Machine:
@@ -75,6 +79,8 @@ class Machine:
         self._hope = Hope(self.supervision, self._dispatch, models)
         self._recycling = Recycling(policy, self.supervision, models, self.timers, rng)
         self._leaving: set[str] = set()
+        self._calls = Calls()
+        self._epoch = 0  # raised when what is known of slots or of the policy may be otherwise now
         self._pins = frozenset(name for plan in plans for name in plan.names)
 
     @property
@@ -88,6 +94,8 @@ class Machine:
 
     def handle(self, event: told.Event, now: float) -> None:
         """Something rare has happened. `now` is monotonic seconds and never goes back."""
+        if type(event) not in QUIET:
+            self._epoch += 1
         match event:
             case told.Tick():
                 pass
@@ -131,9 +139,9 @@ class Machine:
         """
         if self._is_restless(now):
             self._follow_up(now)
-        answers = len(self.orders.answers)
+        ended = self._answers.ended
         self._dispatch.lease(now)
-        return len(self.orders.answers) > answers and self._is_restless(now)
+        return self._answers.ended != ended and self._is_restless(now)
 
     def _is_restless(self, now: float) -> bool:
         """Whether anything may have to follow beside leases. In the ordinary state nothing does."""
@@ -143,10 +151,10 @@ class Machine:
             or supervision.due
             or supervision.stopping
             or supervision.fatal
-            or supervision.turnover
+            or supervision.turnover.wishes
             or self._leaving
-            or self._dispatch.suspects
-            or self.timers.is_due(now)
+            or self._dispatch.suspects.lines
+            or (self.timers.heap and self.timers.heap[0][0] <= now)
         )
 
     def _follow_up(self, now: float) -> None:
@@ -235,55 +243,61 @@ class Machine:
         outputs, of jobs that run together: names, dtypes and shapes past axis 0. The core only compares it.
         `timeout_s` None: the policy's default. The rest as in the wire's SUBMIT.
         """
-        if name in self.policy.versions:
-            entry = self._entry(name, version)
-            if isinstance(entry, do.JobFailed):
-                self._answers.refuse(route, number, len(members) or 1, entry)
-                return
-            name, version = entry, None
-        model, client = self.backlog.models.get(name), self.backlog.client(route)
-        failed = (
-            unknown(name, self.backlog)
-            if model is None
-            else refusal(
-                model,
-                client,
-                number,
-                timeout_s,
-                priority,
-                size_bytes,
-                members,
-                self.policy,
-                self.backlog,
-                self.supervision.stopping,
-                now,
-            )
-            or self._unknown_device(name, device)
-            or self._unknown_version(name, device, version)
-            or self._doubts.refusal(model, signature, attempts, in_doubt)
+        names = name, version, signature, outputs, device, form
+        call = self._calls.known.get(names)
+        if call is not None and (
+            call.epoch != self._epoch or call.model_epoch != call.model.epoch or not call.key.kept
+        ):
+            call = None
+        backlog = self.backlog
+        model = self._model(name, version) if call is None else call.model
+        if isinstance(model, do.JobFailed):
+            self._answers.refuse(route, number, len(members) or 1, model)
+            return
+        client = backlog.clients.get(route) or Client(route)
+        failed = refusal(
+            model,
+            client,
+            number,
+            timeout_s,
+            priority,
+            size_bytes,
+            members,
+            self.policy,
+            backlog,
+            self.supervision.stopping,
+            now,
         )
-        if model is None or failed is not None:
+        if failed is None and call is None:
+            found = self._resolve(model, names)
+            if isinstance(found, Call):
+                call = found
+            else:
+                failed = found
+        if failed is None and (attempts or in_doubt):
+            failed = self._doubts.refusal(model, signature, attempts, in_doubt)
+        if call is None or failed is not None:
             assert failed is not None
             self._answers.refuse(route, number, len(members) or 1, failed)
             return
         if timeout_s is None:
             timeout_s = self.policy.default_timeout_s
-        homes = self._dispatch.homes
-        home = None if device else homes.device(model, signature)
-        pin = homes.within(model, device) if device else None
-        confined = None if pin or home else self._cells.device(route, name, now)
-        asked, device = device, pin or home or confined
-        wanted = version if isinstance(version, int) else None
-        line = model.line(device, wanted)
-        if device != asked and not self._hope.has(line):
-            # Where it would be kept to, there is another version by now, or another model.
-            device, home, line = asked, None, model.line(asked, wanted)
+        line, key, hope, confined = call.line, call.key, call.hope, None
+        if call.free and self._cells.some:
+            confined = self._cells.device(route, model.name, now)
+            if confined is not None and self._hope.has(cell := model.line(confined, call.version)):
+                line, key, hope = cell, cell.key(key.signature, outputs, form), True
+                if key.epoch != model.epoch:
+                    key.renew()
+            else:
+                confined = None
+        backlog.ids += 1
         job = Job(
             client,
             number,
-            self.backlog.next_id(),
+            backlog.ids,
             line,
-            line.key(model.signature_name(signature), outputs, form),
+            key,
             rows or 0,
             priority,
             timeout_s,
@@ -293,26 +307,59 @@ class Machine:
             now + timeout_s,
             members=members,
         )
-        self.backlog.admit(job)
+        backlog.admit(job)
         if attempts or in_doubt:
             self._doubts.taken_in(job, attempts, in_doubt, now)
-        if pin is not None and pin == device != asked:
-            job.asked = asked
-        if home is not None:
+        job.asked = call.asked
+        if call.home is not None:
             job.homed = True
-            job.note(now, "kept to {}, which has what was written to the model's variables", home)
-        elif device is not None and pin is None:
+            job.note(now, "kept to {}, which has what was written to the model's variables", call.home)
+        elif confined is not None:
             job.confined = True
-            job.note(now, "kept to {}, where a job of this client was quarantined or hung", device)
+            job.note(now, "kept to {}, where a job of this client was quarantined or hung", confined)
         end = self._dispatch.earliest_end(job, now)
         if end > job.deadline:
             self._answers.too_late(job, end, now)
             return
-        self.timers.set(job, job.deadline)
-        if self._hope.has(line):
+        self.timers.watch(job, job.deadline)
+        if hope:
             self._dispatch.arrive(job, now)
         else:
             self._give_up(job, self._hope.lost(line), now)
+
+    def _model(self, name: str, version: int | str | None) -> Model | do.JobFailed:
+        """The model that a job gets, or the version of it that it asks for, which is a model by itself."""
+        if name in self.policy.versions:
+            entry = self._entry(name, version)
+            if isinstance(entry, do.JobFailed):
+                return entry
+            name = entry
+        return self.backlog.models.get(name) or unknown(name, self.backlog)
+
+    def _resolve(self, model: Model, names: Names) -> Call | do.JobFailed:
+        """What the names come to now; why they come to nothing."""
+        name, version, signature, outputs, asked, form = names
+        if name in self.policy.versions:
+            version = None  # it is in the model's name
+        name = model.name
+        failed = self._unknown_device(name, asked) or self._unknown_version(name, asked, version)
+        if failed is not None:
+            return failed
+        homes = self._dispatch.homes
+        home = None if asked else homes.device(model, signature)
+        device = homes.within(model, asked) if asked else home
+        wanted = version if isinstance(version, int) else None
+        line = model.line(device, wanted)
+        if device != asked and not self._hope.has(line):
+            # Where it would be kept to, there is another version by now, or another model.
+            device, home, line = asked, None, model.line(asked, wanted)
+        key = line.key(model.signature_name(signature), outputs, form)
+        if key.epoch != model.epoch:
+            key.renew()
+        moved = asked if asked is not None and device != asked else None
+        call = Call(self._epoch, model, line, key, wanted, home, moved, device is None, self._hope.has(line))
+        self._calls.put(names, call)
+        return call
 
     def _entry(self, name: str, version: int | str | None) -> str | do.JobFailed:
         """The version that the job gets, by its name as a model."""
@@ -358,10 +405,11 @@ class Machine:
         self._answers.cancel(job, now)
         if batch is not None and not batch.over and not batch.wanted:
             # Its budget was as long as the longest timeout of its jobs, which nobody waits out any more.
-            budget_s = self.policy.batch_budget_s(0.0, batch.strides * batch.key.cost.slowest())
+            budget_s = self.policy.batch_budget_s(0.0, batch.strides * batch.key.cost.slowest_s)
             if batch.key.signature == OPEN:  # but a load takes its time, whoever waits
                 budget_s = max(budget_s, self.policy.load_timeout_s)
-            self.timers.advance(batch, now + budget_s)
+            if batch.timer is not None and now + budget_s < batch.timer:
+                self.timers.watch(batch, now + budget_s)
 
     def _cancel_member(self, pack: Job, number: int, now: float) -> None:
         """The others are not disturbed; if it waits, they part when it is their turn, see `Dispatch`."""
@@ -401,9 +449,9 @@ class Machine:
             return
         self._dispatch.ended(batch)
         self._settlement.done(slot, batch, payloads, failures, run_s, fetch_s, now)
-        self._dispatch.serve(slot)
-        if not self._hope.has(batch.key.line):
-            self._refuse(batch.key.line, now)  # what is left of a large job
+        line = batch.key.line
+        if (line.by_age or line.retries or line.suspects) and not self._hope.has(line):
+            self._refuse(line, now)  # what is left of a large job
 
     def _batch_unsent(self, event: told.BatchUnsent, now: float) -> None:
         """The lane cannot be reached, so the worker is of no use any more."""
@@ -448,6 +496,7 @@ class Machine:
         if not self.supervision.changed:
             return
         self.backlog.emptied = True  # a slot that is to wind down may be another one now
+        self._epoch += 1
         while self.supervision.changed:
             slots = dict.fromkeys(self.supervision.changed)  # only what each is now counts
             self.supervision.changed.clear()
@@ -598,9 +647,9 @@ class Machine:
         slots: Sequence[Slot] = self.supervision.slots
         for slot in slots:
             for batch in slot.batches.values():
-                assert batch in self.timers or slot.killed_for, batch
+                assert batch.timer is not None or slot.killed_for, batch
                 out.update(part.job for part in batch.claims())
         for job in self.backlog.jobs.values():
             assert job.out == out[job], job
-            assert job in self.timers, job
+            assert job.timer == job.deadline, job
             assert self._hope.has(job.line) or job.out, job

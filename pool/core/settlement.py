@@ -18,7 +18,7 @@ from pool.core.blame import Loss, acquit, charge
 from pool.core.cells import Cells
 from pool.core.dispatch import Dispatch
 from pool.core.isolation import Group, bisected, halved, may_fit, singly, whole_again
-from pool.core.jobs import Batch, Job, JobState, Part
+from pool.core.jobs import FINISHED, Batch, Job, JobState, Part
 from pool.core.line import Line
 from pool.core.orders import Orders
 from pool.core.packs import Again, Packs
@@ -65,7 +65,7 @@ class Settlement:
         now: float,
     ) -> None:
         """A payload a part, or in `failures` why there is none. The batch has ended, its slot is served afterwards."""
-        first = not slot.proven
+        first = slot.jobs_done == slot.jobs_done_before
         jobs = batch.jobs
         slot.jobs_done += jobs
         slot.in_vain = 0
@@ -79,15 +79,16 @@ class Settlement:
         given = 0  # answers
         for part, failure, payload in self._packs.heard(batch, payloads, _trusted(batch, failures), now):
             job = part.job
-            if not part.wanted:
+            if (part.round != job.round or job.state in FINISHED or part.heirs) and not part.wanted:
                 _let_go(job)
                 continue
             job.out -= 1
             match failure:
                 case None:
-                    acquit(part)
+                    if part.loss is not None:
+                        acquit(part)
                     if self._succeeded(slot, batch, part, payload, run_s, fetch_s, now):
-                        given += job.weight
+                        given += len(job.members) if job.members else 1
                 case told.Failed(Fault.OUT_OF_MEMORY, text) if may_fit(batch, part):
                     spoiled.append(part)
                     fault = Fault.OUT_OF_MEMORY
@@ -105,7 +106,7 @@ class Settlement:
                     returned.append(part)
         if batch.joined and given:
             batch.key.line.model.answered_joined(batch.key.signature, given)
-        if batch.key.line.model.keeps_state(batch.key.signature):
+        if (spoiled or unjoined or returned) and batch.key.line.model.keeps_state(batch.key.signature):
             for part in (*spoiled, *unjoined, *returned):
                 if part.wanted:  # two may be of one job
                     said = RAN_ONCE.format(text or "others with it did not end well")
@@ -115,7 +116,7 @@ class Settlement:
             self._take_apart(batch, spoiled, fault, text, now)
         if unjoined:
             self._run_whole(batch, unjoined, text, now)
-        if returned or any(part.heirs for part in batch.parts):
+        if returned or (batch.packed and any(part.heirs for part in batch.parts)):
             self._again(batch, [tuple(returned)])
         if first:
             self._dispatch.suspects.slot_came()
@@ -123,23 +124,27 @@ class Settlement:
     def _learn(self, batch: Batch, run_s: float, now: float) -> None:
         """What it cost, as it did not fail: a failure says nothing about what a result takes."""
         key = batch.key
-        key.cost.learn(batch.stride, (now - batch.started) / batch.strides, now)
+        strides = batch.strides if batch.padded > batch.stride else 1
+        key.cost.learn(batch.stride, (now - batch.started) / strides, now)
         if batch.padded:
             key.cost.ran(batch.padded, run_s)
         key.line.model.remember(key)
-        key.line.model.fitted(key, batch.stride, now)
+        if key.line.model.is_sized:
+            key.line.model.fitted(key, batch.stride, now)
 
     def _charge(self, batch: Batch, now: float) -> None:
         """Model and clients pay for the time that the batch took, whatever came of it, instead of what was guessed."""
         key, seconds = batch.key, now - batch.started
-        key.line.model.charge(seconds - batch.cost_s)
-        if seconds < batch.cost_s:
-            self._dispatch.charged_less(key.line.model)
+        line = key.line
+        line.model.charge(seconds - batch.cost_s)
+        if seconds < batch.cost_s and (line.model.common.by_age or line.model.common.retries):
+            self._dispatch.charged_less(line.model)
         row_s = seconds / (batch.rows or 1)
         for part in batch.parts:
             wrong_s = row_s * (part.rows or 1) - part.charged_s
-            if abs(wrong_s) > WRONG_SHARE * part.charged_s:
-                key.line.charge(part.job.client, wrong_s)
+            most_s = WRONG_SHARE * part.charged_s
+            if not -most_s <= wrong_s <= most_s:
+                line.charge(part.job.client, wrong_s)
             part.charged_s = 0.0  # if it runs again, that is paid for too
 
     def _succeeded(
@@ -148,7 +153,7 @@ class Settlement:
         """Whether its job has its answer now."""
         job = part.job
         job.answered_rows += part.rows
-        if part.whole:
+        if part.rows == job.rows:
             payloads: tuple[object, ...] = (payload,)
         else:
             pieces = job.pieces = job.pieces or {}

@@ -42,6 +42,7 @@ class Supervision:
             Slot(number, plan.models, plan.device, plan.names, versions=dict(plan.versions), planned=plan.models)
             for number, plan in enumerate(plans)
         ]
+        self._by_number = {slot.number: slot for slot in self.slots}
         self.orders = orders
         self.changed: list[Slot] = []
         """The slots whose state is another since somebody last emptied this list."""
@@ -137,9 +138,9 @@ class Supervision:
 
     def current(self, number: int, incarnation: int) -> Slot | None:
         """The slot, if this incarnation still sits in it: everything that a former one says is dropped."""
-        if not 0 <= number < len(self.slots):
+        slot = self._by_number.get(number)
+        if slot is None:
             return None
-        slot = self.slots[number]
         return slot if slot.incarnation == incarnation and slot.state in ALIVE else None
 
     def alive(self) -> Iterator[Slot]:

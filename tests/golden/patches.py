@@ -101,8 +101,8 @@ BROKEN = (
         (
             (
                 "line.py",
-                "        return max(self.levels) if len(self.levels) > 1 else next(iter(self.levels))\n",
-                "        return next(iter(self.levels))\n",
+                "            if not queue.levels or job.priority > queue.top:\n",
+                "            if not queue.levels:\n",
             ),
         ),
     ),

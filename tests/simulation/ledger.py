@@ -228,7 +228,10 @@ class Ledger:
         seat = self._seat(slot, incarnation)
         run = None if seat is None else seat.runs.pop(batch, None)
         for lease in [] if run is None else run.leases:
-            lease.record.started = lease.record.in_doubt
+            record = lease.record
+            record.started = (
+                record.in_doubt or bool(record.done) or len(record.leases) > 1
+            )  # other rows of it did start
             self._release(lease)
 
     def exited(self, slot: int, incarnation: int, now: float) -> None:

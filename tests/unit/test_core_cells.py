@@ -137,7 +137,7 @@ def test_cells_are_forgotten_and_bounded() -> None:
     assert cells.device(last, "m", 101.0) == "slot:0"
     assert cells.device(last, "other", 101.0) is None
     assert cells.device(last, "m", 100.0 + CONFINED_S) is None
-    assert len(cells._cells) == MOST_CELLS - 1
+    assert len(cells.some) == MOST_CELLS - 1
 
 
 def test_what_has_waited_for_company_waits_for_no_more_of_it_elsewhere() -> None:
