@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
+from pool.alarms import Alarm
 from pool.core.actions import SlotChanged, SuccessorFailed
 from pool.core.events import Event, ModelsAwaited, PolicyChanged
 from pool.core.machine import Machine
@@ -52,9 +53,11 @@ class Agenda:
         adopt: Callable[[Plan], None],
         reply: Reply,
         is_lost: Callable[[int], bool],
+        turn: Alarm,
     ) -> None:
         """`feed` has the core handle an event; `adopt` is told of each plan of other settings, before its roll.
 
+        `turn` has the loop call `roll_on` and `tend`; it is set whenever there is something to do.
         `is_lost`: whether a slot's device is gone.
         """
         self.plan = plan
@@ -64,6 +67,7 @@ class Agenda:
         self._supervision = machine.supervision
         self._feed = feed
         self._adopt = adopt
+        self._turn = turn
         self._roll = Roll(self._supervision, self._welcomes(), is_lost, self._unfinished)
         self._after: Plan | None = None  # follows the one that is rolled out
         self._good = plan  # the last with which every slot has come up
@@ -81,12 +85,14 @@ class Agenda:
             unfit=lambda wish: self._versions.unfit(wish.versions or {}, self.plan),
         )
         self._moving = Moving(self._supervision, self._reloading.settings_of, is_lost)
+        self._look_later()
 
     # --- what is asked, and what happens ------------------------------------------------------------------------
 
     def ask(self, question: Question | None) -> None:
         """For other settings: a client, or a signal."""
         self._reloading.ask(question)
+        self._turn.soon()
 
     def welcome(self, slot: int) -> Welcome:
         """What the slot's next worker is to have."""
@@ -105,10 +111,12 @@ class Agenda:
         if change.state is SlotState.READY:
             self._change(self._moving.returned(change.slot, self.plan))
         self._feed_all(self._roll.plans())
+        self._turn.soon()
 
     def failed(self, failure: SuccessorFailed) -> None:
         self._roll.failed(failure)
         self._feed_all(self._roll.plans())
+        self._turn.soon()
 
     def serves(self) -> None:
         """The pool is READY for the first time."""
@@ -121,10 +129,15 @@ class Agenda:
 
     # --- time ---------------------------------------------------------------------------------------------------
 
-    def next_deadlines(self, now: float) -> Iterable[float | None]:
-        yield self._reloading.next_deadline(now)
-        yield self._roll.next_deadline(now)
-        yield self._versions.next_deadline(now, self._roll.is_under_way or self._reloading.is_busy)
+    def _look_later(self) -> None:
+        now = time.monotonic()
+        for due in (
+            self._reloading.next_deadline(now),
+            self._roll.next_deadline(now),
+            self._versions.next_deadline(now, self._roll.is_under_way or self._reloading.is_busy),
+        ):
+            if due is not None:
+                self._turn.by(due)
 
     def roll_on(self) -> None:
         self._feed_all(self._roll.tend())
@@ -135,6 +148,7 @@ class Agenda:
         refused = self._roll.take_refused()
         if refused is not None:
             self._give_up(refused)
+            self._turn.soon()  # what follows is decided by what there is then
         self._reloading.tend(self.plan, self._after or self.plan)
         if refused is None and self._after is not None and not self._roll.is_under_way and not stopping:
             if nowhere := self._nowhere():
@@ -159,6 +173,7 @@ class Agenda:
                 self._reloading.proven()
             if self._supervision.awaited:
                 self._feed(ModelsAwaited(frozenset()))
+        self._look_later()
 
     def status(self) -> dict[str, object]:
         """For people."""
@@ -196,6 +211,7 @@ class Agenda:
         slots = self._roll.begin(self._welcomes(), back=back)
         names = {name for slot in self._roll.left for name in self.plan.shares[slot].models}
         self._feed(ModelsAwaited(frozenset(names)))
+        self._turn.soon()
         return slots
 
     def _spare(self, change: SlotChanged) -> None:

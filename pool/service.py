@@ -1,9 +1,9 @@
-"""The pool's process: one loop that waits for everything at once.
+"""The pool's process: one loop that waits for everything at once, and visits what is ready or due.
 
 sockets ─┐
-deaths  ─┼─► poll ─► what came is told ─► Machine.dispatch ─► orders ─► sockets, processes, log
+deaths  ─┼─► Loop ─► what came is told ─► Machine.dispatch ─► orders ─► sockets, processes, log
 signals ─┤             ▲                                        │
-timers  ─┘             └──────────── spawned, died ◄────────────┘
+alarms  ─┘             └──────────── spawned, died ◄────────────┘
 
 Whatever is wrong with what one peer sends ends that message, or that peer. What raises beyond that is a bug: the pool
 writes it down and ends, see `_broke_down`. It never goes on with a state that it can't trust.
@@ -16,6 +16,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
@@ -26,6 +27,7 @@ import zmq
 
 from pool import descriptors
 from pool.agenda import Agenda
+from pool.alarms import Alarms
 from pool.core import actions as do
 from pool.core.events import (
     BatchUnsent,
@@ -45,10 +47,12 @@ from pool.core.machine import Machine
 from pool.core.orders import Order
 from pool.core.slots import SlotState
 from pool.desk import Desk
+from pool.doorbell import Doorbell
 from pool.endpoint import ARENAS_SUFFIX, WORKERS_SUFFIX, EndpointLock, ipc_path, prepare_folder
 from pool.feed import CoreFault, Feed
 from pool.footprints import Footprints
 from pool.logs import about
+from pool.loop import Loop
 from pool.plan import Plan
 from pool.planted import planted
 from pool.quarantine import KeptJob, Quarantine
@@ -64,7 +68,7 @@ from pool.router.parting import part
 from pool.router.rows import Inputs
 from pool.signal_pipe import SignalPipe
 from pool.slot_log import SlotLog
-from pool.status import resident_bytes
+from pool.status import resident_bytes, restart_needed
 from pool.supervisor import Supervisor
 from pool.systemd.notify import Notifier
 from pool.watch import Watch
@@ -78,8 +82,7 @@ __all__ = ["BrokeDown", "Service"]
 log = logging.getLogger("pool")
 
 DOWN = (SlotState.BACKOFF, SlotState.STOPPED, SlotState.FATAL)
-LONGEST_POLL_S = 3600.0
-KEPT_S = 0.1  # how often the loop looks whether lent memory has been written to the disk
+TELL_S = 1.0  # until a worker that did not read is told again of lent memory that has ended
 DISK_S = 2.0  # how long the pool's end waits for the disk
 KILL_S = 3.0  # how long it waits for workers that it has killed, where it ends by its own fault
 
@@ -114,11 +117,19 @@ class Service:
         self._on_ready = on_ready
         self._notifier = notifier
         self._instance = secrets.token_bytes(8)
+        self._version = version("tf-worker-pool")  # once: another may be installed while this one runs
         self._started = time.monotonic()
         self._signals: deque[str] = deque()
         self._stopped: do.PoolStopped | None = None
-        self._keeping = 0  # jobs in lent memory that are being written to the disk
-        self._kept: deque[Tenancy | None] = deque()  # of jobs that were; filled by the threads that write
+        self._kept: deque[Tenancy | None] = deque()  # of jobs that are on the disk; filled by the threads that write
+        self._written = Doorbell()  # which they ring
+        self._alarms = Alarms()
+        self._dispatch_turn = self._alarms.alarm(lambda: self._tell.dispatch())  # once for all that is read in a turn
+        self._front_turn = self._alarms.alarm(self._tend_front)
+        self._arenas_turn = self._alarms.alarm(self._tell_of_arenas)
+        self._core_turn = self._alarms.alarm(self._tick)
+        self._agenda_turn = self._alarms.alarm(self._tend_agenda)
+        self._notifier_turn = self._alarms.alarm(self._tell_alive)
         self._broken: BrokeDown | None = None
         self._began_with = plan.policy, plan.slots()
         self._machine = Machine(*self._began_with, random.Random(self._instance))
@@ -136,6 +147,7 @@ class Service:
             adopt=self._adopt,
             reply=lambda question, value, error: self._front.reply(question, value, error),
             is_lost=self._is_lost,
+            turn=self._agenda_turn,
         )
         self._quarantine = Quarantine(plan.state, plan.quarantine_keep, plan.quarantine_max_bytes)
         self._recorder = Recorder(
@@ -149,7 +161,7 @@ class Service:
     def _whose(self) -> dict[str, Any]:
         """What a report says of the pool that wrote it."""
         return {
-            "pool": version("tf-worker-pool"),
+            "pool": self._version,
             "instance": self._instance.hex(),
             "endpoint": self._plan.endpoint,
         }
@@ -184,12 +196,18 @@ class Service:
         self, path: Path, workers_path: Path, arenas_path: Path, pipe: SignalPipe, parent_fd: int | None
     ) -> None:
         policy = self._plan.policy
-        with zmq.Context() as context:
-            self._arenas = Arenas(self._plan.arena_max_bytes, self._plan.arena_client_max_bytes)
+        with zmq.Context() as context, closing(Loop(Watch(self._plan.spin_s), self._alarms)) as loop:
+            self._arenas = Arenas(self._plan.arena_max_bytes, self._plan.arena_client_max_bytes, self._arenas_turn.soon)
             self._handouts = Handouts(self._hand, self._end_arena)
             self._back = Back(context, workers_path, self._instance, self._handouts, self._tell.batch_done)
             self._front = Front(
-                context, self._opened(), self._instance, policy.max_jobs, self._arenas, self._tell.arrived
+                context,
+                self._opened(),
+                self._instance,
+                policy.max_jobs,
+                self._arenas,
+                self._front_turn,
+                self._tell.arrived,
             )
             self._supervisor = Supervisor(
                 self._plan.devices,
@@ -198,6 +216,9 @@ class Service:
                 self._environ,
                 self._back.expect,
                 policy.device_free_timeout_s,
+                loop,
+                self._feed,
+                self._learn,
                 self._plan.cores,
             )
             self._desk = Desk(
@@ -216,7 +237,10 @@ class Service:
                 for endpoint in self._plan.listen:
                     self._front.bind_remote(endpoint)
                 try:
-                    self._loop(pipe, parent_fd)
+                    self._register(loop, pipe, parent_fd)
+                    self._begin()
+                    while self._stopped is None:
+                        loop.turn()
                     part(self._front, "it has ended")
                 except (CoreFault, Exception) as fault:  # in the loop nobody is left to handle it
                     self._broke_down(fault)
@@ -234,75 +258,69 @@ class Service:
 
     # --- the loop -----------------------------------------------------------------------------------------------
 
-    def _loop(self, pipe: SignalPipe, parent_fd: int | None) -> None:
-        self._feed(Start())
-        watch = Watch(self._plan.spin_s)
-        gates = Gates([*self._front.gates, self._back.gate])
-        while self._stopped is None:
-            lender_fds = self._front.fds()
-            sources: list[zmq.Socket[bytes] | int] = [
-                *self._front.sockets,
-                self._back.socket,
-                *self._supervisor.fds(),
-                *lender_fds,
-                *gates.sources,
-                pipe.fd,
-            ]
-            if parent_fd is not None:
-                sources.append(parent_fd)
-            ready = watch.wait(sources, self._poll_ms(gates.next_look(time.monotonic())))
-            gates.look(ready)
-            for source in ready:
-                if source == parent_fd:
-                    for _ in range(2):  # at once: nobody is left who wants a drain
-                        self._feed(StopAsked("the program that started this pool is gone"))
-                    parent_fd = None
-                elif source == pipe.fd:
-                    pipe.drain()
-                elif source is self._back.socket:
-                    self._feed_all(self._measured(self._back.receive()))
-                elif isinstance(source, int) and source in lender_fds:
-                    self._front.on_readable()
-                elif isinstance(source, int):
-                    self._feed_all(self._supervisor.on_readable(source))
-                elif source in self._front.sockets:
-                    self._feed_all(self._front.receive(source, time.monotonic()))
-            self._tell.dispatch()
-            if (question := self._front.next_question()) is not None:
-                self._desk.answer(question)
-            while self._signals:
-                self._signalled(self._signals.popleft())
-            self._feed_all(self._supervisor.tend())
-            self._learn(self._supervisor.weighed())
-            self._feed_all(self._front.tend(time.monotonic()))
-            self._tell.dispatch()  # jobs that were compared with quarantined ones may have arrived
-            self._let_go()
-            self._handouts.closed(self._arenas.closed())
-            self._tick(time.monotonic())
-            self._agenda.roll_on()
-            self._end_if_over()
-            self._agenda.tend()
-            self._notifier.alive(time.monotonic())
+    def _register(self, loop: Loop, pipe: SignalPipe, parent_fd: int | None) -> None:
+        """What there is from the beginning to the end. Workers come and go by `Supervisor`."""
+        Gates([*self._front.gates, self._back.gate], loop)
+        for socket in self._front.sockets:
+            loop.register(socket, partial(self._hear_clients, socket))
+        loop.register(self._back.socket, self._hear_workers)
+        for fd in self._front.fds():
+            loop.register(fd, self._front.on_readable)
+        loop.register(pipe.fd, partial(self._heed, pipe))
+        loop.register(self._written.fd, self._let_go)
+        if parent_fd is not None:
+            loop.register(parent_fd, partial(self._orphaned, loop, parent_fd))
 
-    def _tick(self, now: float) -> None:
+    def _begin(self) -> None:
+        self._machine.timers.wake = self._core_turn.by
+        self._feed(Start())
+        self._tick()
+        self._tell_alive()
+
+    def _hear_clients(self, socket: "zmq.Socket[bytes]") -> None:
+        self._feed_all(self._front.receive(socket, time.monotonic()))
+        self._dispatch_turn.soon()
+
+    def _hear_workers(self) -> None:
+        self._feed_all(self._measured(self._back.receive()))
+        self._dispatch_turn.soon()
+
+    def _orphaned(self, loop: Loop, parent_fd: int) -> None:
+        loop.unregister(parent_fd)
+        for _ in range(2):  # at once: nobody is left who wants a drain
+            self._feed(StopAsked("the program that started this pool is gone"))
+
+    def _tend_front(self) -> None:
+        if (question := self._front.next_question()) is not None:
+            self._desk.answer(question)
+        self._feed_all(self._front.tend(time.monotonic()))
+        self._tell.dispatch()  # jobs that were compared with quarantined ones may have arrived
+
+    def _tell_of_arenas(self) -> None:
+        self._handouts.closed(self._arenas.closed())
+        if self._handouts.is_behind:
+            self._arenas_turn.by(time.monotonic() + TELL_S)
+
+    def _tick(self) -> None:
         """Each event lets the core's timers fire as well, so mostly there is nothing left to do."""
         due = self._machine.next_deadline()
-        if due is not None and due <= now:
+        if due is not None and due <= time.monotonic():
             self._feed(Tick())
+            due = self._machine.next_deadline()
+        if due is not None:
+            self._core_turn.by(due)
 
-    def _poll_ms(self, *deadlines: float | None) -> int:
-        """Until the earliest deadline, rounded up so that it has passed when the poll returns."""
+    def _tend_agenda(self) -> None:
+        self._agenda.roll_on()
+        self._end_if_over()
+        self._agenda.tend()
+
+    def _tell_alive(self) -> None:
         now = time.monotonic()
-        deadlines += (
-            self._machine.next_deadline(),
-            self._supervisor.next_deadline(now),
-            self._front.next_deadline(now),
-            now + KEPT_S if self._keeping else None,
-            self._notifier.next_alive(now),
-            *self._agenda.next_deadlines(now),
-        )
-        earliest = min((instant for instant in deadlines if instant is not None), default=now + LONGEST_POLL_S)
-        return int(max(0.0, min(earliest - now, LONGEST_POLL_S)) * 1000) + 1
+        self._notifier.alive(now)
+        due = self._notifier.next_alive(now)
+        if due is not None:
+            self._notifier_turn.by(due)
 
     def _measured(self, events: Iterable[Event]) -> Iterator[Event]:
         """With each beat, how much memory the worker holds, if that is of interest."""
@@ -353,13 +371,12 @@ class Service:
         elif not self._agenda.tries_again:
             self._stopped = self._end
 
-    def _learn(self, weighed: Iterable[tuple[int, int]]) -> None:
-        for slot, size_bytes in weighed:
-            model = self._plan.weighs(slot)
-            if model is not None:
-                device = self._plan.devices[slot]
-                self._slot_log.weighed(slot, model.name, size_bytes)
-                self._footprints.learn(model, self._plan.lanes, device.name, size_bytes)
+    def _learn(self, slot: int, size_bytes: int) -> None:
+        model = self._plan.weighs(slot)
+        if model is not None:
+            device = self._plan.devices[slot]
+            self._slot_log.weighed(slot, model.name, size_bytes)
+            self._footprints.learn(model, self._plan.lanes, device.name, size_bytes)
 
     def _stopping(self, reason: str) -> None:
         jobs = len(self._machine.backlog.jobs)
@@ -428,6 +445,7 @@ class Service:
                 self._on_ready(serving, slots)
             case do.PoolStopped():
                 self._end = action
+                self._agenda_turn.soon()
 
     def _run(self, batch: Batch) -> None:
         try:
@@ -452,16 +470,19 @@ class Service:
         job = KeptJob(kept.model, kept.signature, kept.outputs, kept.rows, kept.story, (), kept.job)
         if tenancy is not None:  # its client uses it for something else only when this is on the disk
             tenancy.hold()
-            self._keeping += 1
-        over = partial(self._kept.append, tenancy)
+
+        def over() -> None:
+            self._kept.append(tenancy)
+            self._written.ring()
+
         self._quarantine.keep(job, [inputs.table, *(each.buffer for each in inputs.buffers)], over)
 
     def _let_go(self) -> None:
         """Of the memory that clients were lent and that has been written to the disk."""
+        self._written.hush()
         while self._kept:
             tenancy = self._kept.popleft()
             if tenancy is not None:
-                self._keeping -= 1
                 tenancy.let_go()
 
     def _slot_changed(self, change: do.SlotChanged) -> None:
@@ -493,7 +514,9 @@ class Service:
             self._notifier.status(f"stopping; {change}")
         elif self._agenda.has_served:
             serving = sum(slot.state is SlotState.READY for slot in seated)
-            self._notifier.status(f"{serving} of {len(seated)} slots serve; last: {change}")
+            needed = restart_needed(self._machine)
+            note = "" if needed is None else f"{needed}; "
+            self._notifier.status(f"{serving} of {len(seated)} slots serve; {note}last: {change}")
         else:
             longest_s = self._plan.policy.longest_start_s(max((len(slot.models) for slot in seated), default=1))
             self._notifier.extend(longest_s)
@@ -502,7 +525,7 @@ class Service:
     def _about(self) -> dict[str, Any]:
         """What the status says of the pool as a whole."""
         return {
-            "version": version("tf-worker-pool"),
+            "version": self._version,
             "instance": self._instance.hex(),
             "pid": os.getpid(),
             "endpoint": self._plan.endpoint,
@@ -547,7 +570,12 @@ class Service:
 
     def _opened(self) -> wire.Opened:
         policy = self._plan.policy
-        return wire.Opened(version("tf-worker-pool"), policy.max_bytes, policy.default_timeout_s)
+        return wire.Opened(self._version, policy.max_bytes, policy.default_timeout_s)
+
+    def _heed(self, pipe: SignalPipe) -> None:
+        pipe.drain()
+        while self._signals:
+            self._signalled(self._signals.popleft())
 
     def _signalled(self, name: str) -> None:
         if name == "SIGHUP" and self._reload_on_hangup:

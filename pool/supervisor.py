@@ -12,8 +12,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pool.core.actions import SeatStandby, SpawnStandby, SpawnSuccessor, SpawnWorker
 from pool.core.events import Death, DeviceFree, Event, SpawnHeld, WorkerExited, WorkerSpawned
@@ -21,6 +22,7 @@ from pool.deaths import death_of, is_ending, not_spawned
 from pool.devices import Device
 from pool.devices.lookout import Lookout, teller_argv
 from pool.launch import inherited, worker_launch
+from pool.loop import Loop
 from pool.output import Output
 from pool.stacks import LOOK_S, Stacks, Trace
 from pool.vacancies import Step, Vacancies
@@ -68,10 +70,15 @@ class Supervisor:
         environ: Mapping[str, str],
         expect: Callable[[int, int, bytes], None],
         device_free_timeout_s: float,
+        loop: Loop,
+        tell: Callable[[Event], None],
+        weighed: Callable[[int, int], None],
         cores: Sequence[Sequence[int]] = (),
     ) -> None:
         """`expect` is told the secret of each new incarnation; `device_free_timeout_s` is `Vacancies`' patience.
 
+        `tell` is told what happens to a worker, `weighed` a slot and the bytes that its worker holds of its GPUs.
+        Neither is called within an order.
         `cores`: of each slot, those that its workers bind themselves to; none where there are none.
         """
         self._devices = devices
@@ -80,13 +87,19 @@ class Supervisor:
         self._cores = cores or [()] * len(devices)
         self._environ = environ
         self._expect = expect
+        self._loop = loop
+        self._tell = tell
+        self._weighed = weighed
+        self._turn = loop.alarm(self._tend)
         self._processes: dict[tuple[int, int], Process] = {}
-        self._by_fd: dict[int, Process] = {}
         self._asked: list[Process] = []  # for their stacks, before they are killed
         self._traces: dict[tuple[int, int], Trace] = {}
         self._after: dict[int, SpawnWorker] = {}  # by slot: who comes when the workers of the slot are gone
         buses = {uuid: bus for device in devices for uuid, bus in zip(device.uuids, device.buses, strict=False) if bus}
-        self._vacancies = Vacancies(devices, Lookout(teller_argv(buses), inherited(environ)), device_free_timeout_s)
+        lookout = Lookout(
+            teller_argv(buses), inherited(environ), lambda fd: loop.register(fd, self._turn.soon), loop.unregister
+        )
+        self._vacancies = Vacancies(devices, lookout, device_free_timeout_s)
         self._cancelled: list[WorkerExited] = []
 
     def adopt(self, device_free_timeout_s: float) -> None:
@@ -95,7 +108,7 @@ class Supervisor:
     # --- orders -------------------------------------------------------------------------------------------------
 
     def spawn(self, action: Spawn) -> Event:
-        """WorkerSpawned; or SpawnHeld, while its device may not be free yet: then `tend` has what follows.
+        """WorkerSpawned; or SpawnHeld, while its device may not be free yet: then what follows is told later.
 
         WorkerExited where the machine has no process, memory or descriptor left for one; SuccessorRefused where a
         device has no room for two.
@@ -106,17 +119,23 @@ class Supervisor:
             return SpawnHeld(action.slot, action.incarnation, f"waiting for pid {pids} to be gone")
         if isinstance(action, SpawnStandby):
             return self._spawn(action)
-        return self._vacancies.hold(action, time.monotonic()) or self._spawn(action)
+        return self._hold(action) or self._spawn(action)
 
     def seat(self, action: SeatStandby) -> Event:
-        """DeviceFree; or SpawnHeld, while the device may not be free yet: then `tend` has what follows."""
-        return self._vacancies.hold(action, time.monotonic()) or self._seat(action)
+        """DeviceFree; or SpawnHeld, while the device may not be free yet: then what follows is told later."""
+        return self._hold(action) or self._seat(action)
+
+    def _hold(self, action: SpawnWorker | SpawnSuccessor | SeatStandby) -> Event | None:
+        held = self._vacancies.hold(action, time.monotonic())
+        self._look_later()
+        return held
 
     def _seat(self, action: SeatStandby) -> Event:
         process = self._current(action.slot, action.incarnation)
         if process is not None:
             process.seated = True
             self._vacancies.spawned(action.slot, process.popen.pid, time.monotonic())
+            self._look_later()
         return DeviceFree(action.slot, action.incarnation)
 
     def _of_slot(self, slot: int) -> list[Process]:
@@ -174,7 +193,7 @@ class Supervisor:
         try:
             pidfd: int | None = os.pidfd_open(popen.pid)
         except OSError:
-            pidfd = None  # an old kernel, or no descriptor left: the link's end of file tells, `tend` reaps
+            pidfd = None  # an old kernel, or no descriptor left: the link's end of file tells, `_tend` reaps
         output = Output(output_fd, action.slot, action.incarnation, self._devices[action.slot].kind == "gpu")
         spawned = time.monotonic()
         process = Process(
@@ -190,12 +209,14 @@ class Supervisor:
             seated=not isinstance(action, SpawnStandby),
         )
         self._processes[(action.slot, action.incarnation)] = process
-        for fd in (output_fd, ours.fileno(), pidfd):
-            if fd is not None:
-                self._by_fd[fd] = process
+        self._loop.register(output_fd, partial(self._read_output, process))
+        self._loop.register(ours.fileno(), partial(self._read_link, process))
+        if pidfd is not None:
+            self._loop.register(pidfd, partial(self._reap, process))
         self._expect(action.slot, action.incarnation, secret)
         if process.seated:
             self._vacancies.spawned(action.slot, popen.pid, time.monotonic())
+            self._look_later()
         return WorkerSpawned(action.slot, action.incarnation, popen.pid)
 
     def hang_up(self, slot: int, incarnation: int) -> None:
@@ -208,8 +229,8 @@ class Supervisor:
     def kill(self, slot: int, incarnation: int, stacks: bool = False) -> None:
         """SIGKILL to the worker and whatever it has spawned. Its exit is an event like any other.
 
-        With `stacks` it is asked for those of its threads before, and killed by `tend` as soon as they are there or a
-        moment has passed. A second order without them kills it at once.
+        With `stacks` it is asked for those of its threads before, and killed as soon as they are there or a moment has
+        passed. A second order without them kills it at once.
         """
         self._cancel(slot, incarnation)
         process = self._current(slot, incarnation)
@@ -217,6 +238,7 @@ class Supervisor:
             return
         if stacks and process.stacks is not None and process.stacks.ask(process.popen.pid, time.monotonic()):
             self._asked.append(process)
+            self._turn.by(time.monotonic() + LOOK_S)
         else:
             _kill(process)
 
@@ -256,24 +278,24 @@ class Supervisor:
         return self._vacancies.lost(slot)
 
     def weigh(self, slot: int) -> None:
-        """Asks what the slot's worker holds of its GPUs, for `weighed`."""
+        """Asks what the slot's worker holds of its GPUs; `weighed` is told, unless that cannot be known."""
         self._vacancies.weigh(slot, time.monotonic())
-
-    def weighed(self) -> list[tuple[int, int]]:
-        """Slots and the bytes that their workers hold of their GPUs, once each; nothing where that is not known."""
-        return self._vacancies.weighed()
+        self._look_later()
 
     def close(self) -> None:
         """Ends what is no worker: the process that asks NVML."""
         self._vacancies.close()
 
     def _cancel(self, slot: int, incarnation: int) -> None:
-        """Of a worker that waits for its device; `tend` tells of its end, as if it had been there."""
+        """Of a worker that waits for its device; its end is told later, as if it had been there."""
         after = self._after.get(slot)
         waits = after is not None and after.incarnation == incarnation
         if waits:
             del self._after[slot]
-        if (self._vacancies.cancel(slot, incarnation) or waits) and self._current(slot, incarnation) is None:
+        if not (self._vacancies.cancel(slot, incarnation) or waits):
+            return
+        self._turn.soon()
+        if self._current(slot, incarnation) is None:
             self._cancelled.append(WorkerExited(slot, incarnation, Death("it was not spawned yet", restartable=True)))
 
     def pid(self, slot: int, incarnation: int) -> int | None:
@@ -283,50 +305,50 @@ class Supervisor:
     def _current(self, slot: int, incarnation: int) -> Process | None:
         return self._processes.get((slot, incarnation))
 
-    # --- what the loop waits for ---------------------------------------------------------------------------------
+    # --- what the loop has it do ---------------------------------------------------------------------------------
 
-    def fds(self) -> Sequence[int]:
-        """Descriptors that are readable when something happened to a worker or its device."""
-        return [*self._by_fd, *self._vacancies.fds()]
+    def _read_output(self, process: Process) -> None:
+        if not process.output.read():
+            self._loop.unregister(process.output_fd)
 
-    def on_readable(self, fd: int) -> Iterator[Event]:
-        process = self._by_fd.get(fd)
-        if process is None:
-            return  # its exit was handled earlier in this round; or NVML's word, which is `tend`'s
-        if fd == process.output_fd:
-            if not process.output.read():
-                self._by_fd.pop(fd, None)
+    def _read_link(self, process: Process) -> None:
+        """A worker writes nothing there, so readable means the end; bytes are thrown away."""
+        try:
+            process.ending = process.link.recv(4096) == b""
+        except BlockingIOError:
             return
-        if fd == process.link.fileno():
-            self._read_link(process)
-        yield from self._reap(process)
+        except OSError:
+            process.ending = True
+        if process.ending:
+            self._loop.unregister(process.link.fileno())
+            self._reap(process)
 
-    def next_deadline(self, now: float) -> float | None:
-        """When `tend` is to be called at the latest: while something is awaited that no descriptor tells of."""
-        if self._cancelled:
-            return now
-        ending = any(process.ending for process in self._processes.values())
-        instants = (
-            now + LOOK_S if self._asked else None,
-            now + REAP_RETRY_S if ending else None,
-            self._vacancies.next_deadline(now),
-        )
-        return min((instant for instant in instants if instant is not None), default=None)
+    def _look_later(self) -> None:
+        """What was said to `Vacancies` may have it look sooner."""
+        due = self._vacancies.next_deadline(time.monotonic())
+        if due is not None:
+            self._turn.by(due)
 
-    def tend(self) -> Iterator[Event]:
+    def _tend(self) -> None:
+        """While something is awaited that no descriptor tells of."""
         for process in self._asked[:]:
             if process.stacks is None or process.stacks.settled(process.popen.pid, time.monotonic()):
                 self._asked.remove(process)
                 _kill(process)
         for process in [process for process in self._processes.values() if process.ending]:
-            yield from self._reap(process)
+            self._reap(process)
         for slot, action in [(slot, after) for slot, after in self._after.items() if not self._of_slot(slot)]:
             del self._after[slot]
-            yield self.spawn(action)
+            self._tell(self.spawn(action))
         for step in self._vacancies.tend(time.monotonic()):
-            yield self._step(step)
+            self._tell(self._step(step))
+        for slot, size_bytes in self._vacancies.weighed():
+            self._weighed(slot, size_bytes)
         while self._cancelled:
-            yield self._cancelled.pop(0)
+            self._tell(self._cancelled.pop(0))
+        self._look_later()
+        if self._asked:
+            self._turn.by(time.monotonic() + LOOK_S)
 
     def _step(self, step: Step) -> Event:
         match step:
@@ -336,27 +358,16 @@ class Supervisor:
                 return self._seat(step)
         return step
 
-    def _read_link(self, process: Process) -> None:
-        """A worker writes nothing there, so readable means the end; bytes are thrown away."""
-        try:
-            ended = process.link.recv(4096) == b""
-        except BlockingIOError:
-            return
-        except OSError:
-            ended = True
-        if ended:
-            process.ending = True
-            self._by_fd.pop(process.link.fileno(), None)
-
-    def _reap(self, process: Process) -> Iterator[Event]:
+    def _reap(self, process: Process) -> None:
         """Only through Popen: whoever waits behind its back turns a SIGKILL into exit 0."""
         _kill_what_it_left(process)
         if process.popen.poll() is None:
+            self._turn.by(time.monotonic() + REAP_RETRY_S)
             return
         last_output = process.output.finish()
         for fd in (process.output_fd, process.link.fileno(), process.pidfd):
             if fd is not None:
-                self._by_fd.pop(fd, None)
+                self._loop.unregister(fd)
         assert process.popen.stdout is not None
         process.popen.stdout.close()
         process.link.close()
@@ -369,8 +380,9 @@ class Supervisor:
             self._asked.remove(process)
         del self._processes[(process.slot, process.incarnation)]
         self._vacancies.exited(process.slot, process.popen.pid)
+        self._turn.soon()  # for who is to follow
         death = death_of(process.popen.returncode, last_output, by_us=process.killed)
-        yield WorkerExited(process.slot, process.incarnation, death)
+        self._tell(WorkerExited(process.slot, process.incarnation, death))
 
 
 def _kill(process: Process) -> None:

@@ -127,10 +127,6 @@ class Vacancies:
 
     # --- what the loop waits for ---------------------------------------------------------------------------------
 
-    def fds(self) -> Sequence[int]:
-        """Readable when `tend` has something to do."""
-        return self._lookout.fds()
-
     def next_deadline(self, now: float) -> float | None:
         """When `tend` is to be called at the latest."""
         instants = [now + REAP_S] if self._lookout.restless else []
@@ -156,7 +152,7 @@ class Vacancies:
                 yield self._out_of_time(seat, seat.held)
             if seat.looks and seat.question is None and now >= seat.look_at:
                 self._ask(seat, now)
-        if self._lookout.fds() and not any(seat.looks or seat.question is not None for seat in self._seats.values()):
+        if self._lookout.is_up and not any(seat.looks or seat.question is not None for seat in self._seats.values()):
             self._lookout.rest()
 
     def close(self) -> None:

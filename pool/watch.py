@@ -1,32 +1,68 @@
-"""The one wait of the pool's loop, over whatever is open at that moment."""
+"""The one wait of the pool's loop, over whatever is registered at that moment.
 
-from collections.abc import Iterable
+ZeroMQ sockets ──────────────┐
+                             ├─► zmq_poll
+descriptors ─► epoll ─► its ─┘
+               own one
+"""
+
+import select
+from typing import TypeAlias
 
 import zmq
 
 from pool.wire.spin import spin
 
-__all__ = ["Watch"]
+__all__ = ["Source", "Watch"]
+
+READY_A_TURN = 64  # descriptors; the kernel tells of the others first the next time
+
+Source: TypeAlias = "zmq.Socket[bytes] | int"
 
 
 class Watch:
-    """Registers only what is another since the last wait: the same few descriptors are waited for again and again."""
+    """A wait costs the same however many descriptors there are. The sockets are few: zmq_poll asks each of them.
+
+    It asks them itself, each time: what ZeroMQ tells at a socket's descriptor is that its state may have changed, and
+    nothing more is told while messages are left there that nobody has received.
+    """
 
     def __init__(self, spin_s: float = 0.0) -> None:
         """`spin_s`: how long it looks again and again before it sleeps."""
         self._spin_s = spin_s
+        self._epoll = select.epoll()
         self._poller = zmq.Poller()
-        self._sources: set[zmq.Socket[bytes] | int] = set()
+        self._poller.register(self._epoll.fileno(), zmq.POLLIN)
 
-    def wait(self, sources: "Iterable[zmq.Socket[bytes] | int]", ms: int) -> "list[zmq.Socket[bytes] | int]":
-        """Those of the sources, sockets or descriptors, that are readable within so many milliseconds."""
-        wanted = set(sources)
-        if wanted != self._sources:
-            for source in self._sources - wanted:
-                self._poller.unregister(source)
-            for source in wanted - self._sources:
-                self._poller.register(source, zmq.POLLIN)
-            self._sources = wanted
-        if self._spin_s and ms and (ready := spin(lambda: self._poller.poll(0), self._spin_s)):
-            return [source for source, _ in ready]
-        return [source for source, _ in self._poller.poll(ms)]
+    def close(self) -> None:
+        self._epoll.close()
+
+    def add(self, source: Source) -> None:
+        """From the next wait on. REQUIRES that it is not there, and that it is removed before it is closed."""
+        if isinstance(source, int):
+            self._epoll.register(source, select.EPOLLIN)
+        else:
+            self._poller.register(source, zmq.POLLIN)
+
+    def remove(self, source: Source) -> None:
+        if isinstance(source, int):
+            self._epoll.unregister(source)
+        else:
+            self._poller.unregister(source)
+
+    def wait(self, seconds: float) -> list[Source]:
+        """Those that are readable, or have ended, within so many seconds; a millisecond more at most."""
+        poll = self._poller.poll
+        ready: list[tuple[Source, int]] = []
+        if self._spin_s and seconds > 0.0:
+            ready = spin(lambda: poll(0), self._spin_s)
+        if not ready:
+            # Rounded up, so that what is due then has come.
+            ready = poll(int(seconds * 1000) + 1 if seconds > 0.0 else 0)
+        sources: list[Source] = []
+        for source, _ in ready:
+            if isinstance(source, int):  # the one of all descriptors
+                sources += [fd for fd, _ in self._epoll.poll(0, READY_A_TURN)]
+            else:
+                sources.append(source)
+        return sources

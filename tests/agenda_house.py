@@ -13,6 +13,7 @@ from simulation.plans import model_info
 
 from harness import eventually
 from pool.agenda import Agenda
+from pool.alarms import Alarms
 from pool.config import Settings, parse_settings
 from pool.core import actions as do
 from pool.core import events as told
@@ -63,6 +64,8 @@ class House:
         self._todo: deque[told.Event] = deque()
         self._gone: set[int] = set()  # as the supervisor has it: until a worker is spawned there
         self._told: dict[tuple[int, int], Welcome] = {}
+        self._alarms = Alarms()
+        self._agenda_turn = self._alarms.alarm(self._tend_agenda)
         plan = make_plan(file, {}, discover_gpus(pynvml))  # type: ignore[arg-type]
         self.machine = Machine(plan.policy, plan.slots(), random.Random(1))
         self.agenda = Agenda(
@@ -75,6 +78,7 @@ class House:
             adopt=lambda _: None,
             reply=lambda question, value, error: self.replies.update({question.request: error or value}),
             is_lost=self._gone.__contains__,
+            turn=self._agenda_turn,
         )
         self.feed(told.Start())
 
@@ -144,6 +148,9 @@ class House:
                 self._take(step)
         self._now += 1.0
         self.feed(told.Tick())
+        self._alarms.call_due()
+
+    def _tend_agenda(self) -> None:
         self.agenda.roll_on()
         if not self.machine.supervision.over:
             self.end = None
@@ -166,9 +173,7 @@ class House:
         eventually(is_quiet)
 
     def _reads(self) -> bool:
-        now = time.monotonic()
-        file, _, folders = self.agenda.next_deadlines(now)
-        return file is not None or (folders is not None and folders <= now + LOOK_S)
+        return self._agenda_turn.is_asked or self._agenda_turn.instant <= time.monotonic() + LOOK_S
 
     def _take(self, step: Any) -> None:
         key = (step.slot, step.incarnation)
@@ -219,3 +224,4 @@ class House:
                 self.ready += 1
             case do.PoolStopped():
                 self.end = action
+                self._agenda_turn.soon()

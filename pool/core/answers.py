@@ -88,7 +88,7 @@ class Answers:
             ended = len(job.dropped)
         else:
             self.counts[count] += ended - len(job.dropped) if job.dropped else ended
-        self._timers.release(job)
+        self._timers.clear(job)
         self._backlog.forget(job, ended, now)
         if job.waiting:
             job.line.take(job)

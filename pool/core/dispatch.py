@@ -364,7 +364,7 @@ class Dispatch:
         batch.over = True
         slot = self._slots[batch.slot]
         del slot.batches[batch.number]
-        self._timers.release(batch)
+        self._timers.clear(batch)
         slot.idle_lanes.append(batch.lane)
         slot.runs_suspect = False
         slot.turn += 1
@@ -376,7 +376,7 @@ class Dispatch:
         slot.batches = {}
         for batch in batches:
             batch.over = True
-            self._timers.release(batch)
+            self._timers.clear(batch)
         return batches
 
     # --- work and lanes meet ------------------------------------------------------------------------------------
@@ -644,7 +644,7 @@ class Dispatch:
         if key.signature == OPEN:  # it loads a model
             budget_s = max(budget_s, self._policy.load_timeout_s)
             batch.owner = self.tenants.opens(parts[0].job.client.route, slot)
-        self._timers.watch(batch, now + budget_s)
+        self._timers.set(batch, now + budget_s)
         self._orders.batches.append(batch)
         return batch
 

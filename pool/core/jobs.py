@@ -104,7 +104,6 @@ class Job:
     base: int = 0
     came_in: int | None = None
     ended: float | None = None
-    timer: float | None = None  # see `Timers.watch`
     ran: tuple[float, float, float, int, int, str] | None = None
     story: list[Note] = field(default_factory=list)
     untold: int = 0  # lines that were left out of it
@@ -261,7 +260,6 @@ class Batch:
     suspect: bool = False  # it has lost a worker before
     beside: bool = False  # another batch ran in its worker at the same time
     over: bool = False
-    timer: float | None = None  # see `Timers.watch`
     overran: bool = False  # its worker was killed because it ran for too long
 
     @property

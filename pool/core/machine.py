@@ -119,6 +119,9 @@ class Machine:
                 self._rows_compared(event, now)
             case told.WorkerExited():
                 self._worker_exited(event, now)
+                if event.death.other_release and self.supervision.only_restart_helps():
+                    self.supervision.gave_up = True
+                    self._stop_asked(told.StopAsked(event.death.text), now)
             case told.StopAsked():
                 self._stop_asked(event, now)
             case told.PolicyChanged(policy):
@@ -321,7 +324,7 @@ class Machine:
         if end > job.deadline:
             self._answers.too_late(job, end, now)
             return
-        self.timers.watch(job, job.deadline)
+        self.timers.set(job, job.deadline, timeout_s)
         if hope:
             self._dispatch.arrive(job, now)
         else:
@@ -408,8 +411,7 @@ class Machine:
             budget_s = self.policy.batch_budget_s(0.0, batch.strides * batch.key.cost.slowest_s)
             if batch.key.signature == OPEN:  # but a load takes its time, whoever waits
                 budget_s = max(budget_s, self.policy.load_timeout_s)
-            if batch.timer is not None and now + budget_s < batch.timer:
-                self.timers.watch(batch, now + budget_s)
+            self.timers.advance(batch, now + budget_s)
 
     def _cancel_member(self, pack: Job, number: int, now: float) -> None:
         """The others are not disturbed; if it waits, they part when it is their turn, see `Dispatch`."""
@@ -479,9 +481,6 @@ class Machine:
             if not self.supervision.asides.handle(event, now):
                 self.supervision.gone_at_last(event, now)
             return
-        crashed = slot.state is SlotState.READY or slot.killed_for is not None
-        for model in self._joining.exited(slot, event.incarnation, crashed):
-            self._dispatch.end_gathering(model, now)
         batches = self._dispatch.withdraw(slot)
         death = self.supervision.exited(slot, event.death, bool(batches), now)
         self._slots_changed(now)
@@ -647,9 +646,9 @@ class Machine:
         slots: Sequence[Slot] = self.supervision.slots
         for slot in slots:
             for batch in slot.batches.values():
-                assert batch.timer is not None or slot.killed_for, batch
+                assert batch in self.timers or slot.killed_for, batch
                 out.update(part.job for part in batch.claims())
         for job in self.backlog.jobs.values():
             assert job.out == out[job], job
-            assert job.timer == job.deadline, job
+            assert job in self.timers, job
             assert self._hope.has(job.line) or job.out, job

@@ -173,7 +173,7 @@ class Packs:
         )
         job.note(now, CAME, begin, begin + rows - 1, pack.id, len(pack.members))
         self._backlog.admit(job)
-        self._timers.watch(job, job.deadline)
+        self._timers.set(job, job.deadline, job.timeout_s)
         return job
 
     def _out(self, pack: Job, over: Sequence[Batch]) -> list[Batch]:

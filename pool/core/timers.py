@@ -1,47 +1,65 @@
 """Instants that the core waits for, by key."""
 
 import heapq
-from collections.abc import Hashable
-from typing import Protocol, TypeAlias
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
 
-__all__ = ["Timed", "Timers"]
-
-FEW_VOID = 64
-
-
-class Timed(Protocol):
-    """What a timer may be of that is made for every job: it knows by itself when it is due; None: never."""
-
-    timer: float | None
+__all__ = ["Timers"]
 
 
-Entry: TypeAlias = tuple[float, int, Hashable, Timed | None]
+class _Queue:
+    """Keys that are set for the same time-out, one after the other: the first one's instant is the first."""
+
+    __slots__ = ("keys", "last", "timeout_s")
+
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self.keys: OrderedDict[Hashable, None] = OrderedDict()
+        self.last = -math.inf
 
 
 class Timers:
-    """One instant a key. Setting, clearing and popping cost the logarithm of their number.
+    """One instant a key. Setting, clearing and popping cost the logarithm of their number, where a queue counts as one.
 
-    A key is any value, by `set`, `advance` and `clear`; or an object that keeps its own instant, by `watch` and
-    `release`.
+    Who waits for them is told by `wake` of each instant that is earlier than the earliest it knows of: than the last
+    one that it was told, or what `next` has returned since.
     """
 
     def __init__(self) -> None:
-        self.heap: list[Entry] = []
-        """With entries that count no more, so the first one may be earlier than the earliest instant."""
-        self._instants: dict[Hashable, tuple[float, int]] = {}
+        self.wake: Callable[[float], object] = _nobody
+        self._instants: dict[Hashable, tuple[float, int, _Queue | None]] = {}
+        self._queues: dict[float, _Queue] = {}  # each has one entry in the heap, as early as its first key or earlier
+        self.heap: list[tuple[float, int, Hashable | _Queue]] = []
         self._count = 0
-        self._void = 0  # entries of the heap that count no more
+        self._known = math.inf
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._instants
 
-    def set(self, key: Hashable, instant: float) -> None:
-        self._count += 1
-        if key in self._instants:
-            self._void += 1
-        self._instants[key] = (instant, self._count)
-        heapq.heappush(self.heap, (instant, self._count, key, None))
-        self._tidy()
+    def set(self, key: Hashable, instant: float, timeout_s: float | None = None) -> None:
+        """`timeout_s`: how long it is set for, where many keys are set for as long."""
+        self._count = count = self._count + 1
+        instants, queues = self._instants, self._queues
+        queue = None
+        if timeout_s is not None:
+            queue = queues[timeout_s] if timeout_s in queues else _Queue(timeout_s)
+            if instant < queue.last:
+                queue = None
+        if key in instants and (former := instants[key][2]) is not None:
+            del former.keys[key]
+        instants[key] = (instant, count, queue)
+        if queue is None:
+            self._push((instant, count, key))
+        else:
+            queue.keys[key] = None
+            queue.last = instant
+            if timeout_s not in queues:
+                queues[queue.timeout_s] = queue
+                self._push((instant, count, queue))
+        if instant < self._known:
+            self._known = instant
+            self.wake(instant)
 
     def advance(self, key: Hashable, instant: float) -> None:
         """Sets an instant that is set already to an earlier one; does nothing otherwise."""
@@ -49,53 +67,64 @@ class Timers:
             self.set(key, instant)
 
     def clear(self, key: Hashable) -> None:
-        if self._instants.pop(key, None) is not None:
-            self._void += 1
-
-    def watch(self, owner: Timed, instant: float) -> None:
-        self._count += 1
-        if owner.timer is not None:
-            self._void += 1
-        owner.timer = instant
-        heapq.heappush(self.heap, (instant, self._count, None, owner))
-        if self._void > FEW_VOID:
-            self._tidy()
-
-    def release(self, owner: Timed) -> None:
-        if owner.timer is not None:
-            owner.timer = None
-            self._void += 1
+        instants = self._instants
+        if key in instants:
+            if (queue := instants[key][2]) is not None:
+                del queue.keys[key]
+            del instants[key]
 
     def next(self) -> float | None:
         """The earliest instant, or None."""
+        self._surface()
+        self._known = self.heap[0][0] if self.heap else math.inf
+        return self.heap[0][0] if self.heap else None
+
+    def pop_due(self, now: float) -> Hashable | None:
+        """Removes and returns the key with the earliest instant that is not after `now`, or None."""
+        if not self.heap or self.heap[0][0] > now:
+            return None
+        self._surface()
+        if not self.heap or self.heap[0][0] > now:
+            return None
+        first = self.heap[0][2]
+        key = next(iter(first.keys)) if isinstance(first, _Queue) else first
+        self.clear(key)
+        return key
+
+    def _surface(self) -> None:
+        """What is first in the heap is the first that is set."""
         heap = self.heap
         while heap:
-            instant, count, key, owner = heap[0]
-            if self._instants.get(key) == (instant, count) if owner is None else owner.timer == instant:
-                return instant
-            heapq.heappop(heap)
-            self._void -= 1
-        return None
+            instant, count, first = heap[0]
+            if not isinstance(first, _Queue):
+                if self._instants.get(first, _NEVER)[1] == count:
+                    return
+                heapq.heappop(heap)
+            elif not first.keys:
+                heapq.heappop(heap)
+                del self._queues[first.timeout_s]
+            else:
+                instant, number, _ = self._instants[next(iter(first.keys))]
+                if number == count:
+                    return
+                heapq.heapreplace(heap, (instant, number, first))
 
-    def pop_due(self, now: float) -> Hashable | Timed | None:
-        """Removes and returns the key with the earliest instant that is not after `now`, or None."""
-        instant = self.next()
-        if instant is None or instant > now:
-            return None
-        _, _, key, owner = heapq.heappop(self.heap)
-        if owner is None:
-            del self._instants[key]
-            return key
-        owner.timer = None
-        return owner
+    def _push(self, entry: tuple[float, int, Hashable | _Queue]) -> None:
+        heapq.heappush(self.heap, entry)
+        # What was cleared stays in the heap until it surfaces; rebuild before it outnumbers the rest.
+        if len(self.heap) > 64 + 2 * len(self._instants):
+            self._rebuild()
 
-    def _counts(self, entry: Entry) -> bool:
-        instant, count, key, owner = entry
-        return self._instants.get(key) == (instant, count) if owner is None else owner.timer == instant
+    def _rebuild(self) -> None:
+        self._queues = {timeout_s: queue for timeout_s, queue in self._queues.items() if queue.keys}
+        alone = [(instant, count, key) for key, (instant, count, queue) in self._instants.items() if queue is None]
+        first = [(*self._instants[next(iter(queue.keys))][:2], queue) for queue in self._queues.values()]
+        self.heap = [*alone, *first]
+        heapq.heapify(self.heap)
 
-    def _tidy(self) -> None:
-        """Entries that count no more stay until they surface, or are half of all."""
-        if self._void > FEW_VOID and 2 * self._void > len(self.heap):
-            self.heap = [entry for entry in self.heap if self._counts(entry)]
-            heapq.heapify(self.heap)
-            self._void = 0
+
+_NEVER = (math.inf, 0, None)
+
+
+def _nobody(_: float) -> None:
+    """Nobody waits."""

@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -42,10 +42,21 @@ def teller_argv(buses: Mapping[str, str] = MappingProxyType({})) -> Sequence[str
 class Lookout:
     """Questions go in, answers come out later. The process is started by a question, and ended by `rest`."""
 
-    def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
-        """How to start the process; of the pool's descriptors it inherits stderr alone."""
+    def __init__(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        opened: Callable[[int], None],
+        closes: Callable[[int], None],
+    ) -> None:
+        """How to start the process; of the pool's descriptors it inherits stderr alone.
+
+        `opened` is told of a descriptor that is readable when there is something for `answers`, `closes` of its end.
+        """
         self._argv = argv
         self._env = env
+        self._opened = opened
+        self._closes = closes
         self._teller: subprocess.Popen[bytes] | None = None
         self._leaving: list[subprocess.Popen[bytes]] = []
         self._asked: dict[int, tuple[str, ...]] = {}
@@ -64,12 +75,10 @@ class Lookout:
         except OSError as error:
             self._fail(f"the process that asks NVML cannot be asked: {error}")
 
-    def fds(self) -> Sequence[int]:
-        """Readable when there is something for `answers`."""
-        if self._teller is None:
-            return ()
-        assert self._teller.stdout is not None
-        return (self._teller.stdout.fileno(),)
+    @property
+    def is_up(self) -> bool:
+        """Whether the process is there, for `rest` to end."""
+        return self._teller is not None
 
     @property
     def restless(self) -> bool:
@@ -93,6 +102,7 @@ class Lookout:
         assert teller.stdin is not None
         assert teller.stdout is not None
         teller.stdin.close()
+        self._closes(teller.stdout.fileno())
         teller.stdout.close()
         self._leaving.append(teller)
 
@@ -121,6 +131,7 @@ class Lookout:
         assert teller.stdout is not None
         os.set_blocking(teller.stdin.fileno(), False)
         os.set_blocking(teller.stdout.fileno(), False)
+        self._opened(teller.stdout.fileno())
         return teller
 
     def _read(self, teller: "subprocess.Popen[bytes]") -> None:

@@ -15,14 +15,14 @@ from typing import Any
 
 from pool.core.machine import Machine
 from pool.core.policy import Policy, SlotPlan
-from pool.recorder.hot_calls import Dispatched, tell
+from pool.recorder.former_reports import events_of
+from pool.recorder.hot_calls import tell
 from pool.recorder.last_events import FREQUENT, LastEvents
 from pool.recorder.transcript import read, written
 
 __all__ = ["FORMAT", "fault_report", "replay", "summary"]
 
-FORMAT = 2
-OF_ITSELF = 1  # up to this format a dispatch followed each event, and was not told
+FORMAT = 3  # of the classes in it; one row of numbers with that of `pool.recorder.shelf`, in whose folder it is kept
 TRACEBACK_CHARS = 32 << 10
 EVENTS_BYTES = 1 << 20  # of the frequent events, and as many of the rare ones
 
@@ -70,13 +70,12 @@ def replay(
 
     `through`: what is told in place of the machine. Raises `BadTranscript` for what is no report.
     """
+    events = events_of(report, FORMAT)
     rng = random.Random(bytes.fromhex(report["seed"]))
     machine = Machine(read(report["policy"]), read(report["slots"]), rng)
     core = through(machine)
-    for _, now, plain in report["events"]:
-        tell(core, read(plain), now)
-        if report["format"] <= OF_ITSELF:
-            tell(core, Dispatched(), now)
+    for _, now, event in events:
+        tell(core, read(event), now)
     return machine
 
 

@@ -125,9 +125,13 @@ class Tenancy:
 
 
 class Arenas:
-    def __init__(self, most_bytes: int, client_most_bytes: int) -> None:
-        """`most_bytes` may be lent together, `client_most_bytes` of them to one client."""
+    def __init__(self, most_bytes: int, client_most_bytes: int, ended: Callable[[], None] = lambda: None) -> None:
+        """`most_bytes` may be lent together, `client_most_bytes` of them to one client.
+
+        `ended` is called when `closed` has something to tell.
+        """
         self.lent_bytes = 0
+        self._ended = ended
         self._most_bytes = most_bytes
         self._client_most_bytes = client_most_bytes
         self._arenas: dict[int, Arena] = {}
@@ -208,4 +212,5 @@ class Arenas:
         self._tenants.pop(arena.number, None)
         self.lent_bytes -= arena.size_bytes
         self._closed.append(arena.number)
+        self._ended()
         arena.close()

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import zmq
 
+from pool.alarms import Alarm
 from pool.core.actions import JobFailed, MembersCancelled, PackDissolved
 from pool.core.events import ClientGone, Event, JobCancelled
 from pool.core.jobs import Job
@@ -33,7 +34,7 @@ from pool.router.lender import Lender
 from pool.router.outbox import RETRY_S, Outboxes
 from pool.router.payload import Payload
 from pool.router.pipes import Pipes
-from pool.router.presence import Presence
+from pool.router.presence import LOOK_S, Presence
 from pool.router.questions import MOST_WAITING, Question, Questions
 from pool.router.refusals import count
 from pool.router.repeats import Reading, Repeats
@@ -75,10 +76,12 @@ class Front:
         instance: bytes,
         most_replies: int,
         arenas: Arenas,
+        turn: Alarm,
         arrived: Callable[..., None],
     ) -> None:
         """`most_replies`: how many answers may wait for a slow reader before it is dropped.
 
+        `turn` has the loop call `tend`, and answer `next_question`; it is set whenever there is something to do.
         The bytes that wait for all slow readers may be as many as one client's credit in `opened`. `arrived` is told of
         each job, as `Feed.arrived` wants it.
         """
@@ -95,6 +98,7 @@ class Front:
         self._intake = Intake(arenas)
         self._arenas = arenas
         self._arrived = arrived
+        self._turn = turn
         self._lender: Lender | None = None
         self._repeats = Repeats()
         self._comparing: dict[tuple[bytes, int], Reading] = {}
@@ -200,11 +204,14 @@ class Front:
         """`tend` does what it is about, and tells of clients that have gone."""
         if self._outboxes:
             self._outboxes.hurry()
+            self._turn.soon()
         self._pipes.drain()
         if self._lender is None:
             return
         for client in self._lender.turn():
-            self._gone.setdefault(client, None)
+            self._ends(client, self._gone.get(client))
+        if self._lender.pauses:
+            self._turn.soon()
 
     def receive(self, socket: "zmq.Socket[bytes]", now: float) -> Iterator[Event]:
         """At most a turn's messages; there may be more. `arrived` is told of jobs; what comes out is rare.
@@ -233,6 +240,8 @@ class Front:
             envelope = decode(wire.CLIENT_MESSAGES, frames[0].buffer, frames[1].buffer, frames[2:], CLIENT_HEADER_BYTES)
             client = self._clients.name(address)
             self._presence.heard(client, now)
+            if self._turn.instant > now + LOOK_S:  # it need not be told with each message
+                self._turn.by(now + LOOK_S)
             if self._informed is not None and client not in self._informed:
                 self._inform(client, envelope)
             return self._event(client, envelope, now)
@@ -272,6 +281,7 @@ class Front:
                 self._say(client, wire.Pong())
             case wire.Ask(request, what, about):
                 question = Question(client, request, what, about, self._is_local(client))
+                self._turn.soon()
                 if not self._questions.add(question):
                     self.reply(question, error=f"{MOST_WAITING} questions of this client wait for their answers")
             case wire.Close():
@@ -289,6 +299,7 @@ class Front:
     def quarantined(self, inputs: Inputs, now: float) -> None:
         """The same inputs are not run again for a while."""
         self._repeats.quarantined(inputs, now)
+        self._turn.soon()
 
     def _submitted(self, client: bytes, submit: wire.Submit, payload: Sequence[zmq.Frame], now: float) -> None:
         if self._debts.owes(client, submit.job):  # nothing of the first one is another's, or released
@@ -341,6 +352,7 @@ class Front:
         reading = self._repeats.read(
             inputs, lambda digest: self._compared.append((client, submit, inputs, digest, now))
         )
+        self._turn.soon()
         if reading is None:
             text = "too many jobs are being compared with quarantined ones"
             self._fail(client, submit.job, Fault.OVERLOADED, text, COMPARED_S)
@@ -391,7 +403,12 @@ class Front:
         if count(self.refused, kind):
             extra = about("client_dropped", reason=f"{kind}: {error}")
             log.error("dropped a client: %s: %s", kind, error, exc_info=error, extra=extra)
-        self._gone[client] = wire.Refusal("an error of the pool's own, which its log has; this client was dropped")
+        self._ends(client, wire.Refusal("an error of the pool's own, which its log has; this client was dropped"))
+
+    def _ends(self, client: bytes, last_word: LastWord | None) -> None:
+        """`tend` tells that it is gone."""
+        self._gone[client] = last_word
+        self._turn.soon()
 
     # --- out ----------------------------------------------------------------------------------------------------
 
@@ -452,7 +469,9 @@ class Front:
         self._pipes.is_waited_for = True
         for given_up in self._outboxes.add(client, frames):
             # A farewell would have it send everything again, and not read that either.
-            self._gone[given_up] = wire.Refusal("this client does not read its answers and was dropped")
+            self._ends(given_up, wire.Refusal("this client does not read its answers and was dropped"))
+        if (retry := self._outboxes.next_try()) is not None:
+            self._turn.by(retry)
 
     def _try_send(self, client: bytes, frames: Payload) -> bool:
         """False if the pipe is full. A client that is not connected any more takes everything, and is gone."""
@@ -462,7 +481,7 @@ class Front:
         address = self._clients.address(client)
         try:
             if address is not None and not self._try_send_to(address, frames):
-                self._gone[client] = None
+                self._ends(client, None)
         except zmq.Again:
             return False
         return True
@@ -478,14 +497,6 @@ class Front:
         return True
 
     # --- time ---------------------------------------------------------------------------------------------------
-
-    def next_deadline(self, now: float) -> float | None:
-        """When `tend` is to be called at the latest."""
-        if self._gone or self._questions or self._repeats or self._compared:
-            return now
-        lender = None if self._lender is None else self._lender.next_look(now)
-        instants = (lender, self._outboxes.next_try(), self._presence.next_look(now))
-        return min((instant for instant in instants if instant is not None), default=None)
 
     def tend(self, now: float) -> Iterator[Event]:
         """Tries the outboxes again, and tells of jobs that were compared and of clients that are gone."""
@@ -509,6 +520,12 @@ class Front:
             if last_word is not None:
                 self._dismiss(client, last_word, now)
             yield ClientGone(client)
+        if self._gone or self._questions or self._repeats or self._compared:
+            self._turn.soon()
+        lender = None if self._lender is None else self._lender.next_look(now)
+        for instant in (lender, self._outboxes.next_try(), self._presence.next_look(now)):
+            if instant is not None:
+                self._turn.by(instant)
 
     def _dismiss(self, client: bytes, last_word: LastWord, now: float) -> None:
         """Tells a client, which may be alive, that its jobs are lost. In a full pipe that waits like an answer."""

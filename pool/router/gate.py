@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ import zmq
 
 from pool import descriptors
 from pool.logs import about
+from pool.loop import Loop
 from pool.router.refusals import count
 
 __all__ = ["Gate", "Gates", "local", "loopback"]
@@ -128,29 +130,25 @@ class Gate:
 
 
 class Gates:
-    """All of the pool's, as its loop sees them."""
+    """All of the pool's, and the loop that visits them where a connection came, or one of them is shut."""
 
-    def __init__(self, gates: Sequence[Gate]) -> None:
+    def __init__(self, gates: Sequence[Gate], loop: Loop) -> None:
         self._gates = gates
-        self._monitors = [gate.monitor for gate in gates]
-        self._monitored = frozenset(self._monitors)
-        self.sources: Sequence[zmq.Socket[bytes] | int] = self._monitors
-        """What to wait for; `look` changes it."""
-        self._shut = False
+        self._loop = loop
+        self._alarm = loop.alarm(self._look)
+        for gate in gates:
+            loop.register(gate.monitor, self._look)
 
-    def look(self, ready: "Sequence[zmq.Socket[bytes] | int]") -> None:
-        """After each wait: in constant time where none of these is a gate's."""
-        if not self._shut and self._monitored.isdisjoint(ready):
-            return
+    def _look(self) -> None:
+        """At all of them: what one let in counts for each."""
         for gate in self._gates:
             gate.look()
-        shut = [gate.fd for gate in self._gates if gate.is_shut]
-        self._shut = bool(shut)
-        self.sources = [*self._monitors, *shut]
-
-    def next_look(self, now: float) -> float | None:
-        """When `look` is to be called at the latest."""
-        return now + LOOK_S if self._shut else None
+            if not gate.is_shut:
+                self._loop.unregister(gate.fd)
+            elif not self._loop.is_registered(gate.fd):
+                self._loop.register(gate.fd, self._look)
+        if any(gate.is_shut for gate in self._gates):
+            self._alarm.by(time.monotonic() + LOOK_S)
 
 
 def local(path: Path) -> socket.socket:

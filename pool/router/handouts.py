@@ -76,7 +76,7 @@ class Handouts:
         self._over.pop(seat, None)
 
     def closed(self, arenas: Iterable[int]) -> None:
-        """These have ended, and a worker's mapping is memory, too. To be called now and then, without any as well."""
+        """These have ended, and a worker's mapping is memory, too. To be called again where `is_behind` is true."""
         for arena in arenas:
             for seat, handed in self._handed.items():
                 if handed.pop(arena, False):
@@ -84,6 +84,11 @@ class Handouts:
         if self._over:
             left = {seat: [arena for arena in over if not self._end(*seat, arena)] for seat, over in self._over.items()}
             self._over = {seat: over for seat, over in left.items() if over}
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a worker is still to be told of an arena's end."""
+        return bool(self._over)
 
     def _has(self, seat: Seat, arena: Arena) -> bool:
         handed = self._handed.setdefault(seat, {})

@@ -5,26 +5,32 @@ from collections.abc import Callable, Iterator
 
 import zmq
 
-__all__ = ["MOST_FRAMES", "Inbox"]
+__all__ = ["BURST_S", "MESSAGES_A_TURN", "MOST_FRAMES", "Inbox"]
 
 MOST_FRAMES = 4096  # of one message; a call has a frame a tensor, and a few more
-MESSAGES_A_TURN = 256  # before what they ask for is decided on, and the pool's other sockets get their turn
-TURN_S = 1e-3  # the same: who came first does not wait longer for those who came with it
-FRAMES_A_TURN = 4096  # a frame takes microseconds, so a turn takes some 20 ms at most
+# Before the pool's other sockets, and what is due, get their turn: so much together makes batches, more makes waits.
+MESSAGES_A_TURN = 256
+BURST_S = 1e-3
+FRAMES_A_TURN = 4096  # a frame takes microseconds, so those of one message take some 20 ms at most
 
 
 class Inbox:
-    def __init__(self, socket: "zmq.Socket[bytes]", most_frames: Callable[[bytes], int] | None = None) -> None:
+    def __init__(
+        self,
+        socket: "zmq.Socket[bytes]",
+        most_frames: Callable[[bytes], int] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`most_frames`: how many frames a message from this routing id may have; otherwise `MOST_FRAMES`."""
         self.socket = socket
+        self._clock = clock
         self._most_frames = most_frames
         self._overlong = False  # the message being read has too many frames; what is left of it is discarded
 
     def turn(self) -> Iterator[tuple[bytes, list[zmq.Frame] | None]]:
         """A turn's messages as (routing id, frames); there may be more. None stands for too many frames."""
-        messages, frames_left = MESSAGES_A_TURN, FRAMES_A_TURN
-        ends = time.monotonic() + TURN_S
-        while messages > 0 and frames_left > 0:
+        messages, frames_left, ends = 0, FRAMES_A_TURN, 0.0
+        while messages < MESSAGES_A_TURN and frames_left > 0:
             if self._overlong:
                 frames_left -= self._discard(frames_left)
                 continue
@@ -32,11 +38,13 @@ class Inbox:
                 frames = self._read()
             except zmq.Again:
                 return
-            messages -= 1
+            messages += 1
             frames_left -= len(frames)
+            if messages == 2:  # a lone one needs no clock
+                ends = self._clock() + BURST_S
+            elif messages > 2 and self._clock() >= ends:
+                frames_left = 0
             yield frames[0].bytes, None if self._overlong else frames[1:]
-            if time.monotonic() >= ends:
-                return
 
     def _read(self) -> list[zmq.Frame]:
         """A message comes whole or not at all, so only its first frame can be missing."""

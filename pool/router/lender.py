@@ -99,6 +99,11 @@ class Lender:
             self._close(self._connections.pop(fd)[1])
         self._arenas.take_back(client)
 
+    @property
+    def pauses(self) -> bool:
+        """Whether it listens again after a while, by `look`."""
+        return self._pauses
+
     def next_look(self, now: float) -> float | None:
         """When `look` is to be called at the latest."""
         if not self._pauses:

@@ -4,7 +4,7 @@ A pool that was frozen (SIGSTOP, a suspended machine, a debugger) finds its clie
 no client was silent for that. So a pause counts as no more than the time between two looks.
 """
 
-from collections.abc import Iterator
+from collections import OrderedDict
 
 __all__ = ["Presence"]
 
@@ -17,12 +17,12 @@ class Presence:
         self._silence_s = silence_s
         self._awake_s = 0.0
         self._looked: float | None = None
-        self._heard: dict[bytes, float] = {}  # the one not heard of for longest is first
+        self._heard: OrderedDict[bytes, float] = OrderedDict()  # the one not heard of for longest is first
 
     def heard(self, client: bytes, now: float) -> None:
         self._advance(now)
-        self._heard.pop(client, None)
         self._heard[client] = self._awake_s
+        self._heard.move_to_end(client)
 
     def forget(self, client: bytes) -> None:
         self._heard.pop(client, None)
@@ -30,13 +30,15 @@ class Presence:
     def clients(self) -> list[bytes]:
         return list(self._heard)
 
-    def silent(self, now: float) -> Iterator[bytes]:
+    def silent(self, now: float) -> list[bytes]:
         """The silent clients, each of which the caller forgets or hears of before it asks again."""
         self._advance(now)
-        for client, heard in list(self._heard.items()):
+        silent = []
+        for client, heard in self._heard.items():
             if self._awake_s - heard <= self._silence_s:
-                return
-            yield client
+                break
+            silent.append(client)
+        return silent
 
     def next_look(self, now: float) -> float | None:
         """When `silent` is to be called at the latest."""

@@ -1,7 +1,7 @@
 """`python tests/benchmarks`: the pool beside the same models in this process, and beside its peers, in one run.
 
 Prints one table, and writes `benchmarks.json` and `benchmarks.png` into `--out`. Needs `[worker,plot]`, for the peers
-pip and `wrk`, for the bare path the folder that has it (`--stick`). About 25 minutes on two quiet cores with all of it;
+pip and `wrk`, for the bare path the folder that has it (`--stick`). About 20 minutes on two quiet cores with all of it;
 `--quick --peers ''` takes four.
 """
 

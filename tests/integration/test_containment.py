@@ -19,6 +19,7 @@ from heard import HeardBack as Back
 from heard import HeardFront as Front
 from simulation.driver import AnswerJob, JobArrived, JobDone, PartToRun, RunBatch, followed
 
+from pool.alarms import Alarms
 from pool.core.actions import JobFailed
 from pool.core.events import ClientGone, Event, Start, WorkerBroken, WorkerHello
 from pool.core.machine import Machine
@@ -97,7 +98,8 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def front(context: "zmq.Context[zmq.Socket[bytes]]", folder: Path) -> Iterator[Front]:
-    front = Front(context, wire.Opened("0", 1 << 24, 60.0), INSTANCE, 50, Bewildered(1 << 20, 1 << 20))
+    arenas, turn = Bewildered(1 << 20, 1 << 20), Alarms().alarm(lambda: None)
+    front = Front(context, wire.Opened("0", 1 << 24, 60.0), INSTANCE, 50, arenas, turn)
     front.bind_local(folder / "front")
     front.lend(folder / "arenas")
     yield front

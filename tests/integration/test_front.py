@@ -1,5 +1,6 @@
 """The clients' socket on its own: slow readers, silent clients, dead ones."""
 
+import math
 import tempfile
 import threading
 import time
@@ -13,6 +14,7 @@ from heard import HeardFront as Front
 from simulation.driver import AnswerJob, JobArrived, JobDone
 
 from harness import eventually
+from pool.alarms import Alarms
 from pool.core.actions import JobFailed, MembersCancelled, PackDissolved
 from pool.core.events import ClientGone, Event, JobCancelled
 from pool.router import front as clients_front
@@ -57,7 +59,8 @@ def context() -> "Iterator[zmq.Context[zmq.Socket[bytes]]]":
 @pytest.fixture
 def front(context: "zmq.Context[zmq.Socket[bytes]]") -> Iterator[Front]:
     with tempfile.TemporaryDirectory(prefix="pf-") as folder:
-        front = Front(context, wire.Opened("0", CREDIT, 60.0), INSTANCE, MOST_REPLIES, Arenas(ARENA_BYTES, ARENA_BYTES))
+        arenas, turn = Arenas(ARENA_BYTES, ARENA_BYTES), Alarms().alarm(lambda: None)
+        front = Front(context, wire.Opened("0", CREDIT, 60.0), INSTANCE, MOST_REPLIES, arenas, turn)
         front.bind_local(Path(folder, "front.sock"))
         yield front
         front.close()
@@ -83,13 +86,25 @@ def job_of(front: Front, now: float) -> JobArrived:
     raise AssertionError("no job came")
 
 
+def due(front: Front, now: float) -> float:
+    """When the loop would call it; infinite where it would not."""
+    return now if front._turn.is_asked else front._turn.instant
+
+
+def tended(front: Front, now: float) -> list[Event]:
+    """As the loop does: nothing where it has not asked for its turn."""
+    if due(front, now) > now:
+        return []
+    front._turn.clear()
+    return list(front.tend(now))
+
+
 def tend_until(front: Front, now: float, later: float) -> list[Event]:
     """As the pool's loop does while nothing comes."""
     told: list[Event] = []
     while now < later:
-        deadline = front.next_deadline(now)
-        assert deadline is not None
-        now = min(max(deadline, now + 0.1), later)
+        now = min(max(due(front, now), now + 0.1), later)
+        front._turn.clear()
         told += front.tend(now)
     return told
 
@@ -114,7 +129,7 @@ def heard_by(dealer: "zmq.Socket[bytes]", front: Front | None = None) -> Message
     """The next message to a client, after OPENED, while `front` sends what still waits."""
     while True:
         while front is not None and not dealer.poll(10):
-            assert list(front.tend(time.monotonic())) == []
+            assert tended(front, time.monotonic()) == []
         frames = dealer.recv_multipart()
         message = decode(wire.CLIENT_MESSAGES, frames[0], frames[1], ()).message
         if not isinstance(message, wire.Opened):
@@ -147,7 +162,7 @@ def test_a_client_that_waits_for_nothing_is_forgotten_without_a_word(
         answer(front, AnswerJob(client, 1, JobFailed(Fault.MODEL_FAILED, "text")))
         assert isinstance(heard_by(dealer), wire.Failure)
         assert tend_until(front, 1.0, 3.0 + SILENCE_S) == [ClientGone(client)]
-        assert front.next_deadline(100.0) is None
+        assert due(front, 100.0) == math.inf
         submit(front, dealer, now=100.0, job=2)
         assert not dealer.poll(100), "it was told nothing and goes on"
 
@@ -157,14 +172,59 @@ def test_a_pool_that_was_frozen_does_not_take_its_clients_for_silent(
 ) -> None:
     with connect(front, context) as dealer:
         client = submit(front, dealer, now=100.0)
-        list(front.tend(now=100.0))
+        tended(front, 100.0)
         dealer.send_multipart(encode(wire.Ping(), INSTANCE))  # into the frozen pool
-        assert list(front.tend(now=4000.0)) == []
+        assert tended(front, 4000.0) == []
         assert front.sockets[0].poll(5000)
         assert list(front.receive(front.sockets[0], now=4000.0)) == []
         assert tend_until(front, 4000.0, 4000.0 + SILENCE_S) == []
         assert tend_until(front, 4000.0 + SILENCE_S, 4001.0 + SILENCE_S) == [ClientGone(client)]
-        assert front.next_deadline(0.0) in (None, LOOK_S)
+        assert due(front, 0.0) == math.inf
+
+
+def test_whatever_gives_the_front_something_to_do_asks_for_its_turn(
+    front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
+) -> None:
+    """Nobody calls it otherwise: what is forgotten here waits for seconds, or for ever."""
+    now = time.monotonic()
+    turn = front._turn
+
+    def hear(dealer: "zmq.Socket[bytes]", message: Message) -> None:
+        tended(front, now)
+        turn.clear()
+        dealer.send_multipart(encode(message, INSTANCE))
+        assert front.sockets[0].poll(5000)
+        assert list(front.receive(front.sockets[0], now)) == []
+
+    with connect(front, context) as dealer:
+        poison = bytes(5 * STEP_BYTES)
+        dealer.send_multipart([*encode(submission(1), INSTANCE), b"table", poison])
+        arrived = job_of(front, now)
+        hear(dealer, wire.Ping())
+        assert (turn.is_asked, turn.instant) == (False, now + LOOK_S), "somebody is there who may fall silent"
+        hear(dealer, wire.Ask(1, "status", ""))
+        assert turn.is_asked, "a question"
+        assert front.next_question() is not None
+
+        turn.clear()
+        assert isinstance(arrived.payload, Inputs)
+        front.quarantined(arrived.payload, now)
+        assert turn.is_asked, "inputs that are to be read"
+        steps = 0
+        while turn.is_asked:
+            assert tended(front, now) == []
+            steps += 1
+        assert 3 <= steps <= 6, "and a turn for each step"
+
+        turn.clear()
+        while not front._outboxes:
+            answer(front, AnswerJob(arrived.client, 1, JobFailed(Fault.MODEL_FAILED, "x" * 100_000)))
+        assert due(front, now) <= now, "a message that waits for room"
+        assert tended(front, now) == []
+        assert now < due(front, now) <= now + 0.1
+        turn.clear()
+        front.on_readable()
+        assert turn.is_asked, "there may be room"
 
 
 def test_a_client_that_went_away_is_noticed_when_it_is_answered(
@@ -176,7 +236,7 @@ def test_a_client_that_went_away_is_noticed_when_it_is_answered(
     failed = AnswerJob(client, 1, JobFailed(Fault.MODEL_FAILED, "text"))
     for _ in range(1000):  # until libzmq has seen the end of the connection
         answer(front, failed)
-        gone = list(front.tend(now=1.0))
+        gone = tended(front, 1.0)
         if gone:
             assert gone == [ClientGone(client)]
             return
@@ -199,7 +259,7 @@ def test_a_slow_reader_is_bounded_and_loses_nothing_within_the_bound(
         for _ in range(MOST_REPLIES - 5):
             answer(front, AnswerJob(client, sent, JobFailed(Fault.MODEL_FAILED, text)))
             sent += 1
-        assert list(front.tend(now=1.0)) == []
+        assert tended(front, 1.0) == []
         received = []
         while len(received) < sent:
             message = heard_by(dealer, front)
@@ -212,7 +272,7 @@ def fill(front: Front, client: bytes, text: str) -> list[Event]:
     """Answers that nobody reads, until the client is dropped."""
     for number in range(20_000):
         answer(front, AnswerJob(client, number, JobFailed(Fault.MODEL_FAILED, text)))
-        if gone := list(front.tend(now=1.0)):
+        if gone := tended(front, 1.0):
             return gone
     raise AssertionError("it was never dropped")
 
@@ -227,7 +287,7 @@ def test_a_reader_that_never_reads_is_dropped_and_told_so_when_it_reads(
             pass
         assert isinstance(told, wire.Refusal)
         assert "does not read its answers" in told.text
-        list(front.tend(now=time.monotonic()))
+        tended(front, time.monotonic())
         assert not front._outboxes, "nothing is left to send"
 
 
@@ -249,7 +309,7 @@ def test_answers_that_nobody_reads_are_bounded_in_bytes(
         client = submit(front, dealer, now=1.0)
         done = JobDone(((zmq.Frame(bytes(CREDIT // 4)),),), TIMELINE)
         number = 0
-        while not list(front.tend(now=1.0)):
+        while not tended(front, 1.0):
             answer(front, AnswerJob(client, number, done))
             number += 1
             assert number < 1000
@@ -337,7 +397,7 @@ def test_the_pieces_of_a_split_answer_count_with_every_frame(
         client = submit(front, dealer, now=1.0)
         pieces = tuple(tuple(zmq.Frame(bytes(CREDIT // 32)) for _ in range(2)) for _ in range(4))
         number = 0
-        while not list(front.tend(now=1.0)):
+        while not tended(front, 1.0):
             answer(front, AnswerJob(client, number, JobDone(pieces, TIMELINE)))
             number += 1
             assert number < 1000
@@ -352,7 +412,7 @@ def test_empty_pieces_are_not_free(front: Front, context: "zmq.Context[zmq.Socke
         empty = JobDone(tuple((zmq.Frame(b""),) for _ in range(CREDIT // FRAME_BYTES // 4)), TIMELINE)
         for number in range(1000):
             answer(front, AnswerJob(client, number, empty))
-            if list(front.tend(now=1.0)):
+            if tended(front, 1.0):
                 break
         else:
             raise AssertionError("it was never dropped")
@@ -367,9 +427,9 @@ def test_one_large_answer_may_wait(front: Front, context: "zmq.Context[zmq.Socke
         while client not in front._outboxes:
             answer(front, AnswerJob(client, number, large))
             number += 1
-        assert list(front.tend(now=1.0)) == []
+        assert tended(front, 1.0) == []
         answer(front, AnswerJob(client, number, large))
-        assert list(front.tend(now=1.0)) == [ClientGone(client)]
+        assert tended(front, 1.0) == [ClientGone(client)]
 
 
 def test_answers_that_wait_when_the_pool_stops_are_handed_over(
@@ -428,9 +488,9 @@ def test_it_does_not_wait_long_for_one_who_says_nothing(
         part(front, "it has ended")
         assert time.monotonic() - began >= PART_S
         now, told = began + PART_S, []
-        while (deadline := front.next_deadline(now)) is not None:
-            now = max(deadline, now + 0.1)
-            told += front.tend(now)
+        while due(front, now) < math.inf:
+            now = max(due(front, now), now + 0.1)
+            told += tended(front, now)
         assert ClientGone(silent) in told
 
 
@@ -630,7 +690,7 @@ def test_questions_are_bounded_for_each_client_and_the_clients_take_turns(
             now += RETRY_S
             front.sockets[0].poll(10)
             assert list(front.receive(front.sockets[0], now)) == []
-            assert list(front.tend(now)) == []  # what found no room at once is sent
+            assert tended(front, now) == []  # what found no room at once is sent
             while flood.poll(1):
                 frames = flood.recv_multipart()
                 message = decode(wire.CLIENT_MESSAGES, frames[0], frames[1], ()).message
@@ -641,7 +701,7 @@ def test_questions_are_bounded_for_each_client_and_the_clients_take_turns(
         polite.send_multipart(encode(wire.Ask(1, "status", ""), INSTANCE))
         front.sockets[0].poll(5000)
         assert list(front.receive(front.sockets[0], now=1.0)) == []
-        assert front.next_deadline(1.0) == 1.0, "the loop does not sleep on them"
+        assert due(front, 1.0) == 1.0, "the loop does not sleep on them"
         first, second = front.next_question(), front.next_question()
         assert first is not None
         assert second is not None
@@ -669,7 +729,7 @@ def test_a_job_that_looks_like_a_quarantined_one_is_compared_while_others_arrive
         front.quarantined(poison.payload, now=2.0)
         answer(front, AnswerJob(poison.client, 1, JobFailed(Fault.QUARANTINED, "it kills", None)))
         for _ in range(steps):
-            assert list(front.tend(now=2.0)) == []
+            assert tended(front, 2.0) == []
         assert isinstance(heard_by(dealer), wire.Failure)
 
         other = bytearray(octets)
@@ -683,16 +743,16 @@ def test_a_job_that_looks_like_a_quarantined_one_is_compared_while_others_arrive
             front.sockets[0].poll(5000)
             came += front.receive(front.sockets[0], now=5.0)
         assert came == [JobCancelled(poison.client, 4)]
-        assert front.next_deadline(5.0) == 5.0, "the loop does not sleep on them"
+        assert due(front, 5.0) == 5.0, "the loop does not sleep on them"
         send(polite, 1, octets[:9])
         assert job_of(front, now=5.0).client != poison.client, "who sends another job does not wait for them"
         turns = 0
         while len(came) == 1:
-            came += front.tend(now=6.0)
+            came += tended(front, 6.0)
             turns += 1
         assert turns > steps // 2, "none of which read all"
         for _ in range(2 * steps):
-            came += front.tend(now=6.0)
+            came += tended(front, 6.0)
         (_, arrived) = came
         assert isinstance(arrived, JobArrived)
         assert (arrived.job, arrived.timeout_s) == (2, 8.0)

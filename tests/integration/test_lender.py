@@ -17,6 +17,7 @@ from heard import HeardFront as Front
 from simulation.driver import AnswerJob, JobArrived, JobDone
 
 from pool import descriptors
+from pool.alarms import Alarms
 from pool.core.actions import JobFailed
 from pool.core.events import ClientGone, Event, JobCancelled
 from pool.router.arenas import SMALLEST_BYTES, Arenas
@@ -46,7 +47,8 @@ class Pool:
 
     def __init__(self, folder: Path, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
         self.arenas = Arenas(256 * MIB, 64 * MIB)
-        self.front = Front(context, wire.Opened("0", 16 * MIB, 60.0), INSTANCE, 50, self.arenas)
+        self.alarm = Alarms().alarm(lambda: None)
+        self.front = Front(context, wire.Opened("0", 16 * MIB, 60.0), INSTANCE, 50, self.arenas, self.alarm)
         self.front.bind_local(folder / "front.sock")
         self.path = folder / "front.sock.arenas"
         self.front.lend(self.path)
@@ -378,8 +380,10 @@ def test_without_descriptors_the_listener_pauses_and_returns(pool: Pool) -> None
             assert poller.poll(5000)
             pool.front.on_readable()
             assert not poller.poll(0)
+            assert pool.alarm.is_asked
+            pool.alarm.clear()
             assert list(pool.front.tend(pool.now)) == []
-            assert pool.front.next_deadline(pool.now) == pool.now + PAUSE_S
+            assert pool.alarm.instant == pool.now + PAUSE_S
         assert list(pool.front.tend(pool.now + PAUSE_S)) == []
         assert poller.poll(5000)
         pool.front.on_readable()

@@ -3,7 +3,6 @@
 import logging
 import os
 import resource
-import select
 import signal
 import sys
 import time
@@ -14,13 +13,16 @@ import pytest
 
 import pool.supervisor
 from harness import alive, eventually
+from pool.alarms import Alarms
 from pool.core.actions import SpawnWorker
 from pool.core.events import Death, Event, WorkerExited, WorkerSpawned
 from pool.deaths import death_of
 from pool.devices import Device
 from pool.launch import Launch
+from pool.loop import LONGEST_WAIT_S, Loop
 from pool.output import LINES_A_SECOND, TAIL_LINES
 from pool.supervisor import Supervisor
+from pool.watch import Source, Watch
 from pool.wire.exits import Exit
 
 CPU = Device("cpu", (), "cpu:0", "CPU", None)
@@ -41,37 +43,68 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
     return choose
 
 
+class Looped(Supervisor):
+    """With a loop of its own, and what it has told."""
+
+    def __init__(self) -> None:
+        self.watch = Watched()
+        self.alarms = Alarms()
+        self.told: list[Event] = []
+        self.loop = Loop(self.watch, self.alarms)
+        super().__init__(
+            [CPU], "ipc:///none", 1, os.environ, lambda *_: None, 0.0, self.loop, self.told.append, lambda *_: None
+        )
+
+    def rests(self) -> bool:
+        """Whether nothing is awaited, once what was due has found nothing to do."""
+        for _ in range(3):
+            if self.alarms.left_s(LONGEST_WAIT_S) < LONGEST_WAIT_S:
+                self.loop.turn()
+        return self.alarms.left_s(LONGEST_WAIT_S) == LONGEST_WAIT_S and not self.told
+
+
+class Watched(Watch):
+    """It knows what it waits for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sources: set[Source] = set()
+
+    def add(self, source: Source) -> None:
+        super().add(source)
+        self.sources.add(source)
+
+    def remove(self, source: Source) -> None:
+        super().remove(source)
+        self.sources.remove(source)
+
+
 @pytest.fixture
-def supervisor() -> Supervisor:
-    return Supervisor([CPU], "ipc:///none", 1, os.environ, lambda *_: None, 0.0)
+def supervisor() -> Iterator[Looped]:
+    supervisor = Looped()
+    yield supervisor
+    supervisor.close()
+    supervisor.loop.close()
 
 
-def until_exit(supervisor: Supervisor) -> WorkerExited:
-    """Plays the loop; the supervisor's descriptors are few, so asking each in turn is enough."""
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        for event in _round(supervisor):
-            assert isinstance(event, WorkerExited)
-            return event
-    raise AssertionError("it did not end")
+def until_exit(supervisor: Looped) -> WorkerExited:
+    """As the pool's loop waits: no longer than the supervisor says."""
+    while not supervisor.told:
+        supervisor.loop.turn()
+    event = supervisor.told.pop(0)
+    assert isinstance(event, WorkerExited)
+    return event
 
 
-def _round(supervisor: Supervisor) -> Iterator[Event]:
-    ready, _, _ = select.select(supervisor.fds(), [], [], 0.1)
-    for fd in ready:
-        yield from supervisor.on_readable(fd)
-    yield from supervisor.tend()
-
-
-def test_a_worker_that_is_gone_at_once_is_an_exit_and_nothing_else(play: Play, supervisor: Supervisor) -> None:
+def test_a_worker_that_is_gone_at_once_is_an_exit_and_nothing_else(play: Play, supervisor: Looped) -> None:
     play("")
     for incarnation in range(30):
         assert isinstance(supervisor.spawn(SpawnWorker(0, incarnation)), WorkerSpawned)
         assert until_exit(supervisor).incarnation == incarnation
-    assert supervisor.fds() == []
+    assert not supervisor.watch.sources
 
 
-def test_no_descriptor_left_is_an_exit_too(play: Play, supervisor: Supervisor) -> None:
+def test_no_descriptor_left_is_an_exit_too(play: Play, supervisor: Looped) -> None:
     play("")
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = len(os.listdir("/proc/self/fd"))
@@ -87,12 +120,12 @@ def test_no_descriptor_left_is_an_exit_too(play: Play, supervisor: Supervisor) -
             assert isinstance(event, WorkerExited)
             assert "cannot be spawned" in event.death.text
             assert event.death.restartable
-    assert supervisor.fds() == []
+    assert not supervisor.watch.sources
     assert len(os.listdir("/proc/self/fd")) == used
 
 
 def test_a_flood_of_output_is_bounded_and_its_end_is_kept(
-    play: Play, supervisor: Supervisor, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    play: Play, supervisor: Looped, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("pool"), "propagate", True)
     play("for n in range(200_000): print('line', n)\nprint('last words')")
@@ -107,8 +140,18 @@ def test_a_flood_of_output_is_bounded_and_its_end_is_kept(
     assert "more lines" in caplog.text
 
 
+def test_one_that_closes_its_output_and_lives_is_not_read_without_end(play: Play, supervisor: Looped) -> None:
+    play("import os, time; os.close(1); os.close(2); time.sleep(600)")
+    supervisor.spawn(SpawnWorker(0, 1))
+    all_of_it = set(supervisor.watch.sources)
+    supervisor.loop.turn()
+    assert len(all_of_it - supervisor.watch.sources) == 1, "its output is not waited for, its end is"
+    supervisor.kill(0, 1)
+    assert until_exit(supervisor).death.text == "SIGKILL"
+
+
 def test_what_a_worker_prints_is_not_obeyed_by_a_terminal(
-    play: Play, supervisor: Supervisor, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    play: Play, supervisor: Looped, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("pool"), "propagate", True)
     play(r"print('\x1b]0;owned\x07\x1b[31mred\x1b[0m\rslot 1 FATAL')")
@@ -135,7 +178,7 @@ def test_deaths_are_told_by_name() -> None:
 
 @pytest.mark.parametrize("by_itself", [False, True])
 def test_what_a_worker_has_spawned_goes_with_it(
-    play: Play, supervisor: Supervisor, tmp_path: Path, by_itself: bool
+    play: Play, supervisor: Looped, tmp_path: Path, by_itself: bool
 ) -> None:
     pids = tmp_path / "pid"
     play(
@@ -145,14 +188,11 @@ def test_what_a_worker_has_spawned_goes_with_it(
     )
     supervisor.spawn(SpawnWorker(0, 1))
     deadline = time.monotonic() + 10
-    ended: list[Event] = []
     while not (pids.exists() and pids.read_text()):
         assert time.monotonic() < deadline
-        ended += _round(supervisor)
+        time.sleep(0.01)
     supervisor.kill(0, 1)
-    while not ended:
-        assert time.monotonic() < deadline
-        ended += _round(supervisor)
+    until_exit(supervisor)
     eventually(lambda: not alive(int(pids.read_text())))
 
 
@@ -167,7 +207,7 @@ stuck()
 """
 
 
-def up(supervisor: Supervisor, incarnation: int = 1) -> int:
+def up(supervisor: Looped, incarnation: int = 1) -> int:
     """Spawns a worker and waits until it listens; its pid."""
     spawned = supervisor.spawn(SpawnWorker(0, incarnation))
     assert isinstance(spawned, WorkerSpawned)
@@ -177,42 +217,25 @@ def up(supervisor: Supervisor, incarnation: int = 1) -> int:
     return spawned.pid
 
 
-def until_exit_by_deadlines(supervisor: Supervisor) -> WorkerExited:
-    """As the pool's loop waits: no longer than the supervisor says, and without a descriptor that tells of stacks."""
-    ends = time.monotonic() + 20
-    while time.monotonic() < ends:
-        now = time.monotonic()
-        deadline = supervisor.next_deadline(now)
-        ready, _, _ = select.select(supervisor.fds(), [], [], 10 if deadline is None else max(0.0, deadline - now))
-        for fd in ready:
-            for event in supervisor.on_readable(fd):
-                assert isinstance(event, WorkerExited)
-                return event
-        for event in supervisor.tend():  # at its deadline it sees whoever is gone
-            assert isinstance(event, WorkerExited)
-            return event
-    raise AssertionError("it did not end")
-
-
-def test_one_that_hangs_says_where_before_it_is_killed(play: Play, supervisor: Supervisor) -> None:
+def test_one_that_hangs_says_where_before_it_is_killed(play: Play, supervisor: Looped) -> None:
     play(LISTENS)
     pid = up(supervisor)
     supervisor.kill(0, 1, stacks=True)
     supervisor.kill(0, 1, stacks=True)
     assert alive(pid), "the loop goes on meanwhile"
-    death = until_exit_by_deadlines(supervisor).death
+    death = until_exit(supervisor).death
     assert death.text == "SIGKILL", "that it may be out of memory is no guess where the pool did it"
     trace = supervisor.trace(0, 1)
     assert trace is not None
     assert (trace.pid, trace.status, trace.note) == (pid, -signal.SIGKILL, "")
     assert trace.stacks.count("in stuck") == 1
     assert supervisor.trace(0, 1) is None, "it is told once"
-    assert supervisor.next_deadline(0.0) is None
+    assert supervisor.rests()
 
 
 @pytest.mark.parametrize("threads", [0, 20])
 def test_a_kill_from_outside_is_told_even_where_the_pool_kills_before_it_sees_the_exit(
-    play: Play, supervisor: Supervisor, threads: int
+    play: Play, supervisor: Looped, threads: int
 ) -> None:
     """Its sockets are closed before it can be reaped, so the pool may find that its lanes cannot be reached."""
     wait = f"import threading\nfor _ in range({threads}): threading.Thread(target=stuck).start()\nstuck()"
@@ -224,44 +247,44 @@ def test_a_kill_from_outside_is_told_even_where_the_pool_kills_before_it_sees_th
         assert until_exit(supervisor).death == Death("SIGKILL (out of memory?)", True, ("up",), untouched=True)
 
 
-def test_an_order_for_one_that_is_gone_is_nothing(play: Play, supervisor: Supervisor) -> None:
+def test_an_order_for_one_that_is_gone_is_nothing(play: Play, supervisor: Looped) -> None:
     play(LISTENS)
     up(supervisor)
     supervisor.kill(0, 1)
     assert until_exit(supervisor).death.text == "SIGKILL"
     for stacks in (True, False):
         supervisor.kill(0, 1, stacks=stacks)
-    assert supervisor.next_deadline(0.0) is None
+    assert supervisor.rests()
 
 
-def test_a_second_order_does_not_wait_for_stacks_that_were_asked_for(play: Play, supervisor: Supervisor) -> None:
+def test_a_second_order_does_not_wait_for_stacks_that_were_asked_for(play: Play, supervisor: Looped) -> None:
     play(LISTENS)
     up(supervisor)
     supervisor.kill(0, 1, stacks=True)
     supervisor.kill(0, 1)
     assert until_exit(supervisor).death.text == "SIGKILL"
-    assert supervisor.next_deadline(0.0) is None
+    assert supervisor.rests()
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSEGV])
 def test_one_that_dies_while_it_is_asked_is_an_exit_like_any_other(
-    play: Play, supervisor: Supervisor, how: signal.Signals
+    play: Play, supervisor: Looped, how: signal.Signals
 ) -> None:
     play(LISTENS)
     pid = up(supervisor)
     supervisor.kill(0, 1, stacks=True)
     os.kill(pid, how)
-    exited = until_exit_by_deadlines(supervisor)
+    exited = until_exit(supervisor)
     assert exited.death.text.startswith(how.name)
-    assert supervisor.next_deadline(0.0) is None
+    assert supervisor.rests()
     up(supervisor, 2)
     supervisor.kill(0, 1, stacks=True)  # the former one: not its successor
-    assert supervisor.next_deadline(0.0) is None
+    assert supervisor.rests()
     supervisor.kill(0, 2)
     assert until_exit(supervisor).incarnation == 2
 
 
-def test_a_crash_leaves_its_stacks_without_being_asked(play: Play, supervisor: Supervisor) -> None:
+def test_a_crash_leaves_its_stacks_without_being_asked(play: Play, supervisor: Looped) -> None:
     play(LISTENS.replace("time.sleep(600)", "import ctypes; ctypes.string_at(0)"))
     supervisor.spawn(SpawnWorker(0, 1))
     assert until_exit(supervisor).death.text == "SIGSEGV"
@@ -272,7 +295,7 @@ def test_a_crash_leaves_its_stacks_without_being_asked(play: Play, supervisor: S
 
 
 def test_a_machine_without_such_files_has_workers_without_stacks(
-    play: Play, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+    play: Play, supervisor: Looped, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing(*_: object) -> int:
         raise OSError(38, "Function not implemented")

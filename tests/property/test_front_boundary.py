@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from simulation.plans import model_info
 
+from pool.alarms import Alarms
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.jobs import Batch
@@ -201,7 +202,10 @@ class House:
         self.machine = Machine(POLICY, [PLAN], random.Random(SEED))
         self.feed = Feed(self.machine, self._prepare, self._act, lambda: self.front.answered(), lambda: self.now)
         self.back = Reached(context, folder / "back", INSTANCE, handouts, self.feed.batch_done)
-        self.front = Front(context, wire.Opened("0", 1 << 24, 60.0), INSTANCE, 100, self.arenas, self.feed.arrived)
+        self.alarms = Alarms(lambda: self.now)
+        turn = self.alarms.alarm(self._turn)
+        credit = wire.Opened("0", 1 << 24, 60.0)
+        self.front = Front(context, credit, INSTANCE, 100, self.arenas, turn, self.feed.arrived)
         self.front.bind_local(folder / "front")
         self.handouts = handouts
         recorder = Recorder(self.machine.supervision, ["cpu:0"], Shelf(None, 0, 0, "here"), {})
@@ -236,8 +240,6 @@ class House:
         for heard in self.front.receive(self.front.sockets[0], self.now):
             self.feed(heard)
         self.feed.dispatch()
-        if (question := self.front.next_question()) is not None:
-            self.desk.answer(question)
         self._tend()
 
     def end_one(self, how: str) -> None:
@@ -272,10 +274,15 @@ class House:
         self.now = end
         self._tend()
 
-    def _tend(self) -> None:
+    def _turn(self) -> None:
+        if (question := self.front.next_question()) is not None:
+            self.desk.answer(question)
         for event in self.front.tend(self.now):
             self.feed(event)
         self.feed.dispatch()
+
+    def _tend(self) -> None:
+        self.alarms.call_due()
         self.machine.validate()
         while self.dealer.poll(0):
             preamble, header, *payload = self.dealer.recv_multipart()

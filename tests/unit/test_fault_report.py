@@ -259,4 +259,4 @@ def test_a_report_of_the_first_format_replays() -> None:
     assert machine.answered == {"done": 1}
     (batch,) = machine.supervision.slots[0].batches.values()
     assert len(batch.parts) == 2, "the first job left alone"
-    assert replay({**report, "format": 2}).answered == {}, "nothing follows by itself"
+    assert replay({**report, "format": 3}).answered == {}, "nothing follows by itself"

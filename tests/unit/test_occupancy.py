@@ -6,7 +6,7 @@ import os
 import select
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
@@ -134,26 +134,34 @@ def test_nvml_that_does_not_start_is_an_answer(nvml: ModuleType, monkeypatch: py
 # --- the process that asks
 
 
+class Telling(Lookout):
+    """It keeps what it tells its loop of: `fds` are to be waited for."""
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        self.fds: set[int] = set()
+        super().__init__(argv, env, self.fds.add, self.fds.remove)
+
+
 @pytest.fixture
-def lookout(say: Say) -> Iterator[Lookout]:  # noqa: ARG001 - the environment is of the time when it is made
+def lookout(say: Say) -> Iterator[Telling]:  # noqa: ARG001 - the environment is of the time when it is made
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(FAKES), str(ROOT)])}
-    lookout = Lookout(teller_argv(), env)
+    lookout = Telling(teller_argv(), env)
     yield lookout
     lookout.close()
-    assert lookout.fds() == ()
+    assert lookout.fds == set()
 
 
-def heard(lookout: Lookout, timeout_s: float = 20.0) -> list[Answer]:
+def heard(lookout: Telling, timeout_s: float = 20.0) -> list[Answer]:
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         if not lookout.restless:
-            select.select(lookout.fds(), [], [], 0.05)
+            select.select(lookout.fds, [], [], 0.05)
         if answers := lookout.answers():
             return answers
     return []
 
 
-def test_questions_are_answered_by_number(lookout: Lookout, say: Say) -> None:
+def test_questions_are_answered_by_number(lookout: Telling, say: Say) -> None:
     say(used=2 * GIB)
     lookout.ask(1, 0, (CARD,))
     assert heard(lookout) == [Answer(1, {CARD: Occupancy(2 * GIB, (), "", 38 * GIB)})]
@@ -164,7 +172,7 @@ def test_questions_are_answered_by_number(lookout: Lookout, say: Say) -> None:
     ]
 
 
-def test_a_gpu_that_hangs_holds_up_no_other_slot(lookout: Lookout, say: Say) -> None:
+def test_a_gpu_that_hangs_holds_up_no_other_slot(lookout: Telling, say: Say) -> None:
     say(hang_s=60)
     lookout.ask(1, 0, (CARD,))
     lookout.ask(2, 1, (OTHER,))
@@ -174,7 +182,7 @@ def test_a_gpu_that_hangs_holds_up_no_other_slot(lookout: Lookout, say: Say) -> 
     assert [answer.number for answer in heard(lookout)] == [1]
 
 
-def test_it_ends_while_the_driver_hangs(lookout: Lookout, say: Say) -> None:
+def test_it_ends_while_the_driver_hangs(lookout: Telling, say: Say) -> None:
     """For longer than a test may take."""
     say(hang_s=3600)
     lookout.ask(1, 0, (CARD,))
@@ -185,7 +193,7 @@ def test_it_ends_while_the_driver_hangs(lookout: Lookout, say: Say) -> None:
     assert len(children(os.getpid())) == len(before) - 1
 
 
-def test_its_end_answers_what_was_asked_and_the_next_question_starts_another(lookout: Lookout, say: Say) -> None:
+def test_its_end_answers_what_was_asked_and_the_next_question_starts_another(lookout: Telling, say: Say) -> None:
     say(exit=3)
     lookout.ask(1, 0, (CARD,))
     assert heard(lookout) == [Answer(1, {CARD: untold("the process that asks NVML ended")})]
@@ -194,11 +202,11 @@ def test_its_end_answers_what_was_asked_and_the_next_question_starts_another(loo
     assert heard(lookout) == [Answer(2, {CARD: Occupancy(GIB, (), "", 39 * GIB)})]
 
 
-def test_it_goes_when_nothing_is_to_be_asked(lookout: Lookout) -> None:
+def test_it_goes_when_nothing_is_to_be_asked(lookout: Telling) -> None:
     lookout.ask(1, 0, (CARD,))
     heard(lookout)
     lookout.rest()
-    assert lookout.fds() == ()
+    assert lookout.fds == set()
     eventually(lambda: lookout.answers() == [] and not lookout.restless)
     lookout.ask(2, 0, (CARD,))
     assert [answer.number for answer in heard(lookout)] == [2]
@@ -206,7 +214,7 @@ def test_it_goes_when_nothing_is_to_be_asked(lookout: Lookout) -> None:
 
 @pytest.mark.parametrize("line", ["nonsense", "[]", "7", '[1, {"a": 7}]', "[1, []]", '[1, {"a": {}}]'])
 def test_what_cannot_be_understood_ends_it(line: str) -> None:
-    liar = Lookout([sys.executable, "-c", f"input(); print({line!r}, flush=True); input()"], os.environ)
+    liar = Telling([sys.executable, "-c", f"input(); print({line!r}, flush=True); input()"], os.environ)
     liar.ask(1, 0, (CARD,))
     [answer] = heard(liar)
     assert "cannot be understood" in answer.found[CARD].trouble
@@ -214,7 +222,7 @@ def test_what_cannot_be_understood_ends_it(line: str) -> None:
 
 
 def test_a_process_that_cannot_be_started_is_an_answer() -> None:
-    lookout = Lookout(["/nonexistent"], os.environ)
+    lookout = Telling(["/nonexistent"], os.environ)
     lookout.ask(1, 0, (CARD,))
     assert lookout.restless
     [answer] = lookout.answers()

@@ -37,8 +37,9 @@ class Script(Lookout):
         self.questions += 1
         self.running = True
 
-    def fds(self) -> Sequence[int]:
-        return (99,) if self.running else ()
+    @property
+    def is_up(self) -> bool:
+        return self.running
 
     @property
     def restless(self) -> bool:

@@ -37,11 +37,13 @@ def test_those_who_wait_find_the_same_with_it_and_without(spin_s: float) -> None
     helm.watch(reader)
     assert helm.take()
     assert helm.wait(0.01) == {}
-    assert watch.wait([reader], 10) == []
+    watch.add(reader)
+    assert watch.wait(0.01) == []
     os.write(writer, b"x")
     assert list(helm.wait(5.0)) == [reader]
-    assert watch.wait([reader], 5000) == [reader]
-    assert watch.wait([reader], 0) == [reader]
+    assert watch.wait(5.0) == [reader]
+    assert watch.wait(0.0) == [reader]
+    watch.close()
     helm.hand_back()
     helm.close()
     os.close(reader)

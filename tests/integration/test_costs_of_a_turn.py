@@ -1,0 +1,121 @@
+"""What an empty turn of the pool's loop costs, in calls: as much with one slot, model or client as with many.
+
+The pool runs in this thread, which counts what it calls; another one rings, as those do that write to the disk.
+"""
+
+import contextlib
+import os
+import select
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+
+import pytest
+import zmq
+from fakes import pynvml
+
+import pool.supervisor
+from harness import eventually
+from pool.config import parse_settings
+from pool.core.actions import PoolStopped
+from pool.devices import discover_gpus
+from pool.launch import Launch
+from pool.loop import Loop
+from pool.planning import make_plan
+from pool.service import Service
+from pool.systemd.notify import Notifier
+from pool.wire import client_messages as wire
+from pool.wire.frames import NO_INSTANCE, decode, encode
+
+RINGS = 20
+TURN, RUNG = Loop.turn.__code__, Service._let_go.__code__
+
+
+class Turns:
+    """The calls of each turn, Python's and C's, in which the bell was heard."""
+
+    def __init__(self) -> None:
+        self.rung: list[int] = []
+        self._calls = 0
+        self._is_rung = False
+
+    def note(self, frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code is TURN:
+            if self._is_rung:
+                self.rung.append(self._calls)
+            self._calls, self._is_rung = 0, False
+        elif event == "call" and frame.f_code is RUNG:
+            self._is_rung = True
+        self._calls += event in ("call", "c_call")
+
+
+def connected(context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str) -> "zmq.Socket[bytes]":
+    """A client that has opened."""
+    dealer = context.socket(zmq.DEALER)
+    dealer.linger = 0
+    dealer.rcvtimeo = 20_000
+    dealer.connect(endpoint)
+    dealer.send_multipart(encode(wire.Open("a test"), NO_INSTANCE))
+    preamble, header, *_ = dealer.recv_multipart()
+    assert isinstance(decode(wire.CLIENT_MESSAGES, preamble, header, ()).message, wire.Opened)
+    return dealer
+
+
+def ring(service: Service, endpoint: str, clients: int) -> None:
+    """While so many are connected, and say nothing."""
+    eventually(lambda: Path(endpoint.removeprefix("ipc://")).exists())
+    with zmq.Context() as context, contextlib.ExitStack() as stack:
+        for _ in range(clients):
+            stack.enter_context(connected(context, endpoint))
+        for _ in range(RINGS):
+            service._written.ring()
+            eventually(lambda: not select.select([service._written.fd], [], [], 0)[0])
+
+
+def cost(folder: Path, slots: int, models: int, clients: int) -> int:
+    """At the least, for now and then a client's connection, or a timer, falls into one."""
+    endpoint = f"ipc://{folder}/socket"
+    several = [{"name": f"m{number}", "path": "stub:echo", "replicas": slots} for number in range(models)]
+    data = {"pool": {"devices": ["cpu"] * slots, "endpoint": endpoint}, "model": several}
+    plan = make_plan(parse_settings(data, "f.toml", folder), {}, discover_gpus(pynvml))  # type: ignore[arg-type]
+    assert [len(share.models) for share in plan.shares] == [models] * slots
+    service = Service(plan, {**os.environ, "XDG_STATE_HOME": str(folder)}, lambda *_: None, Notifier.of_nobody())
+    reader, writer = os.pipe()
+    turns = Turns()
+
+    def drive() -> None:
+        try:
+            ring(service, endpoint, clients)
+        finally:
+            os.close(writer)  # which ends the pool
+
+    driver = threading.Thread(target=drive)
+    driver.start()
+    before = sys.getprofile()
+    sys.setprofile(turns.note)
+    try:
+        ended = service.run(reader)
+    finally:
+        sys.setprofile(before)
+        driver.join()
+        os.close(reader)
+    assert isinstance(ended, PoolStopped)
+    assert len(turns.rung) == RINGS
+    return min(turns.rung)
+
+
+def test_an_empty_turn_costs_the_same_whatever_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workers never say anything."""
+
+    def launch(**_: object) -> Launch:
+        return Launch(("sleep", "600"), dict(os.environ))
+
+    monkeypatch.setattr(pool.supervisor, "worker_launch", launch)
+    found = {}
+    for slots, models, clients in ((1, 1, 0), (64, 1, 0), (1, 20, 0), (1, 1, 50)):
+        folder = tmp_path / f"{slots}-{models}-{clients}"
+        folder.mkdir()
+        found[slots, models, clients] = cost(folder, slots, models, clients)
+    assert len(set(found.values())) == 1, found
+    assert 5 < min(found.values()) < 20, found
