@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from pool.wire.faults import Fault
+from pool.wire.packing import SMALL_BYTES
 from pool.wire.signatures import Refused
 from pool.wire.tensors import Array
 from workers.inputs import Piece
@@ -19,8 +20,7 @@ Dtype = np.dtype[Any]
 
 def whole(piece: Piece, dtype: Dtype, shape: tuple[int, ...]) -> Array:
     """What one part gives, as an array over its own memory."""
-    flat = piece if isinstance(piece, np.ndarray) else np.frombuffer(piece, dtype)
-    return flat.reshape(shape)
+    return piece.reshape(shape) if type(piece) is np.ndarray else np.ndarray(shape, dtype, piece)
 
 
 def join(
@@ -41,12 +41,19 @@ def join(
     return batch.reshape(pad_to, *row_shape)
 
 
-def own(fetched: Mapping[str, Array], feeds: Collection[Array]) -> dict[str, Array]:
-    """The fetched arrays, those that look at what was fed copied: that is another batch's, or another job's, next."""
-    return {
-        name: array.copy() if any(np.may_share_memory(array, feed) for feed in feeds) else array
-        for name, array in fetched.items()
-    }
+def own(fetched: dict[str, Array], feeds: Collection[Array], least_bytes: int = 0) -> dict[str, Array]:
+    """The fetched arrays, those that look at what was fed copied: that is another batch's, or another job's, next.
+
+    `least_bytes`: smaller ones are let be, for whoever asks copies them at once.
+    """
+    copied = {}
+    for name, array in fetched.items():
+        if array.nbytes >= least_bytes:
+            for feed in feeds:
+                if np.may_share_memory(array, feed):
+                    copied[name] = array.copy()
+                    break
+    return {**fetched, **copied} if copied else fetched
 
 
 def following(runs: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
@@ -72,12 +79,15 @@ def rows_differ(fetched: Mapping[str, Array], rows: int) -> str | None:
 
 
 def _fill(flat: Array, pieces: Sequence[Piece]) -> None:
-    arrays = [piece for piece in pieces if isinstance(piece, np.ndarray)]
-    if arrays:
-        np.concatenate(arrays, out=flat)
+    if type(pieces[0]) is np.ndarray:  # and so are all: they are pieces of one input
+        np.concatenate(pieces, out=flat)
         return
-    octets, start = flat.view(np.uint8).data, 0  # an array a buffer would cost four times as much
+    # Buffers, then; an array a buffer would cost four times as much.
+    octets, start = flat.view(np.uint8).data, 0
+    if flat.nbytes <= SMALL_BYTES:
+        octets[:] = b"".join(pieces)  # type: ignore[arg-type]
+        return
     for piece in pieces:
         stop = start + len(piece)
-        octets[start:stop] = piece  # type: ignore[assignment]  # no piece is an array, if not all are
+        octets[start:stop] = piece  # type: ignore[assignment]
         start = stop

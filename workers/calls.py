@@ -7,38 +7,93 @@ from functools import lru_cache
 from pool.wire.calls import ROWS, TABLE_BYTES, Table, TensorHeader
 from pool.wire.codec import BadFrame, unpack
 from pool.wire.session_runs import SESSION_SIGNATURES
-from pool.wire.signatures import PLACEMENT, ModelInfo
+from pool.wire.signatures import PLACEMENT
+from workers.backend import Model
+from workers.handled import HandledModel
+from workers.independence.samples import NOT_KEPT, Sampler, Watch
 from workers.placements import resolve_placement
 from workers.session_calls import resolve_session_run
 from workers.signatures import Invocation, resolve
 
-__all__ = ["Calls"]
+__all__ = ["Call", "Calls"]
 
-_KEPT = 256  # ways to ask, each with every number of rows that its parts come with
-_KEPT_BYTES = 4096  # of a table that is worth keeping: clients choose them, and 256 are kept
+_KEPT = 512  # ways to ask of each lane, each with every number of rows that its parts come with
+_KEPT_BYTES = 4096  # of a table that is worth keeping: clients choose them, and 512 are kept
 _KEPT_OUTPUTS = 64
 
-_Resolve = Callable[[bytes, int | None, str | None, tuple[str, ...] | None], Invocation]
+
+class Call:
+    """A way to ask: all that is known before a part of so many rows brings its bytes.
+
+    `own`: it is a signature of the model's, and none that asks something about it. `handled`: the model, if there is
+    Python around its graph and the call is for that. `watch`: whether its runs are kept to be compared.
+    """
+
+    __slots__ = ("_adopts", "handled", "inputs", "invocation", "model", "outputs", "own", "signature", "watch")
+
+    def __init__(self, model: Model, invocation: Invocation, sampler: Sampler | None) -> None:
+        self.model = model
+        self.invocation = invocation
+        self.signature = invocation.signature
+        self.outputs = invocation.outputs
+        self.inputs = invocation.inputs
+        self.own = self.signature not in SESSION_SIGNATURES and self.signature != PLACEMENT
+        self.handled = model if self.own and isinstance(model, HandledModel) else None
+        self.watch: Watch = NOT_KEPT
+        if self.own and sampler is not None:
+            self.watch = sampler.watch(model.info, self.signature, self.outputs)
+        self._adopts: tuple[bool, ...] | None = None
+
+    @property
+    def adopts(self) -> tuple[bool, ...]:
+        """Of each input, whether the model may be fed the very memory of a client, which that can still write."""
+        if self._adopts is None:
+            names = [each.name for each in self.inputs]
+            bears_change = self.model.bears_change(self.signature, names, self.outputs)
+            self._adopts = tuple([bears_change and each.may_change for each in self.inputs])
+        return self._adopts
+
+
+_Resolve = Callable[[bytes, int | None, str | None, tuple[str, ...] | None, Sampler | None, int], Call]
 
 
 class Calls:
     """Safe from several threads."""
 
-    def __init__(self, model: ModelInfo) -> None:
+    def __init__(self, model: Model) -> None:
         self._model = model
+        self._info = model.info
         self._recent: _Resolve = lru_cache(_KEPT)(self._resolve)
 
-    def invocation(
-        self, table: bytes, rows: int | None, signature: str | None, outputs: tuple[str, ...] | None
-    ) -> Invocation:
+    def call(
+        self,
+        table: bytes,
+        rows: int | None,
+        signature: str | None,
+        outputs: tuple[str, ...] | None,
+        sampler: Sampler | None,
+    ) -> Call:
         """What a part with this packed `Table` and so many rows asks for; `rows` None: its shapes are whole.
 
-        Raises `BadFrame` and `Refused`, as `workers.signatures.resolve` does.
+        `sampler`: that of the lane, whose runs are kept as far as it says. What is known of rows may change, and with
+        it what is resolved here. Raises `BadFrame` and `Refused`, as `workers.signatures.resolve` does.
         """
         small = len(table) <= _KEPT_BYTES and (outputs is None or len(outputs) <= _KEPT_OUTPUTS)
-        return (self._recent if small else self._resolve)(table, rows, signature, outputs)
+        resolve = self._recent if small else self._resolve
+        return resolve(table, rows, signature, outputs, sampler, 0 if sampler is None else sampler.known.changes)
 
     def _resolve(
+        self,
+        table: bytes,
+        rows: int | None,
+        signature: str | None,
+        outputs: tuple[str, ...] | None,
+        sampler: Sampler | None,
+        _changes: int,
+    ) -> Call:
+        return Call(self._model, self._invocation(table, rows, signature, outputs), sampler)
+
+    def _invocation(
         self, table: bytes, rows: int | None, signature: str | None, outputs: tuple[str, ...] | None
     ) -> Invocation:
         tensors = unpack(Table, table, TABLE_BYTES).tensors
@@ -46,7 +101,7 @@ class Calls:
             return resolve_placement(outputs, tensors)
         if signature in SESSION_SIGNATURES:
             return resolve_session_run(signature, outputs, tensors)
-        return resolve(self._model, signature, outputs, tensors if rows is None else _with_rows(tensors, rows))
+        return resolve(self._info, signature, outputs, tensors if rows is None else _with_rows(tensors, rows))
 
 
 def _with_rows(tensors: Sequence[TensorHeader], rows: int) -> list[TensorHeader]:

@@ -7,13 +7,14 @@ import zmq
 
 from pool.wire.frames import NO_INSTANCE, BadFrame, Envelope, decode, encode
 from pool.wire.message import Message
-from pool.wire.multipart import receive_frames, send_frames
+from pool.wire.multipart import DONTWAIT, send_frames
 from pool.wire.spin import spin
 from pool.wire.worker_messages import WORKER_MESSAGES, Hello
 from workers.environment import Seat, WrongEnvironment
 
 __all__ = ["Connection", "PoolGone"]
 
+READABLE = int(zmq.POLLIN)
 FIRST_ANSWER_S = 30.0  # the pool answers HELLO at once; it may be busy, but not for this long
 
 
@@ -30,13 +31,14 @@ class Connection:
         secret: bytes,
         spin_s: float = 0.0,
     ) -> None:
-        """Connects and says HELLO; `lane` is None for the control thread. `spin_s`: see `wait`.
+        """Connects and says HELLO; `lane` is None for the control thread. `spin_s`: see `receive`.
 
         Raises `WrongEnvironment` for an endpoint that is none. One where nobody listens, yet or any more, is not told
         from one that is busy: `receive_first` ends that.
         """
         self._instance = NO_INSTANCE
         self._spin_s = spin_s
+        self._timeout_ms = -1  # as libzmq has it: for ever
         self.socket = context.socket(zmq.DEALER)
         self.socket.linger = 0  # the pool says STOP only when it has every answer
         self.socket.sndhwm = 0  # a pool that stands still is waited for
@@ -51,20 +53,34 @@ class Connection:
         """Does not wait: the pool reads all the time, and what it does not read yet is queued here."""
         send_frames(self.socket, [*encode(message, self._instance), *payload])
 
-    def wait(self, timeout_s: float) -> bool:
-        """Whether a message is there within the timeout; it is looked for again and again before this sleeps."""
-        if self._spin_s and spin(lambda: self.socket.poll(0, zmq.POLLIN), self._spin_s):
-            return True
-        return bool(self.socket.poll(int(timeout_s * 1000), zmq.POLLIN))
+    def receive(self, timeout_s: float) -> Envelope[zmq.Frame] | None:
+        """The next message; None where none comes in time. Raises `BadFrame`.
 
-    def receive(self) -> Envelope[zmq.Frame]:
-        """The message that `wait` saw. Raises `BadFrame`."""
-        frames = receive_frames(self.socket)
+        With `spin_s` it is looked for again and again before this sleeps.
+        """
+        if self._spin_s:
+            spin(self._is_readable, self._spin_s)
+        timeout_ms = int(timeout_s * 1000)
+        if timeout_ms != self._timeout_ms:
+            self.socket.setsockopt(zmq.RCVTIMEO, timeout_ms)
+            self._timeout_ms = timeout_ms
+        receive = self.socket.recv
+        try:
+            frame = receive(0, False)
+        except zmq.Again:
+            return None
+        frames = [frame]
+        while frame.more:  # the rest of it is there already
+            frame = receive(DONTWAIT, False)
+            frames += (frame,)
         if len(frames) < 2:
             raise BadFrame(f"{len(frames)} frames")
         envelope = decode(WORKER_MESSAGES, frames[0].bytes, frames[1].buffer, frames[2:])
         self._instance = envelope.instance
         return envelope
+
+    def _is_readable(self) -> bool:
+        return bool(int(self.socket.getsockopt(zmq.EVENTS)) & READABLE)
 
     def receive_first(self, link: socket.socket | None = None) -> Envelope[zmq.Frame]:
         """The pool's answer to HELLO. Raises `PoolGone` if there is none, or at once when the link ends."""
@@ -73,8 +89,8 @@ class Connection:
         if link is not None:
             poller.register(link, zmq.POLLIN)
         ready = dict(poller.poll(int(FIRST_ANSWER_S * 1000)))
-        if self.socket in ready:
-            return self.receive()
+        if self.socket in ready and (envelope := self.receive(0.0)) is not None:
+            return envelope
         raise PoolGone("the link ended" if ready else f"the pool did not answer HELLO within {FIRST_ANSWER_S:g} s")
 
     def close(self) -> None:

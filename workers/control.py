@@ -110,7 +110,10 @@ class Control:
             return False
 
     def _order(self) -> None:
-        message = self._connection.receive().message
+        envelope = self._connection.receive(0.0)
+        if envelope is None:
+            return
+        message = envelope.message
         if isinstance(message, TakeSeat) and self._seat is None:
             self._seat, self._heartbeat_s = message.welcome, message.welcome.heartbeat_s
             self._seat_given.set()

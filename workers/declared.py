@@ -22,18 +22,20 @@ class Declared:
         self._model = model.name
         self._outputs = {name: signature.outputs for name, signature in model.signatures.items()}
         self._tell = tell
-        self._last: dict[str, dict[str, tuple[int, ...]]] = {name: {} for name in self._outputs}  # shapes that fitted
+        self._fitted: dict[str, dict[str, tuple[int, ...] | None]] = {  # the last shapes that did
+            name: dict.fromkeys(outputs) for name, outputs in self._outputs.items()
+        }
         self._told: set[tuple[str, str]] = set()
 
     def check(self, signature: str, fetched: Mapping[str, Array]) -> None:
         """`fetched`: of one run, by the names of the outputs."""
-        specs, last = self._outputs[signature], self._last[signature]
+        specs, fitted = self._outputs[signature], self._fitted[signature]
         for name, array in fetched.items():
-            if last.get(name) == array.shape:
+            if fitted[name] == array.shape:
                 continue  # most runs are like the one before
             spec = specs[name]
             if shape_fits(array.shape, spec.shape) and array.dtype == DTYPES[spec.dtype]:
-                last[name] = array.shape
+                fitted[name] = array.shape
             elif (signature, name) not in self._told:
                 self._told.add((signature, name))
                 found = TensorSpec(dtype_name(array.dtype), array.shape)

@@ -1,7 +1,6 @@
 """One input of a call: its buffer on the wire is what the model takes, or becomes it, or is refused."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,8 +17,6 @@ Buffer = bytes | memoryview
 Piece = Buffer | Array
 """What a part gives to an input: the very bytes, or a flat array of the model's dtype."""
 
-Read = Callable[[Buffer], Piece]
-
 _PLAIN_RANK = 32  # more axes, and `decode_tensor` says what numpy makes of them
 
 
@@ -31,33 +28,35 @@ class Input:
     header: TensorHeader
     spec: TensorSpec
     where: str
+    dtype: np.dtype[Any] = field(init=False, repr=False, compare=False)
+    """What the model takes."""
+    plain_bytes: int = field(init=False, repr=False, compare=False)
+    """A buffer of so many bytes is what the model takes, as it is; -1: none is, so each must be read.
+
+    Most inputs are numbers that need no cast, and a batch has many: a comparison is all that is left to check.
+    """
     may_change: bool = field(init=False, repr=False, compare=False)
     """Whether the very buffer may be fed, though its values may change meanwhile, to a model that bears that.
 
     An index that changes after it was checked reads another's memory; no index is a float or a byte.
     """
-    read: Read = field(init=False, repr=False, compare=False)
-    """The buffer itself where it is what the model takes, else an array made of it; the same for all buffers.
-
-    Raises `BadFrame` for one that is no such tensor, and `Refused` for values that the input does not take.
-    """
 
     def __post_init__(self) -> None:
-        # Most inputs are numbers that need no cast, and a batch has many: this is their short way.
-        size_bytes = math.prod(self.header.shape) * self.dtype.itemsize
+        dtype = DTYPES[self.spec.dtype]
+        size_bytes = math.prod(self.header.shape) * dtype.itemsize
         same = self.header.dtype == self.spec.dtype and self.spec.dtype not in ("bool", "string")
         plain = same and size_bytes > 0 and len(self.header.shape) <= _PLAIN_RANK
-        object.__setattr__(self, "may_change", plain and (self.dtype.kind not in "iu" or self.dtype.itemsize == 1))
-        object.__setattr__(self, "read", self._plain_reader(size_bytes) if plain else self._read_any)
+        object.__setattr__(self, "dtype", dtype)
+        object.__setattr__(self, "plain_bytes", size_bytes if plain else -1)
+        object.__setattr__(self, "may_change", plain and (dtype.kind not in "iu" or dtype.itemsize == 1))
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return DTYPES[self.spec.dtype]
+    def read(self, buffer: Buffer) -> Piece:
+        """The buffer itself where it is what the model takes, else an array made of it; the same for all buffers.
 
-    def _plain_reader(self, size_bytes: int) -> Read:
-        return lambda buffer: buffer if len(buffer) == size_bytes else self._read_any(buffer)
-
-    def _read_any(self, buffer: Buffer) -> Array:
+        Raises `BadFrame` for one that is no such tensor, and `Refused` for values that the input does not take.
+        """
+        if len(buffer) == self.plain_bytes:
+            return buffer
         array = decode_tensor(self.header, buffer)
         if self.header.dtype == "bool" and array.size and array.view("uint8").max() > 1:
             raise Refused(f"{self._expected()} with a byte that is neither 0 nor 1")

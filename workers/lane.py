@@ -9,11 +9,11 @@ import zmq
 
 from pool.wire.exits import Exit
 from pool.wire.frames import BadFrame
-from pool.wire.worker_messages import Run, WelcomeLane, done
+from pool.wire.worker_messages import Done, Run, WelcomeLane, done
 from workers.backend import ProcessUnusable
 from workers.connection import Connection
 from workers.environment import Seat
-from workers.independence.checks import IDLE_S, Checks
+from workers.independence.checks import IDLE_S, PATIENCE, Checks
 from workers.independence.known import Known
 from workers.independence.samples import Sampler
 from workers.leaving import leave
@@ -49,7 +49,7 @@ class Lane:
         self._memory = BatchMemory()
         self._known = known
         self._sampler = Sampler(known)
-        self._stopping = threading.Event()
+        self._stopping = False
         self._thread = threading.Thread(target=self._main, args=(context, seat, secret), name=f"lane-{number}")
 
     def start(self) -> None:
@@ -57,7 +57,7 @@ class Lane:
 
     def stop(self) -> None:
         """The lane finishes and answers what it runs, then ends."""
-        self._stopping.set()
+        self._stopping = True
 
     def join(self) -> None:
         """Waits for the lane's end; the pool kills a worker that takes too long over it."""
@@ -74,13 +74,18 @@ class Lane:
                 if not isinstance(first, WelcomeLane):
                     raise BadFrame(f"{type(first).__name__} instead of WELCOME_LANE")
                 self.welcomed.set()
-                checks = Checks(self._sampler, self._runner.run_rows, connection.send, self._number)
-                while not self._stopping.is_set():
-                    if checks.overdue or not connection.wait(IDLE_S if checks.waits else IDLE_POLL_S):
-                        self._tend(checks)
+                checks = Checks(self._sampler, self._runner.run_rows, connection.send, self._known.marks, self._number)
+                passed = 0  # batches since the lane's memory was looked at
+                while not self._stopping:
+                    overdue = checks.waits and checks.overdue
+                    if not overdue and self._serve(connection, checks):
+                        passed += 1
                     else:
-                        self._serve(connection, checks)
-                    self._memory.trim(time.monotonic())
+                        self._tend(checks)
+                        passed = PATIENCE
+                    if passed >= PATIENCE:
+                        self._memory.trim(time.monotonic())
+                        passed = 0
             finally:
                 connection.close()
         except BaseException as error:
@@ -96,19 +101,28 @@ class Lane:
             log.error("this process is of no more use: rows of a job in other company: %s", error)
             leave(Exit.PROCESS_UNUSABLE)
 
-    def _serve(self, connection: Connection, checks: Checks) -> None:
-        envelope = connection.receive()
+    def _serve(self, connection: Connection, checks: Checks) -> bool:
+        """Whether a batch came."""
+        envelope = connection.receive(IDLE_S if checks.waits else IDLE_POLL_S)
+        if envelope is None:
+            return False
         run = envelope.message
-        if not isinstance(run, Run):
+        if type(run) is not Run:
             raise BadFrame(f"a lane got {type(run).__name__}")
-        self._progress.begin(self._number, run.batch)
+        self._progress.running[self._number] = run.batch, time.monotonic()
         try:
             finished = self._runner.run(run, [frame.buffer for frame in envelope.payload], self._memory, self._sampler)
         except ProcessUnusable as error:
             log.error("this process is of no more use: model %s: %s", run.model, error)
             leave(Exit.PROCESS_UNUSABLE)
         # Before the answer leaves: with it the pool counts the lane as idle again.
-        self._progress.end(self._number)
-        times = finished.ended - finished.began, time.monotonic() - finished.ended
-        connection.send(done(run.batch, finished.outcomes, *times), finished.payload)
-        checks.served(finished.sample, self._known.most_rows(run.model))
+        self._progress.running[self._number] = None
+        run_s, fetch_s = finished.ended - finished.began, time.monotonic() - finished.ended
+        if finished.failures:
+            answer = done(run.batch, finished.outcomes, run_s, fetch_s)
+        else:
+            answer = Done(run.batch, finished.frames, (), run_s, fetch_s)
+        connection.send(answer, finished.payload)
+        if checks.waits or finished.sample is not None:
+            checks.served(finished.sample, self._known.most_rows(run.model))
+        return True

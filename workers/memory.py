@@ -33,6 +33,8 @@ class BatchMemory:
 
     def begin(self) -> None:
         """Another batch; what was given for the last one is over."""
+        if not self._used_bytes:
+            return  # a lone part is fed from where it arrived
         wanted = min(KEPT_BYTES, self._used_bytes)
         if wanted > len(self._whole):  # it did not suffice
             self._whole = _aligned(wanted)

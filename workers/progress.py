@@ -1,7 +1,6 @@
 """What this worker is doing, written by its main thread and its lanes, read by its control thread."""
 
 import threading
-import time
 
 from pool.wire.worker_messages import Beat, LaneProgress, Phase
 
@@ -13,7 +12,8 @@ class Progress:
 
     def __init__(self) -> None:
         self._phase = (Phase.IMPORTING, "")
-        self._running: dict[int, tuple[int, float] | None] = {}
+        self.running: dict[int, tuple[int, float] | None] = {}
+        """By lane, the batch that it runs and the instant at which it began. Each lane writes its own."""
         self.changed = threading.Event()
 
     @property
@@ -24,14 +24,6 @@ class Progress:
         self._phase = (phase, detail)
         self.changed.set()
 
-    def begin(self, lane: int, batch: int) -> None:
-        self._running[lane] = (batch, time.monotonic())
-
-    def end(self, lane: int) -> None:
-        self._running[lane] = None
-
     def beat(self, now: float) -> Beat:
-        running = tuple(
-            LaneProgress(lane, busy[0], now - busy[1]) for lane, busy in list(self._running.items()) if busy
-        )
+        running = tuple(LaneProgress(lane, busy[0], now - busy[1]) for lane, busy in list(self.running.items()) if busy)
         return Beat(*self._phase, running)

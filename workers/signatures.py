@@ -12,7 +12,7 @@ from pool.wire.calls import TensorHeader
 from pool.wire.codec import BadFrame
 from pool.wire.signatures import ModelInfo, Refused, Signature, TensorSpec
 from pool.wire.tensors import DTYPES
-from workers.inputs import Buffer, Input, Piece
+from workers.inputs import Input
 
 __all__ = ["Invocation", "resolve", "shape_fits"]
 
@@ -24,12 +24,6 @@ class Invocation:
     signature: str
     outputs: tuple[str, ...]
     inputs: tuple[Input, ...]
-
-    def read(self, buffers: Sequence[Buffer]) -> list[Piece]:
-        """What a part gives to each input. Raises `BadFrame` or `Refused`; see `Input.read`."""
-        if len(buffers) != len(self.inputs):
-            raise BadFrame(f"{len(buffers)} buffers for {len(self.inputs)} tensors")
-        return [each.read(buffer) for each, buffer in zip(self.inputs, buffers, strict=True)]
 
 
 def resolve(

@@ -37,6 +37,8 @@ IN_ROOM = 0xFFFFFFFE
 _KEPT = 128  # the tables of one model's answers differ by their rows alone
 
 Buffer = bytes | memoryview
+Tensors = tuple[tuple[str, "np.dtype[np.generic]", tuple[int, ...]], ...]
+"""Their names, dtypes and shapes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,9 @@ def pack_answer(arrays: Mapping[str, Array], room: RoomMemory | None = None) -> 
 
     Where there is room for them, they are written there instead.
     """
+    head = _small_head(tuple([(name, array.dtype, array.shape) for name, array in arrays.items()]))
+    if head is not None:
+        return [b"".join([head, *[array.tobytes() for array in arrays.values()]])]
     sizes, offsets, packed, own = [], [], [], []
     written = 0
     for array in arrays.values():
@@ -62,14 +67,16 @@ def pack_answer(arrays: Mapping[str, Array], room: RoomMemory | None = None) -> 
             offsets.append(room.offset + written)
             written = rounded_up(end)
             continue
-        buffer = array.tobytes() if _is_small(array) else encode_tensor("", array)[1]
+        buffer = encode_tensor("", array)[1]
         if len(buffer) < SMALL_BYTES:
             sizes.append(len(buffer))
             packed.append(buffer)
         else:
             sizes.append(OWN_FRAME)
             own.append(buffer)
-    return [b"".join((_head(arrays, sizes), struct.pack(f"<{len(offsets)}Q", *offsets), *packed)), *own]
+    table = _table(tuple([(name, array.dtype, array.shape) for name, array in arrays.items()]))
+    told = struct.pack(f"<{len(sizes)}I{len(offsets)}Q", *sizes, *offsets)
+    return [b"".join([table, told, *packed]), *own]
 
 
 def pack_answers(
@@ -80,23 +87,20 @@ def pack_answers(
     `rooms`: one a part, or none at all.
     """
     spans = list(pairwise(accumulate(rows, initial=0)))
-    largest = max(rows)
-    if len(rows) == 1 or not all(_is_small(array[:largest]) for array in arrays.values()):
-        return [
-            pack_answer({name: array[start:stop] for name, array in arrays.items()}, room)
-            for (start, stop), room in zip(spans, rooms or [None] * len(spans), strict=True)
-        ]
-    # Small answers are many: per part there is one `join`, and what rows of the same number have in common once.
-    octets = [(encode_tensor("", array)[1], array[:1].nbytes) for array in arrays.values()]
-    heads: dict[int, bytes] = {}
-    answers: list[list[Buffer]] = []
-    for start, stop in spans:
-        head = heads.get(stop - start)
-        if head is None:
-            slices = {name: array[start:stop] for name, array in arrays.items()}
-            head = heads[stop - start] = _head(slices, [array.nbytes for array in slices.values()])
-        answers.append([b"".join([head, *[whole[start * size : stop * size] for whole, size in octets]])])
-    return answers
+    if len(rows) > 1:
+        tensors = [(name, array.dtype, array.shape[1:]) for name, array in arrays.items()]
+        heads = {
+            count: _small_head(tuple([(name, dtype, (count, *shape)) for name, dtype, shape in tensors]))
+            for count in set(rows)
+        }
+        if None not in heads.values():
+            # Small answers are many: what is done for one of them is a slice a tensor and a `join`.
+            columns = [_slices(array, spans) for array in arrays.values()]
+            return [[frame] for frame in map(b"".join, zip([heads[count] for count in rows], *columns, strict=True))]
+    return [
+        pack_answer({name: array[start:stop] for name, array in arrays.items()}, room)
+        for (start, stop), room in zip(spans, rooms or [None] * len(spans), strict=True)
+    ]
 
 
 def unpack_answer(frames: Sequence[Buffer], room: Callable[[int, int], Buffer] | None = None) -> dict[str, Array]:
@@ -151,18 +155,25 @@ def _size_bytes(header: TensorHeader) -> int:
     return math.prod(header.shape) * ITEM_BYTES[header.dtype]
 
 
-def _is_small(array: Array) -> bool:
-    """Whether it is known, without a look at its elements, that it will be packed."""
-    return array.nbytes < SMALL_BYTES and not array.dtype.hasobject
-
-
-def _head(arrays: Mapping[str, Array], sizes: Sequence[int]) -> bytes:
-    table = _table(tuple((name, array.dtype, array.shape) for name, array in arrays.items()))
-    return table + struct.pack(f"<{len(sizes)}I", *sizes)
+def _slices(array: Array, spans: Sequence[tuple[int, int]]) -> Sequence[Buffer]:
+    """The bytes of the rows from each start to each stop, of an array of numbers."""
+    if not array.size:
+        return [b""] * len(spans)
+    octets, size = np.asarray(array, order="C").reshape(-1).view(np.uint8).data, array.nbytes // len(array)
+    return [octets[start * size : stop * size] for start, stop in spans]
 
 
 @lru_cache(_KEPT)
-def _table(tensors: tuple[tuple[str, "np.dtype[np.generic]", tuple[int, ...]], ...]) -> bytes:
+def _small_head(tensors: Tensors) -> bytes | None:
+    """What precedes the bytes of an answer of such tensors; None where not all are known to be packed."""
+    sizes = [math.prod(shape) * dtype.itemsize for _, dtype, shape in tensors]
+    if any(dtype.hasobject for _, dtype, _ in tensors) or max(sizes, default=0) >= SMALL_BYTES:
+        return None
+    return _table(tensors) + struct.pack(f"<{len(sizes)}I", *sizes)
+
+
+@lru_cache(_KEPT)
+def _table(tensors: Tensors) -> bytes:
     headers = tuple(TensorHeader(name, dtype_name(dtype), shape, False) for name, dtype, shape in tensors)
     table = pack(Table(headers))
     return len(table).to_bytes(4, "little") + table

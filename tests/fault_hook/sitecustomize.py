@@ -103,10 +103,12 @@ class Tapped:
         self._connection = connection
         self._whose = ""
 
-    def receive(self) -> Any:
+    def receive(self, timeout_s: float) -> Any:
         import numpy as np
 
-        envelope = self._connection.receive()
+        envelope = self._connection.receive(timeout_s)
+        if envelope is None:
+            return None
         self._whose = f"job-{int(np.frombuffer(envelope.payload[1].buffer, '<f4')[0])}"
         self._hook.reach("receiving", self._whose)
         return envelope
@@ -137,7 +139,7 @@ def install(hook: Hook) -> None:
     from workers.stub import backend, model
 
     def beat(self: progress.Progress, _: float) -> None:
-        if in_control_thread() and self.phase is Phase.SERVING and not any(self._running.values()):
+        if in_control_thread() and self.phase is Phase.SERVING and not any(self.running.values()):
             hook.reach_own("idle")
 
     def run(_self: object, _signature: str, feeds: Any, _outputs: object) -> None:

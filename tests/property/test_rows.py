@@ -13,7 +13,7 @@ from pool.router.rows import COPIED_BYTES, Halves, Inputs
 from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import BadFrame, pack
 from pool.wire.tensors import DTYPES, Array, decode_tensor, encode_tensor
-from workers.runner import joined_halves
+from workers.parts import joined_halves
 
 axes = st.lists(st.integers(0, 3), max_size=3).map(tuple)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pool.wire.tensors import DTYPES, Array
-from workers.batch import join, rows_differ, whole
+from workers.batch import join, own, rows_differ, whole
 from workers.memory import BatchMemory
 
 
@@ -73,3 +73,14 @@ def test_one_part_is_copied_only_where_it_is_padded() -> None:
 )
 def test_rows_are_counted(array: Array, amiss: str | None) -> None:
     assert rows_differ({"x": np.zeros(4), "y": array}, 4) == amiss
+
+
+def test_what_looks_at_a_feed_is_copied_but_for_what_is_small_where_that_is_packed_at_once() -> None:
+    feeds = [np.zeros(8), np.ones((100, 4))]
+    mine = np.arange(5.0)
+    fetched = {"mine": mine, "small": feeds[0][2:4], "large": feeds[1][:, ::2]}
+    for least_bytes, copied in ((0, {"small", "large"}), (17, {"large"}), (10**6, set())):
+        kept = own(dict(fetched), feeds, least_bytes)
+        assert list(kept) == list(fetched)
+        assert {name for name in kept if not np.shares_memory(kept[name], fetched[name])} == copied
+        assert all(np.array_equal(kept[name], fetched[name]) for name in fetched)

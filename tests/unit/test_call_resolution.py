@@ -49,10 +49,9 @@ def run(
     """As a worker gets it: headers, which are resolved, and buffers, which are read."""
     encoded = [encode_tensor(*each) for each in inputs]
     invocation = resolve(info, signature, outputs, [header for header, _ in encoded])
-    pieces = invocation.read([buffer for _, buffer in encoded])
     feeds = {
-        each.name: whole(piece, each.dtype, each.header.shape)
-        for each, piece in zip(invocation.inputs, pieces, strict=True)
+        each.name: whole(each.read(buffer), each.dtype, each.header.shape)
+        for each, (_, buffer) in zip(invocation.inputs, encoded, strict=True)
     }
     return Asked(invocation.signature, invocation.outputs, feeds)
 
@@ -416,7 +415,7 @@ def test_a_long_name_makes_no_long_text(where: str) -> None:
 )
 def test_what_is_no_tensor_is_a_bad_frame(header: TensorHeader, buffer: bytes) -> None:
     with pytest.raises(BadFrame):
-        resolve(taking({"x": TensorSpec("float32", None)}), None, None, [header]).read([buffer])
+        resolve(taking({"x": TensorSpec("float32", None)}), None, None, [header]).inputs[0].read(buffer)
 
 
 # --- whatever comes ---------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -11,12 +12,23 @@ import pytest
 from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import pack
 from pool.wire.faults import Fault
+from pool.wire.independence import Judgement, RowsJudged
 from pool.wire.packing import unpack_answer
 from pool.wire.signatures import PLACEMENT, REPORT, ModelInfo, Refused, Signature, TensorSpec
 from pool.wire.tensors import Array, encode_tensor, to_array
-from pool.wire.worker_messages import PartDone, PartFailed, PartOutcome, PartSpoiled, RowsDiffer, Run
+from pool.wire.worker_messages import (
+    ModelSettings,
+    PartDone,
+    PartFailed,
+    PartOutcome,
+    PartSpoiled,
+    RowsDiffer,
+    Run,
+)
 from workers.arenas import Arenas
 from workers.backend import ProcessUnusable
+from workers.independence.known import Known
+from workers.independence.samples import Sampler
 from workers.memory import BatchMemory
 from workers.runner import Runner
 
@@ -258,6 +270,38 @@ def test_answers_that_are_views_of_the_batch_survive_the_next_batch() -> None:
 def test_a_signature_without_inputs_is_run_without() -> None:
     model = Model(lambda _: {"y": np.array(3)}, {}, {"y": TensorSpec("int64", ())})
     assert values(answers(model, Run(1, "m", None, None, (), 0, False), [pack(Table(()))])) == [3]
+
+
+def test_what_becomes_known_of_rows_counts_from_the_next_batch_on(tmp_path: Path) -> None:
+    known = Known([ModelSettings("m", "stub:m", True, batch_sizes=(8,), cache=str(tmp_path / "cache"))])
+    known.load("m", "files")
+    runner, sampler = Runner({"m": doubling()}, Arenas()), Sampler(known)
+    headers, buffers = frames_of(TWO)
+
+    def sampled(by_rows: bool) -> bool:
+        message = Run(1, "m", None, None, (2,), 2, by_rows)
+        return runner.run(message, [pack(Table(tuple(headers))), *buffers], BatchMemory(), sampler).sample is not None
+
+    assert (sampled(False), sampled(True)) == (True, False), "who ran alone shows it, for nothing is known"
+    known.judge(RowsJudged("m", "files", "s", ("y",), Judgement.PROVEN))
+    assert (sampled(False), sampled(True)) == (False, True), "who ran joined shows whether it holds"
+    known.judge(RowsJudged("m", "files", "s", ("y",), Judgement.DEPENDENT))
+    assert (sampled(False), sampled(True)) == (False, False)
+
+
+def test_each_lane_has_a_share_of_its_own_for_comparing(tmp_path: Path) -> None:
+    proven = RowsJudged("m", "files", "s", ("y",), Judgement.PROVEN)
+    known = Known([ModelSettings("m", "stub:m", True, batch_sizes=(8,), cache=str(tmp_path / "cache"))], [proven])
+    known.load("m", "files")
+    runner, samplers = Runner({"m": doubling()}, Arenas()), (Sampler(known), Sampler(known))
+    headers, buffers = frames_of(TWO)
+    message = Run(1, "m", None, None, (2,), 2, True)
+    kept = []
+    for sampler in (*samplers, samplers[0]):
+        finished = runner.run(message, [pack(Table(tuple(headers))), *buffers], BatchMemory(), sampler)
+        kept.append(finished.sample is not None)
+        sampler.spent("m", 60.0)
+    assert kept == [True, True, False]
 
 
 # --- what only a hostile client sends -----------------------------------------------------------------------------

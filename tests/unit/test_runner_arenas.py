@@ -209,6 +209,7 @@ def test_what_is_not_in_the_arena_fails_alone(worker: Worker, lent: Lent) -> Non
     assert isinstance(done, PartDone)
     assert isinstance(failed, PartFailed)
     assert failed.fault is Fault.INVALID_INPUT
+    assert f"of an arena of {ARENA}" in failed.text
 
 
 def test_an_arena_may_come_after_the_batch_that_names_it_and_ends(

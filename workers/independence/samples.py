@@ -11,10 +11,9 @@ from pool.wire.signatures import ModelInfo
 from pool.wire.tensors import Array
 from workers.independence.known import Known
 
-__all__ = ["SAMPLE_SHARE", "Sample", "Sampler"]
+__all__ = ["NOT_KEPT", "SAMPLE_SHARE", "Sample", "Sampler", "Watch"]
 
 SAMPLE_SHARE = 0.001  # of the time of joined runs goes into comparing them, once the rows are proven independent
-MOST_WAYS = 1024  # that are remembered: callers choose the outputs, and their order
 MOST_BYTES = 64 << 20  # of what is fed; a larger run is not kept
 
 
@@ -47,42 +46,68 @@ class Way(Enum):
     SOMETIMES = "a sample, as a gate may open late"
 
 
+class Watch:
+    """Whether a run is kept, as far as that follows from what is known now.
+
+    `alone`: one whose rows ran as they came may be; `joined`: one whose rows were joined, cut or padded may be. Once
+    all is proven or decided, the one that counts is False for most runs, and no more is asked.
+    """
+
+    __slots__ = ("alone", "due_s", "joined", "ran_s")
+
+    def __init__(self, alone: bool, joined: bool) -> None:
+        self.alone = alone
+        self.joined = joined
+        self.due_s = 0.0
+        self.ran_s = 0.0
+
+    def wanted(self, run_s: float) -> bool:
+        """Of a run that may be kept, and took so long."""
+        self.ran_s += run_s
+        return self.ran_s >= self.due_s
+
+    def spent(self, seconds: float) -> None:
+        """Comparing a sample took so long."""
+        self.due_s += seconds / SAMPLE_SHARE
+
+
+NOT_KEPT = Watch(alone=False, joined=False)
+
+
 class Sampler:
     """Of one lane."""
 
     def __init__(self, known: Known) -> None:
-        self._known = known
-        self._credit_s: dict[str, float] = {}  # by model
-        self._ways: dict[tuple[str, str, tuple[str, ...]], Way] = {}
-        self._seen = 0  # changes of what is known
+        self.known = known
+        self._always = Watch(alone=True, joined=False)
+        self._sometimes: dict[str, Watch] = {}  # by model
 
-    def wanted(self, info: ModelInfo, signature: str, outputs: tuple[str, ...], joined: bool, run_s: float) -> bool:
-        """Whether a run that took so long is to be kept. `joined`: its rows were joined, cut or padded."""
-        if self._known.changes != self._seen:
-            self._seen = self._known.changes
-            self._ways.clear()
-        key = (info.name, signature, outputs)
-        way = self._ways.get(key)
-        if way is None:
-            way = self._way(info, signature, outputs)
-            if len(self._ways) < MOST_WAYS:
-                self._ways[key] = way
-        if way is Way.SOMETIMES and joined:
-            self._credit_s[info.name] = self._credit_s.get(info.name, 0.0) + SAMPLE_SHARE * run_s
-            return self._credit_s[info.name] >= 0.0
-        return way is Way.ALWAYS and not joined
+    def watch(self, info: ModelInfo, signature: str, outputs: Sequence[str]) -> Watch:
+        """For runs for these outputs; it holds until `Known.changes`."""
+        match self._way(info, signature, outputs):
+            case Way.NEVER:
+                return NOT_KEPT
+            case Way.ALWAYS:
+                return self._always
+            case Way.SOMETIMES:
+                return self._share(info.name)
 
-    def _way(self, info: ModelInfo, signature: str, outputs: Sequence[str]) -> "Way":
-        judgement = self._known.judgement(info.name, signature, outputs)
-        if not self._known.is_open(info.name) or judgement is Judgement.DEPENDENT:
+    def _share(self, model: str) -> Watch:
+        return self._sometimes.setdefault(model, Watch(alone=False, joined=True))
+
+    def _way(self, info: ModelInfo, signature: str, outputs: Sequence[str]) -> Way:
+        judgement = self.known.judgement(info.name, signature, outputs)
+        if not self.known.is_open(info.name) or judgement is Judgement.DEPENDENT:
             return Way.NEVER
+        if not self.known.marks(info.name).are_kept:
+            return Way.NEVER  # a comparison that ends its worker would be repeated for ever
         if not info.has_rows(signature, outputs):
             return Way.NEVER
         return Way.SOMETIMES if judgement is Judgement.PROVEN else Way.ALWAYS
 
     def spent(self, model: str, seconds: float) -> None:
         """Comparing a sample of a proven signature took so long."""
-        self._credit_s[model] = self._credit_s.get(model, 0.0) - seconds
+        self._share(model).spent(seconds)
 
     def sample(
         self,
@@ -109,7 +134,7 @@ class Sampler:
         if found is None:
             sizes = ", ".join(f"{name!r} has {len(array)}" for name, array in feeds.items())
             amiss = f"a job's inputs were not of the same size on axis 0: {sizes}"
-        elif not found or found == self._known.most_rows(info.name) == 1:
+        elif not found or found == self.known.most_rows(info.name) == 1:
             return None  # a row that never has company; a copy of each for ever costs more than its run
         else:
             for name, array in fetched.items():
@@ -119,7 +144,7 @@ class Sampler:
         keep = slice(rows)
         return Sample(
             info.name,
-            self._known.identity(info.name),
+            self.known.identity(info.name),
             signature,
             tuple(outputs),
             {} if amiss else {name: np.array(array[keep]) for name, array in feeds.items()},

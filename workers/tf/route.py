@@ -9,7 +9,7 @@ import numpy as np
 
 from pool.wire.signatures import Refused
 from pool.wire.tensors import DTYPES, Array
-from workers.tf.callables import Callables
+from workers.tf.callables import Callables, Prepared
 from workers.tf.errors import of_a_run
 from workers.tf.feeds import private, same
 from workers.tf.plan import Plan
@@ -48,24 +48,25 @@ class Route:
         values = [feeds[name] for name in self._inputs]
         if self._plan.stateful:
             values = [private(value) for value in values]
-        fetched = self._fetch(values) if self._fetches else []  # TensorFlow refuses a call for nothing
-        if self._fed:
-            return {
-                name: feeds[self._fed[name]] if index < 0 else as_array(fetched[index], dtype)
-                for name, index, dtype in self._outputs
-            }
-        return {name: as_array(fetched[index], dtype) for name, index, dtype in self._outputs}
+        fetched: Sequence[Any] = ()  # TensorFlow refuses a call for nothing
+        if self._fetches:
+            plan = self._plan
+            try:
+                call = self._call or self._callables.get(plan.tensors, self._fetches, plan.own_threads)
+                fetched = call(*values) if self._alone is None else self._fetched_alone(call, values, self._alone)
+            except Exception as error:  # of the model's own making, by what it computes or refuses
+                raise of_a_run(error) from error
+        answer = {}
+        for name, index, dtype in self._outputs:
+            value = feeds[self._fed[name]] if index < 0 else fetched[index]
+            answer[name] = value if type(value) is np.ndarray else as_array(value, dtype)
+        return answer
 
-    def _fetch(self, values: Sequence[Array]) -> list[Any]:
-        plan = self._plan
-        try:
-            call = self._call or self._callables.get(plan.tensors, self._fetches, plan.own_threads)
-            if self._alone is None:
-                return call(*values)
-            with self._alone:
-                return [result.copy() if isinstance(result, np.ndarray) else result for result in call(*values)]
-        except Exception as error:  # of the model's own making, by what it computes or refuses
-            raise of_a_run(error) from error
+    def _fetched_alone(
+        self, call: Prepared, values: Sequence[Array], alone: AbstractContextManager[Any]
+    ) -> Sequence[Any]:
+        with alone:
+            return [result.copy() if isinstance(result, np.ndarray) else result for result in call(*values)]
 
     def _check_twins(self, feeds: Mapping[str, Array]) -> None:
         for twins in self._twins:
