@@ -7,7 +7,9 @@ from pool.core.actions import SpawnStandby, SpawnSuccessor, SpawnWorker
 from pool.core.events import Death, WorkerExited
 from pool.wire.exits import Exit
 
-__all__ = ["death_of", "is_ending", "not_spawned"]
+__all__ = ["RESTART_NEEDED", "death_of", "is_ending", "not_spawned"]
+
+RESTART_NEEDED = "the files of this pool were replaced by those of another release: restart the pool"
 
 _PF_EXITING = 0x4  # of the kernel's include/linux/sched.h
 _FLAGS, _PENDING, _EXIT_CODE = 6, 28, 49  # fields of /proc/PID/stat after the name, see proc(5)
@@ -31,6 +33,9 @@ def death_of(returncode: int, last_output: tuple[str, ...], by_us: bool = False)
     except ValueError:
         return Death(f"exit status {returncode}", True, last_output, untouched=True)
     text = f"exit status {returncode}" + ("" if status is Exit.STOPPED else f" {status.name}")
+    if status is Exit.OTHER_RELEASE:
+        why = f" ({last_output[-1]})" if last_output else ""
+        return Death(f"{text}: {RESTART_NEEDED}{why}", True, last_output, untouched=True, other_release=True)
     if not status.restartable and last_output:
         text = f"{text}: {last_output[-1]}"
     return Death(text, status.restartable, last_output, untouched=True)

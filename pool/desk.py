@@ -7,6 +7,8 @@ from typing import Any
 
 from pool.core.events import DrainAsked, Event, RestartAsked, StopAsked
 from pool.core.machine import Machine
+from pool.core.slots import SlotState
+from pool.deaths import RESTART_NEEDED
 from pool.devices import Device
 from pool.logs import about
 from pool.recorder import Recorder
@@ -93,6 +95,9 @@ class Desk:
             return
         slot, restart = int(asked), question.what == "restart"
         why = supervision.turnover.cannot_restart(slot) if restart else supervision.turnover.cannot_drain(slot)
+        in_vain = restart and any(other.waits_for_release for other in supervision.slots)
+        if why is None and in_vain and supervision.slots[slot].state is SlotState.READY:
+            why = f"slot {slot} serves on, and a new worker would not: {RESTART_NEEDED}"
         if why is not None:
             self._front.reply(question, error=why)
             return

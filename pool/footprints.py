@@ -57,7 +57,7 @@ class Footprints:
 
     def __init__(self, state: Path | None) -> None:
         """Without a state folder nothing is kept."""
-        self._kept = None if state is None else KeptFiles(state / "footprints", SUFFIX, KEEP, MAX_BYTES)
+        self._kept = None if state is None else KeptFiles(state / "footprints", SUFFIX, KEEP, MAX_BYTES, FORMAT)
         self._largest: dict[str, int] = {}
         self._guard = threading.Lock()
         self._threads: list[threading.Thread] = []

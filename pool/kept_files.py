@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from pool.kept_format import NewerFiles
+
 __all__ = ["Buffer", "KeptFiles"]
 
 UNFINISHED = ".part"
@@ -23,9 +25,13 @@ Buffer = bytes | memoryview
 class KeptFiles:
     """Used from one thread; nothing here blocks it but `close`, and nothing raises."""
 
-    def __init__(self, folder: Path, suffix: str, keep: int, max_bytes: int) -> None:
-        """At most `keep` files of `max_bytes` together have the suffix; others in the folder are let be."""
+    def __init__(self, folder: Path, suffix: str, keep: int, max_bytes: int, known: int) -> None:
+        """At most `keep` files of `max_bytes` together have the suffix; others in the folder are let be.
+
+        So are those of a format above `known`, see `pool.kept_format`.
+        """
         self.folder = folder
+        self.newer = NewerFiles(known)
         self._suffix = suffix
         self._keep = keep
         self._max_bytes = max_bytes
@@ -85,9 +91,12 @@ class KeptFiles:
                         kept.append((about.st_mtime, entry.name, about.st_size))
                     elif entry.name.endswith(UNFINISHED) and time.time() - about.st_mtime > STALE_S:
                         os.unlink(entry.path)
-        kept.sort(reverse=True)
-        left = sum(size for *_, size in kept)
-        while kept and (len(kept) >= self._keep or left + size_bytes > self._max_bytes):
+        left = size_bytes + sum(size for *_, size in kept)
+        if len(kept) < self._keep and left <= self._max_bytes:
+            return
+        kept = sorted((each for each in kept if not self.newer.has(folder / each[1])), reverse=True)
+        left = size_bytes + sum(size for *_, size in kept)
+        while kept and (len(kept) >= self._keep or left > self._max_bytes):
             _, name, size = kept.pop()
             left -= size
             (folder / name).unlink(missing_ok=True)

@@ -1,9 +1,11 @@
 """The inputs of jobs that killed their workers, kept in the state folder until somebody looks at them.
 
     quarantine/20260131-081502.417-digits-81.job    0600, in a folder of 0700
-    ┌────────────────────────────┬──────────────┬─────────────────────┬──────────────────────────────────┐
-    │ "TFWPJOB" · format version │ u32 · header │ u64 · packed `Table`│ u64 · buffer, one for each tensor│
-    └────────────────────────────┴──────────────┴─────────────────────┴──────────────────────────────────┘
+    ┌──────────────────────┬──────────────┬─────────────────────────┬──────────────────────────────────┐
+    │ "TFWPJOB" · format   │ u32 · header │ u64 · table, as `_Table`│ u64 · buffer, one for each tensor│
+    └──────────────────────┴──────────────┴─────────────────────────┴──────────────────────────────────┘
+
+The buffers are as `pool.wire.tensors` writes them; who changes that has to read those of `TENSORS` here.
 
 All of them together are bounded in number and bytes; the oldest go first. A file is data, whoever wrote it: reading one
 runs nothing.
@@ -20,15 +22,18 @@ from pathlib import Path
 
 from pool.errors import InvalidInput
 from pool.kept_files import Buffer, KeptFiles
+from pool.kept_format import format_of
 from pool.logs import about
+from pool.wire.calls import TABLE_BYTES, Table, TensorHeader
 from pool.wire.codec import BadFrame, pack, unpack
-from pool.wire.frames import VERSION
 
 __all__ = ["KeptJob", "Quarantine", "load", "state_folder"]
 
 log = logging.getLogger("pool.quarantine")
 
-MAGIC = b"TFWPJOB\x01"
+FORMAT = 1
+MAGIC = b"TFWPJOB" + bytes((FORMAT,))
+TENSORS = 7  # the form of tables and buffers: a number of their own, which began as that of the wire protocol
 SUFFIX = ".job"
 MODEL_CHARS = 80  # of a file's name
 
@@ -51,8 +56,25 @@ class KeptJob:
 
 
 @dataclass(frozen=True, slots=True)
+class _Tensor:
+    """As the wire's `TensorHeader` was when `TENSORS` became what it is."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    weak: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    tensors: tuple[_Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class _Header:
-    protocol: int
+    """Its form and the table's belong to `FORMAT`: another field means another number."""
+
+    tensors: int
     model: str
     signature: str | None
     outputs: tuple[str, ...] | None
@@ -81,12 +103,15 @@ def load(path: Path) -> KeptJob:
 
 
 def _parse(data: bytes) -> KeptJob:
+    number = format_of(data[: len(MAGIC)])
+    if number is not None and number > FORMAT:
+        raise BadFrame(f"a newer release wrote it, in format {number}; this one reads {FORMAT}")
     if data[: len(MAGIC)] != MAGIC:
         raise BadFrame("it begins in another way")
     header_bytes, position = _piece(memoryview(data), len(MAGIC), 4)
     header = unpack(_Header, header_bytes)
-    if header.protocol != VERSION:
-        raise BadFrame(f"its tensors are those of protocol version {header.protocol}, {VERSION} here")
+    if header.tensors != TENSORS:
+        raise BadFrame(f"its tensors have form {header.tensors}; this release reads {TENSORS}")
     if header.rows is not None and header.rows < 1:
         raise BadFrame(f"{header.rows} rows")
     payload: list[bytes] = []
@@ -101,10 +126,22 @@ def _parse(data: bytes) -> KeptJob:
         header.outputs,
         header.rows,
         header.story,
-        tuple(payload),
+        (_as_sent(payload[0]), *payload[1:]),
         header.number,
         header.kept_at,
     )
+
+
+def _as_sent(table: bytes) -> bytes:
+    """A kept table as the wire has it now. Raises `BadFrame`."""
+    tensors = unpack(_Table, table, TABLE_BYTES).tensors
+    return pack(Table(tuple(TensorHeader(each.name, each.dtype, each.shape, each.weak) for each in tensors)))
+
+
+def _as_kept(table: Buffer) -> bytes:
+    """A table of the wire as it is kept. Raises `BadFrame`."""
+    tensors = unpack(Table, table, TABLE_BYTES).tensors
+    return pack(_Table(tuple(_Tensor(each.name, each.dtype, each.shape, each.weak) for each in tensors)))
 
 
 def _piece(data: memoryview, position: int, size_bytes: int) -> tuple[memoryview, int]:
@@ -137,7 +174,7 @@ class Quarantine:
         self.folder = None if state is None else state / "quarantine"
         self._keep = keep
         self._max_bytes = max_bytes
-        self._files = None if self.folder is None else KeptFiles(self.folder, SUFFIX, keep, max_bytes)
+        self._files = None if self.folder is None else KeptFiles(self.folder, SUFFIX, keep, max_bytes, FORMAT)
 
     def adopt(self, keep: int, max_bytes: int) -> None:
         """Other bounds, for what is kept from now on."""
@@ -154,7 +191,12 @@ class Quarantine:
             over()
             return
         now = datetime.now(UTC)
-        data = _packed(job, now.isoformat(timespec="seconds"), payload)
+        try:
+            data = _packed(job, now.isoformat(timespec="seconds"), payload)
+        except BadFrame as error:  # the pool has read this table before
+            _not_kept(job, str(error))
+            over()
+            return
         size_bytes = sum(map(len, data))
         if self._files is None:
             _not_kept(job, "there is no state folder; set [pool] state")
@@ -195,7 +237,7 @@ def _not_kept(job: KeptJob, why: str) -> None:
 def _packed(job: KeptJob, kept_at: str, payload: Sequence[Buffer]) -> list[Buffer]:
     header = pack(
         _Header(
-            VERSION,
+            TENSORS,
             job.model,
             job.signature,
             job.outputs,
@@ -207,6 +249,6 @@ def _packed(job: KeptJob, kept_at: str, payload: Sequence[Buffer]) -> list[Buffe
         )
     )
     data: list[Buffer] = [MAGIC, len(header).to_bytes(4, "little"), header]
-    for frame in payload:
+    for frame in (_as_kept(payload[0]), *payload[1:]):
         data += (len(frame).to_bytes(8, "little"), frame)
     return data

@@ -67,7 +67,7 @@ from pool.router.parting import part
 from pool.router.rows import Inputs
 from pool.signal_pipe import SignalPipe
 from pool.slot_log import SlotLog
-from pool.status import resident_bytes
+from pool.status import resident_bytes, restart_needed
 from pool.supervisor import Supervisor
 from pool.systemd.notify import Notifier
 from pool.watch import Watch
@@ -116,6 +116,7 @@ class Service:
         self._on_ready = on_ready
         self._notifier = notifier
         self._instance = secrets.token_bytes(8)
+        self._version = version("tf-worker-pool")  # once: another may be installed while this one runs
         self._started = time.monotonic()
         self._signals: deque[str] = deque()
         self._stopped: do.PoolStopped | None = None
@@ -160,7 +161,7 @@ class Service:
     def _whose(self) -> dict[str, Any]:
         """What a report says of the pool that wrote it."""
         return {
-            "pool": version("tf-worker-pool"),
+            "pool": self._version,
             "instance": self._instance.hex(),
             "endpoint": self._plan.endpoint,
         }
@@ -495,7 +496,9 @@ class Service:
             self._notifier.status(f"stopping; {change}")
         elif self._agenda.has_served:
             serving = sum(slot.state is SlotState.READY for slot in seated)
-            self._notifier.status(f"{serving} of {len(seated)} slots serve; last: {change}")
+            needed = restart_needed(self._machine)
+            note = "" if needed is None else f"{needed}; "
+            self._notifier.status(f"{serving} of {len(seated)} slots serve; {note}last: {change}")
         else:
             longest_s = self._plan.policy.longest_start_s(max((len(slot.models) for slot in seated), default=1))
             self._notifier.extend(longest_s)
@@ -504,7 +507,7 @@ class Service:
     def _about(self) -> dict[str, Any]:
         """What the status says of the pool as a whole."""
         return {
-            "version": version("tf-worker-pool"),
+            "version": self._version,
             "instance": self._instance.hex(),
             "pid": os.getpid(),
             "endpoint": self._plan.endpoint,
@@ -549,7 +552,7 @@ class Service:
 
     def _opened(self) -> wire.Opened:
         policy = self._plan.policy
-        return wire.Opened(version("tf-worker-pool"), policy.max_bytes, policy.default_timeout_s)
+        return wire.Opened(self._version, policy.max_bytes, policy.default_timeout_s)
 
     def _heed(self, pipe: SignalPipe) -> None:
         pipe.drain()

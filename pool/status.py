@@ -8,11 +8,12 @@ from pool.core.asides import Aside, Failure
 from pool.core.machine import Machine
 from pool.core.models import Model
 from pool.core.slots import Slot, SlotState
+from pool.deaths import RESTART_NEEDED
 from pool.devices import Device
 from pool.wire.entries import is_entry, model_of, version_of
 from pool.wire.signatures import ModelInfo, TensorSpec
 
-__all__ = ["models_status", "pool_status", "resident_bytes", "slot_status"]
+__all__ = ["models_status", "pool_status", "resident_bytes", "restart_needed", "slot_status"]
 
 ON_THE_WAY = (SlotState.STARTING, SlotState.LOADING)
 
@@ -23,6 +24,7 @@ def pool_status(machine: Machine, devices: Sequence[Device], now: float, about: 
     return {
         **about,
         "state": "STOPPING" if machine.supervision.stopping else "SERVING" if _serving(machine) else "STARTING",
+        "restart_needed": restart_needed(machine),
         "slots": slots,
         "queue": {
             "jobs": len(machine.backlog.jobs),
@@ -32,6 +34,11 @@ def pool_status(machine: Machine, devices: Sequence[Device], now: float, about: 
         "models": [{**snapshot, **_version(snapshot["name"], machine)} for snapshot in machine.models_snapshot()],
         "answered": dict(machine.answered),
     }
+
+
+def restart_needed(machine: Machine) -> str | None:
+    """Why the pool is to be started again, if it is."""
+    return RESTART_NEEDED if any(slot.other_release for slot in machine.supervision.slots) else None
 
 
 def _serving(machine: Machine) -> bool:
@@ -52,6 +59,7 @@ def slot_status(machine: Machine, number: int, device: Device, now: float) -> di
         "state": slot.state.name,
         "state_s": now - slot.since,
         "reason": slot.reason,
+        "other_release": slot.other_release,
         "models": list(slot.models),
         "versions": dict(slot.versions),
         "doing": _doing(slot, now),

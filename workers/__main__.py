@@ -14,7 +14,12 @@ def main() -> NoReturn:
     # The pool decides when a worker stops; a terminal's Ctrl-C or systemd's SIGTERM to the group would cut a drain.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    seat = environment.parse(sys.argv[1:])
+    try:
+        seat = environment.parse(sys.argv[1:])
+    except environment.OtherCommandLine as error:
+        text = f"this is the command line of another release's pool, or of nobody's: {error}"
+        print(text, file=sys.stderr)  # noqa: T201  # the pool reads this
+        leave(Exit.OTHER_RELEASE)
     try:
         environment.die_with_parent(seat.parent)
         stacks.hand_out(seat.stacks_fd)

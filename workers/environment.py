@@ -7,14 +7,19 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
-__all__ = ["Seat", "WrongEnvironment", "bind", "check", "die_with_parent", "parse"]
+__all__ = ["OtherCommandLine", "Seat", "WrongEnvironment", "bind", "check", "die_with_parent", "parse"]
 
 PR_SET_PDEATHSIG = 1
 
 
 class WrongEnvironment(Exception):
     """The process is not what the pool started; one line says how."""
+
+
+class OtherCommandLine(Exception):
+    """It is not the one that a pool of this release starts its workers with; one line says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +38,15 @@ class Seat:
     """Those to be bound to, with commas between them; none: as the pool is."""
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Only a pool of another release says what this one does not understand."""
+        raise OtherCommandLine(message)
+
+
 def parse(argv: Sequence[str]) -> Seat:
-    parser = argparse.ArgumentParser(prog="workers", description="A worker; started by `pool start`, never by hand.")
+    """Raises `OtherCommandLine`."""
+    parser = _Parser(prog="workers", description="A worker; started by `pool start`, never by hand.")
     parser.add_argument("--endpoint", required=True)
     parser.add_argument("--slot", type=int, required=True)
     parser.add_argument("--incarnation", type=int, required=True)

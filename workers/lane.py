@@ -74,7 +74,7 @@ class Lane:
                 if not isinstance(first, WelcomeLane):
                     raise BadFrame(f"{type(first).__name__} instead of WELCOME_LANE")
                 self.welcomed.set()
-                checks = Checks(self._sampler, self._runner.run_rows, connection.send, self._number)
+                checks = Checks(self._sampler, self._runner.run_rows, connection.send, self._known.marks, self._number)
                 passed = 0  # batches since the lane's memory was looked at
                 while not self._stopping:
                     overdue = checks.waits and checks.overdue

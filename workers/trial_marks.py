@@ -1,9 +1,11 @@
 """What is being tried is written down, so that a trial that ends its process is not repeated for ever.
 
 A file a model and kind in the state folder, locked by the worker that tries, and empty when that came to an end. A mark
-in one that nobody has locked is of a worker that died.
+in one that nobody has locked is of a worker that died. The mark is on the disk's books before anything is tried, so it
+is there whatever the trial does to its process. Files of another form would have another folder.
 """
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -14,7 +16,7 @@ from pathlib import Path
 
 from workers.backend import ProcessUnusable
 
-__all__ = ["ENOUGH", "EndedBefore", "TrialMarks"]
+__all__ = ["ENOUGH", "EndedBefore", "TrialMarks", "Unmarked", "folder_of"]
 
 ENOUGH = 2  # one worker may have been killed for another reason
 AGAIN_S = 86400.0
@@ -22,6 +24,19 @@ AGAIN_S = 86400.0
 
 class EndedBefore(Exception):
     """Workers died while they tried this. One line."""
+
+    def __init__(self, deaths: int) -> None:
+        super().__init__(f"{deaths} workers died while they tried it; it is tried again in a day")
+        self.deaths = deaths
+
+
+class Unmarked(Exception):
+    """It cannot be written down now: another worker tries the same, or there is no place for it."""
+
+
+def folder_of(cache: str) -> Path | None:
+    """Beside the folder that `ModelSettings.cache` names; None where that is "", as there is no state folder."""
+    return Path(cache).parent / "trials" if cache else None
 
 
 class TrialMarks:
@@ -32,27 +47,57 @@ class TrialMarks:
         self._folder = folder
         self._about = about
 
+    @property
+    def are_kept(self) -> bool:
+        return self._folder is not None
+
     @contextmanager
     def trying(self, kind: str) -> Iterator[None]:
-        """Raises `EndedBefore` where `ENOUGH` workers died of it, the last within a day."""
+        """Raises `EndedBefore` where `ENOUGH` workers died of it, the last within a day.
+
+        Where it cannot be written down, it is tried without.
+        """
         file = self._open(kind)
         if file is None:
             yield
             return
+        with self._marked(file, one_of_many=False):
+            yield
+
+    @contextmanager
+    def trying_one(self, kind: str) -> Iterator[None]:
+        """One trial of many: that it ends well says nothing of the others, so deaths within a day are remembered.
+
+        Raises `EndedBefore` as `trying` does, and `Unmarked` where that one would go without.
+        """
+        file = self._open(kind)
+        if file is None:
+            raise Unmarked
+        with self._marked(file, one_of_many=True):
+            yield
+
+    @contextmanager
+    def _marked(self, file: int, one_of_many: bool) -> Iterator[None]:
+        """With a mark in the file, which is closed."""
         try:
-            marks = os.fstat(file).st_size
-            age_s = time.time() - os.fstat(file).st_mtime
-            if marks >= ENOUGH and age_s < AGAIN_S:
-                raise EndedBefore(f"{marks} workers died while they tried it; it is tried again in a day")
-            os.pwrite(file, b"x", marks)
+            before = os.fstat(file)
+            is_old = time.time() - before.st_mtime >= AGAIN_S
+            if before.st_size >= ENOUGH and not is_old:
+                raise EndedBefore(before.st_size)
+            left = before.st_size if one_of_many and not is_old else 0
+            try:
+                os.pwrite(file, b"x", before.st_size)
+            except OSError:
+                if one_of_many:
+                    raise Unmarked from None
             try:
                 yield
             except ProcessUnusable:
                 raise
             except Exception:
-                os.ftruncate(file, 0)
+                _leave(file, left, before)
                 raise
-            os.ftruncate(file, 0)
+            _leave(file, left, before)
         finally:
             os.close(file)
 
@@ -72,3 +117,11 @@ class TrialMarks:
             os.close(file)
             return None
         return file
+
+
+def _leave(file: int, marks: int, before: os.stat_result) -> None:
+    """It came to an end. The marks of others keep their time."""
+    with contextlib.suppress(OSError):
+        os.ftruncate(file, marks)
+        if marks:
+            os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))

@@ -62,9 +62,9 @@ def run(seat: Seat) -> Exit:
         return Exit.WRONG_ENVIRONMENT
     except PoolGone:
         return Exit.POOL_GONE
-    except OtherVersion as error:  # the next worker would be of the same release
+    except OtherVersion as error:  # most often the REFUSAL of a pool whose files were replaced
         log.error("%s", error)
-        return Exit.WRONG_ENVIRONMENT
+        return Exit.OTHER_RELEASE
     except BadFrame as error:
         log.error("the pool answered HELLO with what is no message: %s", error)
         return Exit.CRASHED
@@ -133,8 +133,8 @@ def _load(
             model.warm_up()
         info = _told(settings, model.info, files[settings.name])
         known.load(info.name, info.identity)
-        if settings.warmup:
-            info = replace(info, trials=trials_of(model, info, settings, known))
+        if settings.warmup or not known.marks(info.name).are_kept:  # which is worth saying in any case
+            info = replace(info, trials=trials_of(model, info, known))
         told.append(info)
     return models, tuple(told)
 

@@ -21,8 +21,8 @@ def await_slot(client: Client, number: int, timeout_s: float, is_there: Callable
         found: Found = client.status()["slots"][number]
         if is_there(found):
             return found
-        if found["state"] == "FATAL":
-            raise PoolError(f"slot {number} is FATAL: {found['reason']}")
+        if found["state"] == "FATAL" or (found["state"] == "BACKOFF" and found.get("other_release")):
+            raise PoolError(f"slot {number} is {found['state']}: {found['reason']}")
         if time.monotonic() > deadline:
             why = found["doing"] or found["reason"]
             state = f"{found['state']} ({why})" if why else found["state"]

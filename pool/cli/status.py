@@ -34,6 +34,8 @@ def status(endpoint: str | None, as_json: bool) -> None:
         return
     show(_headline(found))
     show(_queue_line(found))
+    if found.get("restart_needed"):
+        show(Text(found["restart_needed"], "bold red"))
     click.echo()
     slots: Sequence[Slot] = found["slots"]
     show(fitting(_wide(slots), lambda: _narrow(slots)))

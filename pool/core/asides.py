@@ -233,23 +233,28 @@ class Asides:
         killed = aside.killed_for is not None and not death.untouched
         reason = f"killed by the pool, because it {aside.killed_for}" if killed else death.text
         number, incarnation = aside.slot.number, aside.incarnation
+        other_release = death.other_release and aside.state is SlotState.STARTING
+        if other_release:
+            aside.slot.other_release = True
         if aside.follows:
             self.fail(aside, reason, now)
             self._actions.append(do.SuccessorFailed(number, incarnation, reason, death.last_output))
         elif aside.stands_by:
-            self._lose(aside, reason, death.last_output, now)
+            self._lose(aside, reason, death.last_output, now, patient=other_release)
         else:
             self.take(aside)
             self._actions.append(do.WorkerLeft(number, incarnation, reason))
 
-    def _lose(self, aside: Aside, reason: str, last_output: tuple[str, ...], now: float) -> None:
+    def _lose(
+        self, aside: Aside, reason: str, last_output: tuple[str, ...], now: float, *, patient: bool = False
+    ) -> None:
         """A standby is no more. Another one comes after a pause, however often: the slot can do without."""
         policy, slot = self._policy, aside.slot
         lasted = aside.phase is Phase.STANDING_BY and now - aside.since >= policy.restart_period_s
         in_a_row = self._lost[slot] = 1 if lasted else self._lost.get(slot, 0) + 1
         pause_s = min(policy.backoff_max_s, policy.backoff_first_s * 2.0 ** min(in_a_row, 64))
-        if in_a_row > policy.restart_intensity:
-            pause_s = max(pause_s, policy.restart_period_s)
+        if patient or in_a_row > policy.restart_intensity:
+            pause_s = policy.patient_pause_s
         self.take(aside)
         self._timers.set(("standby", slot.number), now + pause_s)
         self._actions.append(do.StandbyLost(slot.number, aside.incarnation, reason, last_output))

@@ -268,11 +268,10 @@ class WorkerReady:
 
 @dataclass(frozen=True, slots=True)
 class WorkerCompared:
-    """A lane compares rows of a job that ran both ways, or has done so."""
+    """A lane has compared rows of a job that ran both ways."""
 
     slot: int
     incarnation: int
-    lane: int
     compared: wire.RowsCompared
 
 
@@ -303,12 +302,15 @@ class Death:
     """How a worker ended, in words; `restartable` False means that the next one would end in the same way.
 
     `untouched`: it ended by itself, or by others, before the pool's kill came to it, if there was one.
+    `other_release`: it said that it is of another release than the pool. Only the pool's restart mends that, or the
+    former files.
     """
 
     text: str
     restartable: bool
     last_output: tuple[str, ...] = ()
     untouched: bool = False
+    other_release: bool = False
 
 
 @dataclass(frozen=True, slots=True)

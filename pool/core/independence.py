@@ -2,7 +2,7 @@
 
     a warm-up agreed ─► TRIED ─┬─ ENOUGH real jobs, run both ways, agreed ─► PROVEN
     nothing was tried ─────────┘  (ENOUGH_UNTRIED)                            │ a sample differs
-    anything differed, or TOO_MANY_DEATHS ────────────────────────────────► DEPENDENT ◄──┘
+    anything differed, or workers died of it ─────────────────────────────► DEPENDENT ◄──┘
 
 What is known belongs to the identity of the files, and outlives workers. While workers with different files serve, all
 of their proofs are needed.
@@ -17,7 +17,6 @@ __all__ = ["ENOUGH", "ENOUGH_UNTRIED", "Independence", "Judged"]
 
 ENOUGH = 16  # jobs that agreed, where made-up or recorded rows agreed before
 ENOUGH_UNTRIED = 64  # the same, where nothing could be tried: they are all that speaks for it
-TOO_MANY_DEATHS = 2  # of workers while they compared; one may have had another cause
 MOST_SETS = 64  # of outputs that are asked for together, a signature: callers choose them
 MOST_IDENTITIES = 8  # former files are forgotten first
 
@@ -37,7 +36,6 @@ class Proof:
     agreed: dict[Outputs, int] = field(default_factory=dict)
     distinct: dict[Outputs, int] = field(default_factory=dict)
     differs: str = ""
-    deaths: int = 0
     joined: int = 0
 
     def counts(self, outputs: Outputs) -> tuple[int, int]:
@@ -115,14 +113,6 @@ class Independence:
         if before or not proof.proves(asked):
             return None
         return (identity, signature, tuple(sorted(asked)), Judgement.PROVEN)
-
-    def died(self, identity: str, signature: str) -> Judged | None:
-        """A worker has died while it compared."""
-        proof = self.proof(identity, signature)
-        proof.deaths += 1
-        if proof.deaths < TOO_MANY_DEATHS:
-            return None
-        return self._refute(identity, signature, proof, f"{proof.deaths} workers died while they ran rows together")
 
     def misshapen(self, signature: str, why: str) -> bool:
         """A run gave other rows than it was fed, whoever vouched for it. Whether that is news."""

@@ -2,7 +2,6 @@
 
 a slot is READY ─────────► its warm-up's trials count, it is told what is known of its models
 ROWS_COMPARED ───────────► a job agreed, or joining ends
-a worker died comparing ─► counts against the signature
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,9 +18,6 @@ __all__ = ["Joining"]
 MOST_TOLD_BYTES = 1 << 20  # in a WELCOME, which is 4 MiB at most and has the models' settings too
 JUDGED_BYTES = 64  # beside its texts
 
-Seat = tuple[int, int]
-Signature = tuple[str, str, str]  # model, identity, signature
-
 
 class Joining:
     """It appends to `actions`."""
@@ -30,7 +26,6 @@ class Joining:
         self._slots = slots
         self._models = models
         self._actions = actions
-        self._begun: dict[Seat, dict[int, Signature]] = {}  # by lane
 
     def judged(self, slot: Slot) -> tuple[RowsJudged, ...]:
         """What a new worker of the slot is told before it loads: what it can read, of the files that serve first.
@@ -83,28 +78,10 @@ class Joining:
         signature = info.signatures.get(compared.signature)
         if signature is None or not signature.outputs.keys() >= set(compared.outputs):
             return None
-        lanes = self._begun.setdefault((slot.number, slot.incarnation), {})
-        if compared.begun:
-            lanes[event.lane] = (compared.model, compared.identity, compared.signature)
-            return None
-        lanes.pop(event.lane, None)
         found = model.independence.compared(
             compared.identity, compared.signature, compared.outputs, compared.differs, compared.distinct
         )
         return self._news(model, compared.identity, compared.signature, found)
-
-    def exited(self, slot: Slot, incarnation: int, crashed: bool) -> list[Model]:
-        """A worker is gone. The models of which something is not joined any more.
-
-        `crashed`: it was not told to go, or had to be killed.
-        """
-        begun = self._begun.pop((slot.number, incarnation), {})
-        ended = []
-        for name, identity, signature in begun.values() if crashed else ():
-            model = self._models.get(name)
-            if model is not None:
-                ended.append(self._news(model, identity, signature, model.independence.died(identity, signature)))
-        return [model for model in ended if model is not None]
 
     def _news(self, model: Model, identity: str, signature: str, judged: Judged | None) -> Model | None:
         if judged is None:

@@ -109,6 +109,9 @@ class Machine:
                 self._rows_compared(event, now)
             case told.WorkerExited():
                 self._worker_exited(event, now)
+                if event.death.other_release and self.supervision.only_restart_helps():
+                    self.supervision.gave_up = True
+                    self._stop_asked(told.StopAsked(event.death.text), now)
             case told.StopAsked():
                 self._stop_asked(event, now)
             case told.PolicyChanged(policy):
@@ -345,9 +348,6 @@ class Machine:
             if not self.supervision.asides.handle(event, now):
                 self.supervision.gone_at_last(event, now)
             return
-        crashed = slot.state is SlotState.READY or slot.killed_for is not None
-        for model in self._joining.exited(slot, event.incarnation, crashed):
-            self._dispatch.end_gathering(model, now)
         batches = self._dispatch.withdraw(slot)
         death = self.supervision.exited(slot, event.death, bool(batches), now)
         self._slots_changed(now)

@@ -87,6 +87,11 @@ class Policy:
         """How long the pool's end takes at most, from the asking to the last exit."""
         return self.drain_timeout_s + self.stop_timeout_s + self.kill_timeout_s
 
+    @property
+    def patient_pause_s(self) -> float:
+        """Between two tries of what has failed for a reason that is not likely to go away soon."""
+        return max(self.backoff_max_s, self.restart_period_s)
+
     def longest_start_s(self, models: int) -> float:
         """How long a worker of so many models takes at most until it is READY, the waiting before it included."""
         before_s = self.backoff_max_s + self.device_free_timeout_s

@@ -59,7 +59,8 @@ class Slot:
     here, alone: until what runs is done the slot takes nothing else. `in_vain` counts the workers in a
     row that died before they finished anything, while what they ran was well elsewhere. `turn` changes with each change
     of what the slot could take; `rested` is that at which it found no work. `makes_way`: it is DRAINING for a worker
-    that follows at once, or serves on if that one is lost.
+    that follows at once, or serves on if that one is lost. `other_release`: the last worker that was started for it was
+    of another release than the pool.
     """
 
     number: int
@@ -96,6 +97,7 @@ class Slot:
     turn: int = 0
     rested: int = -1
     makes_way: bool = False
+    other_release: bool = False
 
     @property
     def takes_work(self) -> bool:
@@ -118,6 +120,11 @@ class Slot:
     def lasts(self) -> bool:
         """Whether what waits for it may still be run by it."""
         return self.state not in (SlotState.FATAL, SlotState.STOPPED)
+
+    @property
+    def waits_for_release(self) -> bool:
+        """Whether no worker of the pool's release can be had."""
+        return self.state is SlotState.BACKOFF and self.other_release
 
     @property
     def jobs_of_worker(self) -> int:

@@ -51,6 +51,8 @@ class Supervision:
         """The models that slots are about to get, whose jobs wait though no slot has them."""
         self.stopping = False
         self.stop_reason = ""
+        self.gave_up = False
+        """Whether it stops because only another start of it can serve."""
         self.over = False
         """Whether it was said that the pool has ended."""
         self.due: list[Slot] = []
@@ -81,6 +83,8 @@ class Supervision:
         self._silence.adopt(policy, self.slots)
 
     def handle(self, event: told.Event, now: float) -> None:
+        if isinstance(event, told.WorkerHello):
+            self._same_release(now)
         if self.asides and self.asides.handle(event, now):
             return
         match event:
@@ -162,8 +166,18 @@ class Supervision:
             return False
         return not any(slot.state in ALIVE for slot in self.slots)  # one that was emptied may not be gone yet
 
+    def only_restart_helps(self) -> bool:
+        """No slot serves or will, and some do not because their workers are of another release than the pool."""
+        if self.stopping or self.asides:
+            return False
+        seated = [slot for slot in self.slots if slot.planned]
+        waiting = sum(slot.waits_for_release for slot in seated)
+        return waiting > 0 and waiting + sum(slot.state is SlotState.FATAL for slot in seated) == len(seated)
+
     def verdict(self) -> do.PoolStopped:
         fatal = [slot for slot in self.slots if slot.state is SlotState.FATAL]
+        if self.gave_up:
+            return do.PoolStopped(failed=True, reason=f"no slot is left that could serve: {self.stop_reason}")
         if self.stopping:
             return do.PoolStopped(failed=False, reason=self.stop_reason)
         why = "; ".join(f"slot {slot.number}: {slot.reason}" for slot in fatal)
@@ -206,6 +220,13 @@ class Supervision:
             self.timers.set(("slot", slot.number), now + self.policy.import_timeout_s)
             slot.welcomed = slot.planned
             self.actions.append(do.TakeSeat(slot.number, slot.incarnation))
+
+    def _same_release(self, now: float) -> None:
+        """A worker of the pool's release has come, so others may."""
+        for slot in self.slots:
+            if slot.waits_for_release:
+                self.timers.set(("slot", slot.number), now)
+            slot.other_release = False
 
     def _hello(self, event: told.WorkerHello, now: float) -> None:
         slot = self.current(event.slot, event.incarnation)
@@ -258,7 +279,7 @@ class Supervision:
             return
         seated = [slot for slot in self.slots if slot.planned]
         serving = sum(slot.state is SlotState.READY for slot in seated)
-        settled = serving + sum(not slot.lasts for slot in seated)
+        settled = serving + sum(not slot.lasts or slot.waits_for_release for slot in seated)
         if serving and (settled == len(seated) or not self.policy.ready_needs_all):
             self._announced = True
             self.actions.append(do.PoolReady(serving, len(seated)))
@@ -281,6 +302,8 @@ class Supervision:
         self.turnover.forgo_all(now)
         for slot in self.slots:
             self.seating.dismiss_standby(slot, now)
+            if slot.waits_for_release:
+                self.retire(slot, slot.reason, now)  # who starts the pool again has workers for what waits
 
     def retire(self, slot: Slot, reason: str, now: float) -> None:
         """READY → DRAINING; DRAINING → STOPPING once it holds nothing that anybody waits for; others stop at once."""
@@ -311,7 +334,8 @@ class Supervision:
         slot.pid = None
         slot.batches, slot.idle_lanes = {}, []
         self.timers.clear(("slot", slot.number))
-        if self.stopping and not self._wanted(slot):
+        slot.other_release = death.other_release and slot.state is SlotState.STARTING  # after HELLO it is of this one
+        if self.stopping and (slot.other_release or not self._wanted(slot)):
             # STARTING, LOADING, READY, DRAINING, STOPPING → STOPPED
             self.turnover.gone(slot)
             self.change(slot, SlotState.STOPPED, now, reason)
@@ -332,6 +356,11 @@ class Supervision:
             self.timers.set(("slot", slot.number), now)
         elif not death.restartable and slot.phase is not Phase.SERVING:
             self._fatal(slot, now, reason, death.last_output)
+        elif slot.other_release:
+            # STARTING → BACKOFF: no crash, and no hurry, but the files may be put back
+            self.change(slot, SlotState.BACKOFF, now, reason)
+            self.timers.set(("slot", slot.number), now + self.policy.patient_pause_s)
+            self._announce()
         else:
             # Once it serves, its status may be anybody's: a job's native code exits as it likes.
             served_s = now - slot.phase_since if slot.phase is Phase.SERVING else None

@@ -17,12 +17,13 @@ from pool.core.actions import Action
 from pool.core.events import Event
 from pool.core.machine import Machine
 from pool.core.policy import Policy, SlotPlan
+from pool.recorder.former_reports import events_of
 from pool.recorder.last_events import FREQUENT, LastEvents
 from pool.recorder.transcript import read, written
 
 __all__ = ["FORMAT", "fault_report", "replay", "summary"]
 
-FORMAT = 1
+FORMAT = 2  # of the classes in it; one row of numbers with that of `pool.recorder.shelf`, in whose folder it is kept
 TRACEBACK_CHARS = 32 << 10
 EVENTS_BYTES = 1 << 20  # of the frequent events, and as many of the rare ones
 
@@ -70,10 +71,11 @@ def replay(
 
     `through`: what the machine is told by, in place of its `handle`. Raises `BadTranscript` for what is no report.
     """
+    events = events_of(report, FORMAT)
     rng = random.Random(bytes.fromhex(report["seed"]))
     machine = Machine(read(report["policy"]), read(report["slots"]), rng)
     handle = through(machine)
-    for _, now, event in report["events"]:
+    for _, now, event in events:
         handle(read(event), now)
     return machine
 

@@ -144,6 +144,8 @@ class Recorder:
         slot, track = self._supervision.slots[number], self._tracks[number]
         if slot.incarnation != incarnation or self.has(number, incarnation):
             return
+        if death.other_release and slot.state is SlotState.STARTING:
+            return  # it has said what is to be done, and so will each that follows
         killed = None if death.untouched else track.killed
         if self._was_asked(slot, killed, trace):
             return

@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from pool.kept_files import KeptFiles
+from pool.kept_format import NewerFiles
 from pool.logs import about
+from pool.recorder.fault_report import FORMAT as FAULT_FORMAT
 
 __all__ = ["FORMAT", "Bundle", "Shelf"]
 
 log = logging.getLogger("pool.recorder")
 
-FORMAT = 1
+FORMAT = 1  # of bundles
+NEWEST = max(FORMAT, FAULT_FORMAT)  # one row of numbers for all in the folder: the next of either is one above it
 SUFFIX = ".json"
 LARGEST = 4 << 20  # bytes; what is larger is none of ours
 MOST_LISTED = 10_000
@@ -62,10 +65,11 @@ class Shelf:
         self._files: KeptFiles | None = None
         self._reader: threading.Thread | None = None
         if self._folder is not None:
-            self._files = KeptFiles(self._folder, SUFFIX, keep, max_bytes)
-        if self.folder is not None:
+            self._files = KeptFiles(self._folder, SUFFIX, keep, max_bytes, NEWEST)
+        if self.folder is not None and self._files is not None:
             # The disk may be slow, or not answer at all: the pool starts without it.
-            self._reader = threading.Thread(target=self._read, args=(self.folder,), name="flight", daemon=True)
+            arguments = (self.folder, self._files.newer)
+            self._reader = threading.Thread(target=self._read, args=arguments, name="flight", daemon=True)
             self._reader.start()
 
     @property
@@ -129,7 +133,7 @@ class Shelf:
         if self._files is not None:
             self._files.close(timeout_s)
 
-    def _read(self, folder: Path) -> None:
+    def _read(self, folder: Path, newer: NewerFiles) -> None:
         try:
             names = sorted(os.listdir(folder), reverse=True)[:MOST_LISTED]
         except OSError:
@@ -139,7 +143,7 @@ class Shelf:
             match = _NAME.fullmatch(name)
             if match is None or int(match[1]) in found:
                 continue
-            bundle = _bundle(folder / name)
+            bundle = None if newer.has(folder / name) else _bundle(folder / name)
             if bundle is not None and bundle["slot"] == int(match[1]) and bundle["endpoint"] == self._endpoint:
                 found[bundle["slot"]] = bundle
         self._former = found

@@ -4,8 +4,12 @@ A peer is nobody until its HELLO shows the secret that only that incarnation inh
 a former incarnation says, is dropped and counted. A worker that says what cannot be understood is broken, and so is one
 whose message the pool fails to read in whatever way. So is one whose HELLO has the secret and cannot be true: nobody
 else knows it, and who is welcomed as somebody else may wait for ever.
+
+A HELLO of another version is answered with REFUSAL, whoever says it, and changes nothing here: what became of a worker
+is told by its exit status alone.
 """
 
+import contextlib
 import hmac
 import logging
 import math
@@ -42,9 +46,10 @@ from pool.router.routes import is_given, new_router
 from pool.router.rows import Cut, Halves, Inputs
 from pool.wire import worker_messages as wire
 from pool.wire.codec import MAX_HEADER_BYTES
-from pool.wire.frames import BadFrame, Envelope, decode, encode
+from pool.wire.frames import BadFrame, Envelope, OtherVersion, check_version, decode, encode
 from pool.wire.independence import RowsCompared, RowsJudged
 from pool.wire.multipart import send_frames
+from pool.wire.refusal import Refusal
 
 __all__ = ["Back", "CannotSay"]
 
@@ -115,6 +120,8 @@ class Back:
             try:
                 event = self._event(route, self._decoded(route, frames))
             except BadFrame as error:
+                if isinstance(error, OtherVersion):
+                    self._refuse(route, error)
                 event = self._dropped(self._peers.get(route), str(error))
             except Exception as error:
                 event = self._failed(self._peers.get(route), error)
@@ -128,6 +135,8 @@ class Back:
         if frames is None:
             raise BadFrame(f"a message of more than {STRANGER_FRAMES} frames before HELLO")
         if len(frames) < 2:
+            if frames:
+                check_version(frames[0].buffer)
             raise BadFrame(f"{len(frames)} frames")
         most_bytes = MAX_HEADER_BYTES if route in self._peers else STRANGER_HEADER_BYTES
         return decode(wire.WORKER_MESSAGES, frames[0].buffer, frames[1].buffer, frames[2:], most_bytes)
@@ -148,7 +157,7 @@ class Back:
             case wire.Ready(lanes, models):
                 return WorkerReady(slot, incarnation, lanes, models)
             case RowsCompared() as compared if lane is not None:
-                return told.WorkerCompared(slot, incarnation, lane, compared)
+                return told.WorkerCompared(slot, incarnation, compared)
             case wire.Remark():
                 self.remarks.hear((slot, incarnation), message)
                 return None
@@ -175,6 +184,12 @@ class Back:
             return WorkerHello(hello.slot, hello.incarnation)
         self._send(peer, encode(wire.WelcomeLane(), self._instance))
         return None
+
+    def _refuse(self, route: bytes, error: OtherVersion) -> None:
+        """Never blocks: one who does not read is told nothing."""
+        if error.kind == wire.Hello.kind and route not in self._peers:
+            with contextlib.suppress(zmq.ZMQError):
+                send_frames(self.socket, [route, *encode(Refusal(str(error)), self._instance)])
 
     def _wrong(self, route: bytes, peer: Peer) -> str | None:
         """Why a HELLO is none that this worker says if it is well."""

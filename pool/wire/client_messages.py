@@ -11,8 +11,7 @@
       │ CLOSE ────────────► │
       │ ◄───────── FAREWELL │
 
-The numbers are the protocol: they are never reused, and REFUSAL keeps its number and form in every version, so that
-an older peer can read why it is refused.
+The numbers are the protocol: they are never reused. What keeps its form in every version stands in `pool.wire.refusal`.
 """
 
 from collections.abc import Mapping
@@ -22,6 +21,7 @@ from typing import ClassVar
 from pool.wire.faults import Fault
 from pool.wire.lent import Lent, Room
 from pool.wire.message import Message
+from pool.wire.refusal import Refusal
 from pool.wire.timeline import Timeline
 
 __all__ = [
@@ -193,14 +193,6 @@ class Answer:
     kind: ClassVar[int] = 10
     request: int
     error: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """The peer's message was not understood, or was meant for an older instance of the pool."""
-
-    kind: ClassVar[int] = 0
-    text: str
 
 
 @dataclass(frozen=True, slots=True)

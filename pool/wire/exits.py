@@ -1,4 +1,7 @@
-"""The exit statuses of a worker: what it wants the pool to do next."""
+"""The exit statuses of a worker: what it wants the pool to do next.
+
+OTHER_RELEASE has the same number in every release: the pool that reads it is not of the worker's.
+"""
 
 from enum import IntEnum
 
@@ -17,8 +20,19 @@ class Exit(IntEnum):
     MODEL_CANNOT_LOAD = 74  # the files are not a model, or not one for these settings
     LOAD_FAILED = 75  # a load failed for want of what may be there next time: memory, the device, the storage
     PROCESS_UNUSABLE = 76  # an error that no later run in this process survives, such as a broken CUDA context
+    OTHER_RELEASE = 77  # its files are not those that the pool was started from: they were replaced while it runs
 
     @property
     def restartable(self) -> bool:
-        """False: the same worker would fail in the same way, so the slot goes FATAL at once."""
-        return self in (Exit.STOPPED, Exit.CRASHED, Exit.POOL_GONE, Exit.LOAD_FAILED, Exit.PROCESS_UNUSABLE)
+        """False: the same worker would fail in the same way, so the slot goes FATAL at once.
+
+        One of OTHER_RELEASE would, too. But the files may be put back, so the slot waits and tries now and then.
+        """
+        return self in (
+            Exit.STOPPED,
+            Exit.CRASHED,
+            Exit.POOL_GONE,
+            Exit.LOAD_FAILED,
+            Exit.PROCESS_UNUSABLE,
+            Exit.OTHER_RELEASE,
+        )

@@ -49,7 +49,7 @@ class RowsCompared:
     """A worker ran rows of a real job in other company, and compared these outputs.
 
     `identity`: the `ModelInfo`'s. `differs`: what did not agree, or "". `distinct`: whether rows of other values were
-    in that company. `begun`: the comparison begins only now; another message says how it ended.
+    in that company.
     """
 
     kind: ClassVar[int] = 42
@@ -59,7 +59,6 @@ class RowsCompared:
     outputs: tuple[str, ...]
     differs: str
     distinct: bool
-    begun: bool = False
 
 
 @dataclass(frozen=True, slots=True)

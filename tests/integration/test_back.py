@@ -16,13 +16,15 @@ from pool.router.back import Back
 from pool.router.handouts import Handouts
 from pool.router.inbox import FRAMES_A_TURN, MOST_FRAMES
 from pool.router.layouts import read
+from pool.router.refusals import MOST_REASONS
 from pool.router.rows import Inputs
 from pool.wire import worker_messages as wire
 from pool.wire.calls import ROWS, Table, TensorHeader
-from pool.wire.codec import pack
+from pool.wire.codec import pack, unpack
 from pool.wire.faults import Fault
-from pool.wire.frames import NO_INSTANCE, decode, encode
+from pool.wire.frames import NO_INSTANCE, VERSION, decode, encode
 from pool.wire.message import Message
+from pool.wire.refusal import Refusal
 
 INSTANCE = b"instance"
 SECRET = b"s" * 32
@@ -262,6 +264,70 @@ def test_a_connection_is_one_peer_and_a_peer_one_connection(back: Back, say: Say
     say(1)
     assert heard(back) == []
     assert back.dropped["HELLO of slot 0 incarnation 1 without its secret"] == 1
+
+
+# --- HELLOs of other versions
+
+
+def of(version: int, frames: list[bytes]) -> list[bytes]:
+    return [frames[0][:4] + bytes((version,)) + frames[0][5:], *frames[1:]]
+
+
+HELLO = encode(wire.Hello(0, 1, None, SECRET), NO_INSTANCE)
+OTHER_HELLOS = [of(VERSION + 1, HELLO), of(VERSION - 1, HELLO), of(255, [HELLO[0][:6]]), of(0, [HELLO[0], b"\xc1"])]
+
+
+@pytest.mark.parametrize("frames", OTHER_HELLOS)
+def test_a_hello_of_another_version_is_answered_and_changes_nothing(back: Back, say: Say, frames: list[bytes]) -> None:
+    dealer = say(None)
+    assert heard(back) == [WorkerHello(0, 1)]
+    stranger = say(None)
+    assert heard(back) == [WorkerBroken(0, 1, "a second HELLO of the control thread")]
+    stranger.send_multipart(frames)
+    assert heard(back) == []
+    preamble, header = stranger.recv_multipart()
+    assert preamble == b"TFWP" + bytes((VERSION, 0)) + INSTANCE
+    assert f"protocol version {frames[0][4]} from the other side, {VERSION} here" in unpack(Refusal, header).text
+    assert [reason for reason in back.dropped if f"protocol version {frames[0][4]} " in reason]
+    assert back.welcome(0, 1, WELCOME)
+    assert received(dealer)[0] == WELCOME
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [of(VERSION + 1, encode(wire.Stop(), NO_INSTANCE)), [b"TFWQ\x08\x20" + bytes(8), b""], [b""], [b"TFWP\x08"]],
+)
+def test_nothing_else_of_a_stranger_is_answered(back: Back, say: Say, frames: list[bytes]) -> None:
+    stranger = say(1)  # without WELCOME
+    assert heard(back) != []
+    stranger.send_multipart(frames)
+    assert heard(back) == []
+    assert not stranger.poll(50)
+    assert back.dropped.total() == 2
+
+
+def test_a_worker_that_has_said_hello_has_one_version(back: Back, say: Say) -> None:
+    dealer = say(None)
+    assert heard(back) == [WorkerHello(0, 1)]
+    dealer.send_multipart(OTHER_HELLOS[0])
+    (broken,) = heard(back)
+    assert isinstance(broken, WorkerBroken)
+    assert not dealer.poll(50)
+
+
+def test_one_that_goes_on_saying_it_and_never_reads_holds_nobody_up(back: Back, say: Say) -> None:
+    stranger = say(1)
+    assert heard(back) != []
+    versions = [version for version in range(256) if version != VERSION]
+    before = back.dropped.total()
+    for turn in range(1, 21):  # ROUTER's pipe to one who does not read is full long before
+        for version in versions:
+            stranger.send_multipart(of(version, HELLO))
+        while back.dropped.total() < before + turn * len(versions):
+            assert heard(back) == []
+    assert len(back.dropped) <= MOST_REASONS + 1
+    say(None)
+    assert heard(back) == [WorkerHello(0, 1)]
 
 
 # --- strangers

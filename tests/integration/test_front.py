@@ -26,6 +26,7 @@ from pool.router.outbox import RETRY_S
 from pool.router.parting import PART_S, part
 from pool.router.payload import FRAME_BYTES
 from pool.router.pipes import PIPE_BYTES
+from pool.router.presence import LOOK_S
 from pool.router.questions import MOST_WAITING
 from pool.router.repeats import STEP_BYTES
 from pool.router.rows import Inputs
@@ -177,6 +178,51 @@ def test_a_pool_that_was_frozen_does_not_take_its_clients_for_silent(
         assert tend_until(front, 4000.0, 4000.0 + SILENCE_S) == []
         assert tend_until(front, 4000.0 + SILENCE_S, 4001.0 + SILENCE_S) == [ClientGone(client)]
         assert due(front, 0.0) == math.inf
+
+
+def test_whatever_gives_the_front_something_to_do_asks_for_its_turn(
+    front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
+) -> None:
+    """Nobody calls it otherwise: what is forgotten here waits for seconds, or for ever."""
+    now = time.monotonic()
+    turn = front._turn
+
+    def hear(dealer: "zmq.Socket[bytes]", message: Message) -> None:
+        tended(front, now)
+        turn.clear()
+        dealer.send_multipart(encode(message, INSTANCE))
+        assert front.sockets[0].poll(5000)
+        assert list(front.receive(front.sockets[0], now)) == []
+
+    with connect(front, context) as dealer:
+        poison = bytes(5 * STEP_BYTES)
+        dealer.send_multipart([*encode(submission(1), INSTANCE), b"table", poison])
+        arrived = job_of(front, now)
+        hear(dealer, wire.Ping())
+        assert (turn.is_asked, turn.instant) == (False, now + LOOK_S), "somebody is there who may fall silent"
+        hear(dealer, wire.Ask(1, "status", ""))
+        assert turn.is_asked, "a question"
+        assert front.next_question() is not None
+
+        turn.clear()
+        assert isinstance(arrived.payload, Inputs)
+        front.quarantined(arrived.payload, now)
+        assert turn.is_asked, "inputs that are to be read"
+        steps = 0
+        while turn.is_asked:
+            assert tended(front, now) == []
+            steps += 1
+        assert 3 <= steps <= 6, "and a turn for each step"
+
+        turn.clear()
+        while not front._outboxes:
+            answer(front, AnswerJob(arrived.client, 1, JobFailed(Fault.MODEL_FAILED, "x" * 100_000)))
+        assert due(front, now) <= now, "a message that waits for room"
+        assert tended(front, now) == []
+        assert now < due(front, now) <= now + 0.1
+        turn.clear()
+        front.on_readable()
+        assert turn.is_asked, "there may be room"
 
 
 def test_a_client_that_went_away_is_noticed_when_it_is_answered(

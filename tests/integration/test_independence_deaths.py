@@ -87,3 +87,16 @@ def test_rows_that_kill_when_they_run_together_end_joining_and_nothing_else(crow
             assert future.result(30)["y"].tolist() == [number]
         crowd.await_log("its jobs run one by one")
     assert crowd.whole_log().count(DIED) == 2
+
+
+def test_without_a_state_folder_no_rows_are_tried_and_it_says_so() -> None:
+    """A worker that dies of them would be followed by one that tries them again."""
+    nowhere = {"XDG_STATE_HOME": "", "HOME": "nowhere"}
+    with pool_process(stub_config(devices='["cpu"]', models=CROWD, rest=REST), nowhere) as running:
+        with running.client() as client:
+            for number in range(40):
+                ask(client, "crowd", float(number))
+            told_of = told(client, "crowd")
+        assert "there is no state folder" in told_of["rows"]
+        assert not told_of["batchable"]
+        assert DIED not in running.whole_log()

@@ -288,7 +288,7 @@ def test_a_cancelled_job_never_runs(client: Client, ledger: Ledger) -> None:
 
 
 def test_higher_priorities_go_first(ledger: Ledger) -> None:
-    """In a pool of its own: of sixteen batches of a slot one is led by the job that came first, whatever its priority."""
+    """In a pool of its own: of sixteen batches of a slot one is led by the job that came first."""
     models = TOLD.format(ledger=ledger.path)
     config = stub_config(extra_pool="lanes = 1", devices='["cpu"]', models=models)
     with pool_process(config) as pool, pool.client() as client:

@@ -140,6 +140,16 @@ def test_a_flood_of_output_is_bounded_and_its_end_is_kept(
     assert "more lines" in caplog.text
 
 
+def test_one_that_closes_its_output_and_lives_is_not_read_without_end(play: Play, supervisor: Looped) -> None:
+    play("import os, time; os.close(1); os.close(2); time.sleep(600)")
+    supervisor.spawn(SpawnWorker(0, 1))
+    all_of_it = set(supervisor.watch.sources)
+    supervisor.loop.turn()
+    assert len(all_of_it - supervisor.watch.sources) == 1, "its output is not waited for, its end is"
+    supervisor.kill(0, 1)
+    assert until_exit(supervisor).death.text == "SIGKILL"
+
+
 def test_what_a_worker_prints_is_not_obeyed_by_a_terminal(
     play: Play, supervisor: Looped, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

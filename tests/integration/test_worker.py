@@ -21,6 +21,7 @@ from pool.wire.faults import Fault
 from pool.wire.frames import VERSION, decode, encode
 from pool.wire.message import Message
 from pool.wire.packing import unpack_answer
+from pool.wire.refusal import Refusal
 
 INSTANCE = b"instance"
 SECRET = b"s" * 32
@@ -206,17 +207,30 @@ def test_an_answer_to_hello_that_is_no_welcome_is_one_line_and_the_next_worker_m
     assert "the pool answered HELLO with" in words
 
 
-def test_a_pool_of_another_release_is_one_line_and_no_worker_will_understand_it(bench: Bench) -> None:
+@pytest.mark.parametrize("version", [VERSION + 1, VERSION - 1])
+@pytest.mark.parametrize("answer", [Refusal("why"), welcome()], ids=["REFUSAL", "whatever"])
+def test_a_pool_of_another_release_has_a_status_of_its_own(bench: Bench, answer: Message, version: int) -> None:
     control, _ = bench.hear(wire.Hello)
-    preamble, header = encode(welcome(), INSTANCE)
+    preamble, header = encode(answer, INSTANCE)
     assert bench.router is not None
-    bench.router.send_multipart([control, preamble[:4] + bytes((VERSION + 1,)) + preamble[5:], header])
+    bench.router.send_multipart([control, preamble[:4] + bytes((version,)) + preamble[5:], header])
     status, words = bench.end()
-    assert Exit(status) is Exit.WRONG_ENVIRONMENT
-    assert not Exit(status).restartable
+    assert Exit(status) is Exit.OTHER_RELEASE
     assert words == (
-        f"protocol version {VERSION + 1} from the other side, {VERSION} here: install the same release on both\n"
+        f"protocol version {version} from the other side, {VERSION} here: install the same release on both, "
+        "and restart a pool that was started before\n"
     )
+
+
+def test_a_command_line_of_another_release_has_the_same_status() -> None:
+    bench = Bench("ipc:///none", None, "--a-new-option", "1")
+    try:
+        status, words = bench.end()
+        assert Exit(status) is Exit.OTHER_RELEASE
+        assert words.startswith("this is the command line of another release's pool, or of nobody's: ")
+        assert words.count("\n") == 1
+    finally:
+        bench.close()
 
 
 def test_a_batch_is_run_once_and_each_part_gets_its_rows(bench: Bench) -> None:

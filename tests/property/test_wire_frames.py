@@ -14,11 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pool.wire.calls import Table, TensorHeader
-from pool.wire.client_messages import CLIENT_MESSAGES
+from pool.wire.client_messages import CLIENT_MESSAGES, Open
 from pool.wire.codec import MAX_HEADER_BYTES, BadFrame, pack, unpack
-from pool.wire.frames import VERSION, Envelope, OtherVersion, decode, encode
+from pool.wire.frames import NO_INSTANCE, VERSION, Envelope, OtherVersion, check_version, decode, encode
 from pool.wire.message import Message
-from pool.wire.worker_messages import WORKER_MESSAGES
+from pool.wire.refusal import Refusal
+from pool.wire.worker_messages import WORKER_MESSAGES, Hello
 
 MESSAGES = {**CLIENT_MESSAGES, **WORKER_MESSAGES}
 
@@ -250,3 +251,37 @@ def test_another_version_is_told_apart() -> None:
     with pytest.raises(OtherVersion, match="install the same release on both") as caught:
         decode(MESSAGES, b"TFWP\x08\x01" + INSTANCE, b"\xc1", [])
     assert caught.value.version == 8
+
+
+def of_now(first: bytes) -> bytes:
+    """The first frame as this version would have it."""
+    return first[:4] + bytes((VERSION,)) + first[5:]
+
+
+# As version 7 said them.
+OPEN_OF_7 = b"TFWP\x07\x01" + bytes(8)
+HELLO_OF_7 = b"TFWP\x07\x20" + bytes(8)
+REFUSAL_OF_7 = [b"TFWP\x07\x00instance", b"\x91\xa3why"]
+
+
+def test_what_never_changes_is_as_version_7_had_it() -> None:
+    """The first six bytes, REFUSAL, and the kinds by which a peer begins; so each side can tell another release."""
+    assert encode(Open("name"), NO_INSTANCE)[0][:6] == of_now(OPEN_OF_7)[:6]
+    assert encode(Hello(1, 2, None, b"s" * 32), NO_INSTANCE)[0][:6] == of_now(HELLO_OF_7)[:6]
+    assert encode(Refusal("why"), b"instance") == [of_now(REFUSAL_OF_7[0]), REFUSAL_OF_7[1]]
+
+
+@pytest.mark.parametrize("first", [b"TFWP\xff\x20", b"TFWP\x00\x20and whatever that version has in its first frame"])
+def test_six_bytes_tell_another_version_whatever_follows(first: bytes) -> None:
+    with pytest.raises(OtherVersion) as caught:
+        check_version(first)
+    assert (caught.value.version, caught.value.kind) == (first[4], Hello.kind)
+    with pytest.raises(OtherVersion):
+        decode(MESSAGES, first, b"", [])
+
+
+@pytest.mark.parametrize("first", [b"", b"TFWP", b"TFWP\x08", b"TFWQ\x08\x20" + bytes(8)])
+def test_what_is_not_of_this_protocol_has_no_version(first: bytes) -> None:
+    with pytest.raises(BadFrame) as caught:
+        check_version(first)
+    assert not isinstance(caught.value, OtherVersion)

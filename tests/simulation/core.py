@@ -249,10 +249,10 @@ class Core:
     def measured(self, slot: int, incarnation: int, resident_bytes: int) -> list[Seen]:
         return self._tell(told.WorkerMeasured(slot, incarnation, resident_bytes))
 
-    def compared(self, slot: int, incarnation: int, lane: int, compared: RowsCompared) -> list[Seen]:
+    def compared(self, slot: int, incarnation: int, compared: RowsCompared) -> list[Seen]:
         if self._ledger is not None:
             self._ledger.compared(slot, incarnation, compared)
-        return self._tell(told.WorkerCompared(slot, incarnation, lane, compared))
+        return self._tell(told.WorkerCompared(slot, incarnation, compared))
 
     def done(
         self,

@@ -9,7 +9,7 @@ from simulation.plans import model_info
 
 from pool.core import actions as do
 from pool.core import events as told
-from pool.core.independence import ENOUGH, ENOUGH_UNTRIED, MOST_SETS, TOO_MANY_DEATHS, Independence
+from pool.core.independence import ENOUGH, ENOUGH_UNTRIED, MOST_SETS, Independence
 from pool.core.policy import ModelPolicy
 from pool.wire.codec import MAX_HEADER_BYTES, pack
 from pool.wire.independence import Batching, Judgement, RowsCompared, Trial
@@ -188,11 +188,9 @@ class Proving(Driver):
         trials = {S: Trial(outputs=("y",))}
         return tuple(replace(model_info(name), identity=self.files, trials=trials) for name in models)
 
-    def compared(
-        self, differs: str = "", *, identity: str = "files", slot: int = 0, begun: bool = False
-    ) -> list[do.Action]:
-        compared = RowsCompared("m", identity, S, ("y",), differs, True, begun)
-        return self.feed(told.WorkerCompared(slot, self.incarnation(slot), 0, compared))
+    def compared(self, differs: str = "", *, identity: str = "files", slot: int = 0) -> list[do.Action]:
+        compared = RowsCompared("m", identity, S, ("y",), differs, True)
+        return self.feed(told.WorkerCompared(slot, self.incarnation(slot), compared))
 
     def prove(self) -> None:
         for _ in range(ENOUGH):
@@ -310,36 +308,11 @@ def test_what_says_nothing_about_what_is_loaded_is_not_heard() -> None:
     driver = proving()
     driver.compared("apart", identity="no such files")
     compared = RowsCompared("m", "files", "no such signature", ("y",), "apart", True)
-    driver.feed(told.WorkerCompared(0, driver.incarnation(0), 0, compared))
+    driver.feed(told.WorkerCompared(0, driver.incarnation(0), compared))
     driver.feed(
-        told.WorkerCompared(0, driver.incarnation(0), 0, replace(compared, signature=S, outputs=("no such output",)))
+        told.WorkerCompared(0, driver.incarnation(0), replace(compared, signature=S, outputs=("no such output",)))
     )
-    driver.feed(told.WorkerCompared(0, driver.incarnation(0), 0, replace(compared, model="unknown")))
-    driver.feed(told.WorkerCompared(0, driver.incarnation(0) + 1, 0, replace(compared, signature=S)))
-    (m,) = driver.machine.models_snapshot()
-    assert m["dependent"] == {}
-
-
-def test_workers_that_die_while_they_compare_end_it() -> None:
-    driver = proving(2)
-    for death in range(TOO_MANY_DEATHS):
-        (m,) = driver.machine.models_snapshot()
-        assert m["dependent"] == {}
-        driver.compared(begun=True)
-        driver.die(0)
-        driver.pass_time(1.0 + death)
-        driver.up(0)
-    (m,) = driver.machine.models_snapshot()
-    assert "2 workers died" in m["dependent"][S]
-
-
-def test_deaths_at_other_times_do_not_count() -> None:
-    driver = proving(2)
-    for _ in range(2 * TOO_MANY_DEATHS):
-        driver.compared(begun=True)
-        driver.compared()
-        driver.die(0)
-        driver.pass_time(10.0)
-        driver.up(0)
+    driver.feed(told.WorkerCompared(0, driver.incarnation(0), replace(compared, model="unknown")))
+    driver.feed(told.WorkerCompared(0, driver.incarnation(0) + 1, replace(compared, signature=S)))
     (m,) = driver.machine.models_snapshot()
     assert m["dependent"] == {}

@@ -30,7 +30,7 @@ class Proven(Driver):
 
     def compared(self, differs: str) -> list[do.Action]:
         found = RowsCompared("m", "files", DEFAULT_SIGNATURE, ("y",), differs, True)
-        return self.feed(told.WorkerCompared(0, self.incarnation(0), 0, found))
+        return self.feed(told.WorkerCompared(0, self.incarnation(0), found))
 
     def run_each_alone(self, rows: Sequence[int]) -> None:
         """All that is left are runs of one job each, of so many rows."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
+from caches import new_cache
 
 from pool.wire.independence import RowsCompared
 from pool.wire.tensors import Array
@@ -21,7 +22,8 @@ class Lane:
     def __init__(self) -> None:
         self.ran: list[list[float]] = []
         self.told: list[RowsCompared] = []
-        self._checks = Checks(Sampler(Known([ModelSettings("m", "stub:m", True)])), self._run, self.told.append, 0)
+        known = Known([ModelSettings("m", "stub:m", True, cache=new_cache())])
+        self._checks = Checks(Sampler(known), self._run, self.told.append, known.marks, 0)
 
     def _run(self, _: Sample, feeds: Mapping[str, Array]) -> dict[str, Array]:
         self.ran.append(feeds["x"].tolist())

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from caches import new_cache
 
 from pool.wire.independence import RowsCompared
 from pool.wire.tensors import Array
@@ -20,8 +21,9 @@ def test_what_opens_a_gate_may_be_in_both_halves_of_a_joined_run(seed: int) -> N
 
     told: list[RowsCompared] = []
     x = np.array([1.0, 200.0] * 8, np.float32)
-    sampler = Sampler(Known([ModelSettings("m", "stub:m", True)]))
-    checks = Checks(sampler, lambda _, feeds: {"y": gate(feeds["x"])}, told.append, seed)
+    known = Known([ModelSettings("m", "stub:m", True, cache=new_cache())])
+    sampler = Sampler(known)
+    checks = Checks(sampler, lambda _, feeds: {"y": gate(feeds["x"])}, told.append, known.marks, seed)
     for _ in range(20):
         checks.served(Sample("m", "files", "s", ("y",), {"x": x}, {"y": gate(x)}, proven=True), 32)
         while checks.waits:

@@ -1,6 +1,7 @@
 """Of rows that are fed run after run, a sample is one of the runs: comparing it feeds no more rows than may run."""
 
 import pytest
+from caches import new_cache
 from unit.test_runner import Model, doubling, floats, frames_of
 
 from pool.wire.calls import Table
@@ -17,12 +18,15 @@ from workers.runner import Runner
 
 def compare(model: Model, rows: int, pad_to: int, stride: int) -> list[RowsCompared]:
     """Runs so many rows, then what is sampled of them in other company; gives what is told."""
-    known = Known([ModelSettings("m", "stub:m", True)], [RowsJudged("m", "files", "s", ("y",), Judgement.PROVEN)])
+    known = Known(
+        [ModelSettings("m", "stub:m", True, cache=new_cache())],
+        [RowsJudged("m", "files", "s", ("y",), Judgement.PROVEN)],
+    )
     known.load("m", "files")
     sampler = Sampler(known)
     runner = Runner({"m": model}, Arenas())
     told: list[RowsCompared] = []
-    checks = Checks(sampler, runner.run_rows, told.append, 0)
+    checks = Checks(sampler, runner.run_rows, told.append, known.marks, 0)
     headers, buffers = frames_of({"x": floats(*([n, -n] for n in range(rows)))})
     run = Run(1, "m", None, ("y",), (rows,), pad_to, True, stride=stride)
     finished = runner.run(run, [pack(Table(tuple(headers))), *buffers], BatchMemory(), sampler)

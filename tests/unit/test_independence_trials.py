@@ -42,7 +42,7 @@ def trials(model: FakeModel, cache: Path | None) -> Any:
     settings = ModelSettings("m", "stub:m", True, batch_sizes=(1, 4), cache=str(cache / "converted") if cache else "")
     known = Known([settings])
     known.load("m", "files")
-    return trials_of(model, INFO, settings, known)  # type: ignore[arg-type]
+    return trials_of(model, INFO, known)  # type: ignore[arg-type]
 
 
 def broken() -> Iterator[Mapping[str, Array]]:

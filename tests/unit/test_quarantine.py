@@ -16,9 +16,12 @@ from hypothesis import strategies as st
 from pool import quarantine
 from pool.errors import InvalidInput
 from pool.quarantine import MAGIC, SUFFIX, KeptJob, Quarantine, load, state_folder
+from pool.wire.calls import ROWS, Table, TensorHeader
+from pool.wire.codec import pack
 
 JOB = KeptJob("digits", "predict", ("classes",), 3, "0.000 s arrived\n0.100 s its worker died", (), 81)
-PAYLOAD = [b"table", memoryview(bytes(range(256))), b""]
+TABLE = pack(Table((TensorHeader("x", "int8", (ROWS, 2), True), TensorHeader("", "string", (ROWS,), False))))
+PAYLOAD = [TABLE, memoryview(bytes(range(256))), b""]
 
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
 kept_jobs = st.builds(
@@ -28,7 +31,13 @@ kept_jobs = st.builds(
     st.none() | st.lists(texts, max_size=3).map(tuple),
     st.none() | st.integers(1, 1 << 31),
     texts,
-    st.lists(st.binary(max_size=50), min_size=1, max_size=4).map(tuple),
+    st.builds(
+        lambda headers, buffers: (pack(Table(tuple(headers))), *buffers),
+        st.lists(
+            st.builds(TensorHeader, texts, texts, st.lists(st.integers(-1, 9)).map(tuple), st.booleans()), max_size=3
+        ),
+        st.lists(st.binary(max_size=50), max_size=3),
+    ),
     st.integers(0, 1 << 40),
     st.just("2026-01-31T08:15:02+00:00"),
 )
@@ -46,7 +55,7 @@ def test_a_job_is_kept_as_it_was(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     with caplog.at_level(logging.WARNING):
         (path,) = kept(Quarantine(tmp_path, 20, 1 << 20))
     found = load(path)
-    assert found == dataclasses.replace(JOB, payload=(b"table", bytes(range(256)), b""), kept_at=found.kept_at)
+    assert found == dataclasses.replace(JOB, payload=(TABLE, bytes(range(256)), b""), kept_at=found.kept_at)
     assert found.kept_at.endswith("+00:00")
     assert path.name.endswith("-digits-81.job")
     assert caplog.messages == [
@@ -95,13 +104,13 @@ def test_the_oldest_go_first_by_bytes_and_one_that_is_too_large_is_not_kept(
     keeper = Quarantine(tmp_path, 100, 10_000)
     overhead = 0
     for number in range(10):
-        files = kept(keeper, dataclasses.replace(JOB, number=number), [bytes(3000)])
+        files = kept(keeper, dataclasses.replace(JOB, number=number), [TABLE, bytes(3000)])
         overhead = files[0].stat().st_size - 3000
         assert sum(path.stat().st_size for path in files) <= 10_000
         for age, path in enumerate(reversed(files)):
             os.utime(path, (1000 - age, 1000 - age))
     assert [load(path).number for path in files] == [7, 8, 9]
-    assert kept(keeper, dataclasses.replace(JOB, number=99), [bytes(10_001)]) == files
+    assert kept(keeper, dataclasses.replace(JOB, number=99), [TABLE, bytes(10_001)]) == files
     size = 10_001 + overhead
     told = f"the file would have {size} bytes, [quarantine] max_bytes is 10000"
     assert f"the inputs of job 99 of model digits are not kept: {told}" in caplog.messages
@@ -180,11 +189,45 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     assert refused(path) == "is not a job that a pool has kept: it is cut short"
 
 
-def test_the_tensors_of_another_protocol_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quarantine, "VERSION", 1)
+def test_tensors_of_another_form_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quarantine, "TENSORS", 1)
     (path,) = kept(Quarantine(tmp_path, 20, 1 << 20))
     monkeypatch.undo()
-    assert "protocol version 1," in refused(path)
+    assert refused(path).endswith("its tensors have form 1; this release reads 7")
+
+
+def test_what_a_newer_release_wrote_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(MAGIC[:-1] + b"\x02" + b"whatever is in it")
+    assert refused(path).endswith("a newer release wrote it, in format 2; this one reads 1")
+
+
+@pytest.mark.parametrize("age", [1.0, 2e9], ids=["the oldest", "the newest"])
+def test_what_a_newer_release_wrote_is_let_be_and_told_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, age: float
+) -> None:
+    folder = tmp_path / "quarantine"
+    folder.mkdir(mode=0o700)
+    newer = [folder / f"newer-{number}{SUFFIX}" for number in range(3)]
+    for path in newer:
+        path.write_bytes(MAGIC[:-1] + b"\x02")
+        os.utime(path, (age, age))
+    keeper = Quarantine(tmp_path, 2, 1 << 20)
+    for number in range(5):
+        files = set(kept(keeper, dataclasses.replace(JOB, number=number)))
+        assert files.issuperset(newer)
+        assert len(files) - len(newer) <= 2
+    assert len(files) - len(newer) == 2, "the bound is for its own"
+    assert caplog.text.count("which a newer release wrote") == 1
+
+
+def test_a_table_that_cannot_be_read_is_a_log_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    over = threading.Event()
+    keeper = Quarantine(tmp_path, 20, 1 << 20)
+    keeper.keep(JOB, [b"no table"], over.set)
+    keeper.close(10.0)
+    assert "are not kept" in caplog.text
+    assert over.is_set()
 
 
 def one_file(data: bytes) -> KeptJob | None:
@@ -250,7 +293,7 @@ def test_a_folder_among_the_files_is_no_reason_to_keep_nothing(tmp_path: Path) -
 
 
 def test_the_bound_in_bytes_counts_the_whole_file(tmp_path: Path) -> None:
-    assert kept(Quarantine(tmp_path, 10, 300), JOB, [bytes(200), bytes(10)]) == []
+    assert kept(Quarantine(tmp_path, 10, 300), JOB, [TABLE, bytes(200), bytes(10)]) == []
 
 
 def test_who_lent_the_payload_hears_when_it_is_not_read_any_more(tmp_path: Path) -> None:

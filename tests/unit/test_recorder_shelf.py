@@ -11,7 +11,7 @@ import pytest
 
 from pool import kept_files
 from pool.kept_files import MOST_WAITING
-from pool.recorder.shelf import FORMAT, Shelf
+from pool.recorder.shelf import FORMAT, NEWEST, Shelf
 
 ENDPOINT = "ipc:///run/pool.sock"
 BUNDLE: dict[str, Any] = {
@@ -146,3 +146,19 @@ def test_of_a_former_pool_the_newest_of_each_slot_is_read_and_nothing_else(tmp_p
     former = shelf(tmp_path).former
     assert sorted(former) == [3, 5]
     assert former[3]["incarnation"] == 2
+
+
+def test_what_a_newer_release_wrote_is_neither_read_nor_removed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It stands before an older one of the same slot, which is read."""
+    (mine,) = put(shelf(tmp_path), incarnation=7)
+    newer = [mine.with_name(f"20990131-081502.41700{number}-slot3-{number}.json") for number in (1, 2)]
+    for path in newer:
+        path.write_text(json.dumps({**BUNDLE, "format": NEWEST + 1, "incarnation": 9}))
+    kept = shelf(tmp_path, keep=1)
+    assert kept.former[3]["incarnation"] == 7
+    files = put(kept, incarnation=8)
+    assert set(newer) < set(files)
+    assert [json.loads(path.read_text())["incarnation"] for path in files if path not in newer] == [8]
+    assert caplog.text.count("which a newer release wrote") == 1

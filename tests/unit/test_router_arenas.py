@@ -43,6 +43,17 @@ def test_arenas_are_lent_within_the_bounds() -> None:
     assert arenas.lent_bytes == 0
 
 
+def test_who_tells_of_the_end_of_arenas_hears_of_each() -> None:
+    ended: list[list[int]] = []
+    arenas = Arenas(128 * MIB, 128 * MIB, lambda: ended.append(list(arenas.closed())))
+    first, second, third = (lent(arenas, client, 1) for client in (ANN, ANN, BEN))
+    arenas.revoke(second)
+    arenas.take_back(ANN)
+    assert ended == [[second.number], [first.number]]
+    arenas.close()
+    assert ended[2:] == [[third.number]]
+
+
 @pytest.mark.parametrize(
     "wish", [Wish(2**63, 2**63), Wish(2**64 - 1, 0), Wish(2**64 - 1, 2**64 - 1), Wish(65 * MIB, 65 * MIB)]
 )
@@ -291,10 +302,13 @@ def test_workers_hear_of_arenas_that_have_ended_though_they_are_busy(arena: Aren
     for seat in ((0, 1), (1, 1), (2, 1)):
         hands.handouts.begun(seat, 1, [part_of(inputs_in(arena, over))], [LentBuffer(arena, 0, 64)])
     hands.takes = False
+    assert not hands.handouts.is_behind
     hands.handouts.closed([arena.number])
     hands.handouts.closed([])
     hands.handouts.exited((1, 1))
+    assert hands.handouts.is_behind, "they are to be told again"
     hands.takes = True
     hands.handouts.closed([])
+    assert not hands.handouts.is_behind
     hands.handouts.closed([])
     assert hands.ended == [(0, 1, arena.number), (2, 1, arena.number)]

@@ -92,10 +92,10 @@ class WorkerMoves(Outside):
             worker = able[pick % len(able)]
             compared = RowsCompared("padded", "", DEFAULT_SIGNATURE, ("y",), "", True)
             for _ in range(count):
-                self.core.compared(worker.slot, worker.incarnation, 0, compared)
+                self.core.compared(worker.slot, worker.incarnation, compared)
             if differs:
                 differing = replace(compared, differs="apart")
-                self.core.compared(worker.slot, worker.incarnation, 0, differing)
+                self.core.compared(worker.slot, worker.incarnation, differing)
 
     # --- runs that go wrong ---------------------------------------------------------------------------------------
 

@@ -3,7 +3,8 @@
     Sample ─► companies: its rows with those of earlier jobs, and one alone; or two halves of a joined run
            ─► one run at a time, whenever the lane is idle, or after a few batches where it never is ─► RowsCompared
 
-A job is answered before its rows are compared, so that costs it nothing; the next one waits for a run at most.
+A job is answered before its rows are compared, so that costs it nothing; the next one waits for a run at most. What
+runs together for the first time may end the process, so it is written down before, see `workers.trial_marks`.
 """
 
 import logging
@@ -24,6 +25,7 @@ from workers.batch import rows_differ
 from workers.independence.comparison import difference
 from workers.independence.samples import Sample, Sampler
 from workers.independence.trial import one_line
+from workers.trial_marks import EndedBefore, TrialMarks, Unmarked
 
 __all__ = ["IDLE_S", "Checks", "RunSample"]
 
@@ -50,14 +52,22 @@ class Check:
     answers: Mapping[str, Array]
     companies: deque[Array]
     distinct: bool
-    begun: bool = False
 
 
 class Checks:
     """Of one lane, used by its thread alone."""
 
-    def __init__(self, sampler: Sampler, run: RunSample, tell: Callable[[RowsCompared], None], seed: int) -> None:
+    def __init__(
+        self,
+        sampler: Sampler,
+        run: RunSample,
+        tell: Callable[[RowsCompared], None],
+        marks: Callable[[str], TrialMarks],
+        seed: int,
+    ) -> None:
+        """`marks`: those of a model."""
         self._sampler = sampler
+        self._marks = marks
         self._run = run
         self._tell = tell
         self._numbers = np.random.default_rng(seed)
@@ -125,12 +135,8 @@ class Checks:
 
     def _go_on(self, check: Check) -> None:
         sample = check.sample
-        if not check.begun and not sample.proven:
-            check.begun = True
-            self._tell(_compared(sample, "", check.distinct, begun=True))
-            return  # time for the message to leave: what runs in the next step may kill this process at once
         began = time.monotonic()
-        found = self._differs(check, check.companies.popleft())
+        found = self._differs(check) if sample.proven else self._differs_marked(check)
         if sample.proven:
             self._sampler.spent(sample.model, time.monotonic() - began)
         if found is None:
@@ -142,8 +148,19 @@ class Checks:
             if not (found or sample.proven):
                 self._keep(sample)
 
-    def _differs(self, check: Check, company: Array) -> str | None:
+    def _differs_marked(self, check: Check) -> str | None:
+        """As `_differs`; None, too, while another lane or worker compares rows of this signature."""
+        try:
+            with self._marks(check.sample.model).trying_one(f"rows of {check.sample.signature} together"):
+                return self._differs(check)
+        except Unmarked:
+            return None
+        except EndedBefore as ended:
+            return f"{ended.deaths} workers died while they ran rows together"
+
+    def _differs(self, check: Check) -> str | None:
         """What did not agree, or ""; None where memory had no room for so many rows."""
+        company = check.companies.popleft()
         try:
             found = self._run(check.sample, {name: array[company] for name, array in check.feeds.items()})
         except Refused as error:
@@ -258,5 +275,5 @@ def _is_distinct(feeds: Mapping[str, Array], rows: Array) -> bool:
     return any(not np.array_equal(array[rows[0]], array[row]) for array in feeds.values() for row in rows[1:])
 
 
-def _compared(sample: Sample, differs: str, distinct: bool, *, begun: bool = False) -> RowsCompared:
-    return RowsCompared(sample.model, sample.identity, sample.signature, sample.outputs, differs, distinct, begun)
+def _compared(sample: Sample, differs: str, distinct: bool) -> RowsCompared:
+    return RowsCompared(sample.model, sample.identity, sample.signature, sample.outputs, differs, distinct)

@@ -1,9 +1,13 @@
-"""What a worker knows of the rows of its models' signatures: what the pool has told, and what the user vouches for."""
+"""What a worker knows of the rows of its models' signatures.
+
+What the pool has told, what the user vouches for, and which trials have ended workers.
+"""
 
 from collections.abc import Collection, Iterable, Mapping
 
 from pool.wire.independence import Batching, Judgement, RowsJudged
 from pool.wire.worker_messages import ModelSettings
+from workers.trial_marks import TrialMarks, folder_of
 
 __all__ = ["Known"]
 
@@ -15,6 +19,7 @@ class Known:
         given = list(settings)
         self._batching: Mapping[str, Batching] = {each.name: each.batching for each in given}
         self._most_rows: Mapping[str, int] = {each.name: max(each.batch_sizes, default=1) for each in given}
+        self._folders = {each.name: folder_of(each.cache) for each in given}
         self._identities: dict[str, str] = {}
         self._judged: dict[tuple[str, str, str], dict[frozenset[str], Judgement]] = {}
         self.changes = 0
@@ -37,6 +42,10 @@ class Known:
 
     def identity(self, model: str) -> str:
         return self._identities.get(model, "")
+
+    def marks(self, model: str) -> TrialMarks:
+        """Of what is tried of the files that are loaded."""
+        return TrialMarks(self._folders.get(model), f"{model}\0{self.identity(model)}")
 
     def judgement(self, model: str, signature: str, outputs: Collection[str]) -> Judgement | None:
         """What is known of these outputs; None where nothing is."""

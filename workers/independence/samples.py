@@ -99,6 +99,8 @@ class Sampler:
         judgement = self.known.judgement(info.name, signature, outputs)
         if not self.known.is_open(info.name) or judgement is Judgement.DEPENDENT:
             return Way.NEVER
+        if not self.known.marks(info.name).are_kept:
+            return Way.NEVER  # a comparison that ends its worker would be repeated for ever
         if not info.has_rows(signature, outputs):
             return Way.NEVER
         return Way.SOMETIMES if judgement is Judgement.PROVEN else Way.ALWAYS

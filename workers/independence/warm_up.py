@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from pathlib import Path
 
 from pool.wire.independence import Trial
 from pool.wire.model_files import NotServed, files_of
@@ -19,7 +18,7 @@ from workers.backend import Model, ProcessUnusable
 from workers.batch import own
 from workers.independence.known import Known
 from workers.independence.trial import Feeds, one_line, try_rows
-from workers.trial_marks import EndedBefore, TrialMarks
+from workers.trial_marks import EndedBefore
 
 __all__ = ["files_seen", "identity_of", "trials_of"]
 
@@ -28,7 +27,7 @@ log = logging.getLogger("workers.independence")
 _TRIALS_S = 5.0  # of all signatures of a model together, but for the first few runs of each
 
 
-def trials_of(model: Model, info: ModelInfo, settings: ModelSettings, known: Known) -> Mapping[str, Trial]:
+def trials_of(model: Model, info: ModelInfo, known: Known) -> Mapping[str, Trial]:
     """By signature, of those that have rows. Raises `ProcessUnusable`.
 
     `info`: what the pool is told of the model. Made-up values may be the end of a process: where workers died of it,
@@ -44,12 +43,13 @@ def trials_of(model: Model, info: ModelInfo, settings: ModelSettings, known: Kno
     }
     if not open_ones:
         return {}
-    if not settings.cache:
+    marks = known.marks(info.name)
+    if not marks.are_kept:
         why = "there is no state folder, in which a trial that ends its worker would be remembered"
         return dict.fromkeys(open_ones, Trial(untried=why))
     ends = time.monotonic() + _TRIALS_S
     try:
-        with _marks(settings, info.identity).trying("rows"):
+        with marks.trying("rows"):
             found = {name: _tried(model, info, name, outputs, known, ends) for name, outputs in open_ones.items()}
     except EndedBefore as ended:
         found = dict.fromkeys(open_ones, Trial(untried=str(ended)))
@@ -76,10 +76,6 @@ def _with_rows(signature: Signature) -> tuple[str, ...]:
     """The outputs that have rows; none where an input has none."""
     names = [name for name in signature.outputs if signature.has_rows((name,))]
     return tuple(sorted(names))
-
-
-def _marks(settings: ModelSettings, identity: str) -> TrialMarks:
-    return TrialMarks(Path(settings.cache).parent / "trials", f"{settings.name}\0{identity}")
 
 
 def files_seen(path: str) -> object:

@@ -4,7 +4,6 @@ import gc
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from pool.wire.signatures import ModelInfo, Refused
@@ -17,7 +16,7 @@ from workers.tf.loading import load
 from workers.tf.model import TensorFlowModel
 from workers.tf.speed_ups import TOLERANCES, choose, with_speed_ups
 from workers.tf.trial_runs import NoTrial, TrialRun, trial_runs
-from workers.trial_marks import TrialMarks
+from workers.trial_marks import TrialMarks, folder_of
 
 __all__ = ["TunedModel"]
 
@@ -87,9 +86,8 @@ class TunedModel:
         return trials
 
     def _marks(self) -> TrialMarks:
-        state = self._settings.cache
         about = f"{self._settings.name}\0{self._settings.path}\0{self._wanted}"
-        return TrialMarks(Path(state).parent / "trials" if state else None, about)
+        return TrialMarks(folder_of(self._settings.cache), about)
 
     @property
     def _is_frozen(self) -> bool:

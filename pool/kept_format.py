@@ -1,0 +1,70 @@
+"""What the pool keeps between its starts, and how a file says which release can read it.
+
+    folder        a file begins with                 its number                             what has a higher number
+    quarantine/   TFWPJOB and a byte                 pool.quarantine.FORMAT                 is let be, and told of
+    flight/       {"format": N, …, of a death        pool.recorder.shelf.FORMAT             than NEWEST is let be, too
+                  … or of the pool's own fault       pool.recorder.fault_report.FORMAT
+    footprints/   {"format": N, …                    pool.footprints.FORMAT                 is let be, and told of
+    trials/       nothing: its size says it all      the folder's name                      has another folder
+    converted/    a SavedModel, TensorFlow's own     the versions in its name               has another name
+
+None of these numbers is that of the wire protocol. A change of the wire changes no file: what is kept has a schema of
+its own, and who changes that raises its number, and still reads the former ones. The files of version 1 of the pool are
+in `tests/data/version_1`.
+"""
+
+import logging
+import os
+import re
+import stat
+from pathlib import Path
+
+from pool.logs import about
+
+__all__ = ["NewerFiles", "format_of"]
+
+log = logging.getLogger("pool")
+
+HEAD_BYTES = 64
+_HEAD = re.compile(rb'\s*\{\s*"format":\s*(?P<number>\d{1,9})\b|TFWPJOB(?P<byte>.)', re.DOTALL)
+
+
+def format_of(head: bytes) -> int | None:
+    """By the first `HEAD_BYTES` of a file; None for what is no kept file."""
+    found = _HEAD.match(head)
+    if found is None:
+        return None
+    return int(found["number"]) if found["number"] is not None else found["byte"][0]
+
+
+class NewerFiles:
+    """Files of one kind that a newer release wrote: they are neither read nor removed. The first one is told of."""
+
+    def __init__(self, known: int) -> None:
+        """`known`: the newest format that this release reads."""
+        self._known = known
+        self._told = False
+
+    def has(self, path: Path) -> bool:
+        """Whether the file is one of them. Never raises, and waits for no pipe."""
+        number = _format_at(path)
+        if number is None or number <= self._known:
+            return False
+        if not self._told:
+            self._told = True
+            text = "%s is of format %d, which a newer release wrote: it is let be, as are others like it"
+            log.warning(text, path, number, extra=about("newer_file", path=str(path), format=number))
+        return True
+
+
+def _format_at(path: Path) -> int | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return format_of(os.read(descriptor, HEAD_BYTES)) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
