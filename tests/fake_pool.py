@@ -53,7 +53,7 @@ class FakePool:
             return submit
         self.heard_submit(submit)
         if submit.names is not None:
-            self._calls[self.client, submit.call] = unpack(Names, submit.names), submit.table
+            self._calls[self.client, submit.call] = unpack(Names, submit.names), bytes(submit.table)
         names, table = self._calls[self.client, submit.call]
         self.payload = [table, *envelope.payload]
         return told(submit, names)

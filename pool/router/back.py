@@ -15,26 +15,24 @@ import logging
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import zmq
 
 from pool.core import events as told
-from pool.core.actions import RunBatch
 from pool.core.events import (
-    BatchDone,
     Event,
     Failed,
-    Outcome,
+    Failure,
     RowsChanged,
     Spoiled,
-    Succeeded,
     WorkerBeat,
     WorkerBroken,
     WorkerHello,
     WorkerReady,
 )
+from pool.core.jobs import Batch
 from pool.logs import about
 from pool.router import gate
 from pool.router.handouts import Handouts
@@ -78,8 +76,12 @@ class Back:
         path: Path,
         instance: bytes,
         handouts: Handouts,
+        done: Callable[..., None],
     ) -> None:
-        """Binds at once. The caller holds the endpoint's lock, so a file there is stale."""
+        """`done` is told of each batch that a lane has ended, as `Feed.batch_done` wants it.
+
+        Binds at once. The caller holds the endpoint's lock, so a file there is stale.
+        """
         self.dropped: Counter[str] = Counter()
         self.endpoint = f"ipc://{path}"
         self._instance = instance
@@ -89,6 +91,7 @@ class Back:
         self._calls: dict[Peer, LaneCalls] = {}
         self._lanes: dict[Seat, int] = {}  # how many the worker was told to have; it has none before
         self._handouts = handouts
+        self._done = done
         self.remarks = Remarks()
         listener = gate.local(path)
         self.socket = new_router(context)
@@ -119,7 +122,7 @@ class Back:
     # --- in -----------------------------------------------------------------------------------------------------
 
     def receive(self) -> Iterator[Event]:
-        """At most a turn's messages; there may be more."""
+        """At most a turn's messages; there may be more. `done` is told of batches; what comes out is rare."""
         for route, frames in self._inbox.turn():
             try:
                 event = self._event(route, self._decoded(route, frames))
@@ -164,9 +167,10 @@ class Back:
                 self.remarks.hear((slot, incarnation), message)
                 return None
             case wire.Done(batch, run_s=run_s, fetch_s=fetch_s) if lane is not None:
-                outcomes = tuple(_outcomes(message.outcomes, envelope.payload))
+                payloads, faults = _outcomes(message.outcomes, envelope.payload)
                 self._handouts.ended((slot, incarnation), batch)
-                return BatchDone(slot, incarnation, lane, batch, outcomes, run_s=run_s, fetch_s=fetch_s)
+                self._done(slot, incarnation, lane, batch, payloads, faults, run_s, fetch_s)
+                return None
         raise BadFrame(f"{type(message).__name__} is not a message that this peer may send")
 
     def _hello(self, route: bytes, hello: wire.Hello) -> Event | None:
@@ -245,38 +249,39 @@ class Back:
     def end_sessions(self, slot: int, incarnation: int, owner: int) -> bool:
         return self._send((slot, incarnation, None), encode(wire.EndSessions(owner), self._instance))
 
-    def run(self, action: RunBatch) -> bool:
+    def run(self, batch: Batch) -> bool:
         """False: the lane cannot be reached, which only a dying worker's lane cannot. Raises `CannotSay`."""
-        seat = action.slot, action.incarnation
-        peer = (*seat, action.lane)
-        parts: list[Inputs] = [part.payload for part in action.parts]  # type: ignore[misc]  # as `Front` gave them
-        rows = () if parts[0].rows is None else tuple(part.stop - part.start for part in action.parts)
+        parts: list[Inputs] = [part.job.payload for part in batch.parts]  # type: ignore[misc]  # as `Front` gave them
+        rows = () if parts[0].rows is None else tuple([part.rows for part in batch.parts])
         buffers: list[zmq.Frame | Cut] = []
         try:
-            for inputs, part in zip(parts, action.parts, strict=True):
-                buffers += inputs.cut(part.start, part.stop)
+            for inputs, part in zip(parts, batch.parts, strict=True):
+                base = part.job.base
+                buffers += inputs.cut(base + part.start, base + part.stop)
         except Exception as error:
-            raise self._unsayable(action, error) from error
-        lent, rooms = self._handouts.begun(seat, action.batch, action.parts, buffers)
+            raise self._unsayable(batch, error) from error
+        seat, key = (batch.slot, batch.incarnation), batch.key
+        peer = (*seat, batch.lane)
+        lent, rooms = self._handouts.begun(seat, batch.number, batch.parts, buffers)
         calls = self._calls.get(peer)
         if calls is None:
             calls = LaneCalls()
             if peer in self._routes:
                 self._calls[peer] = calls
-        key = action.model, action.signature, action.outputs, parts[0].table
-        call, registers = calls.number(key)
+        what = key.model, key.signature, key.outputs, parts[0].table
+        call, registers = calls.number(what)
         run = wire.Run(
-            action.batch,
-            action.model,
-            action.signature,
-            action.outputs,
+            batch.number,
+            key.model,
+            key.signature,
+            key.outputs,
             rows,
-            action.pad_to,
-            action.by_rows,
+            batch.padded,
+            batch.joined,
             lent,
             rooms,
-            action.stride,
-            action.owner,
+            batch.stride if batch.padded > batch.stride else 0,
+            batch.owner,
             tuple([index for index, buffer in enumerate(buffers) if isinstance(buffer, Halves)]),
             call,
             registers,
@@ -287,22 +292,22 @@ class Back:
             payload = [parts[0].table, *(_in_frames(buffers) if run.halves else buffers)]
             frames = encode(run, self._instance, payload)
         except Exception as error:
-            raise self._unsayable(action, error) from error
+            raise self._unsayable(batch, error) from error
         else:
             sent = self._send(peer, frames)
         finally:
             if not sent:
-                self._handouts.ended(seat, action.batch)
+                self._handouts.ended(seat, batch.number)
                 if registers:
-                    calls.unsent(key)
+                    calls.unsent(what)
         return sent
 
-    def _unsayable(self, run: RunBatch, error: Exception) -> CannotSay:
+    def _unsayable(self, batch: Batch, error: Exception) -> CannotSay:
         kind = f"the pool failed when it wrote the run of a job: {type(error).__name__}"
         what = f"{kind}: {error}"
         if count(self.dropped, kind):
-            extra = about("run_not_written", slot=run.slot, batch=run.batch, reason=what)
-            log.error("model %s: %s", run.model, what, exc_info=error, extra=extra)
+            extra = about("run_not_written", slot=batch.slot, batch=batch.number, reason=what)
+            log.error("model %s: %s", batch.model, what, exc_info=error, extra=extra)
         return CannotSay(what)
 
     def _send(self, peer: Peer, frames: "Sequence[bytes | memoryview | zmq.Frame]") -> bool:
@@ -327,17 +332,27 @@ def _in_frames(buffers: Iterable[zmq.Frame | Cut]) -> Iterator[object]:
             yield buffer
 
 
-def _outcomes(outcomes: Iterable[wire.PartOutcome], payload: Sequence[Buffer]) -> Iterator[Outcome]:
-    """REQUIRES as many buffers as they say, as `Done.read` has looked."""
+def _outcomes(
+    outcomes: Iterable[wire.PartOutcome], payload: Sequence[Buffer]
+) -> tuple[list[Sequence[Buffer] | None], dict[int, Failure]]:
+    """The answer of each part, and by its place among them why a part has none.
+
+    REQUIRES as many buffers as they say, as `Done.read` has looked.
+    """
+    payloads: list[Sequence[Buffer] | None] = []
+    failures: dict[int, Failure] = {}
     position = 0
     for outcome in outcomes:
         match outcome:
-            case wire.PartFailed(fault, text):
-                yield Failed(fault, text)
-            case wire.PartSpoiled(fault, text):
-                yield Spoiled(fault, text)
-            case wire.RowsDiffer(text):
-                yield RowsChanged(text)
             case wire.PartDone(frames):
-                yield Succeeded(payload[position : position + frames])
+                payloads.append(payload[position : position + frames])
                 position += frames
+                continue
+            case wire.PartFailed(fault, text):
+                failures[len(payloads)] = Failed(fault, text)
+            case wire.PartSpoiled(fault, text):
+                failures[len(payloads)] = Spoiled(fault, text)
+            case wire.RowsDiffer(text):
+                failures[len(payloads)] = RowsChanged(text)
+        payloads.append(None)
+    return payloads, failures

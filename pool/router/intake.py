@@ -1,10 +1,9 @@
-"""From a SUBMIT to the job that the core hears of."""
+"""From a SUBMIT to the inputs that the core is handed with the job."""
 
 from collections.abc import Callable, Sequence
 
 import zmq
 
-from pool.core.events import JobArrived
 from pool.router.arenas import Arenas, LentBuffer
 from pool.router.calls import Call
 from pool.router.headers import check_numbers, header_bytes
@@ -28,7 +27,7 @@ class Intake:
         buffers: "Sequence[Whole]",
         frames: Sequence[zmq.Frame],
         released: Callable[[bytes, int], None],
-    ) -> JobArrived:
+    ) -> Inputs:
         """Raises `BadFrame` for a job whose rows are not what it says: cut by them, it would spoil its batch.
 
         Of a job without rows nothing is read here. `frames`: of the message, which hold the `buffers`. `released` is
@@ -54,25 +53,8 @@ class Intake:
         if submit.lent or submit.room is not None:
             arenas = list({buffer.arena for buffer in lent})
             tenancy = self._arenas.tenancy(arenas, room, lambda: released(client, submit.job))
-        names = call.names
-        return JobArrived(
-            client,
-            submit.job,
-            names.model,
-            call.signature,
-            names.outputs,
-            submit.rows,
-            submit.timeout_s,
-            submit.priority,
-            names.device,
-            size_bytes,
-            call.form,
-            Inputs(call.table, buffers, call.layout, submit.rows, call.asked, tenancy),
-            submit.attempts,
-            submit.in_doubt,
-            submit.members,
-            names.version,
-        )
+        rows, asked = submit.rows, call.asked
+        return Inputs(call.table, buffers, call.layout, rows, asked, tenancy, size_bytes, call.form)
 
     def _with_lent(self, client: bytes, submit: Submit, buffers: "Sequence[Whole]") -> "Sequence[Whole]":
         found = list(buffers)

@@ -35,11 +35,12 @@ Whole = LentBuffer | zmq.Frame | memoryview
 """As it came: in an arena, in a frame of its own, or in the first frame of its message."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for every job, and a frozen one takes five times as long
 class Inputs:
     """A job's payload while it is in the pool. `layout` and `rows` are None for one that has no rows.
 
     `asked`: model, version, signature and outputs as the client named them. `tenancy`: of one that lies in arenas.
+    `size_bytes`, `form`: as the core is told of them.
     """
 
     table: bytes
@@ -48,6 +49,8 @@ class Inputs:
     rows: int | None
     asked: tuple[str, int | str | None, str | None, tuple[str, ...] | None] = ("", None, None, None)
     tenancy: Tenancy | None = None
+    size_bytes: int = 0
+    form: bytes = b""
 
     def of_rows(self, start: int, rows: int | None) -> "Inputs":
         """As if a job had come with some of its rows alone."""

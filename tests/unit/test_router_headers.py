@@ -65,8 +65,8 @@ def test_a_header_that_no_client_sends_is_refused(changes: dict[str, Any], compl
 
 
 def test_the_last_numbers_that_can_travel_are_taken() -> None:
-    assert arrive(replace(SUBMIT, job=MOST_NUMBER - 2, members=(1, 1))).job == MOST_NUMBER - 2
-    assert arrive(replace(SUBMIT, job=MOST_NUMBER)).job == MOST_NUMBER
+    assert arrive(replace(SUBMIT, job=MOST_NUMBER - 2, members=(1, 1))).rows == 2
+    assert arrive(replace(SUBMIT, job=MOST_NUMBER)).rows == 2
 
 
 def test_what_is_held_of_a_header_is_counted() -> None:
