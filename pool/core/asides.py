@@ -23,8 +23,8 @@ from pool.core.policy import Policy
 from pool.core.slots import Slot, SlotState
 from pool.core.timers import Timers
 from pool.core.way_up import is_news, overrun, unready
+from pool.wire.phases import Phase
 from pool.wire.signatures import ModelInfo
-from pool.wire.worker_messages import Phase
 
 __all__ = ["Aside", "Asides", "Failure"]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pool.core.policy import Policy
 from pool.wire import independence as wire
 from pool.wire.faults import Fault
+from pool.wire.phases import LaneProgress, Phase
 from pool.wire.signatures import ModelInfo
-from pool.wire.worker_messages import LaneProgress, Phase
 
 __all__ = [
     "BatchUnsent",

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pool.core.versions import Versions
 from pool.wire.independence import Batching
-from pool.wire.worker_messages import Phase
+from pool.wire.phases import Phase
 
 __all__ = ["ModelPolicy", "Policy", "SlotPlan"]
 

@@ -6,8 +6,8 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from pool.core.jobs import Batch, IllegalStep
+from pool.wire.phases import Phase
 from pool.wire.signatures import ModelInfo
-from pool.wire.worker_messages import Phase
 
 if TYPE_CHECKING:
     from pool.core.line import Line

@@ -16,8 +16,8 @@ from pool.core.slots import ALIVE, Slot, SlotState
 from pool.core.timers import Timers
 from pool.core.turnover import DRAIN, EMPTY, Turnover
 from pool.core.way_up import is_news, overrun, unready
+from pool.wire.phases import Phase
 from pool.wire.signatures import ModelInfo
-from pool.wire.worker_messages import Phase
 
 __all__ = ["Supervision"]
 

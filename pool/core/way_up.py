@@ -8,7 +8,7 @@ from typing import Protocol
 from pool.core.events import WorkerBeat, WorkerReady
 from pool.core.policy import Policy
 from pool.core.slots import SlotState
-from pool.wire.worker_messages import Phase
+from pool.wire.phases import Phase
 
 __all__ = ["OnItsWay", "is_news", "overrun", "unready"]
 

@@ -28,6 +28,7 @@ from typing import ClassVar
 from pool.wire.batches import Done, PartDone, PartFailed, PartOutcome, PartSpoiled, RowsDiffer, Run, done
 from pool.wire.independence import Batching, RowsCompared, RowsJudged
 from pool.wire.message import Message
+from pool.wire.phases import LaneProgress, Phase
 from pool.wire.signatures import ModelInfo
 from pool.wire.speed_ups import SpeedUpSettings
 
@@ -60,16 +61,6 @@ __all__ = [
 ]
 
 
-class Phase(Enum):
-    """What a worker is doing; each has its own time budget."""
-
-    IMPORTING = "importing"
-    LOADING = "loading"
-    WARMING_UP = "warming up"
-    SERVING = "serving"
-    STANDING_BY = "standing by"
-
-
 @dataclass(frozen=True, slots=True)
 class Hello:
     """`lane` is None for the control thread. `secret` came down the socketpair that only this worker inherited."""
@@ -79,13 +70,6 @@ class Hello:
     incarnation: int
     lane: int | None
     secret: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class LaneProgress:
-    lane: int
-    batch: int
-    age_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,8 +51,8 @@ MUTANTS: Mapping[str, Mutant] = {
     "count of outputs": Mutant(HEADERS, "if len(outputs) > MOST_OUTPUTS:"),
     "an output twice": Mutant(HEADERS, "if len(set(outputs)) < len(outputs):"),
     "a timeout that is NaN": Mutant(JOBS, "if not 0.0 <= timeout_s < math.inf:", "if timeout_s < 0.0:"),
-    "a timeout": Mutant(ADMISSION, "not 0 <= job.timeout_s <= LONGEST_TIMEOUT_S:", "job.timeout_s < 0:"),
-    "priority": Mutant(ADMISSION, "if job.priority not in PRIORITIES:"),
+    "a timeout": Mutant(ADMISSION, "not 0 <= timeout_s <= LONGEST_TIMEOUT_S:", "timeout_s < 0:"),
+    "priority": Mutant(ADMISSION, "if priority not in PRIORITIES:"),
     "size of the table": Mutant(CALLS, "if len(submit.table) > TABLE_BYTES:"),
     "bytes for the rows": Mutant("router/intake.py", "call.layout.check(submit.rows or 0, buffers)", "pass"),
     "a number twice": Mutant(FRONT, "if self._debts.owes(client, submit.job):"),
@@ -64,7 +64,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "count of frames": Mutant("router/inbox.py", "MOST_FRAMES = 4096", "MOST_FRAMES = 1 << 30"),
     "size of a frame": Mutant(FRONT, "router.maxmsgsize = self._opened.credit_bytes + (1 << 20)", "pass"),
     "the instance": Mutant(FRONT, "if envelope.instance != self._instance:"),
-    "the end of a job's first frame": Mutant(HOT, "if position != end:"),
+    "the end of a job's first frame": Mutant(HOT, "if position != len(first):"),
     "flags of a job": Mutant(JOBS, "if flags > (_IN_DOUBT | _HAS_ROOM | _REGISTERS):"),
     # --- calls
     "count of calls": Mutant(CALLS, "if len(known.calls) >= MOST_CALLS:"),
@@ -111,7 +111,9 @@ MUTANTS: Mapping[str, Mutant] = {
     "arenas of who is gone": Mutant(LENDER, "self._arenas.take_back(client)", "pass"),
     "jobs of who is gone": Mutant(FRONT, "self._debts.forget(client)", "pass"),
     # --- what is held for a client
-    "room in the queue": Mutant(ADMISSION, "full = _full(job, policy, backlog, client, model)", "full = None"),
+    "room in the queue": Mutant(
+        ADMISSION, "full = _full(more, size_bytes, policy, backlog, client, model)", "full = None"
+    ),
     "a share of the queue": Mutant(ADMISSION, "CLIENT_SHARE = 8", "CLIENT_SHARE = 1 << 40"),
     "count of questions": Mutant("router/questions.py", "if len(waiting) >= MOST_WAITING:"),
     "unread answers": Mutant(
