@@ -1,38 +1,53 @@
 """A fault in the core on order, for tests of what the pool does when it has one.
 
-POOL_PLANTED_FAULT=JobArrived:3 pool start    the core raises once it has handled the third JobArrived
+POOL_PLANTED_FAULT=JobArrived:3 pool start    the core raises once it was told of the third job
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Any
 
-from pool.core.actions import Action
 from pool.core.events import Event
+from pool.core.machine import Machine
 
 __all__ = ["PLANTED", "PlantedFault", "planted"]
 
 PLANTED = "POOL_PLANTED_FAULT"
-
-Handle = Callable[[Event, float], list[Action]]
 
 
 class PlantedFault(Exception):
     """It was wanted."""
 
 
-def planted(handle: Handle, environ: Mapping[str, str]) -> Handle:
-    """The same function where nothing is ordered, so nobody pays for it."""
+def planted(core: Machine, environ: Mapping[str, str]) -> "Machine | Planted":
+    """The same core where nothing is ordered, so nobody pays for it."""
     kind, _, count = environ.get(PLANTED, "").partition(":")
-    if not kind:
-        return handle
-    left = int(count or 1)
+    return Planted(core, kind, int(count or 1)) if kind else core
 
-    def failing(event: Event, now: float) -> list[Action]:
-        nonlocal left
-        actions = handle(event, now)
-        if type(event).__name__ == kind:
-            left -= 1
-            if left == 0:
-                raise PlantedFault(f"as {PLANTED} ordered, after the event was handled and before anything was done")
-        return actions
 
-    return failing
+class Planted:
+    """A core that fails."""
+
+    def __init__(self, core: Machine, kind: str, left: int) -> None:
+        self.orders = core.orders
+        self.dispatch = core.dispatch
+        self._core = core
+        self._kind = kind
+        self._left = left
+
+    def handle(self, event: Event, now: float) -> None:
+        self._core.handle(event, now)
+        self._count(type(event).__name__)
+
+    def arrived(self, *arguments: Any) -> None:
+        self._core.arrived(*arguments)
+        self._count("JobArrived")
+
+    def batch_done(self, *arguments: Any) -> None:
+        self._core.batch_done(*arguments)
+        self._count("BatchDone")
+
+    def _count(self, kind: str) -> None:
+        if kind == self._kind:
+            self._left -= 1
+            if self._left == 0:
+                raise PlantedFault(f"as {PLANTED} ordered, after the core was told and before anything was done")

@@ -1,9 +1,9 @@
 """The pool's process: one loop that waits for everything at once, and visits what is ready or due.
 
 sockets ─┐
-deaths  ─┼─► Loop ─► events ─► Machine.handle ─► actions ─► sockets, processes, log
-signals ─┤             ▲                            │
-alarms  ─┘             └────── spawned, died ◄──────┘
+deaths  ─┼─► Loop ─► what came is told ─► Machine.dispatch ─► orders ─► sockets, processes, log
+signals ─┤             ▲                                        │
+alarms  ─┘             └──────────── spawned, died ◄────────────┘
 
 Whatever is wrong with what one peer sends ends that message, or that peer. What raises beyond that is a bug: the pool
 writes it down and ends, see `_broke_down`. It never goes on with a state that it can't trust.
@@ -30,7 +30,6 @@ from pool.agenda import Agenda
 from pool.alarms import Alarms
 from pool.core import actions as do
 from pool.core.events import (
-    BatchDone,
     BatchUnsent,
     Death,
     Event,
@@ -43,7 +42,9 @@ from pool.core.events import (
     WorkerExited,
     WorkerMeasured,
 )
+from pool.core.jobs import Batch
 from pool.core.machine import Machine
+from pool.core.orders import Order
 from pool.core.slots import SlotState
 from pool.desk import Desk
 from pool.doorbell import Doorbell
@@ -123,6 +124,7 @@ class Service:
         self._kept: deque[Tenancy | None] = deque()  # of jobs that are on the disk; filled by the threads that write
         self._written = Doorbell()  # which they ring
         self._alarms = Alarms()
+        self._dispatch_turn = self._alarms.alarm(lambda: self._tell.dispatch())  # once for all that is read in a turn
         self._front_turn = self._alarms.alarm(self._tend_front)
         self._arenas_turn = self._alarms.alarm(self._tell_of_arenas)
         self._core_turn = self._alarms.alarm(self._tick)
@@ -131,9 +133,7 @@ class Service:
         self._broken: BrokeDown | None = None
         self._began_with = plan.policy, plan.slots()
         self._machine = Machine(*self._began_with, random.Random(self._instance))
-        self._tell = Feed(
-            planted(self._machine.handle, environ), self._prepare, self._do, lambda: self._front.answered()
-        )
+        self._tell = Feed(planted(self._machine, environ), self._prepare, self._do, lambda: self._front.answered())
         self._footprints = Footprints(plan.state)
         self._slot_log = SlotLog(plan.devices, plan.placement)
         self._end: do.PoolStopped | None = None
@@ -199,9 +199,15 @@ class Service:
         with zmq.Context() as context, closing(Loop(Watch(self._plan.spin_s), self._alarms)) as loop:
             self._arenas = Arenas(self._plan.arena_max_bytes, self._plan.arena_client_max_bytes, self._arenas_turn.soon)
             self._handouts = Handouts(self._hand, self._end_arena)
-            self._back = Back(context, workers_path, self._instance, self._handouts)
+            self._back = Back(context, workers_path, self._instance, self._handouts, self._tell.batch_done)
             self._front = Front(
-                context, self._opened(), self._instance, policy.max_jobs, self._arenas, self._front_turn
+                context,
+                self._opened(),
+                self._instance,
+                policy.max_jobs,
+                self._arenas,
+                self._front_turn,
+                self._tell.arrived,
             )
             self._supervisor = Supervisor(
                 self._plan.devices,
@@ -273,9 +279,11 @@ class Service:
 
     def _hear_clients(self, socket: "zmq.Socket[bytes]") -> None:
         self._feed_all(self._front.receive(socket, time.monotonic()))
+        self._dispatch_turn.soon()
 
     def _hear_workers(self) -> None:
         self._feed_all(self._measured(self._back.receive()))
+        self._dispatch_turn.soon()
 
     def _orphaned(self, loop: Loop, parent_fd: int) -> None:
         loop.unregister(parent_fd)
@@ -286,6 +294,7 @@ class Service:
         if (question := self._front.next_question()) is not None:
             self._desk.answer(question)
         self._feed_all(self._front.tend(time.monotonic()))
+        self._tell.dispatch()  # jobs that were compared with quarantined ones may have arrived
 
     def _tell_of_arenas(self) -> None:
         self._handouts.closed(self._arenas.closed())
@@ -380,15 +389,21 @@ class Service:
         log.info("%s", said, extra=about("stopping", reason=reason, unfinished=jobs))
         self._notifier.stopping(said)
 
-    # --- actions ------------------------------------------------------------------------------------------------
+    # --- orders -------------------------------------------------------------------------------------------------
 
-    def _do(self, action: do.Action) -> None:
+    def _do(self, order: Order) -> None:
+        if isinstance(order, Batch):
+            self._recorder.ran(order)
+            self._run(order)
+        elif isinstance(order, tuple):
+            self._front.done(*order)
+        else:
+            self._act(order)
+
+    def _act(self, action: do.Action) -> None:
         match action:
-            case do.AnswerJob():
-                self._front.answer(action)
-            case do.RunBatch():
-                self._recorder.ran(action)
-                self._run(action)
+            case do.FailJob(client, job, failed):
+                self._front.failed(client, job, failed)
             case do.JudgeRows(slot, incarnation, judged):
                 self._back.judge(slot, incarnation, judged)
             case do.EndSessions(slot, incarnation, owner):
@@ -432,15 +447,18 @@ class Service:
                 self._end = action
                 self._agenda_turn.soon()
 
-    def _run(self, run: do.RunBatch) -> None:
+    def _run(self, batch: Batch) -> None:
         try:
-            if not self._back.run(run):
-                self._feed(BatchUnsent(run.slot, run.incarnation, run.batch))
+            if not self._back.run(batch):
+                self._feed(BatchUnsent(batch.slot, batch.incarnation, batch.number))
         except CannotSay as error:
             # As if the worker had said so: among several the guilty one is found, and the lane is free again.
-            fault = Spoiled if len(run.parts) > 1 else Failed
-            outcomes = tuple(fault(Fault.INVALID_INPUT, str(error)) for _ in run.parts)
-            self._feed(BatchDone(run.slot, run.incarnation, run.lane, run.batch, outcomes))
+            parts = len(batch.parts)
+            failure = (Spoiled if parts > 1 else Failed)(Fault.INVALID_INPUT, str(error))
+            failures = dict.fromkeys(range(parts), failure)
+            self._tell.batch_done(
+                batch.slot, batch.incarnation, batch.lane, batch.number, (None,) * parts, failures, 0.0, 0.0
+            )
 
     def _keep(self, kept: do.KeepJob) -> None:
         whole: Inputs = kept.payload  # type: ignore[assignment]  # as `Front` gave it to the core

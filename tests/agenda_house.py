@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fakes import pynvml
+from simulation.driver import followed
 from simulation.plans import model_info
 
 from harness import eventually
@@ -132,7 +133,8 @@ class House:
         self._now += 0.001
         if isinstance(event, told.WorkerExited) and event.slot in self._gone:
             self.agenda.lost()
-        for action in self.machine.handle(event, self._now):
+        self.machine.handle(event, self._now)
+        for action in followed(self.machine, self._now):
             self._do(action)
         self.machine.validate()
 

@@ -1,6 +1,6 @@
-"""What the core wants done. The body (`pool.service`) does each, in order, and never decides anything itself.
+"""The rare things that the core wants done. The body (`pool.service`) does each, and never decides anything itself.
 
-Those that are made for every job are not frozen, which would make them cost five times as much; nobody changes one.
+What it wants done for every job is in its own objects, see `orders`.
 """
 
 from dataclasses import dataclass
@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pool.core.slots import SlotState
 from pool.wire.faults import Fault
 from pool.wire.independence import RowsJudged
-from pool.wire.timeline import Timeline
 
 __all__ = [
+    "GIVES",
     "Action",
-    "AnswerJob",
     "EndSessions",
+    "FailJob",
     "HoldWorker",
-    "JobDone",
     "JobFailed",
     "JudgeRows",
     "KeepJob",
@@ -23,10 +22,8 @@ __all__ = [
     "MembersCancelled",
     "Notice",
     "PackDissolved",
-    "PartToRun",
     "PoolReady",
     "PoolStopped",
-    "RunBatch",
     "SeatStandby",
     "SlotChanged",
     "SpawnStandby",
@@ -113,36 +110,6 @@ class WelcomeWorker:
     incarnation: int
 
 
-@dataclass(slots=True)
-class PartToRun:
-    """Rows `start` to `stop` of a job's payload; both 0 where the job has no rows."""
-
-    payload: object
-    start: int
-    stop: int
-
-
-@dataclass(slots=True)
-class RunBatch:
-    """Send the parts to a lane. The lane has credit for it: it runs nothing else.
-
-    `pad_to`, `by_rows`, `stride` and `owner` as in the wire's RUN.
-    """
-
-    slot: int
-    incarnation: int
-    lane: int
-    batch: int
-    model: str
-    signature: str | None
-    outputs: tuple[str, ...] | None
-    parts: tuple[PartToRun, ...]
-    pad_to: int
-    by_rows: bool
-    stride: int = 0
-    owner: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class EndSessions:
     """A client is gone: the worker ends the private sessions that were opened for this `owner`."""
@@ -150,14 +117,6 @@ class EndSessions:
     slot: int
     incarnation: int
     owner: int
-
-
-@dataclass(slots=True)
-class JobDone:
-    """`payloads`: the answers of its pieces, in the order of its rows; one, unless the job was cut."""
-
-    payloads: tuple[object, ...]
-    timeline: Timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +127,12 @@ class JobFailed:
 
 
 @dataclass(slots=True)
-class AnswerJob:
-    """The one answer of a job. There is never a second."""
+class FailJob:
+    """The one answer of a job that has no result. There is never a second."""
 
     client: bytes
     job: int
-    outcome: JobDone | JobFailed
+    failed: JobFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,10 +282,9 @@ Action = (
     | SeatStandby
     | TakeSeat
     | WelcomeWorker
-    | RunBatch
     | EndSessions
     | JudgeRows
-    | AnswerJob
+    | FailJob
     | PackDissolved
     | MembersCancelled
     | KeepJob
@@ -342,3 +300,19 @@ Action = (
     | PoolReady
     | PoolStopped
 )
+
+GIVES = frozenset(
+    {
+        SpawnWorker,
+        SpawnSuccessor,
+        SpawnStandby,
+        HoldWorker,
+        SeatStandby,
+        TakeSeat,
+        WelcomeWorker,
+        JudgeRows,
+        PoolReady,
+        PoolStopped,
+    }
+)
+"""What is done once the answers have left; the others, but for `FailJob`, take something away, and come first."""

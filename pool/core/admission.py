@@ -4,14 +4,13 @@ import difflib
 
 from pool.core.actions import JobFailed
 from pool.core.backlog import Backlog
-from pool.core.events import JobArrived
 from pool.core.keys import Client
 from pool.core.models import Model
 from pool.core.policy import Policy
 from pool.wire.entries import model_of
 from pool.wire.faults import Fault
 
-__all__ = ["PRIORITIES", "refusal"]
+__all__ = ["PRIORITIES", "refusal", "unknown"]
 
 SEARCHED_CHARS = 40  # the search for a near name takes as long as the texts are, and as there are many
 SEARCHED_NAMES = 50
@@ -22,81 +21,100 @@ CLIENT_SHARE = 8  # a client may hold so many times what is free: alone 8/9 of a
 DRAINED = 0.05  # who was refused may come again when this share of what is in the way is likely to be done
 
 
-def refusal(job: JobArrived, policy: Policy, backlog: Backlog, stopping: bool, now: float) -> JobFailed | None:
+def refusal(
+    model: Model,
+    client: Client,
+    number: int,
+    timeout_s: float | None,
+    priority: int,
+    size_bytes: int,
+    members: tuple[int, ...],
+    policy: Policy,
+    backlog: Backlog,
+    stopping: bool,
+    now: float,
+) -> JobFailed | None:
     """Why a job is not taken in, in words for its caller; None if it is."""
-    model = backlog.models.get(job.model)
-    if model is None:
-        names = list(dict.fromkeys(model_of(name) for name in backlog.models))
-        near = difflib.get_close_matches(job.model[:SEARCHED_CHARS], names[:SEARCHED_NAMES], n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(names))}"
-        return JobFailed(Fault.MODEL_NOT_FOUND, f"no model {job.model!r:.100}; {hint}")
     if model.leaving:
         return JobFailed(Fault.MODEL_NOT_FOUND, f"model {model.name!r} is not served any more")
-    client = backlog.client(job.client)
-    numbers = range(job.job, job.job + len(job.members) + 1)
     if client.jobs and (
-        not client.jobs.keys().isdisjoint(numbers)
-        or backlog.find_pack(job.client, job.job, len(job.members)) is not None
+        number in client.jobs
+        if not (members or client.packs)
+        else not client.jobs.keys().isdisjoint(range(number, number + len(members) + 1))
+        or backlog.find_pack(client.route, number, len(members)) is not None
     ):
-        return JobFailed(Fault.INVALID_INPUT, f"job {job.job} is already in the pool")
-    if len(job.members) > MOST_MEMBERS:
-        return JobFailed(Fault.INVALID_INPUT, f"{len(job.members)} jobs in one message, at most {MOST_MEMBERS} may be")
-    if job.timeout_s is not None and not 0 <= job.timeout_s <= LONGEST_TIMEOUT_S:
-        text = f"timeout is {job.timeout_s} s, give a positive number up to {LONGEST_TIMEOUT_S:g}"
+        return JobFailed(Fault.INVALID_INPUT, f"job {number} is already in the pool")
+    if members and len(members) > MOST_MEMBERS:
+        return JobFailed(Fault.INVALID_INPUT, f"{len(members)} jobs in one message, at most {MOST_MEMBERS} may be")
+    if timeout_s is not None and not 0 <= timeout_s <= LONGEST_TIMEOUT_S:
+        text = f"timeout is {timeout_s} s, give a positive number up to {LONGEST_TIMEOUT_S:g}"
         return JobFailed(Fault.INVALID_INPUT, text)
-    if job.priority not in PRIORITIES:
+    if priority not in PRIORITIES:
         allowed = f"{PRIORITIES[0]} to {PRIORITIES[-1]}"
-        return JobFailed(Fault.INVALID_INPUT, f"priority is {job.priority}, give one from {allowed}")
-    bounds = (
-        ("[queue] max_bytes", policy.max_bytes, job.size_bytes),
-        ("[queue] client_max_bytes", policy.client_max_bytes, job.size_bytes),
+        return JobFailed(Fault.INVALID_INPUT, f"priority is {priority}, give one from {allowed}")
+    if size_bytes > policy.max_bytes:
+        return _too_large("[queue] max_bytes", policy.max_bytes, size_bytes)
+    if policy.client_max_bytes is not None and size_bytes > policy.client_max_bytes:
+        return _too_large("[queue] client_max_bytes", policy.client_max_bytes, size_bytes)
+    allowed_bytes = model.policy.max_bytes
+    if allowed_bytes is not None and (largest := _largest(size_bytes, members)) > allowed_bytes:
         # Of a pack, which knows nothing of the model's own bound, each job would have room.
-        (f"model {model.name}: max_bytes", model.policy.max_bytes, _largest(job)),
-    )
-    for bound, most, size_bytes in bounds:
-        if most is not None and size_bytes > most:
-            text = f"the job has {size_bytes} bytes, {bound} = {most} never has room for it"
-            return JobFailed(Fault.INVALID_INPUT, text)
+        return _too_large(f"model {model.name}: max_bytes", allowed_bytes, largest)
     if stopping:
         return JobFailed(Fault.POOL_STOPPING, "the pool is stopping and takes no new job")
-    full = _full(job, policy, backlog, client, model)
+    more = len(members) if members else 1
+    full = _full(more, size_bytes, policy, backlog, client, model)
     if full is None:
         return None
     text, in_the_way = full
-    wanted = max(len(job.members) or 1, DRAINED * in_the_way)
-    return JobFailed(Fault.OVERLOADED, text, backlog.seconds_for(wanted, now))
+    return JobFailed(Fault.OVERLOADED, text, backlog.seconds_for(max(more, DRAINED * in_the_way), now))
 
 
-def _full(job: JobArrived, policy: Policy, backlog: Backlog, client: Client, model: Model) -> tuple[str, int] | None:
-    """What has no room for the job, and how many jobs are in its way."""
-    jobs, size_bytes, more = backlog.held, backlog.size_bytes, len(job.members) or 1
+def unknown(model: str, backlog: Backlog) -> JobFailed:
+    """What a job is told of a model that is not there."""
+    names = list(dict.fromkeys(model_of(name) for name in backlog.models))
+    near = difflib.get_close_matches(model[:SEARCHED_CHARS], names[:SEARCHED_NAMES], n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(names))}"
+    return JobFailed(Fault.MODEL_NOT_FOUND, f"no model {model!r:.100}; {hint}")
+
+
+def _too_large(bound: str, most: int, size_bytes: int) -> JobFailed:
+    text = f"the job has {size_bytes} bytes, {bound} = {most} never has room for it"
+    return JobFailed(Fault.INVALID_INPUT, text)
+
+
+def _full(
+    more: int, size_bytes: int, policy: Policy, backlog: Backlog, client: Client, model: Model
+) -> tuple[str, int] | None:
+    """What has no room for so many jobs more, and how many jobs are in their way."""
+    jobs, held_bytes = backlog.held, backlog.size_bytes
     if jobs and jobs + more > policy.max_jobs:
         return f"{jobs} jobs are in the pool, [queue] max_jobs allows no more", jobs
-    if size_bytes + job.size_bytes > policy.max_bytes:
-        held = f"{size_bytes} bytes are in the pool, [queue] max_bytes = {policy.max_bytes}"
-        return f"{held} has no room for {job.size_bytes} more", jobs
+    if held_bytes + size_bytes > policy.max_bytes:
+        held = f"{held_bytes} bytes are in the pool, [queue] max_bytes = {policy.max_bytes}"
+        return f"{held} has no room for {size_bytes} more", jobs
     allowed = model.policy.max_jobs
     if allowed is not None and model.jobs and model.jobs + more > allowed:
         return f"{model.jobs} jobs of model {model.name} are in the pool, its max_jobs allows no more", model.jobs
     allowed = model.policy.max_bytes
-    if allowed is not None and model.jobs and model.size_bytes + job.size_bytes > allowed:
+    if allowed is not None and model.jobs and model.size_bytes + size_bytes > allowed:
         held = f"{model.size_bytes} bytes of model {model.name} are in the pool, its max_bytes = {allowed}"
-        return f"{held} has no room for {job.size_bytes} more", model.jobs
+        return f"{held} has no room for {size_bytes} more", model.jobs
     mine = client.held
     allowed = CLIENT_SHARE * (policy.max_jobs - jobs) if policy.client_max_jobs is None else policy.client_max_jobs
     if mine and mine + more > allowed:
         return f"this client has {mine} jobs in the pool, {_bound(policy.client_max_jobs, 'jobs')}", mine
-    free = policy.max_bytes - size_bytes
+    free = policy.max_bytes - held_bytes
     allowed = CLIENT_SHARE * free if policy.client_max_bytes is None else policy.client_max_bytes
-    if client.size_bytes + job.size_bytes > allowed and client.jobs:
+    if client.size_bytes + size_bytes > allowed and client.jobs:
         held = f"this client has {client.size_bytes} bytes in the pool"
-        return f"{held}, {_bound(policy.client_max_bytes, 'bytes')} for {job.size_bytes} more", mine
+        return f"{held}, {_bound(policy.client_max_bytes, 'bytes')} for {size_bytes} more", mine
     return None
 
 
-def _largest(job: JobArrived) -> int:
+def _largest(size_bytes: int, members: tuple[int, ...]) -> int:
     """The bytes of the job, or of the largest that came in this pack."""
-    return job.size_bytes * max(job.members) // sum(job.members) if job.members else job.size_bytes
+    return size_bytes * max(members) // sum(members) if members else size_bytes
 
 
 def _bound(configured: int | None, what: str) -> str:

@@ -7,39 +7,49 @@ from collections import Counter
 from pool.core import actions as do
 from pool.core.backlog import Backlog
 from pool.core.history import History
-from pool.core.jobs import Job, JobState
+from pool.core.jobs import Batch, Job, JobState
+from pool.core.orders import Orders
 from pool.core.timers import Timers
 from pool.wire.faults import Fault
-from pool.wire.timeline import Timeline
 
 __all__ = ["Answers"]
 
 
 class Answers:
-    """Every way in which a job ends goes through here. It appends to `actions`."""
+    """Every way in which a job ends goes through here. It appends to `orders`."""
 
-    def __init__(self, backlog: Backlog, timers: Timers, history: History, actions: list[do.Action]) -> None:
+    def __init__(self, backlog: Backlog, timers: Timers, history: History, orders: Orders) -> None:
         self.counts: Counter[str] = Counter()
+        self.ended = 0  # jobs, whichever way
         self._backlog = backlog
         self._timers = timers
         self._history = history
-        self._actions = actions
+        self._orders = orders
 
     def refuse(self, client: bytes, number: int, jobs: int, failed: do.JobFailed) -> None:
         """Of a job that was not taken in, or of a pack of so many."""
         self.counts[failed.fault.value] += jobs
-        self._actions.append(do.AnswerJob(client, number, failed))
+        self._orders.answers.append(do.FailJob(client, number, failed))
 
-    def done(self, job: Job, payloads: tuple[object, ...], timeline: Timeline, now: float) -> None:
-        """LEASED → DONE"""
-        job.timeline = timeline
+    def done(
+        self,
+        job: Job,
+        payloads: tuple[object, ...],
+        batch: Batch,
+        device: str,
+        run_s: float,
+        fetch_s: float,
+        now: float,
+    ) -> None:
+        """LEASED → DONE; the batch gave its last rows."""
+        job.ran = (batch.started, run_s, fetch_s, batch.rows, batch.slot, device)
         self._end(job, JobState.DONE, now, "done")
-        self._actions.append(do.AnswerJob(job.client.route, job.number, do.JobDone(payloads, timeline)))
+        self._orders.answers.append((job, payloads))
 
     def fail(self, job: Job, fault: Fault, text: str, now: float, state: JobState = JobState.FAILED) -> None:
         """QUEUED, LEASED → FAILED or EXPIRED"""
         self._end(job, state, now, fault.value)
-        self._actions.append(do.AnswerJob(job.client.route, job.number, do.JobFailed(fault, text)))
+        self._orders.answers.append(do.FailJob(job.client.route, job.number, do.JobFailed(fault, text)))
 
     def expire(self, job: Job, now: float) -> None:
         """QUEUED, LEASED → EXPIRED; a run under way goes on and its answer is dropped."""
@@ -72,11 +82,12 @@ class Answers:
     def _end(self, job: Job, state: JobState, now: float, count: str | None) -> None:
         """`count`: as what its jobs count, but for those that were cancelled; None: as nothing yet."""
         job.become(state)
-        ended = job.weight
+        self.ended += 1
+        ended = len(job.members) if job.members else 1
         if count is None:
             ended = len(job.dropped)
         else:
-            self.counts[count] += ended - len(job.dropped)
+            self.counts[count] += ended - len(job.dropped) if job.dropped else ended
         self._timers.clear(job)
         self._backlog.forget(job, ended, now)
         if job.waiting:

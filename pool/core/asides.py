@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from pool.core import actions as do
 from pool.core import events as told
+from pool.core.orders import Orders
 from pool.core.policy import Policy
 from pool.core.slots import Slot, SlotState
 from pool.core.timers import Timers
@@ -74,13 +75,13 @@ class Failure:
 
 
 class Asides:
-    """It appends to `actions` and sets the timers ("aside", slot, incarnation), and ("standby", slot) for the next."""
+    """It appends to `orders` and sets the timers ("aside", slot, incarnation), and ("standby", slot) for the next."""
 
-    def __init__(self, policy: Policy, timers: Timers, actions: list[do.Action]) -> None:
+    def __init__(self, policy: Policy, timers: Timers, orders: Orders) -> None:
         self.failures: dict[int, Failure] = {}
         self._policy = policy
         self._timers = timers
-        self._actions = actions
+        self._orders = orders
         self._all: dict[tuple[int, int], Aside] = {}
         self._lost: dict[Slot, int] = {}  # standbys in a row
 
@@ -115,14 +116,14 @@ class Asides:
         aside = self._new(slot, now, follows=True)
         self._say(aside, reason)
         must_fit = self._policy.successor != "always"
-        self._actions.append(do.SpawnSuccessor(slot.number, aside.incarnation, must_fit))
+        self._orders.append(do.SpawnSuccessor(slot.number, aside.incarnation, must_fit))
         return aside.incarnation
 
     def stand_by(self, slot: Slot, now: float) -> None:
         """A standby is wanted. REQUIRES that there is none."""
         aside = self._new(slot, now, stands_by=True)
         self._say(aside)
-        self._actions.append(do.SpawnStandby(slot.number, aside.incarnation))
+        self._orders.append(do.SpawnStandby(slot.number, aside.incarnation))
 
     def _new(self, slot: Slot, now: float, *, follows: bool = False, stands_by: bool = False) -> Aside:
         slot.named += 1
@@ -149,7 +150,7 @@ class Asides:
             return
         aside.state, aside.since = SlotState.STOPPING, now
         self._bound(aside, now + self._policy.stop_timeout_s)
-        self._actions.append(do.StopWorker(aside.slot.number, aside.incarnation))
+        self._orders.append(do.StopWorker(aside.slot.number, aside.incarnation))
 
     def kill(self, aside: Aside, reason: str, now: float, stacks: bool = False) -> None:
         if aside.killed_for is not None:
@@ -158,7 +159,7 @@ class Asides:
         if aside.state is not SlotState.STOPPING:
             aside.state, aside.since = SlotState.STOPPING, now
         self._bound(aside, now + self._policy.kill_timeout_s)
-        self._actions.append(do.KillWorker(aside.slot.number, aside.incarnation, reason, stacks))
+        self._orders.append(do.KillWorker(aside.slot.number, aside.incarnation, reason, stacks))
 
     def fail(self, aside: Aside, reason: str, now: float, *, refused: bool = False) -> None:
         """The successor is no more, and will be missed."""
@@ -208,7 +209,7 @@ class Asides:
                 aside.models = aside.slot.planned
                 self._say(aside)
                 greet = do.HoldWorker if aside.stands_by else do.WelcomeWorker
-                self._actions.append(greet(aside.slot.number, aside.incarnation))
+                self._orders.append(greet(aside.slot.number, aside.incarnation))
             case told.WorkerBeat() if aside.state is SlotState.LOADING and is_news(aside, event):
                 aside.phase, aside.detail, aside.phase_since = event.phase, event.detail, now
                 self._bound(aside, now + (policy.phase_budget_s(event.phase) or 0.0))
@@ -238,12 +239,12 @@ class Asides:
             aside.slot.other_release = True
         if aside.follows:
             self.fail(aside, reason, now)
-            self._actions.append(do.SuccessorFailed(number, incarnation, reason, death.last_output))
+            self._orders.append(do.SuccessorFailed(number, incarnation, reason, death.last_output))
         elif aside.stands_by:
             self._lose(aside, reason, death.last_output, now, patient=other_release)
         else:
             self.take(aside)
-            self._actions.append(do.WorkerLeft(number, incarnation, reason))
+            self._orders.append(do.WorkerLeft(number, incarnation, reason))
 
     def _lose(
         self, aside: Aside, reason: str, last_output: tuple[str, ...], now: float, *, patient: bool = False
@@ -257,7 +258,7 @@ class Asides:
             pause_s = policy.patient_pause_s
         self.take(aside)
         self._timers.set(("standby", slot.number), now + pause_s)
-        self._actions.append(do.StandbyLost(slot.number, aside.incarnation, reason, last_output))
+        self._orders.append(do.StandbyLost(slot.number, aside.incarnation, reason, last_output))
 
     # --- time ---------------------------------------------------------------------------------------------------
 
@@ -279,12 +280,12 @@ class Asides:
         number, incarnation = aside.slot.number, aside.incarnation
         if aside.follows:
             self.fail(aside, why, now)
-            self._actions.append(do.SuccessorFailed(number, incarnation, why))
+            self._orders.append(do.SuccessorFailed(number, incarnation, why))
         elif aside.stands_by:
             self._lose(aside, why, (), now)
         else:
             self.take(aside)
-            self._actions.append(do.Notice(f"slot {number} incarnation {incarnation}, which was to leave: {why}"))
+            self._orders.append(do.Notice(f"slot {number} incarnation {incarnation}, which was to leave: {why}"))
 
     def _bound(self, aside: Aside, due: float) -> None:
         aside.due = due
@@ -292,7 +293,7 @@ class Asides:
 
     def _say(self, aside: Aside, reason: str = "") -> None:
         changed = do.StandbyChanged if aside.stands_by else do.SuccessorChanged
-        self._actions.append(changed(aside.slot.number, aside.incarnation, aside.state, reason))
+        self._orders.append(changed(aside.slot.number, aside.incarnation, aside.state, reason))
 
     def validate(self) -> None:
         """Raises AssertionError where an invariant does not hold."""

@@ -24,7 +24,7 @@ class Backlog:
         self.jobs: dict[int, Job] = {}
         self.held = 0  # a pack counts for its members
         self.size_bytes = 0
-        self._ids = 0
+        self.ids = 0  # the last of the pool's own numbers that was given to a job
         self.emptied = False  # a model has no job left since this was last set to False
         self._rate = 0.0  # jobs that ended, a second
         self._rated = 0.0
@@ -39,33 +39,35 @@ class Backlog:
 
     def next_id(self) -> int:
         """The pool's own number for a job."""
-        self._ids += 1
-        return self._ids
+        self.ids += 1
+        return self.ids
 
     def admit(self, job: Job) -> None:
         client, model = job.client, job.line.model
+        weight = len(job.members) if job.members else 1
         self.jobs[job.id] = job
-        self.held += job.weight
+        self.held += weight
         self.size_bytes += job.size_bytes
         self.clients[client.route] = client
         client.jobs[job.number] = job
-        client.held += job.weight
+        client.held += weight
         client.size_bytes += job.size_bytes
         if job.members:
             insort(client.packs, job.number)
         if job.came_in is not None:
             client.parted.setdefault(job.came_in, set()).add(job.number)
-        model.jobs += job.weight
+        model.jobs += weight
         model.size_bytes += job.size_bytes
 
     def forget(self, job: Job, ended: int, now: float) -> None:
         """A job that has ended, or a pack of which so many have."""
         client, model = job.client, job.line.model
+        weight = len(job.members) if job.members else 1
         del self.jobs[job.id]
-        self.held -= job.weight
+        self.held -= weight
         self.size_bytes -= job.size_bytes
         del client.jobs[job.number]
-        client.held -= job.weight
+        client.held -= weight
         client.size_bytes -= job.size_bytes
         if job.members:
             del client.packs[bisect_left(client.packs, job.number)]
@@ -76,10 +78,14 @@ class Backlog:
                 del client.parted[job.came_in]
         if not client.jobs:
             del self.clients[client.route]
-        model.jobs -= job.weight
+        model.jobs -= weight
         model.size_bytes -= job.size_bytes
-        self.emptied = self.emptied or not model.jobs
-        self._count(ended, now)
+        if not model.jobs:
+            self.emptied = True
+        # An average that forgets: each job that ends counts less as time goes by.
+        ago = now - self._rated
+        self._rate = (self._rate * (1.0 - ago / RATE_MEMORY_S) if ago < RATE_MEMORY_S else 0.0) + ended / RATE_MEMORY_S
+        self._rated = now
 
     def find(self, route: bytes, number: int) -> Job | None:
         client = self.clients.get(route)
@@ -103,11 +109,6 @@ class Backlog:
         return () if client is None else list(client.jobs.values())
 
     # --- how fast it drains -------------------------------------------------------------------------------------
-
-    def _count(self, jobs: int, now: float) -> None:
-        """An average that forgets: each job that ends counts less as time goes by."""
-        self._rate = self._rate * self._faded(now) + jobs / RATE_MEMORY_S
-        self._rated = now
 
     def _faded(self, now: float) -> float:
         return max(0.0, 1.0 - (now - self._rated) / RATE_MEMORY_S)

@@ -14,6 +14,8 @@ from pool.core.slots import Slot, SlotState
 
 __all__ = ["Bank"]
 
+LOOK_EVERY = 64  # so often entries that count no more are looked for
+
 
 class Bank:
     def __init__(self, models: frozenset[str]) -> None:
@@ -26,14 +28,21 @@ class Bank:
         self._enlisted: dict[Line, tuple[int, int]] = {}  # the entry that counts, and its priority
         self._ends: list[tuple[float, int, Batch]] = []
         self._entries = 0
+        self._rests = 0
 
     # --- slots --------------------------------------------------------------------------------------------------
 
     def rest(self, slot: Slot) -> None:
         """The slot has lanes to spare and found no work. Every change of it makes this void: say it again then."""
         slot.rested = slot.turn
-        heapq.heappush(self._idle, (slot.free_at, slot.last_used, slot.number, slot.turn, slot))
-        if len(self._idle) > 64 + 2 * len(self.slots):
+        free_at = 0.0
+        if slot.batches:
+            for batch in slot.batches.values():
+                if batch.expected_end > free_at:
+                    free_at = batch.expected_end
+        heapq.heappush(self._idle, (free_at, slot.last_used, slot.number, slot.turn, slot))
+        self._rests += 1
+        if self._rests % LOOK_EVERY == 0 and len(self._idle) > LOOK_EVERY + 2 * len(self.slots):
             self._idle = [entry for entry in self._idle if entry[3] == entry[4].turn]
             heapq.heapify(self._idle)
 
@@ -42,14 +51,14 @@ class Bank:
         idle = self._idle
         while idle:
             slot = idle[0][4]
-            if idle[0][3] == slot.turn and slot.takes_work:
+            if idle[0][3] == slot.turn and slot.state is SlotState.READY:  # nothing has changed since it rested
                 return slot
             heapq.heappop(idle)
         return None
 
     def began(self, batch: Batch) -> None:
         heapq.heappush(self._ends, (batch.earliest_end, batch.number, batch))
-        if len(self._ends) > 64 + 4 * max(1, self.lanes):
+        if batch.number % LOOK_EVERY == 0 and len(self._ends) > LOOK_EVERY + 4 * self.lanes:
             self._ends = [entry for entry in self._ends if not entry[2].over]
             heapq.heapify(self._ends)
 

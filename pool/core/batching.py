@@ -32,28 +32,32 @@ GiveUp = Callable[[Job, float], None]
 def form(line: Line, leader: Job, eldest: bool, slots: int, now: float, give_up: GiveUp) -> tuple[Part, ...]:
     """The parts of the next batch, led by a waiting job that can make its deadline. Takes them out of the line.
 
-    `slots`: how many are idle, which share a large job.
+    `slots`: how many are idle, which share a job with more rows than may run together; 0 for any other.
 
     `eldest`: it leads because it has waited longest, so those of its own priority go with it before higher ones.
     `give_up` is told of jobs on the way that cannot be in time any more, and when they would be done; it ends them.
     """
-    key, model = leader.key, line.model
+    key = leader.key
     line.led(leader)
-    if not leader.rows or not model.batchable(key.signature, key.outputs):
+    if not leader.rows or not key.batchable:
         if leader.cut:  # its signature is not batched any more
             leader.start_over()
         row_s = (key.cost.known(leader.rows) or UNKNOWN_ROW_S) / (leader.rows or 1)
         return (_cut(line, leader, leader.rows, row_s),)
-    most = model.most_rows(key)
+    most = key.most
     # Rather too little: what is corrected later should not have held up those who came meanwhile.
     row_s = (key.cost.known(most) or UNKNOWN_ROW_S) / most
-    room = _room(key, leader, most, now)
-    if room == most and (rows := _in_strides(key, leader, most, slots, now)) > most:
+    lone = (line.queued == 1 or line.queued == leader.weight) and leader.rows - leader.cut < most
+    room = leader.rows - leader.cut if lone else most
+    if room > 1:
+        room = _room(key, leader, room, now)
+    if slots and room == most and (rows := _in_strides(key, leader, most, slots, now)) > most:
         return (_cut(line, leader, rows, row_s),)
-    parts = [_cut(line, leader, room, row_s)]
-    room -= parts[0].rows
-    if room:
-        _fill(line, parts, room, row_s, eldest, now, give_up)
+    part = _cut(line, leader, room, row_s)
+    if lone or part.rows == room:
+        return (part,)
+    parts = [part]
+    _fill(line, parts, room - part.rows, row_s, eldest, now, give_up)
     return tuple(parts)
 
 
@@ -66,16 +70,19 @@ def end_if_late(line: Line, job: Job, now: float) -> float | None:
     """
     if job.deadline <= now:
         return now
-    key, model = job.key, line.model
-    if not job.rows or not model.batchable(key.signature, key.outputs):
+    key = job.key
+    if now + key.cost.slowest_s <= job.deadline:
+        return None
+    if not job.rows or not key.batchable:
         run_s = key.cost.surely(job.rows)
     else:
-        run_s = key.cost.surely(model.padded(key, 1))
-        rows = model.most_rows(key)
-        while rows > 1 and job.timeout_s < ROOMY * key.cost.known(model.padded(key, rows)):
-            rows //= 2
-        if line.queued >= rows:
-            run_s = max(run_s, key.cost.amply(model.padded(key, rows)))
+        run_s = key.cost.surely(key.padded(1))
+        rows = key.most
+        if line.queued >= rows or job.timeout_s < ROOMY * key.cost.slowest_s:
+            while rows > 1 and job.timeout_s < ROOMY * key.cost.known(key.padded(rows)):
+                rows //= 2
+            if line.queued >= rows:
+                run_s = max(run_s, key.cost.amply(key.padded(rows)))
     if now + run_s <= job.deadline or key.cost.is_stale(run_s, now):
         return None
     return now + run_s
@@ -88,7 +95,7 @@ def must_part(job: Job) -> bool:
     """
     if not job.members:
         return False
-    return job.has_cancelled(job.cut, job.rows) or not job.line.model.batchable(job.key.signature, job.key.outputs)
+    return job.has_cancelled(job.cut, job.rows) or not job.key.batchable
 
 
 def _company(line: Line, leader: Job, eldest: bool) -> Iterator[Job]:
@@ -111,16 +118,17 @@ def _fill(line: Line, parts: list[Part], room: int, row_s: float, eldest: bool, 
     most = rows + room
     earliest = parts[0].job.deadline
     unhurried = now + _expected_s(key, most)
+    slowest_s = key.cost.slowest_s
     misfits = 0
     for job in _company(line, parts[0].job, eldest):
-        late = end_if_late(line, job, now)
-        if late is not None:
+        if now + slowest_s > job.deadline and (late := end_if_late(line, job, now)) is not None:
             give_up(job, late)
             continue
         # A job that would fit into a batch of its own is not cut: its answer would come later than it could.
-        fits = job.rows > 0 and (job.left <= most - rows or job.left > most) and not must_part(job)
+        left = job.rows - job.cut
+        fits = job.rows > 0 and (left <= most - rows or left > most) and not (job.members and must_part(job))
         if fits and min(job.deadline, earliest) < unhurried:
-            end = now + _expected_s(key, min(most, rows + job.left))
+            end = now + _expected_s(key, min(most, rows + left))
             if end > earliest:
                 return
             fits = end <= job.deadline
@@ -137,7 +145,9 @@ def _fill(line: Line, parts: list[Part], room: int, row_s: float, eldest: bool, 
 
 
 def _cut(line: Line, job: Job, room: int, row_s: float) -> Part:
-    start, stop = job.cut, min(job.rows, job.cut + room)
+    start, stop = job.cut, job.cut + room
+    if stop > job.rows:
+        stop = job.rows
     line.cut(job, stop)
     part = Part(job, start, stop, job.round, job.attempts, charged_s=row_s * (stop - start or 1))
     line.charge(job.client, part.charged_s)
@@ -169,7 +179,7 @@ def _in_strides(key: Key, leader: Job, most: int, slots: int, now: float) -> int
 
 def _expected_s(key: Key, rows: int) -> float:
     """What so many rows are expected to take, padded as they are run; 0.0 if nothing is known."""
-    return key.cost.expected(key.line.model.padded(key, rows)) or 0.0
+    return key.cost.expected(key.padded(rows)) or 0.0
 
 
 def start_by(key: Key, rows: int, deadline: float, now: float) -> float:
@@ -177,7 +187,7 @@ def start_by(key: Key, rows: int, deadline: float, now: float) -> float:
 
     Halfway there if nothing is known of its cost: with half the time for the run rather than for company.
     """
-    cost_s = key.cost.expected(key.line.model.padded(key, rows))
+    cost_s = key.cost.expected(key.padded(rows))
     if cost_s is None:
         return (now + deadline) / 2
     return deadline - HASTE * cost_s - min(LOOP_LATE_S, (deadline - now) / 10)

@@ -20,22 +20,22 @@ class Cells:
     """By client and model."""
 
     def __init__(self) -> None:
-        self._cells: OrderedDict[tuple[bytes, str], tuple[Slot, float]] = OrderedDict()
+        self.some: OrderedDict[tuple[bytes, str], tuple[Slot, float]] = OrderedDict()
 
     def confine(self, route: bytes, model: str, slot: Slot, now: float) -> None:
         """A job of this client has been quarantined, or hung; the slot was the last that it took along."""
-        self._cells.pop((route, model), None)
-        self._cells[(route, model)] = (slot, now)
-        if len(self._cells) > MOST_CELLS:
-            self._cells.popitem(last=False)
+        self.some.pop((route, model), None)
+        self.some[(route, model)] = (slot, now)
+        if len(self.some) > MOST_CELLS:
+            self.some.popitem(last=False)
 
     def device(self, route: bytes, model: str, now: float) -> str | None:
         """The name of the slot to which this client's jobs are kept, if they are."""
-        if not self._cells or (cell := self._cells.get((route, model))) is None:
+        if not self.some or (cell := self.some.get((route, model))) is None:
             return None
         slot, since = cell
         name = f"slot:{slot.number}"
         if now >= since + CONFINED_S:
-            del self._cells[(route, model)]
+            del self.some[(route, model)]
             return None
         return name if slot.lasts and name in slot.names else None

@@ -8,9 +8,9 @@ what a job may be refused by.
 from __future__ import annotations
 
 import math
-from collections import deque
+from bisect import bisect_left, bisect_right, insort
 
-__all__ = ["Cost"]
+__all__ = ["STALE_S", "Cost"]
 
 KEPT = 9  # durations a size: odd, so that the median is one of them
 ENOUGH = 3  # durations before anybody is refused by them
@@ -22,44 +22,86 @@ MOST_SIZES = 64  # a key; of more, those that were learned longest ago are forgo
 MOST_CACHED = 256
 
 
-class Cost:
-    """Of one key. Sizes are the rows fed, padding included; 0 stands for jobs without rows."""
+class Size:
+    """The last durations of batches of one size, in the order in which they came and in their own."""
 
-    __slots__ = ("_amply", "_expected", "_known", "_longest", "_medians", "_recent", "_surely", "last_learned", "row_s")
+    __slots__ = ("count", "last", "learned", "least", "longest", "median", "ordered", "recent")
 
     def __init__(self) -> None:
-        self._recent: dict[int, deque[float]] = {}
-        self._medians: dict[int, float] = {}
-        self._amply: dict[int, float] = {}
-        self._longest: dict[int, float] = {}
-        # Asked far more often than anything is learned.
-        self._expected: dict[int, float] = {}
+        self.count = 0
+        self.recent: list[float] = []
+        self.ordered: list[float] = []
+        self.last = -1  # where in `recent` the last one is: those before it and then those after it are older
+        self.median = 0.0
+        self.least = math.inf  # as long as there are too few
+        self.longest = 0.0
+        self.learned = 0  # the number of the last batch, of all sizes
+
+    def learn(self, seconds: float) -> None:
+        ordered = self.ordered
+        self.last = last = (self.last + 1) % KEPT
+        if last < self.count:
+            del ordered[bisect_left(ordered, self.recent[last])]
+            self.recent[last] = seconds
+        else:
+            self.recent.append(seconds)
+        insort(ordered, seconds)
+        if self.count < KEPT:
+            self.count += 1
+        self.median, self.longest = ordered[self.count // 2], ordered[-1]
+        if self.count >= ENOUGH:
+            self.least = ordered[0]
+
+    def amply(self) -> float:
+        return self.ordered[bisect_right(self.ordered, OUTLYING * self.median) - 1]
+
+
+class Cost:
+    """Of one key. Sizes are the rows fed, padding included; 0 stands for jobs without rows.
+
+    What is learned of a batch costs the same however much is known; the rest is found out when it is asked for.
+    """
+
+    __slots__ = ("_floor", "_near", "_surely", "batches", "last_learned", "row_s", "sizes", "slowest_s")
+
+    def __init__(self) -> None:
+        self.sizes: dict[int, Size] = {}
+        # Asked far more often than they become others.
+        self._near: dict[int, tuple[int, int]] = {}
+        self._floor: dict[int, Size] = {}
         self._surely: dict[int, float] = {}
-        self._known: dict[int, float] = {}
+        self.batches = 0
         self.last_learned = 0.0
         self.row_s = 0.0
         """What a row takes in the worker alone, without the way there, at the quickest of late; 0.0: not known."""
+        self.slowest_s = 0.0
+        """The longest of all that are kept."""
 
     def learn(self, rows: int, seconds: float, now: float) -> None:
         """A batch of so many rows took so long."""
-        recent = self._recent.get(rows)
-        if recent is None:
-            if len(self._recent) >= MOST_SIZES:
-                forgotten = next(iter(self._recent))
-                for kept in (self._recent, self._medians, self._amply, self._longest):
-                    del kept[forgotten]
-            recent = deque(maxlen=KEPT)
-        else:
-            del self._recent[rows]
-        self._recent[rows] = recent  # at the end: what was learned longest ago is first
-        recent.append(seconds)
-        self._longest[rows] = max(recent)
-        median = self._medians[rows] = sorted(recent)[len(recent) // 2]
-        self._amply[rows] = max(duration for duration in recent if duration <= OUTLYING * median)
-        self._expected = dict(self._medians)
-        self._surely.clear()
-        self._known.clear()
+        size = self.sizes.get(rows)
+        if size is None:
+            size = self._new_size(rows)
+        least, longest = size.least, size.longest
+        size.learn(seconds)
+        self.batches += 1
+        size.learned = self.batches
+        if size.least != least:
+            self._surely.clear()
+        if size.longest > self.slowest_s:
+            self.slowest_s = size.longest
+        elif size.longest < longest:
+            self.slowest_s = max([each.longest for each in self.sizes.values()])
         self.last_learned = now
+
+    def _new_size(self, rows: int) -> Size:
+        if len(self.sizes) >= MOST_SIZES:
+            del self.sizes[min(self.sizes, key=lambda size: self.sizes[size].learned)]
+            self._surely.clear()
+        size = self.sizes[rows] = Size()
+        self._near.clear()
+        self._floor.clear()
+        return size
 
     def ran(self, rows: int, seconds: float) -> None:
         """A worker has run so many rows, in one go or several, in so many seconds."""
@@ -73,33 +115,42 @@ class Cost:
         Between known sizes on the straight line; below the smallest, as much; beyond the largest, half of it in
         proportion, as if half of it were the run's own and half the rows'.
         """
-        expected = self._expected.get(rows)
-        if expected is None and self._medians:
-            expected = self._between(rows)
-            if len(self._expected) < MOST_CACHED:
-                self._expected[rows] = expected
-        return expected
+        size = self.sizes.get(rows)
+        if size is not None:
+            return size.median
+        if not self.sizes:
+            return None
+        below, above = self._neighbours(rows)
+        if below < 0:
+            return self.sizes[above].median
+        lower_s = self.sizes[below].median
+        if above < 0:
+            return lower_s * (1 + rows / below) / 2 if below else lower_s
+        return lower_s + (rows - below) / (above - below) * (self.sizes[above].median - lower_s)
 
-    def _between(self, rows: int) -> float:
-        medians = self._medians
-        below = max((size for size in medians if size < rows), default=None)
-        above = min((size for size in medians if size > rows), default=None)
-        if below is None:
-            return medians[above]  # type: ignore[index]  # there is at least one size
-        if above is None:
-            return medians[below] * (1 + rows / below) / 2 if below else medians[below]
-        share = (rows - below) / (above - below)
-        return medians[below] + share * (medians[above] - medians[below])
+    def _neighbours(self, rows: int) -> tuple[int, int]:
+        """The largest known size of fewer rows, and the smallest of more; -1 where there is none."""
+        near = self._near.get(rows)
+        if near is None:
+            near = (
+                max((size for size in self.sizes if size < rows), default=-1),
+                min((size for size in self.sizes if size > rows), default=-1),
+            )
+            if len(self._near) < MOST_CACHED:
+                self._near[rows] = near
+        return near
 
     def known(self, rows: int) -> float:
         """What the largest batch of no more rows is expected to take; 0.0 if there was none."""
-        known = self._known.get(rows)
-        if known is None:
-            largest = max((size for size in self._medians if size <= rows), default=None)
-            known = 0.0 if largest is None else self._medians[largest]
-            if len(self._known) < MOST_CACHED:
-                self._known[rows] = known
-        return known
+        size = self._floor.get(rows)
+        if size is None:
+            largest = max([size for size in self.sizes if size <= rows], default=None)
+            if largest is None:
+                return 0.0
+            size = self.sizes[largest]
+            if len(self._floor) < MOST_CACHED:
+                self._floor[rows] = size
+        return size.median
 
     def surely(self, rows: int) -> float:
         """What a batch of so many rows has never undercut of late; 0.0 while too little is known."""
@@ -111,31 +162,21 @@ class Cost:
         return surely
 
     def _least(self, rows: int) -> float:
-        """Of the sizes up to this one; but what a larger batch took less for, a smaller one does too."""
-        least, undercut = 0.0, math.inf
-        for size in sorted(self._recent, reverse=True):
-            recent = self._recent[size]
-            if len(recent) >= ENOUGH:
-                undercut = min(undercut, *recent)
-                if size <= rows:
-                    least = max(least, undercut)
-        return least
+        """Of the largest size up to this one; but what a larger batch took less for, a smaller one does too."""
+        enough = [rows_of for rows_of, size in self.sizes.items() if size.least < math.inf]
+        largest = max([size for size in enough if size <= rows], default=None)
+        return 0.0 if largest is None else min([self.sizes[size].least for size in enough if size >= largest])
 
     def amply(self, rows: int) -> float:
         """What the last batches of this size stayed within, outliers apart; as `known` if none had this size."""
-        amply = self._amply.get(rows)
-        return self.known(rows) if amply is None else amply
+        size = self.sizes.get(rows)
+        return self.known(rows) if size is None else size.amply()
 
     def is_stale(self, seconds: float, now: float) -> bool:
         """Whether nobody has seen such a duration for so long that the next job should try it again."""
-        return now > self.last_learned + max(STALE_S, STALE_RUNS * seconds)
-
-    def slowest(self) -> float:
-        """The longest of all that are kept."""
-        return max(self._longest.values(), default=0.0)
+        ago = now - self.last_learned
+        return ago > STALE_S and ago > STALE_RUNS * seconds
 
     def table(self) -> dict[int, tuple[int, float, float]]:
         """For people: rows → (durations kept, median, slowest), seconds."""
-        return {
-            size: (len(self._recent[size]), self._medians[size], self._longest[size]) for size in sorted(self._recent)
-        }
+        return {rows: (len(size.recent), size.median, size.longest) for rows, size in sorted(self.sizes.items())}

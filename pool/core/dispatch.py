@@ -1,7 +1,10 @@
 """Who runs what, where and when.
 
-    JobArrived ─► line (or its key, to gather company) ─┬─► an idle lane, best first ──► lease
-    BatchDone ──► the lane's bank ─► the line that is next ┘
+    arrived ─────► line (or its key, to gather company) ─┐
+    batch_done ──► a slot with lanes to spare ───────────┴─ lease, once all is told ─► batches
+
+What is told only notes which lines and slots are to be looked at; `lease` brings them together, once for all that was
+told meanwhile. So a job that came with others finds them in its batch, and nothing ends after it was leased.
 
 A lane that could run something is never idle, but for two reasons: `batch_wait` lets a job wait for company, and a
 suspect (a part whose worker died) waits for a worker that runs nothing else, so that its next death is nobody else's.
@@ -9,18 +12,22 @@ suspect (a part whose worker died) waits for a worker that runs nothing else, so
 
 from __future__ import annotations
 
+import heapq
+import math
 from collections.abc import Sequence
+from functools import partial
 
-from pool.core import actions as do
 from pool.core.answers import Answers, with_story
 from pool.core.banks import Bank
 from pool.core.batching import UNKNOWN_ROW_S, end_if_late, form, must_part, start_by
+from pool.core.costs import STALE_S
 from pool.core.homes import Homes
 from pool.core.isolation import Group, may_be_cut, singly, whole_again
-from pool.core.jobs import Batch, Job, JobState, Part
+from pool.core.jobs import Batch, Job, JobState, Note, Part
 from pool.core.keys import Key
 from pool.core.line import Line
 from pool.core.models import Model
+from pool.core.orders import Orders
 from pool.core.packs import Packs
 from pool.core.policy import Policy
 from pool.core.slots import Slot, SlotState
@@ -40,7 +47,7 @@ PIECE = "leased to slot {} incarnation {} in batch {} of {} rows: rows {} to {}"
 
 
 class Dispatch:
-    """It appends to `actions` and sets timers: ("batch", slot, number), and one a key that gathers."""
+    """It appends to `orders` and sets timers: a batch, and a key that gathers, are their own."""
 
     def __init__(
         self,
@@ -50,14 +57,14 @@ class Dispatch:
         timers: Timers,
         answers: Answers,
         packs: Packs,
-        actions: list[do.Action],
+        orders: Orders,
     ) -> None:
         self._policy = policy
         self._slots = slots
         self._timers = timers
         self._answers = answers
         self._packs = packs
-        self._actions = actions
+        self._orders = orders
         self._models = models
         self._batches = 0
         self._bank: dict[int, Bank] = {}
@@ -65,9 +72,11 @@ class Dispatch:
         self._holders: dict[Line, Sequence[Slot]] = {}
         self._pinned: dict[int, dict[Line, None]] = {slot.number: {} for slot in slots}  # lines with work
         self._joined: dict[int, int] = {}  # READY slots, with their lanes
+        self._offered: dict[Line, None] = {}  # lines with work that has not been looked at yet
+        self._spare: dict[Slot, None] = {}  # slots that have not looked for work since they got lanes to spare
         self.suspects = Suspects(self.holders, self.serve, self._lease)
-        self.homes = Homes(self.holders, actions)
-        self.tenants = Tenants(actions)
+        self.homes = Homes(self.holders, orders)
+        self.tenants = Tenants(orders)
         for slot in slots:
             self._regroup(slot)
 
@@ -93,53 +102,60 @@ class Dispatch:
         By what its like have never undercut. Its client's own jobs go before it; whether others do, fairness decides
         later, so they do not count.
         """
-        key, line = job.key, job.line
-        rows = job.rows
-        batchable = rows > 0 and line.model.batchable(key.signature, key.outputs)
-        most = line.model.most_rows(key)
-        own = key.cost.surely(line.model.padded(key, min(rows, most)) if batchable else rows)
-        if not own or key.cost.is_stale(own, now):
+        key, line, rows = job.key, job.line, job.rows
+        cost, fed = key.cost, rows
+        if not cost.batches:
+            return now
+        batchable = rows > 0 and key.batchable
+        if batchable:
+            fed = rows if rows < key.most else key.most
+            if key.pads:
+                fed = key.padded(fed)
+        own = cost.surely(fed)
+        if not own or (now > cost.last_learned + STALE_S and cost.is_stale(own, now)):
             return now
         # In full batches: what its like take from the lanes at the very least.
-        job.work_s = key.cost.surely(most) / most * rows if batchable else own
-        if line.pinned:
+        job.work_s = (own if fed == key.most else cost.surely(key.most)) / key.most * rows if batchable else own
+        if line.device is not None or line.version is not None:
             return now + own
-        banks = self._banks[line.model.name]
-        lanes = sum([bank.lanes for bank in banks])
+        lanes, free_at = 0, math.inf
+        for bank in self._banks[line.model.name]:
+            if bank.lanes:
+                lanes += bank.lanes
+                if free_at > now:
+                    bank_at = now if self._spare else bank.lane_free_at()
+                    if bank_at < free_at:
+                        free_at = bank_at
         if not lanes:
             return now
-        free_at = min([bank.lane_free_at() for bank in banks if bank.lanes])
-        return max(now, free_at) + line.work_before(job.client, job.priority) / lanes + own
+        end = (free_at if free_at > now else now) + own
+        return end + line.work_before(job.client, job.priority) / lanes if line.by_age else end
 
     def arrive(self, job: Job, now: float) -> None:
         """A new job waits from now on, or starts."""
         line, key = job.line, job.key
-        if line.model.jobs == job.weight:
+        model = line.model
+        if model.jobs == 1 or model.jobs == job.weight:
             # It used nothing while nobody asked for it, and may not make up for that now.
-            clock_s = max((bank.clock_s for bank in self._banks[line.model.name]), default=0.0)
-            line.model.used_s = max(line.model.used_s, clock_s)
-        wait_s = line.model.policy.batch_wait_s
-        if wait_s and job.rows and not key.levels and line.model.batchable(key.signature, key.outputs):
-            self._gather(job, min(now + wait_s, start_by(key, line.model.most_rows(key), job.deadline, now)), now)
+            for bank in self._banks[model.name]:
+                if bank.clock_s > model.used_s:
+                    model.used_s = bank.clock_s
+        wait_s = model.policy.batch_wait_s
+        if wait_s and job.rows and not key.levels and key.batchable:
+            self._gather(job, min(now + wait_s, start_by(key, key.most, job.deadline, now)), now)
         else:
-            self._wait(job, now)
-
-    def _wait(self, job: Job, now: float) -> None:
-        """For a lane, and for no company."""
-        line = job.line
-        if not line.busy:
             line.put(job)
-            self.offer(line, now)
-            return
-        # Others of the line wait already, so no lane of its slots is idle.
-        line.put(job)
-        if not line.pinned:
-            self._enlist(line, job.priority)
+            self._offered[line] = None
 
-    def move(self, job: Job, line: Line, now: float) -> None:
+    def _wait(self, job: Job) -> None:
+        """For a lane, and for no company."""
+        job.line.put(job)
+        self.offer(job.line)
+
+    def move(self, job: Job, line: Line) -> None:
         """A job of which nothing is out, and that runs again with no other, waits in another line from now on."""
         waits, key = job.waiting, job.key
-        suspects = self.suspects.take_away(job, now)
+        suspects = self.suspects.take_away(job)
         retries = [group for group in job.line.retries if any(part.job is job for part in group)]
         for group in retries:
             job.line.retries.remove(group)
@@ -147,11 +163,11 @@ class Dispatch:
             job.line.take(job)
         job.line, job.key = line, line.key(key.signature, key.outputs, key.form)
         if waits:
-            self._wait(job, now)
+            self._wait(job)
         if retries:
-            self.again(line, retries, now)
+            self.again(line, retries)
         if suspects:
-            self.suspects.add(line, suspects, now)
+            self.suspects.add(line, suspects)
 
     def leave_home(self, slot: Slot, now: float) -> None:
         """What sessions wrote there may be gone with the slot's worker: jobs that wait for it go where they may now."""
@@ -163,8 +179,8 @@ class Dispatch:
                     home = self.homes.device(line.model, job.key.signature)
                     if job.homed and home != line.device:
                         job.homed = home is not None
-                        self.move(job, line.model.line(home, line.version), now)
-                self.offer(line, now)
+                        self.move(job, line.model.line(home, line.version))
+                self.offer(line)
 
     def _keep_home(self, model: Model, now: float) -> None:
         """Jobs that wait for any worker, or for a home that is none now, wait for the model's home, if it has one.
@@ -184,9 +200,9 @@ class Dispatch:
                 bound = model.stateful or job.key.signature == WRITING_RUN
                 if job.homed or (bound and line.device is None):
                     job.homed = True
-                    self.move(job, target, now)
+                    self.move(job, target)
             if model.stateful:
-                self.offer(line, now)
+                self.offer(line)
 
     def end_waits(self, line: Line, now: float) -> None:
         """Its jobs wait for no company, but for a lane, to which the caller offers those that it leaves there."""
@@ -198,7 +214,7 @@ class Dispatch:
         job.gathering = True
         key.gathered[job.id] = job
         key.gathered_rows += job.rows
-        if key.gathered_rows >= job.line.model.most_rows(key) or release_at <= now:
+        if key.gathered_rows >= key.most or release_at <= now:
             self.release(key, now)
         elif len(key.gathered) == 1 or release_at < key.release_at:
             key.release_at = release_at
@@ -207,7 +223,7 @@ class Dispatch:
     def release(self, key: Key, now: float) -> None:
         """What has gathered waits for the next lane."""
         self._end_wait(key, now)
-        self.offer(key.line, now)
+        self.offer(key.line)
 
     def _end_wait(self, key: Key, now: float) -> None:
         self._timers.clear(key)
@@ -223,17 +239,17 @@ class Dispatch:
                 if not model.batchable(key.signature, key.outputs):
                     self.release(key, now)
 
-    def again(self, line: Line, groups: Sequence[Group], now: float) -> None:
+    def again(self, line: Line, groups: Sequence[Group]) -> None:
         """Parts that have been out are run again, each group as one batch, before all that wait."""
         line.retries.extendleft(group for group in reversed(groups) if group)
         for group in groups:
             self._returned(group)
-        self.offer(line, now)
+        self.offer(line)
 
-    def suspect(self, line: Line, parts: Sequence[Part], now: float) -> None:
+    def suspect(self, line: Line, parts: Sequence[Part]) -> None:
         """Parts whose worker died are run again, each in a worker that runs nothing else."""
         self._returned(parts)
-        self.suspects.add(line, parts, now)
+        self.suspects.add(line, parts)
 
     def _returned(self, parts: Sequence[Part]) -> None:
         for part in parts:
@@ -242,8 +258,8 @@ class Dispatch:
 
     def charged_less(self, model: Model) -> None:
         """The model has used less than was thought, so it may be its turn sooner."""
-        line = model.line(None)
-        if line.busy:
+        line = model.common
+        if line.by_age or line.retries:
             for bank in self._banks[model.name]:
                 bank.again(line)
 
@@ -259,17 +275,17 @@ class Dispatch:
         if moves:
             self._regroup(slot)
         if not ready:
-            self.suspects.slot_went(slot, now)
+            self.suspects.slot_went(slot)
             for name in slot.models:
                 self._keep_home(self._models[name], now)
         elif slot.number not in self._joined:
             self._join(slot, now)
 
-    def planned(self, slot: Slot, now: float) -> None:
+    def planned(self, slot: Slot) -> None:
         """What a slot is to hold is another, which its state does not tell where nobody sits there."""
         if slot.number not in self._joined and self._is_elsewhere(slot):
             self._regroup(slot)
-            self.suspects.slot_went(slot, now)
+            self.suspects.slot_went(slot)
 
     def add(self, model: Model) -> None:
         """A model is known that was not; slots that hold it follow."""
@@ -328,8 +344,8 @@ class Dispatch:
         for name in slot.models:
             self.homes.came(self._models[name], slot)
             self._keep_home(self._models[name], now)
-        self.serve(slot, now)
-        self.suspects.slot_came(now)
+        self.serve(slot)
+        self.suspects.slot_came()
 
     def _suit(self, model: Model, slot: Slot) -> None:
         """The slot has another worker, which may have another version of the model."""
@@ -344,14 +360,15 @@ class Dispatch:
                 self._pinned[slot.number].pop(line, None)
 
     def ended(self, batch: Batch) -> None:
-        """A batch is over. Its slot still has to be served, when what came of the batch is settled."""
+        """A batch is over, and its slot has lanes to spare."""
         batch.over = True
         slot = self._slots[batch.slot]
         del slot.batches[batch.number]
-        self._timers.clear(("batch", slot.number, batch.number))
+        self._timers.clear(batch)
         slot.idle_lanes.append(batch.lane)
         slot.runs_suspect = False
         slot.turn += 1
+        self._spare[slot] = None
 
     def withdraw(self, slot: Slot) -> list[Batch]:
         """What a worker will not answer any more."""
@@ -359,28 +376,78 @@ class Dispatch:
         slot.batches = {}
         for batch in batches:
             batch.over = True
-            self._timers.clear(("batch", slot.number, batch.number))
+            self._timers.clear(batch)
         return batches
 
     # --- work and lanes meet ------------------------------------------------------------------------------------
 
-    def offer(self, line: Line, now: float) -> None:
-        """A line has work: idle lanes take it, best first; what is left waits for lanes to be free."""
-        while line.busy and (slot := self._best_idle(line)) is not None:
-            self._start(line, slot, False, now)
-            if slot.takes_work:
-                self._bank[slot.number].rest(slot)
-        if not line.busy:
+    def offer(self, line: Line) -> None:
+        """A line has work: idle lanes are to take it."""
+        self._offered[line] = None
+
+    def serve(self, slot: Slot) -> None:
+        """A slot has lanes to spare: they are to take the work that is next."""
+        self._spare[slot] = None
+
+    def lease(self, now: float) -> None:
+        """Idle lanes take the work that there is, and what is left waits for lanes to be free."""
+        offered, spare = self._offered, self._spare
+        while offered or spare:
+            if spare and self.suspects.lines:
+                for slot in list(spare):
+                    self._run_suspect(slot, now)
+            if offered:
+                self._hand_out(now)
+            while spare:
+                slot = next(iter(spare))
+                del spare[slot]
+                self._serve(slot, now)
+
+    def _hand_out(self, now: float) -> None:
+        """Lines take their turns, and each has the best of the lanes that idle."""
+        offered = [*self._offered]
+        self._offered.clear()
+        line = offered[0]
+        if line is offered[-1]:
+            while (line.by_age or line.retries) and self._start_idle(line, now):
+                pass
             return
+        turns = [(_turn(line), number, line) for number, line in enumerate(offered) if line.by_age or line.retries]
+        heapq.heapify(turns)
+        while turns:
+            _, number, line = heapq.heappop(turns)
+            if self._start_idle(line, now):
+                heapq.heappush(turns, (_turn(line), number, line))
+
+    def _start_idle(self, line: Line, now: float) -> bool:
+        """Gives the best of the lanes that idle a batch of the line; whether there is more, and may be lanes."""
+        slot = self._best_idle(line)
+        if slot is None:
+            self._await(line)
+            return False
+        self._start(line, slot, False, now)
+        if slot.takes_work:
+            self._bank[slot.number].rest(slot)
+        return bool(line.by_age or line.retries)
+
+    def _await(self, line: Line) -> None:
+        """Until a lane is free."""
         if not line.pinned:
             self._enlist(line, line.priority())
         else:
             for slot in self.holders(line):
                 self._pinned[slot.number][line] = None
 
-    def serve(self, slot: Slot, now: float) -> None:
-        """A slot has lanes to spare: they take the work that is next."""
-        if self.suspects and not slot.batches and slot.state is SlotState.READY and self.suspects.run_next(slot, now):
+    def _run_suspect(self, slot: Slot, now: float) -> bool:
+        return (
+            bool(self.suspects.lines)
+            and not slot.batches
+            and slot.state is SlotState.READY
+            and self.suspects.run_next(slot, now)
+        )
+
+    def _serve(self, slot: Slot, now: float) -> None:
+        if self.suspects.lines and self._run_suspect(slot, now):
             return
         bank = self._bank[slot.number]
         while slot.takes_work:
@@ -396,9 +463,9 @@ class Dispatch:
             bank.enlist(line, priority)
 
     def _best_idle(self, line: Line) -> Slot | None:
-        if not line.pinned:
+        if line.device is None and line.version is None:
             banks = self._banks[line.model.name]
-            if len(banks) == 1:
+            if banks and banks[0] is banks[-1]:
                 return banks[0].best_idle()
             idle = [slot for bank in banks if (slot := bank.best_idle()) is not None]
         else:
@@ -428,6 +495,7 @@ class Dispatch:
 
     def _start(self, line: Line, slot: Slot, eldest: bool, now: float) -> None:
         """Gives a lane of the slot the line's next batch, or answers jobs of the line that would be too late."""
+        model = line.model
         again = bool(line.retries) and not eldest
         while line.retries and not eldest:
             group = tuple(part for part in line.retries.popleft() if part.wanted and part.job.deadline > now)
@@ -447,57 +515,74 @@ class Dispatch:
             whole = [whole_again(part) for part in group if part.wanted]
             line.retries.extendleft(singly([part for part in reversed(whole) if not part.is_suspect]))
             if suspects := [part for part in whole if part.is_suspect]:
-                self.suspects.add(line, suspects, now)
+                self.suspects.add(line, suspects)
                 if not slot.takes_work:
                     return
         if again:
             return  # it was the line's turn for what had to run again, which nobody wants any more
         while (job := line.oldest() if eldest else line.leader()) is not None:
-            if must_part(job):
+            key = job.key
+            if key.epoch != model.epoch:
+                key.renew()
+            if job.members and must_part(job):
                 self._packs.dissolve(job, now)
                 continue
-            if job.cut and line.model.keeps_state(job.key.signature):
+            if job.cut and model.keeps_state(key.signature):
                 self._answers.fail(job, Fault.STATEFUL_WORKER_LOST, with_story(BEGUN, job), now)
                 continue
-            if job.cut and job.losses > job.attempts and not line.model.batchable(job.key.signature, job.key.outputs):
+            if job.cut and job.losses > job.attempts and not key.batchable:
                 # A piece of it has died, and as it runs whole from now on, all of it is suspect.
-                self.suspects.add(line, [whole_again(Part(job, 0, job.cut, job.round, job.attempts))], now)
+                self.suspects.add(line, [whole_again(Part(job, 0, job.cut, job.round, job.attempts))])
                 if not slot.takes_work:
                     return
                 continue
-            end = end_if_late(line, job, now)
+            end = None if now + key.cost.slowest_s < job.deadline else end_if_late(line, job, now)
             if end is None:
-                parts = form(
-                    line, job, eldest, self._sharers(job), now, lambda late, end: self._answers.too_late(late, end, now)
-                )
-                self._lease(slot, parts, now)
+                sharers = self._sharers(job) if job.rows - job.cut > key.most else 0
+                give_up = partial(self._give_up, now)
+                self._lease(slot, form(line, job, eldest, sharers, now, give_up), now)
                 return
             self._answers.too_late(job, end, now)
 
     def _sharers(self, job: Job) -> int:
-        """How many slots that run nothing may take rows of the job; 1 if one takes all of it."""
-        if job.left <= job.line.model.most_rows(job.key):
-            return 1
+        """How many slots that run nothing may take rows of the job."""
         return max(1, sum([slot.takes_work and not slot.batches for slot in self.holders(job.line)]))
+
+    def _give_up(self, now: float, job: Job, end: float) -> None:
+        self._answers.too_late(job, end, now)
 
     def _lease(self, slot: Slot, parts: Group, now: float) -> Batch:
         """QUEUED → LEASED. The lane has credit: it is idle."""
         key = parts[0].job.key
-        model = key.line.model
-        rows = sum(part.rows for part in parts)
-        batchable = rows > 0 and model.batchable(key.signature, key.outputs)
-        most = model.most_rows(key) if batchable and model.strides else rows
-        if rows > most:
-            stride = most
+        line, cost = key.line, key.cost
+        model = line.model
+        if key.epoch != model.epoch:
+            key.renew()
+        rows, jobs, packed = 0, 0, False
+        for part in parts:
+            rows += part.rows
+            if part.job.members:
+                packed = True
+                jobs += part.jobs
+            else:
+                jobs += 1
+        first = parts[0]
+        batchable = rows > 0 and key.batchable
+        if batchable and rows > key.most and model.strides:
+            stride = key.most
             ahead = (rows - 1) // stride * stride
-            padded = ahead + model.padded(key, rows - ahead)
+            padded = ahead + key.padded(rows - ahead)
+            strides = -(-padded // stride)
         else:
-            padded = stride = model.padded(key, rows) if batchable else rows
-        strides = -(-padded // stride) if stride else 1
-        expected_s = key.cost.expected(stride)
+            padded = stride = key.padded(rows) if batchable and key.pads else rows
+            strides = 1
+        size = cost.sizes.get(stride)
+        expected_s = cost.expected(stride) if size is None else size.median
         cost_s = UNKNOWN_ROW_S * max(1, rows) if expected_s is None else strides * expected_s
-        surely_s = strides * key.cost.surely(stride)
-        cut = strides > 1 or padded != rows or len(parts) > 1 or not parts[0].whole or len(parts[0].job.members) > 1
+        surely_s = strides * cost.surely(stride) if cost.batches else 0.0
+        if now > cost.last_learned + STALE_S and cost.is_stale(surely_s, now):
+            surely_s = 0.0
+        cut = strides > 1 or padded != rows or jobs > 1 or first.rows != first.job.rows
         self._batches += 1
         lane = slot.idle_lanes.pop()
         batch = Batch(
@@ -513,19 +598,23 @@ class Dispatch:
             stride,
             cost_s,
             now + cost_s,
-            now + (0.0 if key.cost.is_stale(surely_s, now) else surely_s),
+            now + surely_s,
             batchable and cut,
+            jobs,
+            packed,
             beside=bool(slot.batches),
         )
-        for other in slot.batches.values():
-            other.beside = True
+        if slot.batches:
+            for other in slot.batches.values():
+                other.beside = True
         slot.batches[batch.number] = batch
-        slot.last_used = key.line.last_led = batch.number
+        slot.last_used = line.last_led = batch.number
         slot.started += 1
         slot.turn += 1
         bank = self._bank[slot.number]
         bank.began(batch)
-        bank.clock_s = max(bank.clock_s, model.used_s)
+        if model.used_s > bank.clock_s:
+            bank.clock_s = model.used_s
         model.charge(cost_s)
         if key.signature == WRITING_RUN:
             self.homes.written(model, slot)
@@ -541,37 +630,28 @@ class Dispatch:
                 longest_s = job.timeout_s
             # Numbers, not the batch: it would keep its other jobs, and they theirs.
             if not rows:
-                job.note(now, BY_ITSELF, slot.number, slot.incarnation, batch.number)
-            elif part.whole:
-                job.note(now, WHOLE, slot.number, slot.incarnation, batch.number, rows)
+                leased: Note = (now, BY_ITSELF, (slot.number, slot.incarnation, batch.number))
+            elif part.rows == job.rows:
+                leased = (now, WHOLE, (slot.number, slot.incarnation, batch.number, rows))
             else:
-                job.note(now, PIECE, slot.number, slot.incarnation, batch.number, rows, part.start, part.stop - 1)
-        budget_s = self._policy.batch_budget_s(longest_s, strides * key.cost.slowest())
-        owner = 0
+                values = (slot.number, slot.incarnation, batch.number, rows, part.start, part.stop - 1)
+                leased = (now, PIECE, values)
+            if job.runs > 1:
+                job.note(now, leased[1], *leased[2])
+            else:
+                job.story.append(leased)
+        budget_s = self._policy.batch_budget_s(longest_s, strides * cost.slowest_s)
         if key.signature == OPEN:  # it loads a model
             budget_s = max(budget_s, self._policy.load_timeout_s)
-            owner = self.tenants.opens(parts[0].job.client.route, slot)
-        self._timers.set(("batch", slot.number, batch.number), now + budget_s)
-        self._actions.append(
-            do.RunBatch(
-                slot.number,
-                slot.incarnation,
-                lane,
-                batch.number,
-                model.name,
-                key.signature,
-                key.outputs,
-                tuple([_to_run(part) for part in parts]),
-                padded,
-                batch.joined,
-                stride if strides > 1 else 0,
-                owner,
-            )
-        )
+            batch.owner = self.tenants.opens(parts[0].job.client.route, slot)
+        self._timers.set(batch, now + budget_s)
+        self._orders.batches.append(batch)
         return batch
 
     def validate(self) -> None:
         """Raises AssertionError where an invariant does not hold."""
+        if self._offered or self._spare:
+            return  # some of a burst was told, and nothing followed yet
         for bank in {id(bank): bank for bank in self._bank.values()}.values():
             bank.validate()
         for slot in self._slots:
@@ -588,11 +668,6 @@ def _movable(line: Line) -> list[Job]:
     bound = {part.job for group in line.retries if len({part.job for part in group}) > 1 for part in group}
     jobs = [job for job in dict.fromkeys(line.unleased()) if not (job.out or job.gathering or job in bound)]
     return sorted(jobs, key=lambda job: (job.arrived, job.number))  # as they came; members of a pack came at once
-
-
-def _to_run(part: Part) -> do.PartToRun:
-    base = part.job.base
-    return do.PartToRun(part.job.payload, base + part.start, base + part.stop)
 
 
 def _turn(line: Line) -> tuple[int, float, int]:

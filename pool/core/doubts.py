@@ -10,8 +10,8 @@ from __future__ import annotations
 from pool.core.actions import JobFailed
 from pool.core.answers import Answers, with_story
 from pool.core.backlog import Backlog
-from pool.core.events import JobArrived
 from pool.core.jobs import Job
+from pool.core.models import Model
 from pool.core.policy import Policy
 from pool.core.slots import Slot
 from pool.wire.faults import Fault
@@ -30,22 +30,22 @@ class Doubts:
     def adopt(self, policy: Policy) -> None:
         self._policy = policy
 
-    def refusal(self, event: JobArrived) -> JobFailed | None:
+    def refusal(self, model: Model, signature: str | None, attempts: int, in_doubt: bool) -> JobFailed | None:
         """Why a job of a model that is served here is not taken in again; None if it is."""
         most = self._policy.max_attempts
-        if event.attempts >= most:
-            text = f"the pool ended unexpectedly while it held the job, {event.attempts} times of {most} at most"
+        if attempts >= most:
+            text = f"the pool ended unexpectedly while it held the job, {attempts} times of {most} at most"
             return JobFailed(Fault.WORKER_LOST, f"{text} ([queue] max_attempts)")
-        if event.in_doubt and self._backlog.models[event.model].keeps_state(event.signature):
-            return JobFailed(Fault.STATEFUL_WORKER_LOST, f"{_whose(event.attempts)}; {KEEPS_STATE}")
+        if in_doubt and model.keeps_state(signature):
+            return JobFailed(Fault.STATEFUL_WORKER_LOST, f"{_whose(attempts)}; {KEEPS_STATE}")
         return None
 
-    def taken_in(self, job: Job, event: JobArrived, now: float) -> None:
+    def taken_in(self, job: Job, attempts: int, in_doubt: bool, now: float) -> None:
         """Those ends of the pool may be another job's fault, but they are attempts."""
-        job.in_doubt = event.in_doubt
-        job.attempts = job.losses = max(0, event.attempts)
-        if event.in_doubt:
-            job.note(now, "came again: {}", _whose(event.attempts))
+        job.in_doubt = in_doubt
+        job.attempts = job.losses = max(0, attempts)
+        if in_doubt:
+            job.note(now, "came again: {}", _whose(attempts))
 
     def loaded(self, slot: Slot, now: float) -> None:
         """A worker is READY and has told which of its models keep state. It has no work yet."""

@@ -12,7 +12,6 @@ from pool.wire.signatures import ModelInfo
 from pool.wire.worker_messages import LaneProgress, Phase
 
 __all__ = [
-    "BatchDone",
     "BatchUnsent",
     "ClientGone",
     "Death",
@@ -21,10 +20,9 @@ __all__ = [
     "DrainAsked",
     "Event",
     "Failed",
-    "JobArrived",
+    "Failure",
     "JobCancelled",
     "ModelsAwaited",
-    "Outcome",
     "PolicyChanged",
     "RestartAsked",
     "RowsChanged",
@@ -33,7 +31,6 @@ __all__ = [
     "Spoiled",
     "Start",
     "StopAsked",
-    "Succeeded",
     "SuccessorRefused",
     "Tick",
     "WorkerBeat",
@@ -45,11 +42,6 @@ __all__ = [
     "WorkerReady",
     "WorkerSpawned",
 ]
-
-
-@dataclass(slots=True)
-class Succeeded:
-    payload: object
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +67,8 @@ class RowsChanged:
     text: str
 
 
-Outcome = Succeeded | Failed | Spoiled | RowsChanged
+Failure = Failed | Spoiled | RowsChanged
+"""Why a part has no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,33 +145,6 @@ class WorkerMeasured:
     slot: int
     incarnation: int
     resident_bytes: int
-
-
-@dataclass(slots=True)
-class JobArrived:
-    """`job` is the client's own number. `timeout_s` None means the policy's default.
-
-    `rows` None: the job cannot be joined with others or cut. `form` is what must be equal, beside model, signature and
-    outputs, of jobs that run together: names, dtypes and shapes past axis 0. The core only compares it. `attempts` and
-    `in_doubt` as in the wire's SUBMIT, and so are `members` and `version`.
-    """
-
-    client: bytes
-    job: int
-    model: str
-    signature: str | None
-    outputs: tuple[str, ...] | None
-    rows: int | None
-    timeout_s: float | None
-    priority: int
-    device: str | None
-    size_bytes: int
-    form: bytes
-    payload: object
-    attempts: int = 0
-    in_doubt: bool = False
-    members: tuple[int, ...] = ()
-    version: int | str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,19 +241,6 @@ class WorkerCompared:
     compared: wire.RowsCompared
 
 
-@dataclass(slots=True)
-class BatchDone:
-    """One outcome a part, in the order of the batch; and the worker's own times of it."""
-
-    slot: int
-    incarnation: int
-    lane: int
-    batch: int
-    outcomes: tuple[Outcome, ...]
-    run_s: float = 0.0
-    fetch_s: float = 0.0
-
-
 @dataclass(frozen=True, slots=True)
 class BatchUnsent:
     """The lane cannot be reached, so not a byte of the batch has left the pool."""
@@ -332,7 +285,6 @@ Event = (
     | ModelsAwaited
     | WorkerMeasured
     | PolicyChanged
-    | JobArrived
     | JobCancelled
     | ClientGone
     | SpawnHeld
@@ -345,7 +297,6 @@ Event = (
     | WorkerBroken
     | WorkerReady
     | WorkerCompared
-    | BatchDone
     | BatchUnsent
     | WorkerExited
 )

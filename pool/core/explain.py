@@ -20,10 +20,11 @@ def recent_jobs(backlog: Backlog, history: History) -> list[dict[str, Any]]:
 
 
 def story_of(job: Job) -> dict[str, Any]:
+    timeline = job.timeline()
     return {
         **_head(job),
         "story": job.told(),
-        "timeline": None if job.timeline is None else asdict(job.timeline),
+        "timeline": None if timeline is None else asdict(timeline),
     }
 
 

@@ -22,13 +22,16 @@ class _Ended:
     def __init__(self, most: int) -> None:
         self.jobs: OrderedDict[int, Job] = OrderedDict()
         self.size_bytes = 0
+        self._count = 0
         self._most = most
 
     def keep(self, job: Job) -> None:
         self.jobs[job.id] = job
-        self.size_bytes += _size_bytes(job)
-        while len(self.jobs) > self._most or self.size_bytes > MOST_NAME_BYTES:
+        self._count += 1
+        self.size_bytes += job.key.names_bytes if not job.members else _size_bytes(job)
+        while self._count > self._most or self.size_bytes > MOST_NAME_BYTES:
             _, forgotten = self.jobs.popitem(last=False)
+            self._count -= 1
             self.size_bytes -= _size_bytes(forgotten)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pool.core import actions as do
 from pool.core.line import Line
 from pool.core.models import Model
+from pool.core.orders import Orders
 from pool.core.slots import Slot, SlotState
 from pool.wire.session_runs import WRITING_RUN
 
@@ -31,10 +32,10 @@ ANEW = (
 
 
 class Homes:
-    def __init__(self, holders: Callable[[Line], Sequence[Slot]], actions: list[do.Action]) -> None:
+    def __init__(self, holders: Callable[[Line], Sequence[Slot]], orders: Orders) -> None:
         """`holders`: the slots that may run a line's jobs."""
         self._holders = holders
-        self._actions = actions
+        self._orders = orders
 
     def device(self, model: Model, signature: str | None) -> str | None:
         """The name of the slot to which a job of the model has to go now; None if any will do."""
@@ -68,8 +69,9 @@ class Homes:
         if model.written == seat or (model.home is not None and model.home == model.written and _stands(model)):
             return
         model.home = model.written = seat
+        model.epoch += 1
         if len(self._holders(model.line(None))) > 1:
-            self._actions.append(do.Notice(WRITTEN.format(model.name, slot.number, slot.incarnation)))
+            self._orders.append(do.Notice(WRITTEN.format(model.name, slot.number, slot.incarnation)))
 
     def _choose(self, model: Model) -> None:
         """Among those that are READY the former home, or the first."""
@@ -89,7 +91,7 @@ class Homes:
             text = STATEFUL.format(model.name, home[0].number, home[1])
         else:
             text = ANEW.format(model.name, former[0].number, former[1], home[0].number, home[1])
-        self._actions.append(do.Notice(text))
+        self._orders.append(do.Notice(text))
 
 
 def _stands(model: Model) -> bool:

@@ -9,13 +9,14 @@ from enum import Enum
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from pool.wire.timeline import Timeline
+
 if TYPE_CHECKING:
     from pool.core.blame import Loss
     from pool.core.keys import Client, Key
     from pool.core.line import Line
-    from pool.wire.timeline import Timeline
 
-__all__ = ["FINISHED", "JOB_STEPS", "Batch", "IllegalStep", "Job", "JobKey", "JobState", "Part"]
+__all__ = ["FINISHED", "JOB_STEPS", "Batch", "IllegalStep", "Job", "JobKey", "JobState", "Note", "Part"]
 
 JobKey = tuple[bytes, int]
 
@@ -61,6 +62,8 @@ class Job:
     parts say (see `settlement`). `runs` counts the batches that a part of it was in.
     `attempts` pools have ended while they held it; `in_doubt`: it may have started in one that gave no answer.
     `round` is raised when it starts over: answers to parts of an earlier one are of no use.
+    `ran`: once it is done, of the batch that gave its last rows when it started, its run and its fetch in seconds, its
+    rows, its slot and the device.
     `members` are the rows of each job of a pack, which have the numbers after its own (see `packs`), `dropped` the
     numbers of those that were cancelled. Its rows are those of the payload from `base` on. `came_in`: the number of
     the pack that it was a member of.
@@ -101,7 +104,7 @@ class Job:
     base: int = 0
     came_in: int | None = None
     ended: float | None = None
-    timeline: Timeline | None = None
+    ran: tuple[float, float, float, int, int, str] | None = None
     story: list[Note] = field(default_factory=list)
     untold: int = 0  # lines that were left out of it
 
@@ -149,6 +152,25 @@ class Job:
             self.untold += 1
         story.append((now, what, values))
 
+    def timeline(self) -> Timeline | None:
+        """Where its time went; None unless it is done."""
+        if self.ran is None or self.ended is None:
+            return None
+        started, run_s, fetch_s, rows, slot, device = self.ran
+        return Timeline(
+            job=self.id,
+            queue_s=started - self.arrived - self.gathered_s,
+            batch_wait_s=self.gathered_s,
+            feed_s=max(0.0, self.ended - started - run_s - fetch_s),
+            run_s=run_s,
+            fetch_s=fetch_s,
+            rows=self.rows,
+            batch_rows=rows,
+            slot=slot,
+            device=device,
+            attempts=self.losses + 1,
+        )
+
     def told(self) -> list[str]:
         """Its story in words, with seconds since it came."""
         lines = [f"{now - self.arrived:.3f} s {what.format(*values)}" for now, what, values in self.story]
@@ -159,23 +181,31 @@ class Job:
         return lines
 
 
-@dataclass(slots=True, eq=False)
 class Part:
-    """Rows `start` to `stop` of a job, both 0 where it has none: what is leased."""
+    """Rows `start` to `stop` of a job, both 0 where it has none: what is leased.
 
-    job: Job
-    start: int
-    stop: int
-    round: int
-    losses: int = 0  # workers that died with these rows and perhaps by them, and the job's `attempts`
-    died_in: tuple[int, ...] = ()  # the slots in which they did
-    loss: Loss | None = None  # the last of these deaths, see `blame`
-    charged_s: float = 0.0  # device time that its client was charged when it was cut
-    heirs: tuple[Part, ...] = ()  # its job was a pack, and dissolved while this was out: parts of its members
-    rows: int = field(init=False)
+    `losses`: workers that died with these rows and perhaps by them, and the job's `attempts`; `died_in`: the slots in
+    which they did; `loss`: the last of these deaths, see `blame`. `charged_s`: device time that its client was charged
+    when it was cut. `heirs`: its job was a pack, and dissolved while this was out: parts of its members.
+    """
 
-    def __post_init__(self) -> None:
-        self.rows = self.stop - self.start
+    __slots__ = ("charged_s", "died_in", "heirs", "job", "loss", "losses", "round", "rows", "start", "stop")
+
+    def __init__(
+        self,
+        job: Job,
+        start: int,
+        stop: int,
+        round: int,  # noqa: A002  # the job's own word
+        losses: int = 0,
+        died_in: tuple[int, ...] = (),
+        charged_s: float = 0.0,
+    ) -> None:
+        self.job, self.start, self.stop, self.rows = job, start, stop, stop - start
+        self.round, self.losses, self.died_in = round, losses, died_in
+        self.charged_s = charged_s
+        self.loss: Loss | None = None
+        self.heirs: tuple[Part, ...] = ()
 
     @property
     def whole(self) -> bool:
@@ -224,6 +254,9 @@ class Batch:
     expected_end: float
     earliest_end: float
     joined: bool  # its rows are of several jobs, or of a piece of one, or some were added, or it is fed in strides
+    jobs: int  # that run in it: those of a pack are several
+    packed: bool  # some of it are rows of a pack
+    owner: int = 0  # the number of the client whose private session it opens
     suspect: bool = False  # it has lost a worker before
     beside: bool = False  # another batch ran in its worker at the same time
     over: bool = False
@@ -242,11 +275,6 @@ class Batch:
     def wanted(self) -> bool:
         """Whether anybody still waits for an answer of it."""
         return any(part.wanted for part in self.parts)
-
-    @property
-    def jobs(self) -> int:
-        """How many jobs run in it."""
-        return sum([part.jobs for part in self.parts])
 
     def claims(self) -> list[Part]:
         """Its parts; in the place of a pack's that was dissolved, its members'."""

@@ -10,6 +10,7 @@ from pool.core import actions as do
 from pool.core import events as told
 from pool.core.independence import Judged
 from pool.core.models import Model
+from pool.core.orders import Orders
 from pool.core.slots import Slot, SlotState
 from pool.wire.independence import Judgement, RowsJudged
 
@@ -20,12 +21,12 @@ JUDGED_BYTES = 64  # beside its texts
 
 
 class Joining:
-    """It appends to `actions`."""
+    """It appends to `orders`."""
 
-    def __init__(self, slots: Sequence[Slot], models: Mapping[str, Model], actions: list[do.Action]) -> None:
+    def __init__(self, slots: Sequence[Slot], models: Mapping[str, Model], orders: Orders) -> None:
         self._slots = slots
         self._models = models
-        self._actions = actions
+        self._orders = orders
 
     def judged(self, slot: Slot) -> tuple[RowsJudged, ...]:
         """What a new worker of the slot is told before it loads: what it can read, of the files that serve first.
@@ -67,7 +68,7 @@ class Joining:
         if ready:
             for judged in self._known(slot):
                 if judged.judgement is not Judgement.TRIED:
-                    self._actions.append(do.JudgeRows(slot.number, slot.incarnation, judged))
+                    self._orders.append(do.JudgeRows(slot.number, slot.incarnation, judged))
 
     def compared(self, slot: Slot, event: told.WorkerCompared) -> Model | None:
         """A worker compared; the model of which a signature is not joined any more, if that is what came of it."""
@@ -91,13 +92,13 @@ class Joining:
         for slot in self._slots:
             info = slot.loaded.get(model.name)
             if slot.state is SlotState.READY and info is not None and info.identity == identity:
-                self._actions.append(do.JudgeRows(slot.number, slot.incarnation, news))
+                self._orders.append(do.JudgeRows(slot.number, slot.incarnation, news))
         if news.judgement is not Judgement.DEPENDENT:
             return None
         proof = model.independence.proof(identity, signature)
         text = f"model {model.name}, signature {signature}: its jobs run one by one, as its rows depend on each other: "
         given = f"; {proof.joined} answers of joined rows had been given" if proof.joined else ""
-        self._actions.append(do.Notice(f"{text}{proof.differs}{given}"))
+        self._orders.append(do.Notice(f"{text}{proof.differs}{given}"))
         return model
 
 

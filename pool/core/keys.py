@@ -43,17 +43,26 @@ class Client:
 
 
 class Key:
-    """What jobs of a line must share to run together, and those that wait with it, by priority and client."""
+    """What jobs of a line must share to run together, and those that wait with it, by priority and client.
+
+    `batchable`, `most`, `pads`: whether its rows may be joined, cut and padded, how many may run together, and whether
+    they are padded at all, as far as it is known in the model's `epoch`. Whoever asks for them compares the epochs.
+    """
 
     __slots__ = (
+        "batchable",
         "cost",
+        "epoch",
         "form",
         "gathered",
         "gathered_rows",
+        "kept",
         "levels",
         "line",
+        "most",
         "names_bytes",
         "outputs",
+        "pads",
         "release_at",
         "signature",
     )
@@ -71,6 +80,20 @@ class Key:
         self.gathered: Jobs = OrderedDict()
         self.gathered_rows = 0
         self.release_at = math.inf
+        self.kept = True  # by its line
+        self.renew()
+
+    def renew(self) -> None:
+        """What may have been found out since, once for all jobs of it."""
+        model = self.line.model
+        self.epoch = model.epoch
+        self.batchable = model.batchable(self.signature, self.outputs)
+        self.most = model.most_rows(self)
+        self.pads = bool(model.policy.allowed_batch_sizes)
+
+    def padded(self, rows: int) -> int:
+        """As how many rows so many are fed."""
+        return self.line.model.padded(self, rows) if self.pads else rows
 
     @property
     def model(self) -> str:

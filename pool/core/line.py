@@ -26,6 +26,7 @@ __all__ = ["Line"]
 
 MOST_IDLE_KEYS = 256  # keys of a line that are kept while no job of theirs waits
 MOST_IDLE_CLIENTS = 256
+LOOK_EVERY = 64  # so often entries of a heap that count no more are looked for
 
 
 class Level:
@@ -41,17 +42,15 @@ class Level:
 class ClientQueue:
     """One client's waiting jobs in one line. `used_s`: the device time it has used, on the line's own scale."""
 
-    __slots__ = ("entry", "entry_priority", "levels", "used_s")
+    __slots__ = ("entry", "entry_priority", "levels", "top", "used_s")
 
     def __init__(self, used_s: float) -> None:
         self.levels: dict[int, Level] = {}
         self.used_s = used_s
+        self.top = 0
+        """The highest priority that waits, if any does."""
         self.entry = 0
         self.entry_priority = 0
-
-    @property
-    def top(self) -> int:
-        return max(self.levels) if len(self.levels) > 1 else next(iter(self.levels))
 
 
 class Line:
@@ -93,9 +92,13 @@ class Line:
             self._forget_clients()
         elif not queue.levels:
             self._clients.move_to_end(route)
-            queue.used_s = max(queue.used_s, self._start_s())
+            start_s = self._start_s()
+            if start_s > queue.used_s:
+                queue.used_s = start_s
         level = queue.levels.get(job.priority)
         if level is None:
+            if not queue.levels or job.priority > queue.top:
+                queue.top = job.priority
             level = queue.levels[job.priority] = Level()
             if not queue.entry or job.priority > queue.entry_priority:
                 self._enter(queue, job.priority)
@@ -103,7 +106,7 @@ class Line:
         level.work_s += job.work_s
         self.by_age[job.id] = job
         job.key.add(job)
-        self.queued += len(job.members) or 1
+        self.queued += len(job.members) if job.members else 1
 
     def first(self, job: Job) -> None:
         """A waiting job goes before all others of its client, in the place of one that went before them."""
@@ -122,9 +125,11 @@ class Line:
         level.work_s -= job.work_s
         if not level.jobs:
             del queue.levels[job.priority]
+            if queue.levels and job.priority == queue.top:
+                queue.top = max(queue.levels)
         del self.by_age[job.id]
         job.key.remove(job)
-        self.queued -= len(job.members) or 1
+        self.queued -= len(job.members) if job.members else 1
 
     def cut(self, job: Job, stop: int) -> None:
         """Its rows up to `stop` are out; if those are all, it does not wait any more."""
@@ -157,15 +162,18 @@ class Line:
                 heapq.heappop(heap)
                 queue.entry = 0
             elif -negative != queue.top or used_s < queue.used_s:
-                heapq.heappop(heap)
-                self._enter(queue, queue.top)
+                self._entries += 1
+                queue.entry, queue.entry_priority = self._entries, queue.top
+                heapq.heapreplace(heap, (-queue.top, queue.used_s, self._entries, queue))
             else:
                 return next(iter(queue.levels[-negative].jobs.values()))
         return None
 
     def led(self, job: Job) -> None:
         """The leader's batch begins: the line's scale moves on to where its client stands."""
-        self._clock_s = max(self._clock_s, self._clients[job.client.route].used_s)
+        used_s = self._clients[job.client.route].used_s
+        if used_s > self._clock_s:
+            self._clock_s = used_s
 
     def oldest(self) -> Job | None:
         """The job that came first, or the one of its client's that goes before it: members of a pack came at once."""
@@ -177,7 +185,9 @@ class Line:
         queue = self._clients.get(client.route)
         if queue is None:
             return 0.0
-        return sum([level.work_s for above, level in queue.levels.items() if above >= priority])
+        return (
+            sum([level.work_s for above, level in queue.levels.items() if above >= priority]) if queue.levels else 0.0
+        )
 
     def queued_rows(self) -> int:
         """For people: a job without rows counts as one."""
@@ -226,7 +236,9 @@ class Line:
 
     def _start_s(self) -> float:
         """Where a client begins that comes anew: with those who wait, whatever their charges were corrected by."""
-        return min(self._clock_s, self._heap[0][1]) if self._heap else self._clock_s
+        if self._heap and self._heap[0][1] < self._clock_s:
+            return self._heap[0][1]
+        return self._clock_s
 
     # --- within -------------------------------------------------------------------------------------------------
 
@@ -235,7 +247,7 @@ class Line:
         queue.entry, queue.entry_priority = self._entries, priority
         heapq.heappush(self._heap, (-priority, queue.used_s, self._entries, queue))
         # Superseded entries stay until they surface; rebuild before they outnumber the others.
-        if len(self._heap) > 64 + 2 * len(self._clients):
+        if self._entries % LOOK_EVERY == 0 and len(self._heap) > LOOK_EVERY + 2 * len(self._clients):
             self._heap = [entry for entry in self._heap if entry[2] == entry[3].entry]
             heapq.heapify(self._heap)
 
@@ -246,6 +258,7 @@ class Line:
         for _ in range(2 if crowded else 0):
             name, key = next(iter(self._keys.items()))
             if key.idle:
+                key.kept = False
                 del self._keys[name]
                 self._names_bytes -= key.names_bytes
             else:

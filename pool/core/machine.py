@@ -1,11 +1,14 @@
-"""The pool's brain: `actions = machine.handle(event, now)`.
+"""The pool's brain: what happens is told, `dispatch` decides what follows from it, and `orders` are drained.
 
 It knows no process, socket, clock or tensor. The same machine runs in `pool start` and under the property tests.
 
-    JobArrived ─► admission ─► line ─dispatch─► batch on (slot, incarnation, lane) ─BatchDone─► settlement ─► AnswerJob
-                                ▲ ▲                      │                                          │
-                                │ └──── suspects ◄── WorkerExited                                   │
-                                └────── retries ◄───────────────────────────────────────────────────┘
+    arrived ─► admission ─► line ─dispatch─► batch on (slot, incarnation, lane) ─batch_done─► settlement ─► answer
+                             ▲ ▲                      │                                          │
+                             │ └──── suspects ◄── WorkerExited                                   │
+                             └────── retries ◄───────────────────────────────────────────────────┘
+
+What happens for every job is a method with plain arguments; what is rare is an event. Of a burst all is told, and then
+there is one dispatch: so jobs that came together find each other, and one that came alone waits for nobody.
 
 What it guarantees: a job is answered exactly once, at its deadline at the latest; each row of it is leased to one
 incarnation at a time, and to the next only after the exit of the former was seen; a lane gets one batch at a time.
@@ -13,15 +16,15 @@ incarnation at a time, and to the next only after the exit of the former was see
 
 import random
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pool.core import actions as do
 from pool.core import events as told
-from pool.core.admission import refusal
+from pool.core.admission import refusal, unknown
 from pool.core.answers import Answers
 from pool.core.backlog import Backlog
+from pool.core.calls import Call, Calls, Names
 from pool.core.cells import Cells
 from pool.core.dispatch import Dispatch
 from pool.core.doubts import Doubts
@@ -30,9 +33,10 @@ from pool.core.history import History
 from pool.core.hope import Hope
 from pool.core.jobs import Batch, Job
 from pool.core.joining import Joining
-from pool.core.keys import Key
+from pool.core.keys import Client, Key
 from pool.core.line import Line
 from pool.core.models import Model
+from pool.core.orders import Orders
 from pool.core.packs import Packs
 from pool.core.policy import Policy, SlotPlan
 from pool.core.recycling import Recycling
@@ -47,28 +51,36 @@ from pool.wire.session_runs import OPEN
 
 __all__ = ["Machine"]
 
+QUIET = frozenset({told.Tick, told.WorkerBeat, told.WorkerMeasured, told.JobCancelled, told.ClientGone})
+"""Events after which all names come to what they came to before, unless a slot's state is another."""
+
 
 class Machine:
-    """`handle` never blocks and never raises for an event that the outside can cause; it is not thread-safe."""
+    """Nothing blocks, and nothing raises for what the outside can cause; it is not thread-safe.
+
+    REQUIRES that `orders` are drained after each dispatch, and before anything else is told.
+    """
 
     def __init__(self, policy: Policy, plans: Sequence[SlotPlan], rng: random.Random) -> None:
         self.policy = policy
         self.timers = Timers()
         self.history = History()
         self.backlog = Backlog({model: None for plan in plans for model in plan.models}, policy)
-        self._actions: list[do.Action] = []
-        self.supervision = Supervision(policy, plans, rng, self.timers, self._actions, self._wanted)
-        self._answers = Answers(self.backlog, self.timers, self.history, self._actions)
+        self.orders = Orders()
+        self.supervision = Supervision(policy, plans, rng, self.timers, self.orders, self._wanted)
+        self._answers = Answers(self.backlog, self.timers, self.history, self.orders)
         slots, models = self.supervision.slots, self.backlog.models
-        self._packs = Packs(self.backlog, slots, self.timers, self._answers, self._actions)
-        self._dispatch = Dispatch(policy, slots, models, self.timers, self._answers, self._packs, self._actions)
-        self._joining = Joining(slots, models, self._actions)
+        self._packs = Packs(self.backlog, slots, self.timers, self._answers, self.orders)
+        self._dispatch = Dispatch(policy, slots, models, self.timers, self._answers, self._packs, self.orders)
+        self._joining = Joining(slots, models, self.orders)
         self._cells = Cells()
         self._doubts = Doubts(policy, self.backlog, self._answers)
-        self._settlement = Settlement(policy, self._dispatch, self._answers, self._packs, self._cells, self._actions)
+        self._settlement = Settlement(policy, self._dispatch, self._answers, self._packs, self._cells, self.orders)
         self._hope = Hope(self.supervision, self._dispatch, models)
         self._recycling = Recycling(policy, self.supervision, models, self.timers, rng)
         self._leaving: set[str] = set()
+        self._calls = Calls()
+        self._epoch = 0  # raised when what is known of slots or of the policy may be otherwise now
         self._pins = frozenset(name for plan in plans for name in plan.names)
 
     @property
@@ -80,13 +92,11 @@ class Machine:
         """When to call `handle(Tick(), now)` at the latest, if nothing else happens."""
         return self.timers.next()
 
-    def handle(self, event: told.Event, now: float) -> list[do.Action]:
-        """What is to be done about an event. `now` is monotonic seconds and never goes back."""
+    def handle(self, event: told.Event, now: float) -> None:
+        """Something rare has happened. `now` is monotonic seconds and never goes back."""
+        if type(event) not in QUIET:
+            self._epoch += 1
         match event:
-            case told.JobArrived():
-                self._arrive(event, now)
-            case told.BatchDone():
-                self._batch_done(event, now)
             case told.Tick():
                 pass
             case told.JobCancelled():
@@ -98,7 +108,7 @@ class Machine:
                     for job in members:
                         self._cancel(job, now)
                     numbers = tuple([job.number for job in members])
-                    self._actions.append(do.MembersCancelled(event.client, numbers))
+                    self.orders.append(do.MembersCancelled(event.client, numbers))
             case told.ClientGone():
                 for job in self.backlog.of_client(event.client):
                     self._cancel(job, now)
@@ -124,8 +134,36 @@ class Machine:
             case _:
                 self.supervision.handle(event, now)
         self._slots_changed(now)
+
+    def dispatch(self, now: float) -> bool:
+        """What follows from all that was told, and from the time; at last, idle lanes are leased what they can take.
+
+        True: there is more to follow, once the orders are drained.
+        """
+        if self._is_restless(now):
+            self._follow_up(now)
+        ended = self._answers.ended
+        self._dispatch.lease(now)
+        return self._answers.ended != ended and self._is_restless(now)
+
+    def _is_restless(self, now: float) -> bool:
+        """Whether anything may have to follow beside leases. In the ordinary state nothing does."""
+        supervision = self.supervision
+        return bool(
+            supervision.changed
+            or supervision.due
+            or supervision.stopping
+            or supervision.fatal
+            or supervision.turnover.wishes
+            or self._leaving
+            or self._dispatch.suspects.lines
+            or (self.timers.heap and self.timers.heap[0][0] <= now)
+        )
+
+    def _follow_up(self, now: float) -> None:
+        self._slots_changed(now)
         self._fire_timers(now)
-        self._dispatch.suspects.forget_unwanted(now)
+        self._dispatch.suspects.forget_unwanted()
         while self.supervision.turnover and self.supervision.turnover.go_on(now):
             self._slots_changed(now)
         if self._leaving:
@@ -137,9 +175,6 @@ class Machine:
             self._slots_changed(now)
         if self.supervision.stopping or self.supervision.fatal:
             self._end_if_down()
-        actions = self._actions[:]
-        self._actions.clear()
-        return actions
 
     def _adopt(self, policy: Policy) -> None:
         self.policy = policy
@@ -160,7 +195,7 @@ class Machine:
                 self._dispatch.add(models[name])
         self.supervision.handle(event, now)
         self._note_leaving()
-        self._dispatch.planned(self.supervision.slots[event.slot], now)
+        self._dispatch.planned(self.supervision.slots[event.slot])
         self._slots_changed(now)
         self._refuse_hopeless(now)
 
@@ -185,72 +220,157 @@ class Machine:
 
     # --- jobs ---------------------------------------------------------------------------------------------------
 
-    def _arrive(self, event: told.JobArrived, now: float) -> None:
-        if event.model in self.policy.versions:
-            entry = self._entry(event)
-            if isinstance(entry, do.JobFailed):
-                self._answers.refuse(event.client, event.job, len(event.members) or 1, entry)
-                return
-            event = replace(event, model=entry, version=None)
-        failed = refusal(event, self.policy, self.backlog, self.supervision.stopping, now)
-        failed = failed or self._unknown_device(event) or self._unknown_version(event) or self._doubts.refusal(event)
-        if failed is not None:
-            self._answers.refuse(event.client, event.job, len(event.members) or 1, failed)
+    def arrived(
+        self,
+        route: bytes,
+        number: int,
+        name: str,
+        signature: str | None,
+        outputs: tuple[str, ...] | None,
+        rows: int | None,
+        timeout_s: float | None,
+        priority: int,
+        device: str | None,
+        size_bytes: int,
+        form: bytes,
+        payload: object,
+        attempts: int,
+        in_doubt: bool,
+        members: tuple[int, ...],
+        version: int | str | None,
+        now: float,
+    ) -> None:
+        """A job has come: it is refused, or waits from now on. `number` is its client's own.
+
+        `rows` None: it cannot be joined with others or cut. `form` is what must be equal, beside model, signature and
+        outputs, of jobs that run together: names, dtypes and shapes past axis 0. The core only compares it.
+        `timeout_s` None: the policy's default. The rest as in the wire's SUBMIT.
+        """
+        names = name, version, signature, outputs, device, form
+        call = self._calls.known.get(names)
+        if call is not None and (
+            call.epoch != self._epoch or call.model_epoch != call.model.epoch or not call.key.kept
+        ):
+            call = None
+        backlog = self.backlog
+        model = self._model(name, version) if call is None else call.model
+        if isinstance(model, do.JobFailed):
+            self._answers.refuse(route, number, len(members) or 1, model)
             return
-        timeout_s = self.policy.default_timeout_s if event.timeout_s is None else event.timeout_s
-        model = self.backlog.models[event.model]
-        homes = self._dispatch.homes
-        home = None if event.device else homes.device(model, event.signature)
-        pin = homes.within(model, event.device) if event.device else None
-        device = pin or home or self._cells.device(event.client, event.model, now)
-        version = event.version if isinstance(event.version, int) else None
-        line = model.line(device, version)
-        if device != event.device and not self._hope.has(line):
-            # Where it would be kept to, there is another version by now, or another model.
-            device, home, line = event.device, None, model.line(event.device, version)
-        job = Job(
-            self.backlog.client(event.client),
-            event.job,
-            self.backlog.next_id(),
-            line,
-            line.key(line.model.signature_name(event.signature), event.outputs, event.form),
-            event.rows or 0,
-            event.priority,
+        client = backlog.clients.get(route) or Client(route)
+        failed = refusal(
+            model,
+            client,
+            number,
             timeout_s,
-            event.size_bytes,
-            event.payload,
+            priority,
+            size_bytes,
+            members,
+            self.policy,
+            backlog,
+            self.supervision.stopping,
+            now,
+        )
+        if failed is None and call is None:
+            found = self._resolve(model, names)
+            if isinstance(found, Call):
+                call = found
+            else:
+                failed = found
+        if failed is None and (attempts or in_doubt):
+            failed = self._doubts.refusal(model, signature, attempts, in_doubt)
+        if call is None or failed is not None:
+            assert failed is not None
+            self._answers.refuse(route, number, len(members) or 1, failed)
+            return
+        if timeout_s is None:
+            timeout_s = self.policy.default_timeout_s
+        line, key, hope, confined = call.line, call.key, call.hope, None
+        if call.free and self._cells.some:
+            confined = self._cells.device(route, model.name, now)
+            if confined is not None and self._hope.has(cell := model.line(confined, call.version)):
+                line, key, hope = cell, cell.key(key.signature, outputs, form), True
+                if key.epoch != model.epoch:
+                    key.renew()
+            else:
+                confined = None
+        backlog.ids += 1
+        job = Job(
+            client,
+            number,
+            backlog.ids,
+            line,
+            key,
+            rows or 0,
+            priority,
+            timeout_s,
+            size_bytes,
+            payload,
             now,
             now + timeout_s,
-            members=event.members,
+            members=members,
         )
-        self.backlog.admit(job)
-        if event.attempts or event.in_doubt:
-            self._doubts.taken_in(job, event, now)
-        if pin is not None and pin == device != event.device:
-            job.asked = event.device
-        if home is not None:
+        backlog.admit(job)
+        if attempts or in_doubt:
+            self._doubts.taken_in(job, attempts, in_doubt, now)
+        job.asked = call.asked
+        if call.home is not None:
             job.homed = True
-            job.note(now, "kept to {}, which has what was written to the model's variables", home)
-        elif device is not None and pin is None:
+            job.note(now, "kept to {}, which has what was written to the model's variables", call.home)
+        elif confined is not None:
             job.confined = True
-            job.note(now, "kept to {}, where a job of this client was quarantined or hung", device)
+            job.note(now, "kept to {}, where a job of this client was quarantined or hung", confined)
         end = self._dispatch.earliest_end(job, now)
         if end > job.deadline:
             self._answers.too_late(job, end, now)
             return
         self.timers.set(job, job.deadline, timeout_s)
-        if self._hope.has(line):
+        if hope:
             self._dispatch.arrive(job, now)
         else:
             self._give_up(job, self._hope.lost(line), now)
 
-    def _entry(self, event: told.JobArrived) -> str | do.JobFailed:
+    def _model(self, name: str, version: int | str | None) -> Model | do.JobFailed:
+        """The model that a job gets, or the version of it that it asks for, which is a model by itself."""
+        if name in self.policy.versions:
+            entry = self._entry(name, version)
+            if isinstance(entry, do.JobFailed):
+                return entry
+            name = entry
+        return self.backlog.models.get(name) or unknown(name, self.backlog)
+
+    def _resolve(self, model: Model, names: Names) -> Call | do.JobFailed:
+        """What the names come to now; why they come to nothing."""
+        name, version, signature, outputs, asked, form = names
+        if name in self.policy.versions:
+            version = None  # it is in the model's name
+        name = model.name
+        failed = self._unknown_device(name, asked) or self._unknown_version(name, asked, version)
+        if failed is not None:
+            return failed
+        homes = self._dispatch.homes
+        home = None if asked else homes.device(model, signature)
+        device = homes.within(model, asked) if asked else home
+        wanted = version if isinstance(version, int) else None
+        line = model.line(device, wanted)
+        if device != asked and not self._hope.has(line):
+            # Where it would be kept to, there is another version by now, or another model.
+            device, home, line = asked, None, model.line(asked, wanted)
+        key = line.key(model.signature_name(signature), outputs, form)
+        if key.epoch != model.epoch:
+            key.renew()
+        moved = asked if asked is not None and device != asked else None
+        call = Call(self._epoch, model, line, key, wanted, home, moved, device is None, self._hope.has(line))
+        self._calls.put(names, call)
+        return call
+
+    def _entry(self, name: str, version: int | str | None) -> str | do.JobFailed:
         """The version that the job gets, by its name as a model."""
-        name, versions = event.model, self.policy.versions[event.model]
-        number = self.default_version(name) if event.version is None else versions.number(event.version)
+        versions = self.policy.versions[name]
+        number = self.default_version(name) if version is None else versions.number(version)
         if number is None:
-            assert event.version is not None
-            return do.JobFailed(Fault.MODEL_NOT_FOUND, versions.unserved(name, event.version))
+            assert version is not None
+            return do.JobFailed(Fault.MODEL_NOT_FOUND, versions.unserved(name, version))
         return entry_name(name, number)
 
     def default_version(self, name: str) -> int:
@@ -262,24 +382,22 @@ class Machine:
                 return number
         return numbers[-1]
 
-    def _unknown_device(self, event: told.JobArrived) -> do.JobFailed | None:
-        device = event.device
+    def _unknown_device(self, model: str, device: str | None) -> do.JobFailed | None:
         if device is None:
             return None
-        holders = [slot for slot in self.supervision.slots if event.model in (*slot.models, *slot.planned)]
+        holders = [slot for slot in self.supervision.slots if model in (*slot.models, *slot.planned)]
         if any(device in slot.names for slot in holders):
             return None
         there = ", ".join(dict.fromkeys(slot.device or f"slot:{slot.number}" for slot in holders))
-        why = f"does not hold model {event.model}" if device in self._pins else "is no device of this pool"
+        why = f"does not hold model {model}" if device in self._pins else "is no device of this pool"
         return do.JobFailed(Fault.INVALID_INPUT, f"device {device!r:.80} {why}; the model is on: {there}")
 
-    def _unknown_version(self, event: told.JobArrived) -> do.JobFailed | None:
-        version = event.version
+    def _unknown_version(self, model: str, device: str | None, version: int | str | None) -> do.JobFailed | None:
         if version is None:
             return None
-        if isinstance(version, int) and self._hope.has_version(event.model, event.device, version):
+        if isinstance(version, int) and self._hope.has_version(model, device, version):
             return None
-        return self._hope.unserved(event.model, event.device, version)
+        return self._hope.unserved(model, device, version)
 
     def _give_up(self, job: Job, failed: do.JobFailed, now: float) -> None:
         self._answers.fail(job, failed.fault, failed.text, now)
@@ -290,10 +408,10 @@ class Machine:
         self._answers.cancel(job, now)
         if batch is not None and not batch.over and not batch.wanted:
             # Its budget was as long as the longest timeout of its jobs, which nobody waits out any more.
-            budget_s = self.policy.batch_budget_s(0.0, batch.strides * batch.key.cost.slowest())
+            budget_s = self.policy.batch_budget_s(0.0, batch.strides * batch.key.cost.slowest_s)
             if batch.key.signature == OPEN:  # but a load takes its time, whoever waits
                 budget_s = max(budget_s, self.policy.load_timeout_s)
-            self.timers.advance(("batch", batch.slot, batch.number), now + budget_s)
+            self.timers.advance(batch, now + budget_s)
 
     def _cancel_member(self, pack: Job, number: int, now: float) -> None:
         """The others are not disturbed; if it waits, they part when it is their turn, see `Dispatch`."""
@@ -301,26 +419,41 @@ class Machine:
             self._answers.dropped(pack, number)
         if len(pack.dropped) == len(pack.members):
             # Its client knows that; whoever keeps books of the pack by its own number does not.
-            self._actions.append(do.PackDissolved(pack.client.route, pack.number, ()))
+            self.orders.append(do.PackDissolved(pack.client.route, pack.number, ()))
             self._cancel(pack, now)
 
-    def _batch_done(self, event: told.BatchDone, now: float) -> None:
-        slot = self.supervision.current(event.slot, event.incarnation)
-        batch = None if slot is None else slot.batches.get(event.batch)
+    def batch_done(
+        self,
+        number: int,
+        incarnation: int,
+        lane: int,
+        batch_number: int,
+        payloads: Sequence[object],
+        failures: Mapping[int, told.Failure],
+        run_s: float,
+        fetch_s: float,
+        now: float,
+    ) -> None:
+        """A lane has ended a batch: a payload a part, in their order; and the worker's own times of it.
+
+        `failures`: why a part has none, by its place among them.
+        """
+        slot = self.supervision.current(number, incarnation)
+        batch = None if slot is None else slot.batches.get(batch_number)
         if slot is None or batch is None:
             return  # an answer from a dead incarnation: its jobs have been given to another
-        if len(event.outcomes) != len(batch.parts):
-            why = f"answered {len(event.outcomes)} parts of {len(batch.parts)} in batch {batch.number}"
+        if len(payloads) != len(batch.parts):
+            why = f"answered {len(payloads)} parts of {len(batch.parts)} in batch {batch.number}"
             self.supervision.kill(slot, why, now)
             return
-        if event.lane != batch.lane:
-            self.supervision.kill(slot, f"answered batch {batch.number} of lane {batch.lane} in lane {event.lane}", now)
+        if lane != batch.lane:
+            self.supervision.kill(slot, f"answered batch {batch.number} of lane {batch.lane} in lane {lane}", now)
             return
         self._dispatch.ended(batch)
-        self._settlement.done(slot, batch, event, now)
-        self._dispatch.serve(slot, now)
-        if not self._hope.has(batch.key.line):
-            self._refuse(batch.key.line, now)  # what is left of a large job
+        self._settlement.done(slot, batch, payloads, failures, run_s, fetch_s, now)
+        line = batch.key.line
+        if (line.by_age or line.retries or line.suspects) and not self._hope.has(line):
+            self._refuse(line, now)  # what is left of a large job
 
     def _batch_unsent(self, event: told.BatchUnsent, now: float) -> None:
         """The lane cannot be reached, so the worker is of no use any more."""
@@ -362,6 +495,7 @@ class Machine:
         if not self.supervision.changed:
             return
         self.backlog.emptied = True  # a slot that is to wind down may be another one now
+        self._epoch += 1
         while self.supervision.changed:
             slots = dict.fromkeys(self.supervision.changed)  # only what each is now counts
             self.supervision.changed.clear()
@@ -392,7 +526,7 @@ class Machine:
             shares_a_retry = any(part.job is job for group in line.retries for part in group)
             if (job.confined or job.homed or job.asked) and not shares_a_retry and self._hope.has(anywhere):
                 job.confined, job.homed = False, anywhere.device is not None and not job.asked
-                self._dispatch.move(job, anywhere, now)
+                self._dispatch.move(job, anywhere)
             else:
                 self._give_up(job, failed, now)
 
@@ -415,8 +549,8 @@ class Machine:
                     self._recycling.look(now)
                 case ("silence", int(number)):
                     self.supervision.silence_timer(number, now)
-                case ("batch", int(number), int(batch)):
-                    self.supervision.batch_overran(number, batch, now)
+                case Batch():
+                    self.supervision.batch_overran(key, now)
                 case ("drain",):
                     self._abandon(now, f"the drain took longer than {self.policy.drain_timeout_s:g} s")
             self._slots_changed(now)
@@ -479,7 +613,7 @@ class Machine:
         if not self.supervision.over and not self.backlog.jobs and self.supervision.all_down():
             self.supervision.over = True
             self.timers.clear(("drain",))
-            self._actions.append(self.supervision.verdict())
+            self.orders.append(self.supervision.verdict())
 
     # --- for people ---------------------------------------------------------------------------------------------
 
@@ -512,7 +646,7 @@ class Machine:
         slots: Sequence[Slot] = self.supervision.slots
         for slot in slots:
             for batch in slot.batches.values():
-                assert ("batch", slot.number, batch.number) in self.timers or slot.killed_for, batch
+                assert batch in self.timers or slot.killed_for, batch
                 out.update(part.job for part in batch.claims())
         for job in self.backlog.jobs.values():
             assert job.out == out[job], job

@@ -18,6 +18,7 @@ from pool.wire.signatures import ModelInfo
 
 __all__ = ["Model"]
 
+REMEMBERED_EVERY = 8  # batches of a key: the names of one that runs all the time are near the end anyway
 MOST_COSTS = 4096  # keys whose costs are remembered, and whose working size is
 FIRST_PATIENCE_S = 10.0  # after memory ran out, so long at the smaller size before a larger one is tried
 LONGEST_PATIENCE_S = 600.0
@@ -46,15 +47,19 @@ class Model:
     def __init__(self, name: str, policy: ModelPolicy) -> None:
         self.name = name
         self.policy = policy
+        self.epoch = 0  # raised when what was found out of a key, or of where its jobs go, may be otherwise now
         self._info: ModelInfo | None = None
         self._batchable: Remembered[bool] = Remembered(MOST_COSTS)
         self.used_s = 0.0
         self.device_s = 0.0
         self.jobs = 0
         self.size_bytes = 0
-        self.lines: dict[tuple[str | None, int | None], Line] = {(None, None): Line(self, None)}
+        self.common = Line(self, None)
+        """Where its jobs wait that may run anywhere."""
+        self.lines: dict[tuple[str | None, int | None], Line] = {(None, None): self.common}
         self._costs: Remembered[Cost] = Remembered(MOST_COSTS)
         self._sizes: Remembered[WorkingSize] = Remembered(MOST_COSTS)
+        self.is_sized = False  # memory had no room for a batch of some key once
         self.independence = Independence(policy.batching)
         self.home: tuple[Slot, int | None] | None = None  # and its incarnation, once it has one; see `homes`
         self.leaving = False  # no slot is to have it any more
@@ -82,19 +87,19 @@ class Model:
         """From now on it is scheduled so."""
         self.policy = policy
         self.independence.batching = policy.batching
-        self._batchable.clear()
+        self.judged_anew()
 
     def loaded(self, info: ModelInfo) -> None:
         """A worker has told what the model takes and gives."""
         if info != self._info:
             self._info = info
-            self._batchable.clear()
+            self.judged_anew()
 
     def serve(self, identities: frozenset[str]) -> None:
         """The workers that serve it have these files. With none, what is known stays as it is."""
         if identities and identities != self.independence.serving:
             self.independence.serving = identities
-            self._batchable.clear()
+            self.judged_anew()
 
     def line(self, device: str | None, version: int | None = None) -> Line:
         """Where its jobs for this device and version wait."""
@@ -116,8 +121,9 @@ class Model:
         return self._costs.get(name) or Cost()
 
     def remember(self, key: Key) -> None:
-        """Something was learned of the key's cost. What was learned longest ago is forgotten first."""
-        self._costs.put(_name(key), key.cost)
+        """Something was learned of the key's cost. What was learned longest ago is forgotten first, or nearly so."""
+        if key.cost.batches % REMEMBERED_EVERY == 1:
+            self._costs.put(_name(key), key.cost)
 
     def charge(self, seconds: float) -> None:
         """It has used so much device time; a negative charge corrects an earlier one."""
@@ -148,11 +154,12 @@ class Model:
     def judged_anew(self) -> None:
         """Something was found out about the rows of a signature."""
         self._batchable.clear()
+        self.epoch += 1
 
     def run_alone(self, signature: str | None, why: str) -> bool:
         """From now on, as a run of it gave other rows than it was fed; False if it does already."""
         name = self.signature_name(signature) or ""
-        self._batchable.clear()
+        self.judged_anew()
         return self.independence.misshapen(name, why)
 
     def answered_joined(self, signature: str | None, jobs: int) -> None:
@@ -166,7 +173,7 @@ class Model:
     def most_rows(self, key: Key) -> int:
         """How many rows of this key may run together."""
         most = self.policy.max_batch
-        size = self._sizes.get(_name(key)) if self._sizes.size_bytes else None
+        size = self._sizes.get(_name(key)) if self.is_sized else None
         if size is None or size.rows >= most:
             return most
         # A size that is padded up to one that did not fit would not fit either.
@@ -184,6 +191,8 @@ class Model:
         name = _name(key)
         size = self._sizes.get(name)
         if size is None:
+            self.epoch += 1
+            self.is_sized = True
             size = WorkingSize(max(1, rows // 2), now, failed=rows)
             self._sizes.put(name, size)
             return size.rows
@@ -193,6 +202,7 @@ class Model:
             size.patience_s = min(LONGEST_PATIENCE_S, 2 * size.patience_s)
         if size.fitted >= rows:
             size.fitted = 0
+        self.epoch += 1
         size.rows, size.changed, size.failed = max(1, size.fitted, rows // 2), now, rows
         return size.rows
 
@@ -212,6 +222,7 @@ class Model:
         allowed = min((allowed for allowed in self.policy.allowed_batch_sizes if allowed > most), default=0)
         size.rows = min(self.policy.max_batch, max(allowed, size.rows + max(1, size.rows // 4)))
         size.changed = now
+        self.epoch += 1
 
     def sizes(self) -> Iterator[tuple[str | None, int]]:
         """The signatures whose batches are smaller than they might be, for want of memory."""

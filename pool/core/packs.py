@@ -16,7 +16,9 @@ together and again are packed, so members that had been answered with their pack
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
 
 from pool.core import actions as do
 from pool.core import events as told
@@ -25,15 +27,21 @@ from pool.core.backlog import Backlog
 from pool.core.isolation import may_fit
 from pool.core.jobs import Batch, Job, JobState, Part
 from pool.core.line import Line
+from pool.core.orders import Orders
 from pool.core.slots import Slot
 from pool.core.timers import Timers
 from pool.wire.faults import Fault
 
-__all__ = ["Packs"]
+__all__ = ["Again", "Packs"]
 
 CAME = "goes on by itself: it was rows {} to {} of job {}, in which {} jobs came together"
 PARTED = "dissolved: they go on by themselves, as jobs {} to {}"
 KEEPS_STATE = "the jobs that it came with were run apart; the model keeps state and it may have started"
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """A part has to be run again, though nothing went wrong."""
 
 
 class Packs:
@@ -43,13 +51,13 @@ class Packs:
         slots: Sequence[Slot],
         timers: Timers,
         answers: Answers,
-        actions: list[do.Action],
+        orders: Orders,
     ) -> None:
         self._backlog = backlog
         self._slots = slots
         self._timers = timers
         self._answers = answers
-        self._actions = actions
+        self._orders = orders
 
     def dissolve(self, pack: Job, now: float, over: Sequence[Batch] = ()) -> None:
         """QUEUED, LEASED → CANCELLED; its members, but for those that were cancelled, are jobs by themselves.
@@ -93,7 +101,7 @@ class Packs:
             line.put(job)
             line.first(job)
         route = pack.client.route
-        self._actions.append(do.PackDissolved(route, pack.number, tuple([job.number for job in members])))
+        self._orders.append(do.PackDissolved(route, pack.number, tuple([job.number for job in members])))
         pack.note(now, PARTED, members[0].id, members[-1].id)
         started = [job for job in members if job.base < pack.base + pack.cut]
         self._answers.dissolved(pack, now)
@@ -102,25 +110,27 @@ class Packs:
                 self._answers.fail(job, Fault.STATEFUL_WORKER_LOST, with_story(KEEPS_STATE, job), now)
 
     def heard(
-        self, batch: Batch, outcomes: Sequence[told.Outcome], now: float
-    ) -> Iterable[tuple[Part, told.Outcome | None]]:
+        self, batch: Batch, payloads: Sequence[object], failures: Mapping[int, told.Failure], now: float
+    ) -> Iterable[tuple[Part, told.Failure | Again | None, object]]:
         """What came of each part; in the place of a pack's that failed, or was dissolved before, its members'.
 
-        None: it has to be run again, though nothing went wrong.
+        That is why there is no answer, or None and the answer.
         """
-        pairs = zip(batch.parts, outcomes, strict=True)
-        if not any(part.job.members for part in batch.parts):
-            return pairs
-        heard: list[tuple[Part, told.Outcome | None]] = []
-        for part, outcome in pairs:
-            if _is_pack(part) and _breaks(batch, part, outcome):
+        if not batch.packed:
+            if not failures:
+                return zip(batch.parts, repeat(None), payloads, strict=False)
+            return zip(batch.parts, map(failures.get, range(len(payloads))), payloads, strict=True)
+        heard: list[tuple[Part, told.Failure | Again | None, object]] = []
+        for number, part in enumerate(batch.parts):
+            failure = failures.get(number)
+            if failure is not None and _is_pack(part) and _breaks(batch, part, failure):
                 self.dissolve(part.job, now, [batch])
-            told_of: told.Outcome | None = outcome
-            if part.heirs and isinstance(outcome, told.Succeeded):
-                told_of = None  # the answer of all of them cannot be cut
-            elif isinstance(outcome, told.Failed) and part.jobs > 1 and not _is_pack(part):
-                told_of = told.Spoiled(outcome.fault, outcome.text)
-            heard += [(claim, told_of) for claim in part.heirs or (part,)]
+            told_of: told.Failure | Again | None = failure
+            if part.heirs and failure is None:
+                told_of = Again()  # the answer of all of them cannot be cut
+            elif isinstance(failure, told.Failed) and part.jobs > 1 and not _is_pack(part):
+                told_of = told.Spoiled(failure.fault, failure.text)
+            heard += [(claim, told_of, payloads[number]) for claim in part.heirs or (part,)]
         return heard
 
     def lost(self, batches: Sequence[Batch], now: float) -> list[Line]:
@@ -163,7 +173,7 @@ class Packs:
         )
         job.note(now, CAME, begin, begin + rows - 1, pack.id, len(pack.members))
         self._backlog.admit(job)
-        self._timers.set(job, job.deadline)
+        self._timers.set(job, job.deadline, job.timeout_s)
         return job
 
     def _out(self, pack: Job, over: Sequence[Batch]) -> list[Batch]:
@@ -178,11 +188,9 @@ def _is_pack(part: Part) -> bool:
     return bool(part.job.members) and not part.heirs and part.wanted
 
 
-def _breaks(batch: Batch, part: Part, outcome: told.Outcome) -> bool:
+def _breaks(batch: Batch, part: Part, failure: told.Failure) -> bool:
     """Whether a pack cannot go on as one after this."""
-    match outcome:
-        case told.Succeeded():
-            return False
+    match failure:
         case told.Spoiled():
             return len(batch.parts) == 1  # of others it may be the fault: that is found out first
         case told.Failed(Fault.OUT_OF_MEMORY):

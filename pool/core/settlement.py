@@ -9,7 +9,7 @@ the worker died      ─► suspects: run again, each alone in a worker; the err
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pool.core import actions as do
 from pool.core import events as told
@@ -18,13 +18,13 @@ from pool.core.blame import Loss, acquit, charge
 from pool.core.cells import Cells
 from pool.core.dispatch import Dispatch
 from pool.core.isolation import Group, bisected, halved, may_fit, singly, whole_again
-from pool.core.jobs import Batch, Job, JobState, Part
+from pool.core.jobs import FINISHED, Batch, Job, JobState, Part
 from pool.core.line import Line
-from pool.core.packs import Packs
+from pool.core.orders import Orders
+from pool.core.packs import Again, Packs
 from pool.core.policy import Policy
 from pool.core.slots import Slot
 from pool.wire.faults import Fault
-from pool.wire.timeline import Timeline
 
 __all__ = ["Settlement"]
 
@@ -40,43 +40,55 @@ class Settlement:
         answers: Answers,
         packs: Packs,
         cells: Cells,
-        actions: list[do.Action],
+        orders: Orders,
     ) -> None:
         self._policy = policy
         self._dispatch = dispatch
         self._answers = answers
         self._packs = packs
         self._cells = cells
-        self._actions = actions
+        self._orders = orders
 
     def adopt(self, policy: Policy) -> None:
         self._policy = policy
 
     # --- the worker answered ------------------------------------------------------------------------------------
 
-    def done(self, slot: Slot, batch: Batch, event: told.BatchDone, now: float) -> None:
-        """One outcome a part. The batch has ended already, and its slot is served afterwards."""
-        first = not slot.proven
+    def done(
+        self,
+        slot: Slot,
+        batch: Batch,
+        payloads: Sequence[object],
+        failures: Mapping[int, told.Failure],
+        run_s: float,
+        fetch_s: float,
+        now: float,
+    ) -> None:
+        """A payload a part, or in `failures` why there is none. The batch has ended, its slot is served afterwards."""
+        first = slot.jobs_done == slot.jobs_done_before
         jobs = batch.jobs
         slot.jobs_done += jobs
         slot.in_vain = 0
-        self._learn(batch, event, now)
+        self._charge(batch, now)
+        if not failures:
+            self._learn(batch, run_s, now)
         spoiled: list[Part] = []
         fault, text = Fault.MODEL_FAILED, ""
         unjoined: list[Part] = []
         returned: list[Part] = []
         given = 0  # answers
-        for part, outcome in self._packs.heard(batch, _trusted(batch, event.outcomes), now):
+        for part, failure, payload in self._packs.heard(batch, payloads, _trusted(batch, failures), now):
             job = part.job
-            if not part.wanted:
+            if (part.round != job.round or job.state in FINISHED or part.heirs) and not part.wanted:
                 _let_go(job)
                 continue
             job.out -= 1
-            match outcome:
-                case told.Succeeded(payload):
-                    acquit(part)
-                    if self._succeeded(slot, batch, part, payload, event, now):
-                        given += job.weight
+            match failure:
+                case None:
+                    if part.loss is not None:
+                        acquit(part)
+                    if self._succeeded(slot, batch, part, payload, run_s, fetch_s, now):
+                        given += len(job.members) if job.members else 1
                 case told.Failed(Fault.OUT_OF_MEMORY, text) if may_fit(batch, part):
                     spoiled.append(part)
                     fault = Fault.OUT_OF_MEMORY
@@ -90,11 +102,11 @@ class Settlement:
                     spoiled.append(part)
                 case told.RowsChanged(text):
                     unjoined.append(part)
-                case None:
+                case Again():
                     returned.append(part)
         if batch.joined and given:
             batch.key.line.model.answered_joined(batch.key.signature, given)
-        if batch.key.line.model.keeps_state(batch.key.signature):
+        if (spoiled or unjoined or returned) and batch.key.line.model.keeps_state(batch.key.signature):
             for part in (*spoiled, *unjoined, *returned):
                 if part.wanted:  # two may be of one job
                     said = RAN_ONCE.format(text or "others with it did not end well")
@@ -104,42 +116,44 @@ class Settlement:
             self._take_apart(batch, spoiled, fault, text, now)
         if unjoined:
             self._run_whole(batch, unjoined, text, now)
-        if returned or any(part.heirs for part in batch.parts):
-            self._again(batch, [tuple(returned)], now)
+        if returned or (batch.packed and any(part.heirs for part in batch.parts)):
+            self._again(batch, [tuple(returned)])
         if first:
-            self._dispatch.suspects.slot_came(now)
+            self._dispatch.suspects.slot_came()
 
-    def _learn(self, batch: Batch, event: told.BatchDone, now: float) -> None:
-        """What it cost, unless it failed: a failure says nothing about what a result takes."""
-        self._charge(batch, now)
-        if all(isinstance(outcome, told.Succeeded) for outcome in event.outcomes):
-            key = batch.key
-            key.cost.learn(batch.stride, (now - batch.started) / batch.strides, now)
-            if batch.padded:
-                key.cost.ran(batch.padded, event.run_s)
-            key.line.model.remember(key)
+    def _learn(self, batch: Batch, run_s: float, now: float) -> None:
+        """What it cost, as it did not fail: a failure says nothing about what a result takes."""
+        key = batch.key
+        strides = batch.strides if batch.padded > batch.stride else 1
+        key.cost.learn(batch.stride, (now - batch.started) / strides, now)
+        if batch.padded:
+            key.cost.ran(batch.padded, run_s)
+        key.line.model.remember(key)
+        if key.line.model.is_sized:
             key.line.model.fitted(key, batch.stride, now)
 
     def _charge(self, batch: Batch, now: float) -> None:
         """Model and clients pay for the time that the batch took, whatever came of it, instead of what was guessed."""
         key, seconds = batch.key, now - batch.started
-        key.line.model.charge(seconds - batch.cost_s)
-        if seconds < batch.cost_s:
-            self._dispatch.charged_less(key.line.model)
+        line = key.line
+        line.model.charge(seconds - batch.cost_s)
+        if seconds < batch.cost_s and (line.model.common.by_age or line.model.common.retries):
+            self._dispatch.charged_less(line.model)
         row_s = seconds / (batch.rows or 1)
         for part in batch.parts:
             wrong_s = row_s * (part.rows or 1) - part.charged_s
-            if abs(wrong_s) > WRONG_SHARE * part.charged_s:
-                key.line.charge(part.job.client, wrong_s)
+            most_s = WRONG_SHARE * part.charged_s
+            if not -most_s <= wrong_s <= most_s:
+                line.charge(part.job.client, wrong_s)
             part.charged_s = 0.0  # if it runs again, that is paid for too
 
     def _succeeded(
-        self, slot: Slot, batch: Batch, part: Part, payload: object, event: told.BatchDone, now: float
+        self, slot: Slot, batch: Batch, part: Part, payload: object, run_s: float, fetch_s: float, now: float
     ) -> bool:
         """Whether its job has its answer now."""
         job = part.job
         job.answered_rows += part.rows
-        if part.whole:
+        if part.rows == job.rows:
             payloads: tuple[object, ...] = (payload,)
         else:
             pieces = job.pieces = job.pieces or {}
@@ -149,21 +163,7 @@ class Settlement:
                     job.become(JobState.QUEUED)
                 return False
             payloads = tuple(pieces[start] for start in sorted(pieces))
-        waited_s = batch.started - job.arrived
-        timeline = Timeline(
-            job=job.id,
-            queue_s=waited_s - job.gathered_s,
-            batch_wait_s=job.gathered_s,
-            feed_s=max(0.0, now - batch.started - event.run_s - event.fetch_s),
-            run_s=event.run_s,
-            fetch_s=event.fetch_s,
-            rows=job.rows,
-            batch_rows=batch.rows,
-            slot=slot.number,
-            device=slot.device,
-            attempts=job.losses + 1,
-        )
-        self._answers.done(job, payloads, timeline, now)
+        self._answers.done(job, payloads, batch, slot.device, run_s, fetch_s, now)
         return True
 
     # --- the run failed -----------------------------------------------------------------------------------------
@@ -176,27 +176,27 @@ class Settlement:
             if (rows := batch.key.line.model.ran_out(batch.key, batch.stride, now)) is not None:
                 name = batch.key.signature or "default"
                 tried = f"no memory for {batch.stride} rows, {rows} are tried now"
-                self._actions.append(do.Notice(f"model {batch.model}, signature {name}: {tried}"))
+                self._orders.append(do.Notice(f"model {batch.model}, signature {name}: {tried}"))
         else:
             groups = bisected(parts)
         for part in parts:
             part.job.note(now, "batch {} failed, and is taken apart: {}", batch.number, text)
-        self._again(batch, groups, now)
+        self._again(batch, groups)
 
     def _run_whole(self, batch: Batch, parts: Sequence[Part], text: str, now: float) -> None:
         """The rows of this signature do not come back as they were fed: from now on each job runs by itself."""
         model = batch.key.line.model
         if not model.refuted(batch.key.signature) and model.run_alone(batch.key.signature, text):
             name = batch.key.signature or "default"
-            self._actions.append(do.Notice(f"model {batch.model}, signature {name}: not batched any more: {text}"))
+            self._orders.append(do.Notice(f"model {batch.model}, signature {name}: not batched any more: {text}"))
             self._dispatch.end_gathering(model, now)
         whole: list[Part] = []
         for part in parts:
             part.job.note(now, "batch {} is run again job by job: {}", batch.number, text)
             whole.append(whole_again(part))
-        self._again(batch, singly(whole), now)
+        self._again(batch, singly(whole))
 
-    def _again(self, batch: Batch, groups: Sequence[Group], now: float) -> None:
+    def _again(self, batch: Batch, groups: Sequence[Group]) -> None:
         """What killed a worker once stays by itself, whatever else comes of it."""
         suspects: list[Part] = []
         others: list[Group] = []
@@ -206,8 +206,8 @@ class Settlement:
             else:
                 others.append(group)
         if suspects:
-            self._dispatch.suspect(batch.key.line, suspects, now)
-        self._dispatch.again(batch.key.line, others, now)
+            self._dispatch.suspect(batch.key.line, suspects)
+        self._dispatch.again(batch.key.line, others)
 
     # --- the worker did not answer ------------------------------------------------------------------------------
 
@@ -221,7 +221,7 @@ class Settlement:
             part.job.out -= 1
             part.job.note(now, "never reached slot {}", slot.number)
             parts.append(part)
-        self._again(batch, [tuple(parts)], now)
+        self._again(batch, [tuple(parts)])
 
     def lost(self, slot: Slot, batches: Sequence[Batch], death: str, now: float, gone: bool) -> None:
         """LEASED → QUEUED, or the reason why a job must not run again; `gone`: the exit of its worker was seen.
@@ -256,9 +256,9 @@ class Settlement:
                 if self._may_run_again(slot, part, death, alone, gone, now):
                     suspects.append(part)
             if suspects:
-                self._dispatch.suspect(batch.key.line, suspects, now)
+                self._dispatch.suspect(batch.key.line, suspects)
         for line in shaken:
-            self._dispatch.offer(line, now)
+            self._dispatch.offer(line)
 
     def _may_run_again(self, slot: Slot, part: Part, death: str, alone: bool, gone: bool, now: float) -> bool:
         """If not, the job gets its answer here. A large job is judged by its pieces: each may be lost as often."""
@@ -295,17 +295,17 @@ class Settlement:
     def _keep(self, job: Job) -> None:
         story = "\n".join(job.told())
         key = job.key
-        self._actions.append(
+        self._orders.append(
             do.KeepJob(job.id, key.model, key.signature, key.outputs, job.rows or None, job.payload, story, job.base)
         )
 
 
-def _trusted(batch: Batch, outcomes: tuple[told.Outcome, ...]) -> tuple[told.Outcome, ...]:
+def _trusted(batch: Batch, failures: Mapping[int, told.Failure]) -> Mapping[int, told.Failure]:
     """Answers of joined rows are none if it was found out meanwhile that those depend on each other."""
     if not batch.joined or not (why := batch.key.line.model.refuted(batch.key.signature)):
-        return outcomes
+        return failures
     text = f"its rows depend on each other, as was found out meanwhile: {why}"
-    return tuple([told.RowsChanged(text) if isinstance(each, told.Succeeded) else each for each in outcomes])
+    return {number: failures.get(number) or told.RowsChanged(text) for number in range(len(batch.parts))}
 
 
 def _let_go(job: Job) -> None:

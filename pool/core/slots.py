@@ -25,6 +25,8 @@ class SlotState(Enum):
     BACKOFF = "the worker died; the next one is spawned after a pause"
     FATAL = "no worker is spawned any more; the reason says why"
 
+    __hash__ = object.__hash__  # Enum's own is written in Python, and each answer needs one
+
 
 SLOT_STEPS: Mapping[SlotState, frozenset[SlotState]] = {
     SlotState.STOPPED: frozenset({SlotState.STARTING}),
@@ -114,7 +116,7 @@ class Slot:
     @property
     def free_at(self) -> float:
         """When all that it runs is likely to have ended; 0.0 if it runs nothing."""
-        return max((batch.expected_end for batch in self.batches.values()), default=0.0)
+        return max([batch.expected_end for batch in self.batches.values()]) if self.batches else 0.0
 
     @property
     def lasts(self) -> bool:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.asides import Asides
+from pool.core.jobs import Batch
+from pool.core.orders import Orders
 from pool.core.policy import Policy, SlotPlan
 from pool.core.restart import GivenUp, Pause, RestartHistory
 from pool.core.seating import Seating
@@ -24,7 +26,7 @@ GONE = (SlotState.BACKOFF, SlotState.STOPPED, SlotState.FATAL)
 
 
 class Supervision:
-    """The half of the machine that moves slots through their states. It appends to `actions` and sets slot timers."""
+    """The half of the machine that moves slots through their states. It appends to `orders` and sets slot timers."""
 
     def __init__(
         self,
@@ -32,7 +34,7 @@ class Supervision:
         plans: Sequence[SlotPlan],
         rng: random.Random,
         timers: Timers,
-        actions: list[do.Action],
+        orders: Orders,
         wanted: Callable[[Slot], bool],
     ) -> None:
         """`wanted`: whether jobs wait, or run, that the slot could run."""
@@ -40,7 +42,8 @@ class Supervision:
             Slot(number, plan.models, plan.device, plan.names, versions=dict(plan.versions), planned=plan.models)
             for number, plan in enumerate(plans)
         ]
-        self.actions = actions
+        self._by_number = {slot.number: slot for slot in self.slots}
+        self.orders = orders
         self.changed: list[Slot] = []
         """The slots whose state is another since somebody last emptied this list."""
         self.fatal = 0
@@ -61,7 +64,7 @@ class Supervision:
         """How often a slot's state has become another."""
         self.policy = policy
         self.turnover = Turnover(self)
-        self.asides = Asides(policy, timers, actions)
+        self.asides = Asides(policy, timers, orders)
         self.seating = Seating(self)
         self._rng = rng
         self.timers = timers
@@ -139,9 +142,9 @@ class Supervision:
 
     def current(self, number: int, incarnation: int) -> Slot | None:
         """The slot, if this incarnation still sits in it: everything that a former one says is dropped."""
-        if not 0 <= number < len(self.slots):
+        slot = self._by_number.get(number)
+        if slot is None:
             return None
-        slot = self.slots[number]
         return slot if slot.incarnation == incarnation and slot.state in ALIVE else None
 
     def alive(self) -> Iterator[Slot]:
@@ -209,7 +212,7 @@ class Supervision:
         self.change(slot, SlotState.STARTING, now)
         slot.phase_since = now
         self.timers.set(("slot", slot.number), now + self.policy.import_timeout_s)
-        self.actions.append(action)
+        self.orders.append(action)
 
     def _device_free(self, event: told.DeviceFree, now: float) -> None:
         slot = self.current(event.slot, event.incarnation)
@@ -219,7 +222,7 @@ class Supervision:
             slot.phase_since, slot.detail = now, ""
             self.timers.set(("slot", slot.number), now + self.policy.import_timeout_s)
             slot.welcomed = slot.planned
-            self.actions.append(do.TakeSeat(slot.number, slot.incarnation))
+            self.orders.append(do.TakeSeat(slot.number, slot.incarnation))
 
     def _same_release(self, now: float) -> None:
         """A worker of the pool's release has come, so others may."""
@@ -234,7 +237,7 @@ class Supervision:
             # STARTING → LOADING
             self.change(slot, SlotState.LOADING, now)
             slot.welcomed = slot.planned
-            self.actions.append(do.WelcomeWorker(slot.number, slot.incarnation))
+            self.orders.append(do.WelcomeWorker(slot.number, slot.incarnation))
 
     def _beat(self, event: told.WorkerBeat, now: float) -> None:
         slot = self.current(event.slot, event.incarnation)
@@ -282,7 +285,7 @@ class Supervision:
         settled = serving + sum(not slot.lasts or slot.waits_for_release for slot in seated)
         if serving and (settled == len(seated) or not self.policy.ready_needs_all):
             self._announced = True
-            self.actions.append(do.PoolReady(serving, len(seated)))
+            self.orders.append(do.PoolReady(serving, len(seated)))
 
     # --- a worker's way down ------------------------------------------------------------------------------------
 
@@ -294,7 +297,7 @@ class Supervision:
         if slot.state is not SlotState.STOPPING:
             self.change(slot, SlotState.STOPPING, now, reason)
         self.timers.set(("slot", slot.number), now + self.policy.kill_timeout_s)
-        self.actions.append(do.KillWorker(slot.number, slot.incarnation, reason, stacks))
+        self.orders.append(do.KillWorker(slot.number, slot.incarnation, reason, stacks))
 
     def stop(self, reason: str, now: float) -> None:
         """The pool takes no new work. While jobs wait that a slot could run, its workers come and go as before."""
@@ -325,7 +328,7 @@ class Supervision:
     def _tell_to_stop(self, slot: Slot, reason: str, now: float) -> None:
         self.change(slot, SlotState.STOPPING, now, reason)
         self.timers.set(("slot", slot.number), now + self.policy.stop_timeout_s)
-        self.actions.append(do.StopWorker(slot.number, slot.incarnation))
+        self.orders.append(do.StopWorker(slot.number, slot.incarnation))
 
     def exited(self, slot: Slot, death: told.Death, held_jobs: bool, now: float) -> str:
         """The slot after its worker's exit was seen. Returns the death in words, for the stories of its jobs."""
@@ -428,12 +431,12 @@ class Supervision:
         if (why := self._silence.judge(slot, now)) is not None:
             self.kill(slot, why, now, stacks=True)
 
-    def batch_overran(self, number: int, batch: int, now: float) -> None:
-        slot = self.slots[number]
-        age = now - slot.batches[batch].started
-        model = slot.batches[batch].model
-        slot.batches[batch].overran = slot.killed_for is None  # else it may have been killed in time
-        self.kill(slot, f"has run batch {batch} of {model} for {age:.1f} s ([health] hung_after)", now, stacks=True)
+    def batch_overran(self, batch: Batch, now: float) -> None:
+        slot = self.slots[batch.slot]
+        age = now - batch.started
+        batch.overran = slot.killed_for is None  # else it may have been killed in time
+        why = f"has run batch {batch.number} of {batch.model} for {age:.1f} s ([health] hung_after)"
+        self.kill(slot, why, now, stacks=True)
 
     def change(
         self,
@@ -453,7 +456,7 @@ class Supervision:
             slot.models = slot.planned
         self.changes += 1
         self.changed.append(slot)
-        self.actions.append(do.SlotChanged(slot.number, slot.incarnation, state, reason, last_output, asked))
+        self.orders.append(do.SlotChanged(slot.number, slot.incarnation, state, reason, last_output, asked))
 
     def validate(self) -> None:
         """Raises AssertionError where an invariant of the slots does not hold."""

@@ -22,72 +22,72 @@ class Suspects:
     def __init__(
         self,
         holders: Callable[[Line], Sequence[Slot]],
-        serve: Callable[[Slot, float], None],
+        serve: Callable[[Slot], None],
         lease: Callable[[Slot, Group, float], Batch],
     ) -> None:
-        """`holders`: the slots that may run a line's jobs. `serve` gives a slot work, `lease` gives it these parts."""
+        """`holders`: the slots that may run a line. `serve`: a slot is to look for work; `lease` gives it parts."""
         self._holders = holders
         self._serve = serve
         self._lease = lease
-        self._lines: dict[Line, None] = {}  # with suspects; the one served last is at the end
+        self.lines: dict[Line, None] = {}  # with suspects; the one served last is at the end
         self._kept: dict[Line, Slot] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._lines)
+        return bool(self.lines)
 
-    def add(self, line: Line, parts: Sequence[Part], now: float) -> None:
+    def add(self, line: Line, parts: Sequence[Part]) -> None:
         line.suspects.extend(parts)
-        self._lines[line] = None
-        self._serve_empty(line, now)
-        self._keep_slot(line, now)
+        self.lines[line] = None
+        self._serve_empty(line)
+        self._keep_slot(line)
 
-    def take_away(self, job: Job, now: float) -> list[Part]:
+    def take_away(self, job: Job) -> list[Part]:
         """The job's suspects, which wait here no more."""
         line = job.line
         parts = [part for part in line.suspects if part.job is job]
         if parts:
             line.suspects = deque(part for part in line.suspects if part.job is not job)
-            self._look_again(line, now)
+            self._look_again(line)
         return parts
 
     def run_next(self, slot: Slot, now: float) -> bool:
         """Gives an empty slot the next suspect that it can run; whether there is one."""
-        for line in list(self._lines):
+        for line in list(self.lines):
             if line.model.name not in slot.models or not line.suits(slot):
                 continue
             part = self._next(line, slot, now)
             if part is not None:
                 # The next empty slot takes one of another line.
-                del self._lines[line]
-                self._lines[line] = None
+                del self.lines[line]
+                self.lines[line] = None
                 slot.runs_suspect = True
                 self._lease(slot, (part if may_be_cut((part,)) else whole_again(part),), now).suspect = True
-            self._look_again(line, now)
+            self._look_again(line)
             if part is not None:
                 return True
         return False
 
-    def slot_came(self, now: float) -> None:
+    def slot_came(self) -> None:
         """A slot is READY that was not, or has proven that it works: it may be kept."""
-        for line in list(self._lines):
-            self._look_again(line, now)
+        for line in list(self.lines):
+            self._look_again(line)
 
-    def slot_went(self, slot: Slot, now: float) -> None:
+    def slot_went(self, slot: Slot) -> None:
         """A slot is not READY: another one is kept instead, and what waited for it may have to run where it died."""
         line, slot.kept_for = slot.kept_for, None
         if line is not None:
             del self._kept[line]
-        for line in list(self._lines):
-            self._serve_empty(line, now)
-        for line in list(self._lines):
-            self._look_again(line, now)
+        for line in list(self.lines):
+            self._serve_empty(line)
+        for line in list(self.lines):
+            self._look_again(line)
 
-    def forget_unwanted(self, now: float) -> None:
+    def forget_unwanted(self) -> None:
         """Suspects that nobody waits for any more keep no slot."""
-        for line in list(self._lines):
+        for line in list(self.lines):
             if not all(part.wanted for part in line.suspects):
                 line.suspects = deque(part for part in line.suspects if part.wanted)
-                self._look_again(line, now)
+                self._look_again(line)
 
     # --- which slot -----------------------------------------------------------------------------------------------
 
@@ -110,27 +110,27 @@ class Suspects:
                 line.suspects.append(part)
         return None
 
-    def _serve_empty(self, line: Line, now: float) -> None:
+    def _serve_empty(self, line: Line) -> None:
         for slot in self._holders(line):
             if line.suspects and slot.state is SlotState.READY and not slot.batches:
-                self._serve(slot, now)
+                self._serve(slot)
 
-    def _look_again(self, line: Line, now: float) -> None:
+    def _look_again(self, line: Line) -> None:
         """The line's suspects are other ones, or the slots that they may run in."""
         if not line.suspects:
-            self._lines.pop(line, None)
+            self.lines.pop(line, None)
         kept = self._kept.get(line)
         if kept is not None and not any(self._suits(part, line, kept) for part in line.suspects):
             # What waits cannot run there, so the slot takes work again.
             del self._kept[line]
             kept.kept_for = None
             kept.turn += 1
-            for other in list(self._lines):
-                self._keep_slot(other, now)
-            self._serve(kept, now)
-        self._keep_slot(line, now)
+            for other in list(self.lines):
+                self._keep_slot(other)
+            self._serve(kept)
+        self._keep_slot(line)
 
-    def _keep_slot(self, line: Line, now: float) -> None:
+    def _keep_slot(self, line: Line) -> None:
         if not line.suspects or line in self._kept:
             return
         free = [slot for slot in self._holders(line) if slot.state is SlotState.READY and slot.kept_for is None]
@@ -145,7 +145,7 @@ class Suspects:
             slot.turn += 1
             self._kept[line] = slot
             if not slot.batches:
-                self._serve(slot, now)
+                self._serve(slot)
 
     def validate(self, slots: Sequence[Slot], lines: Sequence[Line]) -> None:
         """Raises AssertionError where an invariant does not hold."""
@@ -157,7 +157,7 @@ class Suspects:
                 assert slot.state is SlotState.READY
                 assert slot.batches, f"slot {slot.number} is kept for a suspect and does not run it"
         for line in lines:
-            assert (line in self._lines) == bool(line.suspects)
+            assert (line in self.lines) == bool(line.suspects)
             for slot in self._holders(line) if line.suspects else ():
                 if slot.state is SlotState.READY and any(self._suits(part, line, slot) for part in line.suspects):
                     assert slot.batches, f"slot {slot.number} is empty, and suspects of {line} wait"

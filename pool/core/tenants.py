@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pool.core import actions as do
+from pool.core.orders import Orders
 from pool.core.slots import Slot
 
 __all__ = ["Tenants"]
@@ -11,8 +12,8 @@ __all__ = ["Tenants"]
 class Tenants:
     """A client that opens private sessions has a number, which is never another's."""
 
-    def __init__(self, actions: list[do.Action]) -> None:
-        self._actions = actions
+    def __init__(self, orders: Orders) -> None:
+        self._orders = orders
         self._last = 0
         self._owners: dict[bytes, int] = {}
         self._seats: dict[bytes, dict[tuple[int, int], None]] = {}
@@ -28,7 +29,8 @@ class Tenants:
     def gone(self, route: bytes) -> None:
         """The client is gone: its workers are told."""
         owner = self._owners.pop(route, 0)
-        self._actions += [do.EndSessions(slot, incarnation, owner) for slot, incarnation in self._seats.pop(route, ())]
+        for slot, incarnation in self._seats.pop(route, ()):
+            self._orders.append(do.EndSessions(slot, incarnation, owner))
 
     def exited(self, slot: int, incarnation: int) -> None:
         """The worker's exit was seen, and what it had is gone with it."""

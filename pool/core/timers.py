@@ -30,7 +30,7 @@ class Timers:
         self.wake: Callable[[float], object] = _nobody
         self._instants: dict[Hashable, tuple[float, int, _Queue | None]] = {}
         self._queues: dict[float, _Queue] = {}  # each has one entry in the heap, as early as its first key or earlier
-        self._heap: list[tuple[float, int, Hashable | _Queue]] = []
+        self.heap: list[tuple[float, int, Hashable | _Queue]] = []
         self._count = 0
         self._known = math.inf
 
@@ -76,24 +76,24 @@ class Timers:
     def next(self) -> float | None:
         """The earliest instant, or None."""
         self._surface()
-        self._known = self._heap[0][0] if self._heap else math.inf
-        return self._heap[0][0] if self._heap else None
+        self._known = self.heap[0][0] if self.heap else math.inf
+        return self.heap[0][0] if self.heap else None
 
     def pop_due(self, now: float) -> Hashable | None:
         """Removes and returns the key with the earliest instant that is not after `now`, or None."""
-        if not self._heap or self._heap[0][0] > now:
+        if not self.heap or self.heap[0][0] > now:
             return None
         self._surface()
-        if not self._heap or self._heap[0][0] > now:
+        if not self.heap or self.heap[0][0] > now:
             return None
-        first = self._heap[0][2]
+        first = self.heap[0][2]
         key = next(iter(first.keys)) if isinstance(first, _Queue) else first
         self.clear(key)
         return key
 
     def _surface(self) -> None:
         """What is first in the heap is the first that is set."""
-        heap = self._heap
+        heap = self.heap
         while heap:
             instant, count, first = heap[0]
             if not isinstance(first, _Queue):
@@ -110,17 +110,17 @@ class Timers:
                 heapq.heapreplace(heap, (instant, number, first))
 
     def _push(self, entry: tuple[float, int, Hashable | _Queue]) -> None:
-        heapq.heappush(self._heap, entry)
+        heapq.heappush(self.heap, entry)
         # What was cleared stays in the heap until it surfaces; rebuild before it outnumbers the rest.
-        if len(self._heap) > 64 + 2 * len(self._instants):
+        if len(self.heap) > 64 + 2 * len(self._instants):
             self._rebuild()
 
     def _rebuild(self) -> None:
         self._queues = {timeout_s: queue for timeout_s, queue in self._queues.items() if queue.keys}
         alone = [(instant, count, key) for key, (instant, count, queue) in self._instants.items() if queue is None]
         first = [(*self._instants[next(iter(queue.keys))][:2], queue) for queue in self._queues.values()]
-        self._heap = [*alone, *first]
-        heapq.heapify(self._heap)
+        self.heap = [*alone, *first]
+        heapq.heapify(self.heap)
 
 
 _NEVER = (math.inf, 0, None)

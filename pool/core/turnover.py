@@ -46,10 +46,10 @@ class _Wish:
 class Turnover:
     def __init__(self, supervision: Supervision) -> None:
         self._supervision = supervision
-        self._wishes: dict[Slot, _Wish] = {}
+        self.wishes: dict[Slot, _Wish] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._wishes)
+        return bool(self.wishes)
 
     def cannot_restart(self, number: int) -> str | None:
         """Why a slot cannot have a new worker; None if it can."""
@@ -77,10 +77,10 @@ class Turnover:
             supervision.over = False
             supervision.spawn(slot, now)
             return
-        former = self._wishes.get(slot)
+        former = self.wishes.get(slot)
         self._forgo(slot, now)  # what it began with may not be what is wanted now
         goes_already = slot.state is not SlotState.READY and not (former is not None and former.beside)
-        self._wishes[slot] = _Wish(RESTART, beside=not goes_already and self._may_follow, sparing=sparing)
+        self.wishes[slot] = _Wish(RESTART, beside=not goes_already and self._may_follow, sparing=sparing)
         if slot.state in (SlotState.STARTING, SlotState.LOADING):
             supervision.retire(slot, RESTART, now)
 
@@ -105,37 +105,37 @@ class Turnover:
         self._forgo(slot, now)
         self._supervision.seating.dismiss_standby(slot, now)
         if slot.state is not SlotState.BACKOFF:
-            self._wishes[slot] = _Wish(reason)
+            self.wishes[slot] = _Wish(reason)
         if slot.state in (SlotState.BACKOFF, SlotState.STARTING, SlotState.LOADING):
             self._supervision.retire(slot, reason, now)
 
     def recycle(self, slot: Slot, reason: str, *, beside: bool) -> None:
         """The worker has done its time. Without `beside` it goes now, whoever else is READY."""
-        if slot not in self._wishes:
-            self._wishes[slot] = _Wish(reason, beside=beside, recycles=True)
+        if slot not in self.wishes:
+            self.wishes[slot] = _Wish(reason, beside=beside, recycles=True)
 
     def refused(self, slot: Slot, why: str) -> None:
         """There is no room for a successor: the worker goes first, or, if that can wait, not now."""
-        wish = self._wishes.get(slot)
+        wish = self.wishes.get(slot)
         if wish is None or not wish.beside:
             return
         if wish.recycles:
-            del self._wishes[slot]
+            del self.wishes[slot]
         else:
             wish.beside, wish.reason = False, f"{wish.reason}; without a successor: {why}"
 
     def forgo_all(self, now: float) -> None:
         """The pool stops: nobody follows any more, and who serves does so to the end."""
-        for slot, wish in list(self._wishes.items()):
+        for slot, wish in list(self.wishes.items()):
             if wish.beside:
                 self._forgo(slot, now)
-                del self._wishes[slot]
+                del self.wishes[slot]
                 if slot.state is SlotState.DRAINING:
                     self._supervision.seating.resume(slot, now)
 
     def go_on(self, now: float) -> bool:
         """The next step of each worker that is to go; whether a slot is in another state now."""
-        for slot, wish in list(self._wishes.items()):
+        for slot, wish in list(self.wishes.items()):
             if wish.beside:
                 self._follow(slot, wish, now)
             elif self._may_go(slot, wish):
@@ -144,7 +144,7 @@ class Turnover:
 
     def gone(self, slot: Slot) -> str | None:
         """Why the worker was to go, if it was; its exit was seen, or the slot is given up."""
-        wish = self._wishes.pop(slot, None)
+        wish = self.wishes.pop(slot, None)
         return None if wish is None else wish.reason
 
     @property
@@ -170,7 +170,7 @@ class Turnover:
             if slot.state is SlotState.DRAINING:
                 supervision.seating.resume(slot, now)
             if successor is None:
-                del self._wishes[slot]
+                del self.wishes[slot]
         elif successor.state is not SlotState.READY:
             return
         elif slot.state is SlotState.READY:
@@ -181,7 +181,7 @@ class Turnover:
             if slot.batches:
                 supervision.kill(slot, f"ran only what nobody waits for when {wish.reason}", now)
             else:
-                del self._wishes[slot]
+                del self.wishes[slot]
                 supervision.seating.switch(slot, successor, now)
 
     def _go(self, slot: Slot, wish: _Wish, now: float) -> None:

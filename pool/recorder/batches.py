@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from typing import Any
 
-from pool.core.actions import RunBatch
 from pool.core.jobs import Batch
 from pool.core.slots import Slot
 from pool.router.rows import Inputs
@@ -28,10 +27,10 @@ class Tables:
     def __init__(self) -> None:
         self._last: dict[tuple[int, int], tuple[int, bytes]] = {}
 
-    def note(self, action: RunBatch) -> None:
-        inputs: Inputs = action.parts[0].payload  # type: ignore[assignment]  # as `Front` gave it to the core
+    def note(self, batch: Batch) -> None:
+        inputs: Inputs = batch.parts[0].job.payload  # type: ignore[assignment]  # as `Front` gave it to the core
         table = inputs.table if len(inputs.table) <= LARGEST_TABLE else b""
-        self._last[(action.slot, action.lane)] = action.batch, table
+        self._last[(batch.slot, batch.lane)] = batch.number, table
 
     def find(self, batch: Batch) -> bytes:
         """b"" where nobody knows."""

@@ -1,6 +1,6 @@
 """The report of the pool's own fault: what went wrong, what led to it, and how to see it again.
 
-    Machine(policy, slots, Random(seed)) ─► the events, at their instants ─► the fault, in a test: `replay`
+    Machine(policy, slots, Random(seed)) ─► what it was told, at its instants ─► the fault, in a test: `replay`
 
 It holds no tensor. Exact is a replay of all events since the start; of a pool that has run for long the first ones are
 missing, and `left_out` says how many.
@@ -9,21 +9,20 @@ missing, and `left_out` says how many.
 import json
 import random
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from pool.core.actions import Action
-from pool.core.events import Event
 from pool.core.machine import Machine
 from pool.core.policy import Policy, SlotPlan
 from pool.recorder.former_reports import events_of
+from pool.recorder.hot_calls import tell
 from pool.recorder.last_events import FREQUENT, LastEvents
 from pool.recorder.transcript import read, written
 
 __all__ = ["FORMAT", "fault_report", "replay", "summary"]
 
-FORMAT = 2  # of the classes in it; one row of numbers with that of `pool.recorder.shelf`, in whose folder it is kept
+FORMAT = 3  # of the classes in it; one row of numbers with that of `pool.recorder.shelf`, in whose folder it is kept
 TRACEBACK_CHARS = 32 << 10
 EVENTS_BYTES = 1 << 20  # of the frequent events, and as many of the rare ones
 
@@ -65,18 +64,18 @@ def summary(machine: Machine) -> dict[str, Any]:
 
 def replay(
     report: Mapping[str, Any],
-    through: Callable[[Machine], Callable[[Event, float], Iterable[Action]]] = lambda machine: machine.handle,
+    through: Callable[[Machine], Any] = lambda machine: machine,
 ) -> Machine:
     """Tells a new core what the one of the report was told; raises what that one raised.
 
-    `through`: what the machine is told by, in place of its `handle`. Raises `BadTranscript` for what is no report.
+    `through`: what is told in place of the machine. Raises `BadTranscript` for what is no report.
     """
     events = events_of(report, FORMAT)
     rng = random.Random(bytes.fromhex(report["seed"]))
     machine = Machine(read(report["policy"]), read(report["slots"]), rng)
-    handle = through(machine)
+    core = through(machine)
     for _, now, event in events:
-        handle(read(event), now)
+        tell(core, read(event), now)
     return machine
 
 

@@ -38,4 +38,9 @@ def _from_1(events: Sequence[Plain]) -> list[Plain]:
     return found
 
 
-_STEPS: Sequence[Callable[[Sequence[Plain]], Sequence[Plain]]] = (_from_1,)
+def _from_2(events: Sequence[Plain]) -> list[Plain]:
+    """A dispatch followed each event, and was not told."""
+    return [each for number, now, event in events for each in ([number, now, event], [number, now, {"Dispatched": {}}])]
+
+
+_STEPS: Sequence[Callable[[Sequence[Plain]], Sequence[Plain]]] = (_from_1, _from_2)

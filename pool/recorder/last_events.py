@@ -1,41 +1,43 @@
-"""The events that the core heard of last, for the report of the pool's own fault.
+"""What the core was told last, for the report of the pool's own fault.
 
-Nothing is copied when an event comes. Once its actions are done, what a client or a worker may have made large is taken
-out of it: tensors, long lists of outputs, long texts. So of the usual events a kilobyte each is kept, and no tensor.
+Of what happens for every job a plain tuple is kept, without what a client or a worker may have made large: tensors,
+long lists of outputs, long texts. Only a report makes values of them. So of the usual calls a kilobyte each is kept.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from pool.core.events import (
-    BatchDone,
     ClientGone,
     Event,
     Failed,
-    JobArrived,
+    Failure,
     JobCancelled,
-    Outcome,
     RowsChanged,
     Spoiled,
-    Succeeded,
     Tick,
     WorkerBeat,
     WorkerExited,
     WorkerMeasured,
     WorkerReady,
 )
+from pool.recorder.hot_calls import BatchDone, Dispatched, JobArrived, Outcome, Succeeded, Told
 from pool.wire.signatures import ModelInfo
 
 __all__ = ["LastEvents"]
 
-MOST_FREQUENT = 500
+MOST_FREQUENT = 1000  # a lone job has four: it came, it was done, and after each of both there was a dispatch
 MOST_RARE = 300  # how the slots and the plan came to be what they are; without these the others mean little
-FREQUENT = frozenset({JobArrived, BatchDone, JobCancelled, ClientGone, WorkerBeat, WorkerMeasured, Tick})
+FREQUENT = frozenset({JobArrived, BatchDone, Dispatched, JobCancelled, ClientGone, WorkerBeat, WorkerMeasured, Tick})
 MOST_OUTPUTS = 16
 MOST_INFOS = 1000
 TEXT_CHARS = 500
 DONE = Succeeded(None)  # of all that succeeded
+DISPATCHED = Dispatched()
+
+Kept = tuple[int, float, Any]
 
 
 class LastEvents:
@@ -43,8 +45,8 @@ class LastEvents:
 
     def __init__(self) -> None:
         self.noted = 0
-        self._frequent: deque[tuple[int, float, Event]] = deque(maxlen=MOST_FREQUENT)
-        self._rare: deque[tuple[int, float, Event]] = deque(maxlen=MOST_RARE)
+        self._frequent: deque[Kept] = deque(maxlen=MOST_FREQUENT)
+        self._rare: deque[Kept] = deque(maxlen=MOST_RARE)
         self._infos: dict[str, ModelInfo] = {}
 
     def note(self, event: Event, now: float) -> None:
@@ -55,19 +57,37 @@ class LastEvents:
         else:
             self._rare.append((self.noted, now, self._short(event)))
 
-    def strip(self, event: Event) -> None:
-        """All that the event was about is done: nobody else reads it any more."""
-        if type(event) is JobArrived:
-            event.payload = None
-            if event.outputs is not None and len(event.outputs) > MOST_OUTPUTS:
-                # What is the same stays the same, which is all that the core asks of them.
-                event.outputs = (f"{len(event.outputs)} outputs", str(hash(event.outputs)))
-        elif type(event) is BatchDone:
-            event.outcomes = tuple([DONE if type(each) is Succeeded else _shortened(each) for each in event.outcomes])
+    def arrived(self, now: float, asked: tuple[Any, ...], more: tuple[Any, ...]) -> None:
+        """The arguments of `Machine.arrived`: those before the payload, and those after it."""
+        self.noted += 1
+        if asked[4] is not None and len(asked[4]) > MOST_OUTPUTS:
+            # What is the same stays the same, which is all that the core asks of them.
+            asked = (*asked[:4], (f"{len(asked[4])} outputs", str(hash(asked[4]))), *asked[5:])
+        self._frequent.append((self.noted, now, (asked, more)))
 
-    def __iter__(self) -> Iterator[tuple[int, float, Event]]:
-        """(number, instant, event), in their order; numbers begin with 1."""
-        return iter(sorted([*self._rare, *self._frequent], key=lambda noted: noted[0]))
+    def batch_done(
+        self,
+        now: float,
+        done: tuple[int, int, int, int],
+        parts: int,
+        failures: Mapping[int, Failure],
+        run_s: float,
+        fetch_s: float,
+    ) -> None:
+        """The arguments of `Machine.batch_done`; of the answers only how many there are."""
+        self.noted += 1
+        if failures:
+            failures = {place: _shortened(failure) for place, failure in failures.items()}
+        self._frequent.append((self.noted, now, (done, parts, failures, run_s, fetch_s)))
+
+    def dispatched(self, now: float) -> None:
+        self.noted += 1
+        self._frequent.append((self.noted, now, DISPATCHED))
+
+    def __iter__(self) -> Iterator[tuple[int, float, Told]]:
+        """(number, instant, what was told), in their order; numbers begin with 1."""
+        kept = sorted([*self._rare, *self._frequent], key=lambda noted: noted[0])
+        return ((number, now, _value(what)) for number, now, what in kept)
 
     def __len__(self) -> int:
         return len(self._rare) + len(self._frequent)
@@ -87,12 +107,23 @@ class LastEvents:
         return self._infos[info.name]
 
 
-def _shortened(outcome: Outcome) -> Outcome:
-    match outcome:
+def _value(what: Any) -> Told:
+    if not isinstance(what, tuple):
+        return what  # type: ignore[no-any-return]  # an event, or that there was a dispatch
+    if len(what) == len(("asked", "more")):
+        asked, more = what
+        return JobArrived(*asked, None, *more)  # type: ignore[call-arg]  # of the right length
+    done, parts, failures, run_s, fetch_s = what
+    slot, incarnation, lane, batch = done
+    outcomes: tuple[Outcome, ...] = tuple([failures.get(place, DONE) for place in range(parts)])
+    return BatchDone(slot, incarnation, lane, batch, outcomes, run_s, fetch_s)
+
+
+def _shortened(failure: Failure) -> Failure:
+    match failure:
         case Failed(fault, text):
             return Failed(fault, text[:TEXT_CHARS])
         case Spoiled(fault, text):
             return Spoiled(fault, text[:TEXT_CHARS])
         case RowsChanged(text):
             return RowsChanged(text[:TEXT_CHARS])
-    return DONE

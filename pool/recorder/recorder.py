@@ -1,6 +1,6 @@
 """What the loop hears of each worker, and what is made of it when the worker is gone.
 
-    WorkerBeat, RunBatch, SlotChanged, KillWorker ─► the last few of each slot ─┐
+    WorkerBeat, Batch, SlotChanged, KillWorker ────► the last few of each slot ─┐
     WorkerExited, its output, its stacks ───────────────────────────────────────┴─► bundle ─► memory, disk
 
 A worker that ended because it was told to leaves none.
@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from pool.core.actions import KillWorker, RunBatch, SlotChanged
+from pool.core.actions import KillWorker, SlotChanged
 from pool.core.events import Death, WorkerBeat, WorkerExited
+from pool.core.jobs import Batch
 from pool.core.slots import Slot, SlotState
 from pool.core.supervision import Supervision
 from pool.logs import about
@@ -75,8 +76,8 @@ class Recorder:
 
     # --- what it hears ------------------------------------------------------------------------------------------
 
-    def ran(self, action: RunBatch) -> None:
-        self._tables.note(action)
+    def ran(self, batch: Batch) -> None:
+        self._tables.note(batch)
 
     def beat(self, event: WorkerBeat, now: float) -> None:
         if event.incarnation == self._supervision.slots[event.slot].incarnation:

@@ -1,4 +1,4 @@
-"""Events, policies and plans as plain values, which JSON can hold, and back.
+"""What the core is told, policies and plans as plain values, which JSON can hold, and back.
 
     JobArrived(client=b"…", …)  ◄─►  {"JobArrived": {"client": {"bytes": "…"}, …}}
 
@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from pool.core import events, policy, versions
+from pool.recorder import hot_calls
 from pool.wire import faults, independence, signatures, speed_ups, worker_messages
 
 __all__ = ["BadTranscript", "read", "written"]
@@ -83,4 +84,4 @@ def _kinds(modules: Iterable[ModuleType]) -> Mapping[str, type]:
     }
 
 
-_KINDS = _kinds((events, policy, versions, faults, independence, signatures, speed_ups, worker_messages))
+_KINDS = _kinds((events, hot_calls, policy, versions, faults, independence, signatures, speed_ups, worker_messages))

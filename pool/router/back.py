@@ -15,27 +15,25 @@ import logging
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import zmq
 
 from pool.core import events as told
-from pool.core.actions import RunBatch
 from pool.core.events import (
-    BatchDone,
     Event,
     Failed,
-    Outcome,
+    Failure,
     RowsChanged,
     Spoiled,
-    Succeeded,
     WorkerBeat,
     WorkerBroken,
     WorkerHello,
     WorkerReady,
 )
+from pool.core.jobs import Batch
 from pool.logs import about
 from pool.router import gate
 from pool.router.handouts import Handouts
@@ -77,8 +75,12 @@ class Back:
         path: Path,
         instance: bytes,
         handouts: Handouts,
+        done: Callable[..., None],
     ) -> None:
-        """Binds at once. The caller holds the endpoint's lock, so a file there is stale."""
+        """`done` is told of each batch that a lane has ended, as `Feed.batch_done` wants it.
+
+        Binds at once. The caller holds the endpoint's lock, so a file there is stale.
+        """
         self.dropped: Counter[str] = Counter()
         self.endpoint = f"ipc://{path}"
         self._instance = instance
@@ -87,6 +89,7 @@ class Back:
         self._routes: dict[Peer, bytes] = {}
         self._lanes: dict[Seat, int] = {}  # how many the worker was told to have; it has none before
         self._handouts = handouts
+        self._done = done
         self.remarks = Remarks()
         listener = gate.local(path)
         self.socket = new_router(context)
@@ -115,7 +118,7 @@ class Back:
     # --- in -----------------------------------------------------------------------------------------------------
 
     def receive(self) -> Iterator[Event]:
-        """At most a turn's messages; there may be more."""
+        """At most a turn's messages; there may be more. `done` is told of batches; what comes out is rare."""
         for route, frames in self._inbox.turn():
             try:
                 event = self._event(route, self._decoded(route, frames))
@@ -162,13 +165,14 @@ class Back:
                 self.remarks.hear((slot, incarnation), message)
                 return None
             case wire.Done(batch, frames, failures, run_s, fetch_s) if lane is not None:
-                outcomes = tuple(_outcomes(message.outcomes, envelope.payload))
+                payloads, faults = _outcomes(message.outcomes, envelope.payload)
                 if frames.count(0) != len(failures):
                     raise BadFrame(f"{len(failures)} failures for {frames.count(0)} parts that failed")
                 if not (0.0 <= run_s < math.inf and 0.0 <= fetch_s < math.inf):
                     raise BadFrame(f"a run of {run_s} s and {fetch_s} s more")
                 self._handouts.ended((slot, incarnation), batch)
-                return BatchDone(slot, incarnation, lane, batch, outcomes, run_s=run_s, fetch_s=fetch_s)
+                self._done(slot, incarnation, lane, batch, payloads, faults, run_s, fetch_s)
+                return None
         raise BadFrame(f"{type(message).__name__} is not a message that this peer may send")
 
     def _hello(self, route: bytes, hello: wire.Hello) -> Event | None:
@@ -247,50 +251,51 @@ class Back:
     def end_sessions(self, slot: int, incarnation: int, owner: int) -> bool:
         return self._send((slot, incarnation, None), encode(wire.EndSessions(owner), self._instance))
 
-    def run(self, action: RunBatch) -> bool:
+    def run(self, batch: Batch) -> bool:
         """False: the lane cannot be reached, which only a dying worker's lane cannot. Raises `CannotSay`."""
-        parts: list[Inputs] = [part.payload for part in action.parts]  # type: ignore[misc]  # as `Front` gave them
-        rows = () if parts[0].rows is None else tuple(part.stop - part.start for part in action.parts)
+        parts: list[Inputs] = [part.job.payload for part in batch.parts]  # type: ignore[misc]  # as `Front` gave them
+        rows = () if parts[0].rows is None else tuple([part.rows for part in batch.parts])
         buffers: list[zmq.Frame | Cut] = []
         try:
-            for inputs, part in zip(parts, action.parts, strict=True):
-                buffers += inputs.cut(part.start, part.stop)
+            for inputs, part in zip(parts, batch.parts, strict=True):
+                base = part.job.base
+                buffers += inputs.cut(base + part.start, base + part.stop)
         except Exception as error:
-            raise self._unsayable(action, error) from error
-        seat = action.slot, action.incarnation
-        lent, rooms = self._handouts.begun(seat, action.batch, action.parts, buffers)
+            raise self._unsayable(batch, error) from error
+        seat, key = (batch.slot, batch.incarnation), batch.key
+        lent, rooms = self._handouts.begun(seat, batch.number, batch.parts, buffers)
         run = wire.Run(
-            action.batch,
-            action.model,
-            action.signature,
-            action.outputs,
+            batch.number,
+            key.model,
+            key.signature,
+            key.outputs,
             rows,
-            action.pad_to,
-            action.by_rows,
+            batch.padded,
+            batch.joined,
             lent,
             rooms,
-            action.stride,
-            action.owner,
+            batch.stride if batch.padded > batch.stride else 0,
+            batch.owner,
             tuple([index for index, buffer in enumerate(buffers) if isinstance(buffer, Halves)]),
         )
         try:
             header = encode(run, self._instance)
         except Exception as error:
-            self._handouts.ended(seat, action.batch)
-            raise self._unsayable(action, error) from error
+            self._handouts.ended(seat, batch.number)
+            raise self._unsayable(batch, error) from error
         # `begun` has left no LentBuffer among them.
         frames: list[Any] = [*header, parts[0].table, *(_in_frames(buffers) if run.halves else buffers)]
-        sent = self._send((*seat, action.lane), frames)
+        sent = self._send((*seat, batch.lane), frames)
         if not sent:
-            self._handouts.ended(seat, action.batch)
+            self._handouts.ended(seat, batch.number)
         return sent
 
-    def _unsayable(self, run: RunBatch, error: Exception) -> CannotSay:
+    def _unsayable(self, batch: Batch, error: Exception) -> CannotSay:
         kind = f"the pool failed when it wrote the run of a job: {type(error).__name__}"
         what = f"{kind}: {error}"
         if count(self.dropped, kind):
-            extra = about("run_not_written", slot=run.slot, batch=run.batch, reason=what)
-            log.error("model %s: %s", run.model, what, exc_info=error, extra=extra)
+            extra = about("run_not_written", slot=batch.slot, batch=batch.number, reason=what)
+            log.error("model %s: %s", batch.model, what, exc_info=error, extra=extra)
         return CannotSay(what)
 
     def _send(self, peer: Peer, frames: "Sequence[bytes | memoryview | zmq.Frame]") -> bool:
@@ -315,21 +320,29 @@ def _in_frames(buffers: Iterable[zmq.Frame | Cut]) -> Iterator[object]:
             yield buffer
 
 
-def _outcomes(outcomes: Iterable[wire.PartOutcome], payload: Sequence[zmq.Frame]) -> Iterator[Outcome]:
+def _outcomes(
+    outcomes: Iterable[wire.PartOutcome], payload: Sequence[zmq.Frame]
+) -> tuple[list[Sequence[zmq.Frame] | None], dict[int, Failure]]:
+    """The answer of each part, and by its place among them why a part has none."""
+    payloads: list[Sequence[zmq.Frame] | None] = []
+    failures: dict[int, Failure] = {}
     position = 0
     for outcome in outcomes:
         match outcome:
-            case wire.PartFailed(fault, text):
-                yield Failed(fault, text)
-            case wire.PartSpoiled(fault, text):
-                yield Spoiled(fault, text)
-            case wire.RowsDiffer(text):
-                yield RowsChanged(text)
             case wire.PartDone(frames):
                 end = position + frames
                 if frames < 1 or end > len(payload):
                     raise BadFrame(f"a part's answer has {frames} frames of {len(payload) - position}")
-                yield Succeeded(payload[position:end])
+                payloads.append(payload[position:end])
                 position = end
+                continue
+            case wire.PartFailed(fault, text):
+                failures[len(payloads)] = Failed(fault, text)
+            case wire.PartSpoiled(fault, text):
+                failures[len(payloads)] = Spoiled(fault, text)
+            case wire.RowsDiffer(text):
+                failures[len(payloads)] = RowsChanged(text)
+        payloads.append(None)
     if position != len(payload):
         raise BadFrame(f"{len(payload) - position} frames belong to no part")
+    return payloads, failures

@@ -11,7 +11,7 @@ import logging
 import socket
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -19,8 +19,9 @@ from pathlib import Path
 import zmq
 
 from pool.alarms import Alarm
-from pool.core.actions import AnswerJob, JobDone, MembersCancelled, PackDissolved
-from pool.core.events import ClientGone, Event, JobArrived, JobCancelled
+from pool.core.actions import JobFailed, MembersCancelled, PackDissolved
+from pool.core.events import ClientGone, Event, JobCancelled
+from pool.core.jobs import Job
 from pool.logs import about
 from pool.router import gate
 from pool.router.answers import Answers
@@ -76,11 +77,13 @@ class Front:
         most_replies: int,
         arenas: Arenas,
         turn: Alarm,
+        arrived: Callable[..., None],
     ) -> None:
         """`most_replies`: how many answers may wait for a slow reader before it is dropped.
 
         `turn` has the loop call `tend`, and answer `next_question`; it is set whenever there is something to do.
-        The bytes that wait for all slow readers may be as many as one client's credit in `opened`.
+        The bytes that wait for all slow readers may be as many as one client's credit in `opened`. `arrived` is told of
+        each job, as `Feed.arrived` wants it.
         """
         self.refused: Counter[str] = Counter()
         self._context = context
@@ -94,11 +97,12 @@ class Front:
         self._clients = Clients()
         self._intake = Intake(arenas)
         self._arenas = arenas
+        self._arrived = arrived
         self._turn = turn
         self._lender: Lender | None = None
         self._repeats = Repeats()
         self._comparing: dict[tuple[bytes, int], Reading] = {}
-        self._compared: deque[tuple[JobArrived, bytes, float]] = deque()  # with the digest, and when it came
+        self._compared: deque[tuple[bytes, wire.Submit, Inputs, bytes, float]] = deque()  # the digest, and when it came
         self._presence = Presence(SILENCE_S)
         self._debts = Debts()
         self._questions = Questions()
@@ -210,7 +214,10 @@ class Front:
             self._turn.soon()
 
     def receive(self, socket: "zmq.Socket[bytes]", now: float) -> Iterator[Event]:
-        """At most a turn's messages; there may be more. Questions wait for `next_question`."""
+        """At most a turn's messages; there may be more. `arrived` is told of jobs; what comes out is rare.
+
+        Questions wait for `next_question`.
+        """
         index = self.sockets.index(socket)
         for route, frames in self._inboxes[index].turn():
             address = index, route
@@ -265,7 +272,7 @@ class Front:
             raise BadFrame("this message is for another instance of the pool, which has ended")
         match envelope.message:
             case wire.Submit() as submit:
-                return self._submitted(client, submit, envelope.payload, now)
+                self._submitted(client, submit, envelope.payload, now)
             case wire.Cancel(job):
                 self._debts.settle(client, job)
                 self._forget_comparing((client, job))
@@ -294,62 +301,81 @@ class Front:
         self._repeats.quarantined(inputs, now)
         self._turn.soon()
 
-    def _submitted(
-        self, client: bytes, submit: wire.Submit, payload: Sequence[zmq.Frame], now: float
-    ) -> JobArrived | None:
+    def _submitted(self, client: bytes, submit: wire.Submit, payload: Sequence[zmq.Frame], now: float) -> None:
         if self._debts.owes(client, submit.job):  # nothing of the first one is another's, or released
             text = f"job {submit.job} is already in the pool"
             self._say(client, wire.Failure(submit.job, Fault.INVALID_INPUT, text, None))
-            return None
+            return
         if submit.signature in LOCAL_ONLY and not self._is_local(client):
             self._say(client, wire.Failure(submit.job, Fault.INVALID_INPUT, OVER_TCP, None))
             self._released(client, submit.job)
-            return None
+            return
         if submit.signature == RUN and not self._is_local(client):
             submit = replace(submit, signature=REMOTE_RUN)
         try:
-            arrived = self._intake.job(client, submit, payload, self._released)
+            inputs = self._intake.job(client, submit, payload, self._released)
         except BadFrame as error:
             text = f"the job cannot be read: {error}"
             if count(self.refused, text):
                 log.warning("refused a job of a client: %s", text, extra=about("job_refused", reason=text))
             self._say(client, wire.Failure(submit.job, Fault.INVALID_INPUT, text, None))
             self._released(client, submit.job)
-            return None
-        inputs: Inputs = arrived.payload  # type: ignore[assignment]  # as `Intake` made it
+            return
         self._debts.add(client, submit.job, inputs.tenancy)
         if self._repeats.suspects(inputs, now):
-            self._compare(arrived, inputs, now)
-            return None
-        return arrived
+            self._compare(client, submit, inputs, now)
+        else:
+            self._tell(client, submit, inputs, submit.timeout_s)
 
-    def _compare(self, arrived: JobArrived, inputs: Inputs, now: float) -> None:
+    def _tell(self, client: bytes, submit: wire.Submit, inputs: Inputs, timeout_s: float | None) -> None:
+        self._arrived(
+            client,
+            submit.job,
+            submit.model,
+            submit.signature,
+            submit.outputs,
+            submit.rows,
+            timeout_s,
+            submit.priority,
+            submit.device,
+            inputs.size_bytes,
+            inputs.form,
+            inputs,
+            submit.attempts,
+            submit.in_doubt,
+            submit.members,
+            submit.version,
+        )
+
+    def _compare(self, client: bytes, submit: wire.Submit, inputs: Inputs, now: float) -> None:
         """A job whose inputs may be those of a quarantined one arrives, in `tend`, when all of them were read."""
-        reading = self._repeats.read(inputs, lambda digest: self._compared.append((arrived, digest, now)))
+        reading = self._repeats.read(
+            inputs, lambda digest: self._compared.append((client, submit, inputs, digest, now))
+        )
         self._turn.soon()
         if reading is None:
             text = "too many jobs are being compared with quarantined ones"
-            self._fail(arrived.client, arrived.job, Fault.OVERLOADED, text, COMPARED_S)
+            self._fail(client, submit.job, Fault.OVERLOADED, text, COMPARED_S)
         else:
-            self._comparing[arrived.client, arrived.job] = reading
+            self._comparing[client, submit.job] = reading
 
-    def _arrive(self, now: float) -> Iterator[Event]:
+    def _arrive(self, now: float) -> None:
         self._repeats.step()
         while self._compared:
-            arrived, digest, since = self._compared.popleft()
-            del self._comparing[arrived.client, arrived.job]
+            client, submit, inputs, digest, since = self._compared.popleft()
+            del self._comparing[client, submit.job]
             if (why := self._repeats.refusal(digest, now)) is not None:
                 count(self.refused, "a job with the inputs of a quarantined one")
-                self._fail(arrived.client, arrived.job, Fault.QUARANTINED, why, None)
+                self._fail(client, submit.job, Fault.QUARANTINED, why, None)
             else:
-                left_s = None if arrived.timeout_s is None else max(SHORTEST_S, arrived.timeout_s - (now - since))
-                yield replace(arrived, timeout_s=left_s)
+                left_s = None if submit.timeout_s is None else max(SHORTEST_S, submit.timeout_s - (now - since))
+                self._tell(client, submit, inputs, left_s)
 
     def _forget_comparing(self, job: tuple[bytes, int]) -> None:
         """Nobody waits for it any more."""
         if (reading := self._comparing.pop(job, None)) is not None:
             reading.give_up()
-            self._compared = deque(each for each in self._compared if (each[0].client, each[0].job) != job)
+            self._compared = deque(each for each in self._compared if (each[0], each[1].job) != job)
 
     def _fail(self, client: bytes, job: int, fault: Fault, text: str, retry_after_s: float | None) -> None:
         """A job that the core has not heard of."""
@@ -386,21 +412,22 @@ class Front:
 
     # --- out ----------------------------------------------------------------------------------------------------
 
-    def answer(self, action: AnswerJob) -> None:
-        """A result waits for `answered`, and for others to the same client."""
-        outcome = action.outcome
-        if isinstance(outcome, JobDone):
-            released = self._debts.settle(action.client, action.job, quietly=True)
-            answers: Sequence[Payload] = outcome.payloads  # type: ignore[assignment]  # as `Back` gave them to the core
-            result = wire.Result(action.job, tuple(map(len, answers)), outcome.timeline, released)
-            self._answers.add(action.client, result, list(chain.from_iterable(answers)))
-        else:
-            failure = wire.Failure(action.job, outcome.fault, outcome.text, outcome.retry_after_s)
-            self._say(action.client, failure)
-            self._debts.settle(action.client, action.job)
+    def done(self, job: Job, payloads: tuple[object, ...]) -> None:
+        """The result of a job, which waits for `answered`, and for others to the same client."""
+        client, number, timeline = job.client.route, job.number, job.timeline()
+        assert timeline is not None, "it is done"
+        released = self._debts.settle(client, number, quietly=True)
+        answers: Sequence[Payload] = payloads  # type: ignore[assignment]  # as `Back` gave them to the core
+        result = wire.Result(number, tuple(map(len, answers)), timeline, released)
+        self._answers.add(client, result, list(chain.from_iterable(answers)))
+
+    def failed(self, client: bytes, job: int, failed: JobFailed) -> None:
+        """Why a job has no result."""
+        self._say(client, wire.Failure(job, failed.fault, failed.text, failed.retry_after_s))
+        self._debts.settle(client, job)
 
     def answered(self) -> None:
-        """All that an event has brought about was answered."""
+        """All that a dispatch has brought about was answered."""
         self._answers.all_leave()
 
     def dissolved(self, action: PackDissolved) -> None:
@@ -473,7 +500,7 @@ class Front:
 
     def tend(self, now: float) -> Iterator[Event]:
         """Tries the outboxes again, and tells of jobs that were compared and of clients that are gone."""
-        yield from self._arrive(now)
+        self._arrive(now)
         self._outboxes.flush(self._try_send, now)
         self._pipes.is_waited_for = bool(self._outboxes)
         if self._lender is not None:

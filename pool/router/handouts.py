@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import zmq
 
-from pool.core.actions import PartToRun
+from pool.core.jobs import Part
 from pool.router.arenas import Arena, LentBuffer, Tenancy
 from pool.router.rows import Cut, Inputs
 from pool.wire.lent import NO_ROOM, Lent, Room
@@ -29,13 +29,13 @@ class Handouts:
         self._tenants: dict[Seat, dict[int, list[tuple[Tenancy, LentBuffer | None]]]] = {}  # by batch
 
     def begun(
-        self, seat: Seat, batch: int, parts: Sequence[PartToRun], buffers: "Buffers"
+        self, seat: Seat, batch: int, parts: Sequence[Part], buffers: "Buffers"
     ) -> tuple[tuple[Lent, ...], tuple[Room, ...]]:
         """What a RUN of these parts says of arenas. What is lent is empty in `buffers` then.
 
         Until the batch has `ended`, nobody else may use the memory.
         """
-        inside: list[Inputs] = [part.payload for part in parts]  # type: ignore[misc]  # as `Front` gave them to the core
+        inside: list[Inputs] = [part.job.payload for part in parts]  # type: ignore[misc]  # as `Front` gave them to the core
         if all(inputs.tenancy is None for inputs in inside):
             return (), ()
         tenants = []
@@ -44,7 +44,7 @@ class Handouts:
             room = None
             if inputs.tenancy is not None:
                 inputs.tenancy.hold()
-                room = inputs.tenancy.room_for(part.start, part.stop, inputs.rows)
+                room = inputs.tenancy.room_for(part.job.base + part.start, part.job.base + part.stop, inputs.rows)
                 tenants.append((inputs.tenancy, room))
             has = room is not None and self._has(seat, room.arena)
             rooms.append(Room(room.arena.number, room.offset, room.size_bytes) if has and room is not None else NO_ROOM)

@@ -1,10 +1,9 @@
-"""From a SUBMIT to the job that the core hears of."""
+"""From a SUBMIT to the inputs that the core is handed with the job."""
 
 from collections.abc import Callable, Sequence
 
 import zmq
 
-from pool.core.events import JobArrived
 from pool.router.arenas import Arenas, LentBuffer
 from pool.router.headers import check_header, header_bytes
 from pool.router.layouts import Layouts, form_of
@@ -24,7 +23,7 @@ class Intake:
 
     def job(
         self, client: bytes, submit: Submit, payload: Sequence[zmq.Frame], released: Callable[[bytes, int], None]
-    ) -> JobArrived:
+    ) -> Inputs:
         """Raises `BadFrame` for a job whose rows are not what it says: cut by them, it would spoil its batch.
 
         Of a job without rows nothing is read here. `released` is told when nobody uses any more what of it is lent.
@@ -54,25 +53,7 @@ class Intake:
         arenas = {buffer.arena for buffer in (*buffers, room) if isinstance(buffer, LentBuffer)}
         if arenas:
             tenancy = self._arenas.tenancy(list(arenas), room, lambda: released(client, submit.job))
-        inputs = Inputs(table, buffers, layout, submit.rows, asked, tenancy)
-        return JobArrived(
-            client,
-            submit.job,
-            submit.model,
-            submit.signature,
-            submit.outputs,
-            submit.rows,
-            submit.timeout_s,
-            submit.priority,
-            submit.device,
-            size_bytes,
-            form,
-            inputs,
-            submit.attempts,
-            submit.in_doubt,
-            submit.members,
-            submit.version,
-        )
+        return Inputs(table, buffers, layout, submit.rows, asked, tenancy, size_bytes, form)
 
     def _with_lent(
         self, client: bytes, submit: Submit, frames: Sequence[zmq.Frame]

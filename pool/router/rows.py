@@ -33,11 +33,12 @@ class Halves:
 Cut = LentBuffer | Halves | bytes | memoryview
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for every job, and a frozen one takes five times as long
 class Inputs:
     """A job's payload while it is in the pool. `layout` and `rows` are None for one that has no rows.
 
     `asked`: model, version, signature and outputs as the client named them. `tenancy`: of one that lies in arenas.
+    `size_bytes`, `form`: as the core is told of them.
     """
 
     table: bytes
@@ -46,6 +47,8 @@ class Inputs:
     rows: int | None
     asked: tuple[str, int | str | None, str | None, tuple[str, ...] | None] = ("", None, None, None)
     tenancy: Tenancy | None = None
+    size_bytes: int = 0
+    form: bytes = b""
 
     def of_rows(self, start: int, rows: int | None) -> "Inputs":
         """As if a job had come with some of its rows alone."""

@@ -101,8 +101,8 @@ BROKEN = (
         (
             (
                 "line.py",
-                "        return max(self.levels) if len(self.levels) > 1 else next(iter(self.levels))\n",
-                "        return next(iter(self.levels))\n",
+                "            if not queue.levels or job.priority > queue.top:\n",
+                "            if not queue.levels:\n",
             ),
         ),
     ),
@@ -183,27 +183,6 @@ OTHERWISE = (
         "the lane that was idle longest goes first",
         (),
         (("dispatch.py", "lane = slot.idle_lanes.pop()", "lane = slot.idle_lanes.pop(0)"),),
-    ),
-    Patch(
-        "a burst is dispatched as a whole",
-        (),
-        (
-            (
-                "dispatch.py",
-                "            line.put(job)\n            self.offer(line, now)\n            return\n",
-                "            line.put(job)\n            self.late[line] = None\n            return\n",
-            ),
-            ("dispatch.py", "        self._batches = 0\n", "        self._batches = 0\n        self.late = {}\n"),
-            (
-                "machine.py",
-                "        self._slots_changed(now)\n        self._fire_timers(now)\n",
-                "        if type(event) is not told.JobArrived:\n"
-                "            for line in list(self._dispatch.late):\n"
-                "                del self._dispatch.late[line]\n"
-                "                self._dispatch.offer(line, now)\n"
-                "        self._slots_changed(now)\n        self._fire_timers(now)\n",
-            ),
-        ),
     ),
     Patch(
         "a failed batch is taken apart from its end",

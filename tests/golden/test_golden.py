@@ -44,8 +44,8 @@ def test_the_record_has_something_of_everything() -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "twist",
-    [Twist(seed=7), Twist(batch=0.5), Twist(batch=2.0), Twist(speed=1.7), Twist(uneven_boot=True)],
-    ids=["another seed", "small batches", "large batches", "slower models", "others up first"],
+    [Twist(seed=7), Twist(batch=0.5), Twist(batch=2.0), Twist(speed=1.7), Twist(uneven_boot=True), Twist(burst=True)],
+    ids=["another seed", "small batches", "large batches", "slower models", "others up first", "bursts"],
 )
 def test_what_may_be_otherwise_changes_no_outcome(twist: Twist) -> None:
     assert not list(compared(NAMES, twist))

@@ -12,12 +12,16 @@ __all__ = ["AS_IT_IS", "Twist", "other_batches"]
 
 @dataclass(frozen=True, slots=True)
 class Twist:
-    """The core's chance, how large batches are, how fast models run, who is up first."""
+    """The core's chance, how large batches are, how fast models run, who is up first.
+
+    `burst`: jobs that come at once are told before one dispatch.
+    """
 
     seed: int = 0
     batch: float = 1.0
     speed: float = 1.0
     uneven_boot: bool = False
+    burst: bool = False
 
 
 AS_IT_IS = Twist()

@@ -6,6 +6,7 @@ import heapq
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -149,9 +150,9 @@ class World:
     def _do(self, move: Move) -> None:
         match move:
             case Submit(jobs):
-                for job in jobs:
-                    self._submit(job)
-                self.core.tick()  # a core that looks at a burst as a whole does so now
+                with self.core.burst() if self.twist.burst else nullcontext():
+                    for job in jobs:
+                        self._submit(job)
             case Cancel(jobs):
                 for job in jobs:
                     self._cancel(job)

@@ -317,6 +317,9 @@ def test_what_kills_its_workers_is_kept_as_it_was_and_known_again(own_pool: Pool
         with pytest.raises(errors.Quarantined, match="the same inputs were quarantined"):
             client.run("rows", {"x": poison.copy()}, signature="kill", timeout=90)
         assert np.unique(doubled(client, floats(client, 2)).result()["y"]).tolist() == [4]
+        assert lent_bytes(client) > 0
+    with own_pool.client() as other:
+        eventually(lambda: lent_bytes(other) == 0)  # what is on the disk has let go of it
 
 
 def test_lent_memory_is_not_copied_for_what_is_too_large_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:

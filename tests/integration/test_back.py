@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zmq
+from heard import HeardBack as Back
+from simulation.driver import BatchDone, PartToRun, RunBatch, Succeeded
 
-from pool.core.actions import PartToRun, RunBatch
-from pool.core.events import BatchDone, Event, Failed, RowsChanged, Spoiled, Succeeded, WorkerBroken, WorkerHello
-from pool.router.back import Back
+from pool.core.events import Event, Failed, RowsChanged, Spoiled, WorkerBroken, WorkerHello
 from pool.router.handouts import Handouts
 from pool.router.inbox import FRAMES_A_TURN, MOST_FRAMES
 from pool.router.layouts import read

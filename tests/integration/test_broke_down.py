@@ -85,7 +85,7 @@ def test_the_report_replays(pool: PoolProcess) -> None:
     assert report["state"]["jobs"] == 1
 
     def with_the_fault(machine: Machine) -> Any:
-        return planted(machine.handle, {PLANTED: "JobArrived:4"})
+        return planted(machine, {PLANTED: "JobArrived:4"})
 
     with pytest.raises(PlantedFault):
         replay(report, with_the_fault)

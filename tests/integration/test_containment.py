@@ -15,10 +15,13 @@ from typing import Any
 
 import pytest
 import zmq
+from heard import HeardBack as Back
+from heard import HeardFront as Front
+from simulation.driver import AnswerJob, JobArrived, JobDone, PartToRun, RunBatch, followed
 
 from pool.alarms import Alarms
-from pool.core.actions import AnswerJob, JobDone, JobFailed, PartToRun, RunBatch
-from pool.core.events import ClientGone, Event, JobArrived, Start, WorkerBroken, WorkerHello
+from pool.core.actions import JobFailed
+from pool.core.events import ClientGone, Event, Start, WorkerBroken, WorkerHello
 from pool.core.machine import Machine
 from pool.core.policy import Policy, SlotPlan
 from pool.desk import Desk
@@ -26,8 +29,8 @@ from pool.devices import Device
 from pool.feed import CoreFault
 from pool.recorder import Recorder, Shelf
 from pool.router.arenas import Arena, Arenas, LentBuffer
-from pool.router.back import Back, CannotSay
-from pool.router.front import Front, Question
+from pool.router.back import CannotSay
+from pool.router.front import Question
 from pool.router.handouts import Handouts
 from pool.router.layouts import Column, Layout
 from pool.router.rows import Inputs
@@ -249,6 +252,7 @@ def test_a_run_that_cannot_be_written_is_its_jobs_fault(back: Back) -> None:
 def desk_of(front: Any, feed: Any, pool: Any) -> Desk:
     machine = Machine(Policy(), [SlotPlan(("m",))], random.Random(0))
     machine.handle(Start(), 1.0)
+    followed(machine, 1.0)
     recorder = Recorder(machine.supervision, ["cpu:0"], Shelf(None, 0, 0, "here"), {})
     return Desk(
         machine, [Device("cpu", (), "cpu:0", "cpu", None)], front, recorder, feed, pool, lambda _: None, lambda _: []

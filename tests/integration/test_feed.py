@@ -15,7 +15,9 @@ from simulation.plans import model_info
 from pool.config import parse_settings
 from pool.core import actions as do
 from pool.core import events as told
+from pool.core.jobs import Batch, Job
 from pool.core.machine import Machine
+from pool.core.orders import Order, Orders
 from pool.core.policy import Policy, SlotPlan
 from pool.feed import CoreFault, Feed
 from pool.planning import make_plan
@@ -45,28 +47,29 @@ class House:
     def __init__(self, back: Back, arenas: Arenas) -> None:
         self.now = 100.0
         self.released: list[int] = []
-        self.answers: dict[int, do.JobDone | do.JobFailed] = {}
+        self.answers: dict[int, do.JobFailed | None] = {}
         self.machine = Machine(Policy(), [SlotPlan(("m",))], random.Random(0))
         self._back = back
         self._intake = Intake(arenas)
         self._debts = Debts()
-        self.feed = Feed(self.machine.handle, lambda *_: None, self._act, lambda: None, lambda: self.now)
+        self.feed = Feed(self.machine, lambda *_: None, self._act, lambda: None, lambda: self.now)
 
     def submit(self, submit: Submit) -> None:
         frames = [zmq.Frame(TABLE), zmq.Frame(b"" if submit.lent else bytes(64))]
-        arrived = self._intake.job(CLIENT, submit, frames, lambda _, job: self.released.append(job))
-        self._debts.add(CLIENT, submit.job, arrived.payload.tenancy)  # type: ignore[attr-defined]
-        self.feed(arrived)
+        inputs = self._intake.job(CLIENT, submit, frames, lambda _, job: self.released.append(job))
+        self._debts.add(CLIENT, submit.job, inputs.tenancy)
+        self.feed.arrived(CLIENT, submit.job, "m", None, None, None, submit.timeout_s, 0, None, 64, b"form", inputs)
+        self.feed.dispatch()
 
-    def _act(self, action: do.Action) -> None:
-        match action:
-            case do.RunBatch():
-                reached = self._back.run(action)
+    def _act(self, order: Order) -> None:
+        match order:
+            case Batch():
+                reached = self._back.run(order)
                 assert not reached
                 self.now += 10.0
-                self.feed(told.BatchUnsent(action.slot, action.incarnation, action.batch))
-            case do.AnswerJob(_, job, outcome):
-                self.answers[job] = outcome
+                self.feed(told.BatchUnsent(order.slot, order.incarnation, order.number))
+            case do.FailJob(_, job, failed):
+                self.answers[job] = failed
                 self._debts.settle(CLIENT, job)
 
 
@@ -75,7 +78,7 @@ def house() -> Iterator[House]:
     arenas = Arenas(1 << 20, 1 << 20)
     handouts = Handouts(lambda *_: False, lambda *_: True)
     with tempfile.TemporaryDirectory(prefix="pf-") as folder, zmq.Context() as context:
-        back = Back(context, Path(folder, "back.sock"), b"instance", handouts)
+        back = Back(context, Path(folder, "back.sock"), b"instance", handouts, lambda *_: None)
         house = House(back, arenas)
         arena = arenas.lend(CLIENT, Wish(4096, 4096))
         assert arena is not None
@@ -120,20 +123,23 @@ class Mute:
 
     def __init__(self) -> None:
         self.runs: list[int] = []
-        self.answers: dict[int, do.JobDone | do.JobFailed] = {}
+        self.answers: dict[int, do.JobFailed | None] = {}
 
     def welcome(self, *_: object) -> bool:
         return True
 
-    def run(self, action: do.RunBatch) -> bool:
-        self.runs.append(len(action.parts))
-        asked = [part.payload.asked[0] for part in action.parts]  # type: ignore[attr-defined]
+    def run(self, batch: Batch) -> bool:
+        self.runs.append(len(batch.parts))
+        asked = [part.job.payload.asked[0] for part in batch.parts]  # type: ignore[attr-defined]
         if "13" in asked:
             raise CannotSay("the run cannot be written")
         return True
 
-    def answer(self, action: do.AnswerJob) -> None:
-        self.answers[action.job] = action.outcome
+    def done(self, job: Job, _: tuple[object, ...]) -> None:
+        self.answers[job.number] = None
+
+    def failed(self, _: bytes, job: int, failed: do.JobFailed) -> None:
+        self.answers[job] = failed
 
     def answered(self) -> None:
         """Nobody is."""
@@ -164,31 +170,50 @@ def test_of_a_run_that_cannot_be_written_the_guilty_job_alone_fails() -> None:
     service._feed(told.Start())
     for job in (11, 12, 13, 14):
         inputs = Inputs(TABLE, [zmq.Frame(bytes(4))], None, 1, (str(job), None, None, None))
-        service._feed(told.JobArrived(CLIENT, job, "m", None, None, 1, 60.0, 0, None, 4, b"form", inputs))
+        service._tell.arrived(CLIENT, job, "m", None, None, 1, 60.0, 0, None, 4, b"form", inputs)
     service._feed(told.WorkerHello(0, 1))
     service._feed(told.WorkerReady(0, 1, 1, (model_info("m"),)))
     machine = service._machine
     while batches := machine.supervision.slots[0].batches:
         (batch,) = batches.values()
-        outcomes = tuple(told.Succeeded([]) for _ in batch.parts)
-        service._feed(told.BatchDone(0, 1, batch.lane, batch.number, outcomes))
+        service._tell.batch_done(0, 1, batch.lane, batch.number, [()] * len(batch.parts), {}, 0.0, 0.0)
+        service._tell.dispatch()
     machine.validate()
     assert mute.runs[0] == 4
     assert sorted(mute.answers) == [11, 12, 13, 14]
     failed = mute.answers.pop(13)
     assert isinstance(failed, do.JobFailed)
     assert (failed.fault, failed.text) == (Fault.INVALID_INPUT, "the run cannot be written")
-    assert all(isinstance(outcome, do.JobDone) for outcome in mute.answers.values())
+    assert set(mute.answers.values()) == {None}, "the others are done"
 
 
-def feed_of(*, act: Any = None, done: Any = None) -> tuple[Feed, list[told.Event]]:
-    heard: list[told.Event] = []
+class Listener:
+    """In the place of the core: it remembers what it was told, in its order, and wants two things done at the start."""
 
-    def handle(event: told.Event, _: float) -> list[do.Action]:
-        heard.append(event)
-        return [do.Notice("a"), do.Notice("b")] if isinstance(event, told.Start) else []
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+        self.orders = Orders()
 
-    return Feed(handle, lambda *_: None, act or (lambda _: None), done or (lambda: None)), heard
+    def handle(self, event: told.Event, _: float) -> None:
+        self.heard.append(event)
+        if isinstance(event, told.Start):
+            self.orders.append(do.Notice("a"))
+            self.orders.append(do.Notice("b"))
+
+    def arrived(self, _: bytes, job: int, *__: object) -> None:
+        self.heard.append(f"job {job}")
+
+    def batch_done(self, _: int, __: int, ___: int, batch: int, *____: object) -> None:
+        self.heard.append(f"batch {batch}")
+
+    def dispatch(self, _: float) -> bool:
+        self.heard.append("dispatch")
+        return False
+
+
+def feed_of(*, act: Any = None, done: Any = None) -> tuple[Feed, list[object]]:
+    core = Listener()
+    return Feed(core, lambda *_: None, act or (lambda _: None), done or (lambda: None)), core.heard
 
 
 def test_what_arises_is_handled_in_its_order_before_the_feed_returns() -> None:
@@ -199,13 +224,36 @@ def test_what_arises_is_handled_in_its_order_before_the_feed_returns() -> None:
 
     feed, heard = feed_of(act=act)
     feed(told.Start())
-    assert heard == [
+    events = [
         told.Start(),
-        told.WorkerHello(0, ord("a")),
-        told.ClientGone(b"a"),
-        told.WorkerHello(0, ord("b")),
-        told.ClientGone(b"b"),
+        *(each for it in "ab" for each in (told.WorkerHello(0, ord(it)), told.ClientGone(it.encode()))),
     ]
+    assert heard == [each for event in events for each in (event, "dispatch")]
+
+
+def test_of_a_burst_all_is_told_before_one_dispatch() -> None:
+    feed, heard = feed_of()
+    for job in (1, 2):
+        feed.arrived(b"c", job, "m", None, None, 1, None, 0, None, 1, b"", None)
+    feed.batch_done(0, 1, 0, 7, (), {}, 0.0, 0.0)
+    assert heard == ["job 1", "job 2", "batch 7"]
+    feed.dispatch()
+    feed.dispatch()
+    assert heard[3:] == ["dispatch"], "nothing was told since"
+
+
+def test_a_batch_that_ends_while_orders_are_done_waits_for_its_turn() -> None:
+    def act(order: object) -> None:
+        if order == do.Notice("a"):
+            feed.batch_done(0, 1, 0, 7, (), {}, 0.0, 0.0)
+            feed.dispatch()
+        acted.append((order, list(heard)))
+
+    acted: list[tuple[object, list[object]]] = []
+    feed, heard = feed_of(act=act)
+    feed(told.Start())
+    assert [told_by_then for _, told_by_then in acted] == [[told.Start(), "dispatch"]] * 2
+    assert heard[2:] == ["batch 7", "dispatch"]
 
 
 def test_after_a_fault_the_core_hears_of_nothing_any_more() -> None:
@@ -216,7 +264,10 @@ def test_after_a_fault_the_core_hears_of_nothing_any_more() -> None:
     with pytest.raises(CoreFault, match="Notice after Start: ValueError: out of range"):
         feed(told.Start())
     feed(told.Tick())
-    assert heard == [told.Start()]
+    feed.arrived(b"c", 1, "m", None, None, 1, None, 0, None, 1, b"", None)
+    feed.batch_done(0, 1, 0, 7, (), {}, 0.0, 0.0)
+    feed.dispatch()
+    assert heard == [told.Start(), "dispatch"]
 
 
 def test_a_fault_is_nothing_that_contains_exceptions_of_one_peer() -> None:

@@ -10,16 +10,18 @@ from pathlib import Path
 
 import pytest
 import zmq
+from heard import HeardFront as Front
+from simulation.driver import AnswerJob, JobArrived, JobDone
 
 from harness import eventually
 from pool.alarms import Alarms
-from pool.core.actions import AnswerJob, JobDone, JobFailed, MembersCancelled, PackDissolved
-from pool.core.events import ClientGone, Event, JobArrived, JobCancelled
+from pool.core.actions import JobFailed, MembersCancelled, PackDissolved
+from pool.core.events import ClientGone, Event, JobCancelled
 from pool.router import front as clients_front
 from pool.router import parting
 from pool.router.answers import MOST_BYTES, MOST_JOBS
 from pool.router.arenas import Arenas
-from pool.router.front import RECEIVE_HIGH_WATER_MARK, SEND_HIGH_WATER_MARK, SILENCE_S, Front
+from pool.router.front import RECEIVE_HIGH_WATER_MARK, SEND_HIGH_WATER_MARK, SILENCE_S
 from pool.router.headers import header_bytes
 from pool.router.inbox import FRAMES_A_TURN, MOST_FRAMES
 from pool.router.outbox import RETRY_S

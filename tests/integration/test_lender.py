@@ -13,13 +13,15 @@ from pathlib import Path
 
 import pytest
 import zmq
+from heard import HeardFront as Front
+from simulation.driver import AnswerJob, JobArrived, JobDone
 
 from pool import descriptors
 from pool.alarms import Alarms
-from pool.core.actions import AnswerJob, JobDone, JobFailed
-from pool.core.events import ClientGone, Event, JobArrived, JobCancelled
+from pool.core.actions import JobFailed
+from pool.core.events import ClientGone, Event, JobCancelled
 from pool.router.arenas import SMALLEST_BYTES, Arenas
-from pool.router.front import SILENCE_S, Front
+from pool.router.front import SILENCE_S
 from pool.router.lender import MOST_STRANGERS, PAUSE_S
 from pool.router.rows import Inputs
 from pool.wire import client_messages as wire

@@ -104,6 +104,20 @@ def test_a_worker_that_is_gone_at_once_is_an_exit_and_nothing_else(play: Play, s
     assert not supervisor.watch.sources
 
 
+def test_without_pidfd_one_whose_link_has_ended_is_looked_for_until_it_is_gone(
+    play: Play, supervisor: Looped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(_: int) -> int:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr("pool.supervisor.os.pidfd_open", missing)
+    play("import os, time; os.closerange(3, 64); time.sleep(0.3)")
+    supervisor.spawn(SpawnWorker(0, 1))
+    assert len(supervisor.watch.sources) == 2, "its output and its link"
+    assert until_exit(supervisor).death.text == "exit status 0"
+    assert supervisor.rests()
+
+
 def test_no_descriptor_left_is_an_exit_too(play: Play, supervisor: Looped) -> None:
     play("")
     before = resource.getrlimit(resource.RLIMIT_NOFILE)

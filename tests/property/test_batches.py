@@ -2,18 +2,20 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from unit.test_runner_arenas import NUMBER, Worker
 
 from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import pack
+from pool.wire.lent import Lent, rounded_up
 from pool.wire.packing import unpack_answer
 from pool.wire.signatures import ModelInfo, Signature, TensorSpec
 from pool.wire.tensors import DTYPES, Array, encode_tensor
 from pool.wire.worker_messages import PartDone, PartFailed, Run
-from workers.arenas import Arenas
 from workers.memory import BatchMemory
 from workers.runner import Runner
 
@@ -23,7 +25,8 @@ steady = settings(deadline=None, derandomize=True, database=None, suppress_healt
 class Elementwise:
     """Each input, backwards along its last axis past axis 0, plus a mark of the row's own bytes."""
 
-    def __init__(self, inputs: Mapping[str, TensorSpec]) -> None:
+    def __init__(self, inputs: Mapping[str, TensorSpec], bears: bool) -> None:
+        self._bears = bears
         outputs = {**inputs, "mark": TensorSpec("string", (-1,))}
         self.info = ModelInfo("m", "stub:m", {"s": Signature(inputs, outputs)}, False)
 
@@ -34,6 +37,10 @@ class Elementwise:
         mark[:] = [b"|".join(_bytes(array[row]) for array in feeds.values()) for row in range(rows)]
         given = {name: array[..., ::-1] if array.ndim > 1 else array for name, array in feeds.items()}
         return {name: ({**given, "mark": mark})[name] for name in outputs}
+
+    def bears_change(self, signature: str, inputs: Sequence[str], outputs: Sequence[str]) -> bool:
+        assert (signature, [name for name in outputs if name != "mark"]) == ("s", list(inputs))
+        return self._bears
 
     def warm_up(self) -> None:
         pass
@@ -76,19 +83,47 @@ def table_of(specs: Mapping[str, TensorSpec], arrays: Sequence[Array]) -> bytes:
     )
 
 
-@settings(steady, max_examples=200)
-@given(jobs(), st.integers(0, 12), st.sets(st.integers(0, 5)))
+@cache
+def worker() -> Worker:
+    """With an arena that all examples share."""
+    return Worker()
+
+
+def lend(buffers: list[list[bytes]], lent: set[int]) -> tuple[Lent, ...]:
+    """Moves these, counted over all parts, into the arena."""
+    places, offset = [], 0
+    for index in sorted(lent):
+        part, number = divmod(index, len(buffers[0]))
+        if part < len(buffers) and (buffer := buffers[part][number]):
+            worker().memory[offset : offset + len(buffer)] = buffer
+            places.append(Lent(index, NUMBER, offset, len(buffer)))
+            buffers[part][number] = b""
+            offset += rounded_up(len(buffer))
+    return tuple(places)
+
+
+@settings(steady, max_examples=300)
+@given(
+    jobs(), st.integers(0, 12), st.sets(st.integers(0, 5)), st.sets(st.integers(0, 17)), st.booleans(), st.booleans()
+)
 def test_batched_and_cut_is_what_each_gets_alone(
-    drawn: tuple[dict[str, TensorSpec], list[tuple[int, list[Array]]]], padding: int, broken: set[int]
+    drawn: tuple[dict[str, TensorSpec], list[tuple[int, list[Array]]]],
+    padding: int,
+    broken: set[int],
+    lent: set[int],
+    bears: bool,
+    marked: bool,
 ) -> None:
     specs, parts = drawn
-    runner = Runner({"m": Elementwise(specs)}, Arenas())
+    outputs = (*specs, "mark") if marked else tuple(specs)  # numbers alone are packed otherwise
+    runner = Runner({"m": Elementwise(specs, bears)}, worker().arenas)
     table = table_of(specs, parts[0][1])
     rows = tuple(count for count, _ in parts)
     buffers = [[bytes(encode_tensor("", array)[1]) for array in arrays] for _, arrays in parts]
-    sent = [[each + b"." for each in part] if number in broken else part for number, part in enumerate(buffers)]
+    sent = [[each + b"." for each in part] if number in broken else [*part] for number, part in enumerate(buffers)]
+    places = lend(sent, lent)
     together = runner.run(
-        Run(1, "m", "s", None, rows, sum(rows) + padding, True),
+        Run(1, "m", "s", outputs, rows, sum(rows) + padding, True, places),
         [table, *(each for part in sent for each in part)],
         BatchMemory(),
     )
@@ -100,11 +135,11 @@ def test_batched_and_cut_is_what_each_gets_alone(
             continue
         assert isinstance(outcome, PartDone)
         alone = runner.run(
-            Run(2, "m", "s", None, rows[number : number + 1], 0, False), [table, *buffers[number]], BatchMemory()
+            Run(2, "m", "s", outputs, rows[number : number + 1], 0, False), [table, *buffers[number]], BatchMemory()
         )
         expected = unpack_answer(alone.payload)
         found = unpack_answer([next(frames) for _ in range(outcome.frames)])
-        assert list(found) == list(expected) == [*specs, "mark"]
+        assert list(found) == list(expected) == list(outputs)
         for name, array in found.items():
             assert array.dtype == expected[name].dtype
             assert array.shape == expected[name].shape

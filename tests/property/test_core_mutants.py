@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 from walks.mutants import MUTANTS, Mutant
+from walks.scenes import SCENES
 
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
 ELSEWHERE = [*(f"program {seed}" for seed in range(140)), *(f"sharing {seed}" for seed in range(4))]
 ELSEWHERE += [f"walk {seed}" for seed in range(40)]
+ELSEWHERE += [f"scene {number}" for number in range(len(SCENES))]
 LONGEST_S = 300.0
 
 

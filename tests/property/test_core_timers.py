@@ -73,5 +73,5 @@ def test_cleared_entries_do_not_pile_up() -> None:
         timers.set((b"client", number), 1e6)
         timers.clear((b"client", number))
         timers.set("moved", 10.0 + number)
-    assert len(timers._heap) < 200
+    assert len(timers.heap) < 200
     assert drained(timers) == ["kept", "moved"]

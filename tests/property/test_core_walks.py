@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from walks.programs import Program, Step, program_of, run
+from walks.scenes import SCENES, play
 from walks.sharing import share
 
 TESTS = Path(__file__).parents[1]
@@ -54,6 +55,11 @@ def test_most_answers_on_walks_are_results(changing: bool) -> None:
 @pytest.mark.parametrize("seed", SHARING_SEEDS)
 def test_clients_and_models_have_their_shares(seed: int) -> None:
     assert share(seed)["done"] > 200
+
+
+@pytest.mark.parametrize("number", range(len(SCENES)), ids=lambda number: SCENES[number].__name__)
+def test_a_promise_is_kept_in_a_scene(number: int) -> None:
+    play(number)
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -19,7 +19,9 @@ from simulation.plans import model_info
 from pool.alarms import Alarms
 from pool.core import actions as do
 from pool.core import events as told
+from pool.core.jobs import Batch
 from pool.core.machine import Machine
+from pool.core.orders import Order
 from pool.core.policy import ModelPolicy, Policy, SlotPlan
 from pool.core.versions import Versions
 from pool.desk import Desk
@@ -194,17 +196,18 @@ class House:
 
     def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", folder: Path) -> None:
         self.now = 1000.0
-        self.running: list[do.RunBatch] = []
+        self.running: list[Batch] = []
         self.arenas = Arenas(ARENA_BYTES, ARENA_BYTES)
         handouts = Handouts(lambda *_: True, lambda *_: True)
-        self.back = Reached(context, folder / "back", INSTANCE, handouts)
+        self.machine = Machine(POLICY, [PLAN], random.Random(SEED))
+        self.feed = Feed(self.machine, self._prepare, self._act, lambda: self.front.answered(), lambda: self.now)
+        self.back = Reached(context, folder / "back", INSTANCE, handouts, self.feed.batch_done)
         self.alarms = Alarms(lambda: self.now)
         turn = self.alarms.alarm(self._turn)
-        self.front = Front(context, wire.Opened("0", 1 << 24, 60.0), INSTANCE, 100, self.arenas, turn)
+        credit = wire.Opened("0", 1 << 24, 60.0)
+        self.front = Front(context, credit, INSTANCE, 100, self.arenas, turn, self.feed.arrived)
         self.front.bind_local(folder / "front")
         self.handouts = handouts
-        self.machine = Machine(POLICY, [PLAN], random.Random(SEED))
-        self.feed = Feed(self.machine.handle, self._prepare, self._act, self.front.answered, lambda: self.now)
         recorder = Recorder(self.machine.supervision, ["cpu:0"], Shelf(None, 0, 0, "here"), {})
         devices = [Device("cpu", (), "cpu:0", "cpu", None)]
         self.desk = Desk(
@@ -236,6 +239,7 @@ class House:
         assert self.front.sockets[0].poll(5000)
         for heard in self.front.receive(self.front.sockets[0], self.now):
             self.feed(heard)
+        self.feed.dispatch()
         self._tend()
 
     def end_one(self, how: str) -> None:
@@ -248,16 +252,18 @@ class House:
             self.pass_time(0.2)
             return
         self.running.pop(0)
-        self.handouts.ended((0, run.incarnation), run.batch)
-        outcome: told.Outcome = {
-            "done": told.Succeeded([zmq.Frame(b"table"), zmq.Frame(b"x")]),
+        self.handouts.ended((0, run.incarnation), run.number)
+        failure: told.Failure | None = {
+            "done": None,
             "failed": told.Failed(Fault.MODEL_FAILED, "{0} %s \0 𝄞"),
             "spoiled": told.Spoiled(Fault.MODEL_FAILED, "somebody's"),
             "rows": told.RowsChanged("other rows"),
             "memory": told.Spoiled(Fault.OUT_OF_MEMORY, "too many"),
         }[how]
-        outcomes = tuple(replace(outcome) for _ in run.parts)
-        self.feed(told.BatchDone(0, run.incarnation, run.lane, run.batch, outcomes, 0.001, 0.001))
+        payloads = [[zmq.Frame(b"table"), zmq.Frame(b"x")] for _ in run.parts]
+        failures = {} if failure is None else dict.fromkeys(range(len(payloads)), failure)
+        self.feed.batch_done(0, run.incarnation, run.lane, run.number, payloads, failures, 0.001, 0.001)
+        self.feed.dispatch()
         self._tend()
 
     def pass_time(self, seconds: float) -> None:
@@ -273,6 +279,7 @@ class House:
             self.desk.answer(question)
         for event in self.front.tend(self.now):
             self.feed(event)
+        self.feed.dispatch()
 
     def _tend(self) -> None:
         self.alarms.call_due()
@@ -296,13 +303,15 @@ class House:
             self.running.clear()
             self.handouts.exited((event.slot, event.incarnation))
 
-    def _act(self, action: do.Action) -> None:
+    def _act(self, action: Order) -> None:
         match action:
-            case do.AnswerJob():
-                self.front.answer(action)
+            case tuple():
+                self.front.done(*action)
+            case do.FailJob(client, job, failed):
+                self.front.failed(client, job, failed)
             case do.PackDissolved():
                 self.front.dissolved(action)
-            case do.RunBatch():
+            case Batch():
                 reached = self.back.run(action)
                 assert reached
                 self.running.append(action)

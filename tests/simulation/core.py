@@ -4,6 +4,9 @@
     simulation, golden runs ──────┼─► Core ─► pool.core ───────┤
     benchmark of decisions ───────┘                            └─► obey     spawns, runs, answers, as the test has them
 
+What it is told is dispatched at once, as a burst of one; within `burst` all of it together, as the pool's loop does
+with what it has read in one go.
+
 No other file of theirs imports the core's machine, events or actions, or looks into it: where the core changes how it
 is spoken to, this file changes alone. What only people read (states of successors, lines for the log) is not heard.
 """
@@ -14,7 +17,8 @@ import random
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from simulation.words import (
@@ -33,6 +37,7 @@ from simulation.words import (
     Noticed,
     Outcome,
     PackHeld,
+    Piece,
     Ready,
     Role,
     RowsChanged,
@@ -49,7 +54,9 @@ from simulation.words import (
 
 from pool.core import actions as do
 from pool.core import events as told
+from pool.core.jobs import Batch, Job
 from pool.core.machine import Machine
+from pool.core.orders import Order
 from pool.core.policy import Policy, SlotPlan
 from pool.core.slots import SlotState
 from pool.wire.independence import RowsCompared
@@ -89,17 +96,57 @@ class Core:
         self._obey = obey
         self._validate_every = validate_every
         self._machine = Machine(policy, plans, rng)
+        self._in_burst = False
+
+    @contextmanager
+    def burst(self) -> Iterator[None]:
+        """Jobs that come, and batches that end, are told one after another, and there is one dispatch at the end.
+
+        One within another is part of it. What is rare is dispatched at once, as ever.
+        """
+        if self._in_burst:
+            yield
+            return
+        self._in_burst = True
+        try:
+            yield
+        finally:
+            self._in_burst = False
+        self._follow()
 
     def _tell(self, event: told.Event) -> list[Seen]:
         begin = time.perf_counter()
-        actions = self._machine.handle(event, self.now)
+        self._machine.handle(event, self.now)
+        self.spent_s += time.perf_counter() - begin
+        return self._follow()
+
+    def _told(self) -> list[Seen]:
+        """One of a burst, or a burst of one."""
+        if not self._in_burst:
+            return self._follow()
+        self.told += 1
+        seen = _seen(self._machine.orders.drain())
+        if self._ledger is not None:
+            self._ledger.check(seen, self.now, midst=True)
+        return self._obeyed(seen)
+
+    def _follow(self) -> list[Seen]:
+        """What the core does about all that it was told."""
+        begin = time.perf_counter()
+        more, orders = True, list[Order]()
+        while more:
+            more = self._machine.dispatch(self.now)
+            orders += self._machine.orders.drain()
         self.spent_s += time.perf_counter() - begin
         self.told += 1
-        seen = [word(action) for action in actions if (word := HEARD[type(action)]) is not None]
+        seen = _seen(orders)
         if self._ledger is not None:
             self._ledger.check(seen, self.now)
         if self._validate_every and self.told % self._validate_every == 0:
             self._machine.validate()
+        return self._obeyed(seen)
+
+    def _obeyed(self, seen: list[Seen]) -> list[Seen]:
         if self._obey is not None:
             for each in seen:
                 self._obey(each)
@@ -180,26 +227,28 @@ class Core:
                 version,
             )
             self._ledger.submitted(ask, self.now)
-        return self._tell(
-            told.JobArrived(
-                client,
-                job,
-                model,
-                signature,
-                outputs,
-                rows,
-                timeout_s,
-                priority,
-                device,
-                size_bytes,
-                form,
-                payload,
-                attempts,
-                in_doubt,
-                members,
-                version,
-            )
+        begin = time.perf_counter()
+        self._machine.arrived(
+            client,
+            job,
+            model,
+            signature,
+            outputs,
+            rows,
+            timeout_s,
+            priority,
+            device,
+            size_bytes,
+            form,
+            payload,
+            attempts,
+            in_doubt,
+            members,
+            version,
+            self.now,
         )
+        self.spent_s += time.perf_counter() - begin
+        return self._told()
 
     def cancel(self, client: bytes, job: int) -> list[Seen]:
         """A job, a member of a pack, or a pack with all that is left of it."""
@@ -267,8 +316,12 @@ class Core:
         """One outcome a part, in the order of the batch; and the worker's own times of it."""
         if self._ledger is not None:
             self._ledger.batch_done(slot, incarnation, batch, outcomes)
-        said = tuple([SAID[type(outcome)](outcome) for outcome in outcomes])
-        return self._tell(told.BatchDone(slot, incarnation, lane, batch, said, run_s, fetch_s))
+        payloads = [outcome.payload if isinstance(outcome, Succeeded) else None for outcome in outcomes]
+        failures = {place: SAID[type(each)](each) for place, each in enumerate(outcomes) if type(each) in SAID}
+        begin = time.perf_counter()
+        self._machine.batch_done(slot, incarnation, lane, batch, payloads, failures, run_s, fetch_s, self.now)
+        self.spent_s += time.perf_counter() - begin
+        return self._told()
 
     def unsent(self, slot: int, incarnation: int, batch: int) -> list[Seen]:
         """The lane cannot be reached, so not a byte of the batch has left the pool."""
@@ -342,35 +395,44 @@ class Core:
 
 # --- the core's own words ---------------------------------------------------------------------------------------------
 
-SAID: dict[type, Callable[[Any], told.Outcome]] = {
-    Succeeded: lambda outcome: told.Succeeded(outcome.payload),
+SAID: dict[type, Callable[[Any], told.Failure]] = {
     Failed: lambda outcome: told.Failed(outcome.fault, outcome.text),
     Spoiled: lambda outcome: told.Spoiled(outcome.fault, outcome.text),
     RowsChanged: lambda outcome: told.RowsChanged(outcome.text),
 }
 
 
-def _sent(run: do.RunBatch) -> Sent:
+def _seen(orders: list[Order]) -> list[Seen]:
+    return [word(order) for order in orders if (word := HEARD[type(order)]) is not None]
+
+
+def _sent(batch: Batch) -> Sent:
+    key = batch.key
     return Sent(
-        run.slot,
-        run.incarnation,
-        run.lane,
-        run.batch,
-        run.model,
-        run.signature,
-        run.outputs,
-        run.parts,
-        run.pad_to,
-        run.by_rows,
-        run.stride,
+        batch.slot,
+        batch.incarnation,
+        batch.lane,
+        batch.number,
+        key.model,
+        key.signature,
+        key.outputs,
+        [Piece(part.job.payload, part.job.base + part.start, part.job.base + part.stop) for part in batch.parts],
+        batch.padded,
+        batch.joined,
+        batch.stride if batch.padded > batch.stride else 0,
     )
 
 
-def _answered(answer: do.AnswerJob) -> JobDone | JobFailed:
-    outcome = answer.outcome
-    if isinstance(outcome, do.JobDone):
-        return JobDone(answer.client, answer.job, outcome.payloads, outcome.timeline)
-    return JobFailed(answer.client, answer.job, outcome.fault, outcome.text, outcome.retry_after_s)
+def _done(done: tuple[Job, tuple[object, ...]]) -> JobDone:
+    job, payloads = done
+    timeline = job.timeline()
+    assert timeline is not None
+    return JobDone(job.client.route, job.number, payloads, timeline)
+
+
+def _failed(action: do.FailJob) -> JobFailed:
+    failed = action.failed
+    return JobFailed(action.client, action.job, failed.fault, failed.text, failed.retry_after_s)
 
 
 def _killed(kill: do.KillWorker) -> Killed:
@@ -383,8 +445,9 @@ def _of(action: Any, kind: Callable[..., Seen], *more: object) -> Seen:
 
 
 HEARD: dict[type, Callable[[Any], Seen] | None] = {
-    do.RunBatch: _sent,
-    do.AnswerJob: _answered,
+    Batch: _sent,
+    tuple: _done,
+    do.FailJob: _failed,
     do.PackDissolved: lambda action: Dissolved(action.client, action.pack, action.members),
     do.MembersCancelled: lambda action: MembersCancelled(action.client, action.members),
     do.KeepJob: lambda action: Kept(action.payload, action.start),

@@ -1,24 +1,127 @@
-"""The hand of the core's unit tests, in the core's own words; other tests speak to it through `simulation.core`."""
+"""The hand of the core's unit tests, in the core's own words; other tests speak to it through `simulation.core`.
+
+Of the core's own objects, which go on living, it takes down what they were when they were handed over: `RunBatch` of a
+batch, `AnswerJob` of a job.
+"""
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from simulation.plans import model_info, slot_plan
 
 from pool.core import actions as do
 from pool.core import events as told
+from pool.core.jobs import Batch
 from pool.core.machine import Machine
+from pool.core.orders import Order
 from pool.core.policy import ModelPolicy, Policy
 from pool.core.slots import SlotState
+from pool.recorder.hot_calls import BatchDone, JobArrived, Outcome, Succeeded, tell
 from pool.wire.faults import Fault
 from pool.wire.signatures import ModelInfo
+from pool.wire.timeline import Timeline
 from pool.wire.worker_messages import Phase
 
-__all__ = ["Driver", "every", "one", "payloads"]
+__all__ = [
+    "AnswerJob",
+    "BatchDone",
+    "Did",
+    "Driver",
+    "JobArrived",
+    "JobDone",
+    "PartToRun",
+    "RunBatch",
+    "Succeeded",
+    "every",
+    "followed",
+    "one",
+    "payloads",
+]
 
 Kind = TypeVar("Kind")
+
+
+@dataclass(slots=True)
+class PartToRun:
+    """Rows `start` to `stop` of a job's payload; both 0 where the job has no rows."""
+
+    payload: object
+    start: int
+    stop: int
+
+
+@dataclass(slots=True)
+class RunBatch:
+    """A batch that was handed to a lane."""
+
+    slot: int
+    incarnation: int
+    lane: int
+    batch: int
+    model: str
+    signature: str | None
+    outputs: tuple[str, ...] | None
+    parts: tuple[PartToRun, ...]
+    pad_to: int
+    by_rows: bool
+    stride: int = 0
+    owner: int = 0
+
+
+@dataclass(slots=True)
+class JobDone:
+    payloads: tuple[object, ...]
+    timeline: Timeline
+
+
+@dataclass(slots=True)
+class AnswerJob:
+    """The one answer of a job."""
+
+    client: bytes
+    job: int
+    outcome: JobDone | do.JobFailed
+
+
+Did = do.Action | RunBatch | AnswerJob
+
+
+def followed(machine: Machine, now: float) -> list[Did]:
+    """What the core does about all that it was told."""
+    did, more = [], True
+    while more:
+        more = machine.dispatch(now)
+        did += [_taken_down(order) for order in machine.orders.drain()]
+    return did
+
+
+def _taken_down(order: Order) -> Did:
+    if isinstance(order, do.FailJob):
+        return AnswerJob(order.client, order.job, order.failed)
+    if isinstance(order, tuple):
+        job, answers = order
+        timeline = job.timeline()
+        assert timeline is not None
+        return AnswerJob(job.client.route, job.number, JobDone(answers, timeline))
+    if not isinstance(order, Batch):
+        return order
+    parts = [PartToRun(each.job.payload, each.job.base + each.start, each.job.base + each.stop) for each in order.parts]
+    return RunBatch(
+        order.slot,
+        order.incarnation,
+        order.lane,
+        order.number,
+        order.model,
+        order.key.signature,
+        order.key.outputs,
+        tuple(parts),
+        order.padded,
+        order.joined,
+        order.stride if order.padded > order.stride else 0,
+        order.owner,
+    )
 
 
 class Driver:
@@ -35,7 +138,7 @@ class Driver:
         **policy: Any,
     ) -> None:
         self.now = 1000.0
-        self.log: list[do.Action] = []
+        self.log: list[Did] = []
         self.stateful = frozenset(stateful)
         """The models that write state, as workers tell that become READY from now on."""
         self._unbatchable = frozenset(unbatchable)
@@ -49,13 +152,16 @@ class Driver:
     def policy(self) -> Policy:
         return self.machine.policy
 
-    def feed(self, event: told.Event) -> list[do.Action]:
-        actions = self.machine.handle(event, self.now)
+    def feed(self, *events: told.Event | JobArrived | BatchDone) -> list[Did]:
+        """Several are a burst."""
+        for event in events:
+            tell(self.machine, event, self.now)
+        actions = followed(self.machine, self.now)
         self.machine.validate()
         self.log += actions
         return actions
 
-    def pass_time(self, seconds: float) -> list[do.Action]:
+    def pass_time(self, seconds: float) -> list[Did]:
         """Ticks at each deadline of the core on the way, as the real loop does."""
         end, actions = self.now + seconds, []
         while (deadline := self.machine.next_deadline()) is not None and deadline <= end:
@@ -66,7 +172,7 @@ class Driver:
 
     # --- workers --------------------------------------------------------------------------------------------------
 
-    def start(self) -> list[do.Action]:
+    def start(self) -> list[Did]:
         return self.feed(told.Start())
 
     def state(self, slot: int) -> SlotState:
@@ -78,13 +184,13 @@ class Driver:
     def incarnation(self, slot: int) -> int:
         return self.machine.supervision.slots[slot].incarnation
 
-    def hello(self, slot: int) -> list[do.Action]:
+    def hello(self, slot: int) -> list[Did]:
         return self.feed(told.WorkerHello(slot, self.incarnation(slot)))
 
-    def beat(self, slot: int, phase: Phase, detail: str = "") -> list[do.Action]:
+    def beat(self, slot: int, phase: Phase, detail: str = "") -> list[Did]:
         return self.feed(told.WorkerBeat(slot, self.incarnation(slot), phase, detail, ()))
 
-    def ready(self, slot: int, lanes: int = 1) -> list[do.Action]:
+    def ready(self, slot: int, lanes: int = 1) -> list[Did]:
         models = self.machine.supervision.slots[slot].models
         return self.feed(told.WorkerReady(slot, self.incarnation(slot), lanes, self.infos(models)))
 
@@ -97,7 +203,7 @@ class Driver:
             for name in models
         )
 
-    def up(self, slot: int, lanes: int = 1) -> list[do.Action]:
+    def up(self, slot: int, lanes: int = 1) -> list[Did]:
         return self.hello(slot) + self.ready(slot, lanes)
 
     def serve(self, lanes: int = 1) -> "Driver":
@@ -110,22 +216,22 @@ class Driver:
 
     def die(
         self, slot: int, text: str = "SIGSEGV", restartable: bool = True, last_output: tuple[str, ...] = ()
-    ) -> list[do.Action]:
+    ) -> list[Did]:
         return self.feed(told.WorkerExited(slot, self.incarnation(slot), told.Death(text, restartable, last_output)))
 
-    def give_up(self, slot: int, text: str) -> list[do.Action]:
+    def give_up(self, slot: int, text: str) -> list[Did]:
         """The worker dies, and its successor cannot serve; the actions at the end of that."""
         self.die(slot)
         while self.state(slot) is not SlotState.STARTING:
             self.pass_time(0.1)
         return self.die(slot, text, restartable=False)
 
-    def done(self, run: do.RunBatch, *outcomes: told.Outcome) -> list[do.Action]:
+    def done(self, run: RunBatch, *outcomes: Outcome) -> list[Did]:
         """The batch comes back, each part with the answer to its own payload unless told otherwise."""
-        answers = outcomes or tuple(told.Succeeded(("answer to", payload)) for payload in payloads(run))
-        return self.feed(told.BatchDone(run.slot, run.incarnation, run.lane, run.batch, answers))
+        answers = outcomes or tuple(Succeeded(("answer to", payload)) for payload in payloads(run))
+        return self.feed(BatchDone(run.slot, run.incarnation, run.lane, run.batch, answers))
 
-    def spoil(self, run: do.RunBatch, fault: Fault, text: str = "of the run") -> list[do.Action]:
+    def spoil(self, run: RunBatch, fault: Fault, text: str = "of the run") -> list[Did]:
         """The run fails, as a worker tells it: a lone part by its own fault, of several nobody knows whose."""
         kind = told.Failed if len(run.parts) == 1 else told.Spoiled
         return self.done(run, *[kind(fault, text)] * len(run.parts))
@@ -150,7 +256,7 @@ class Driver:
         in_doubt: bool = False,
         members: tuple[int, ...] = (),
         version: int | str | None = None,
-    ) -> list[do.Action]:
+    ) -> list[Did]:
         """The payload of job 7 is "payload 7"; jobs are numbered from 1. Without `rows` it runs alone.
 
         With `members` it is a pack, and they have the numbers after its own.
@@ -159,7 +265,7 @@ class Driver:
         self._jobs += 1 + len(members)
         payload = f"payload {number}"
         return self.feed(
-            told.JobArrived(
+            JobArrived(
                 client,
                 number,
                 model,
@@ -179,23 +285,23 @@ class Driver:
             )
         )
 
-    def run_of(self, number: int) -> do.RunBatch:
+    def run_of(self, number: int) -> RunBatch:
         """Where job `number` was sent the last time."""
-        return [run for run in every(self.log, do.RunBatch) if f"payload {number}" in payloads(run)][-1]
+        return [run for run in every(self.log, RunBatch) if f"payload {number}" in payloads(run)][-1]
 
-    def running(self) -> list[do.RunBatch]:
+    def running(self) -> list[RunBatch]:
         """What is out, in the order in which it was sent."""
         slots = self.machine.supervision.slots
         return [
             run
-            for run in every(self.log, do.RunBatch)
+            for run in every(self.log, RunBatch)
             if slots[run.slot].incarnation == run.incarnation and run.batch in slots[run.slot].batches
         ]
 
-    def answers(self) -> dict[int, do.JobDone | do.JobFailed]:
+    def answers(self) -> dict[int, JobDone | do.JobFailed]:
         """All answers so far, by job number; a second one to a job is an error."""
-        answers: dict[int, do.JobDone | do.JobFailed] = {}
-        for answer in every(self.log, do.AnswerJob):
+        answers: dict[int, JobDone | do.JobFailed] = {}
+        for answer in every(self.log, AnswerJob):
             assert answer.job not in answers, f"job {answer.job} is answered twice"
             answers[answer.job] = answer.outcome
         return answers
@@ -203,7 +309,7 @@ class Driver:
     def result(self, number: int) -> tuple[object, ...]:
         """What the worker gave for the job, or for each piece of it."""
         outcome = self.answers()[number]
-        assert isinstance(outcome, do.JobDone), outcome
+        assert isinstance(outcome, JobDone), outcome
         return outcome.payloads
 
     def fault(self, number: int) -> Fault:
@@ -215,14 +321,14 @@ class Driver:
         return outcome
 
 
-def every(actions: Sequence[do.Action], kind: type[Kind]) -> list[Kind]:
+def every(actions: Sequence[Did], kind: type[Kind]) -> list[Kind]:
     return [action for action in actions if isinstance(action, kind)]
 
 
-def one(actions: Sequence[do.Action], kind: type[Kind]) -> Kind:
+def one(actions: Sequence[Did], kind: type[Kind]) -> Kind:
     (found,) = every(actions, kind)
     return found
 
 
-def payloads(run: do.RunBatch) -> tuple[object, ...]:
+def payloads(run: RunBatch) -> tuple[object, ...]:
     return tuple(part.payload for part in run.parts)

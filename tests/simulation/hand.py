@@ -33,11 +33,16 @@ class Hand(Body):
     """Of `client`, whose jobs are numbered from 1; the ledger and the core's books are checked all the while."""
 
     def __init__(
-        self, *placement: Sequence[str], models: Mapping[str, ModelPolicy] | None = None, seed: int = 0, **policy: Any
+        self,
+        *placement: Sequence[str],
+        models: Mapping[str, ModelPolicy] | None = None,
+        seed: int = 0,
+        validates: bool = True,
+        **policy: Any,
     ) -> None:
         plans = [slot_plan(number, names) for number, names in enumerate(placement)]
         infos = {name: model_info(name) for names in placement for name in names}
-        super().__init__(Policy(models=models or {}, **policy), plans, infos, random.Random(seed), validates=True)
+        super().__init__(Policy(models=models or {}, **policy), plans, infos, random.Random(seed), validates)
         self.runs: list[Run] = []
         """All, in the order in which they were sent."""
         self.answers: dict[int, Answered] = {}

@@ -104,8 +104,8 @@ class Ledger:
         self._holdings = Holdings()
         self._asked: tuple[Submission, str] | None = None  # that came last, and which bound had no room for it
 
-    def check(self, seen: Sequence[Seen], now: float) -> None:
-        """What the core did about what was heard last."""
+    def check(self, seen: Sequence[Seen], now: float, *, midst: bool = False) -> None:
+        """What the core did about what was heard last. `midst`: of a burst, of which more is to come."""
         if self.stopped is not None and any(isinstance(each, STARTS) for each in seen):
             assert not self._stopping, "a pool that was asked to stop starts nothing"
             self.stopped = None  # no slot was left, and one is tried again before the process has ended
@@ -122,6 +122,9 @@ class Ledger:
             submission, full = self._asked
             assert not (full and submission.open), f"{submission} is taken in beyond {full}"
             self._asked = None
+        if midst:
+            assert not any(isinstance(each, STARTS) for each in seen), "it was told of more than what ends a job"
+            return
         while self._deadlines and self._deadlines[0][0] <= now:
             _, serial = heapq.heappop(self._deadlines)
             assert serial not in self._by_serial, f"{self._by_serial[serial]} is not answered at its deadline"
@@ -225,7 +228,10 @@ class Ledger:
         seat = self._seat(slot, incarnation)
         run = None if seat is None else seat.runs.pop(batch, None)
         for lease in [] if run is None else run.leases:
-            lease.record.started = lease.record.in_doubt
+            record = lease.record
+            record.started = (
+                record.in_doubt or bool(record.done) or len(record.leases) > 1
+            )  # other rows of it did start
             self._release(lease)
 
     def exited(self, slot: int, incarnation: int, now: float) -> None:

@@ -7,7 +7,6 @@ changes one.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
 
 from pool.core.slots import SlotState
 from pool.wire.faults import Fault
@@ -119,8 +118,9 @@ class Death:
 # --- what is heard ----------------------------------------------------------------------------------------------------
 
 
-class Piece(Protocol):
-    """Rows `start` to `stop` of a job's payload; both 0 where the job has no rows. The core's own, if it is so."""
+@dataclass(slots=True)
+class Piece:
+    """Rows `start` to `stop` of a job's payload; both 0 where the job has no rows."""
 
     payload: object
     start: int

@@ -1,19 +1,18 @@
 """Which jobs run together: across clients, as many rows as fit, nobody late for the sake of company."""
 
 import pytest
-from simulation.driver import Driver, every, one, payloads
+from simulation.driver import Driver, JobDone, RunBatch, Succeeded, every, one, payloads
 
-from pool.core import actions as do
 from pool.core import events as told
 from pool.core.policy import ModelPolicy
 from pool.wire.signatures import DEFAULT_SIGNATURE
 
 
-def jobs_of(run: do.RunBatch) -> list[int]:
+def jobs_of(run: RunBatch) -> list[int]:
     return sorted(int(str(payload).removeprefix("payload ")) for payload in payloads(run))
 
 
-def sizes(run: do.RunBatch) -> list[int]:
+def sizes(run: RunBatch) -> list[int]:
     return [part.stop - part.start for part in run.parts]
 
 
@@ -23,16 +22,16 @@ def busy(driver: Driver) -> Driver:
     return driver
 
 
-def freed(driver: Driver) -> do.RunBatch:
+def freed(driver: Driver) -> RunBatch:
     """The lane is free again: what it gets next."""
-    return one(driver.done(driver.running()[0]), do.RunBatch)
+    return one(driver.done(driver.running()[0]), RunBatch)
 
 
 def learn(driver: Driver, **seconds: float) -> None:
     """Batches of `rows8` rows have taken so many seconds each, often enough to be believed."""
     for rows, taken_s in seconds.items():
         for _ in range(3):
-            run = one(driver.submit(rows=int(rows.removeprefix("rows"))), do.RunBatch)
+            run = one(driver.submit(rows=int(rows.removeprefix("rows"))), RunBatch)
             driver.now += taken_s
             driver.done(run)
 
@@ -92,7 +91,7 @@ def test_a_job_that_has_to_be_cut_fills_the_batches_of_others() -> None:
     while driver.running():
         run = driver.running()[0]
         spans += [(part.start, part.stop) for part in run.parts if part.payload == "payload 3"]
-        pieces = [told.Succeeded((part.start, part.stop)) for part in run.parts]
+        pieces = [Succeeded((part.start, part.stop)) for part in run.parts]
         driver.done(run, *pieces)
     assert spans == [(0, 3), (3, 11), (11, 14)]
     assert driver.result(3) == ((0, 3), (3, 11), (11, 14))
@@ -130,7 +129,7 @@ def test_the_rows_of_all_together_are_padded_to_the_next_allowed_size(rows: tupl
 def test_jobs_that_run_alone_are_not_padded() -> None:
     models = {"m": ModelPolicy(max_batch=16, allowed_batch_sizes=(4, 16))}
     driver = Driver(["m"], unbatchable=["m"], models=models).serve()
-    run = one(driver.submit(rows=3), do.RunBatch)
+    run = one(driver.submit(rows=3), RunBatch)
     assert (run.pad_to, run.by_rows) == (3, False)
 
 
@@ -160,7 +159,7 @@ def test_a_batch_is_no_larger_than_those_in_it_have_time_for() -> None:
     assert 8 <= sum(sizes(run)) <= 20
     driver.now += 0.1 * sum(sizes(run))
     driver.done(run)
-    assert isinstance(driver.answers()[hasty], do.JobDone)
+    assert isinstance(driver.answers()[hasty], JobDone)
 
 
 # --- batch_wait ---------------------------------------------------------------------------------------------------
@@ -172,7 +171,7 @@ def waiting(max_batch: int = 4, batch_wait_s: float = 0.5, lanes: int = 1) -> Dr
 
 
 def test_without_batch_wait_an_idle_lane_takes_the_first_job_at_once() -> None:
-    assert len(every(Driver(["m"]).serve().submit(rows=1), do.RunBatch)) == 1
+    assert len(every(Driver(["m"]).serve().submit(rows=1), RunBatch)) == 1
 
 
 def test_company_is_waited_for_until_the_batch_is_full() -> None:
@@ -180,7 +179,7 @@ def test_company_is_waited_for_until_the_batch_is_full() -> None:
     for client in (b"a", b"b", b"c"):
         assert driver.submit(rows=1, client=client) == []
         driver.now += 0.1
-    assert jobs_of(one(driver.submit(rows=1), do.RunBatch)) == [1, 2, 3, 4]
+    assert jobs_of(one(driver.submit(rows=1), RunBatch)) == [1, 2, 3, 4]
 
 
 def test_company_is_waited_for_no_longer_than_the_first_job_may_wait() -> None:
@@ -189,11 +188,11 @@ def test_company_is_waited_for_no_longer_than_the_first_job_may_wait() -> None:
     assert driver.pass_time(0.3) == []
     driver.submit(rows=1)
     assert driver.pass_time(0.19) == []
-    run = one(driver.pass_time(0.02), do.RunBatch)
+    run = one(driver.pass_time(0.02), RunBatch)
     assert jobs_of(run) == [1, 2]
     driver.done(run)
     outcomes = [driver.answers()[number] for number in (1, 2)]
-    waits = [outcome.timeline.batch_wait_s for outcome in outcomes if isinstance(outcome, do.JobDone)]
+    waits = [outcome.timeline.batch_wait_s for outcome in outcomes if isinstance(outcome, JobDone)]
     assert waits == [pytest.approx(0.5, abs=0.001), pytest.approx(0.2, abs=0.001)]
 
 
@@ -212,30 +211,30 @@ def test_nobody_misses_a_deadline_for_the_sake_of_company() -> None:
 def test_a_deadline_of_which_no_cost_is_known_leaves_half_the_time_for_the_run() -> None:
     driver = waiting(batch_wait_s=10.0)
     driver.submit(rows=1, timeout_s=4.0)
-    assert every(driver.pass_time(1.9), do.RunBatch) == []
-    assert len(every(driver.pass_time(0.2), do.RunBatch)) == 1
+    assert every(driver.pass_time(1.9), RunBatch) == []
+    assert len(every(driver.pass_time(0.2), RunBatch)) == 1
 
 
 def test_what_is_left_of_a_full_batch_waits_for_a_lane_only() -> None:
     driver = waiting()
     driver.submit(rows=3, client=b"a")
-    first = one(driver.submit(rows=3, client=b"b"), do.RunBatch)
+    first = one(driver.submit(rows=3, client=b"b"), RunBatch)
     assert sizes(first) == [3]
     driver.now += 0.01
-    assert sizes(one(driver.done(first), do.RunBatch)) == [3]
+    assert sizes(one(driver.done(first), RunBatch)) == [3]
 
 
 def test_where_two_lanes_are_idle_what_is_left_starts_too() -> None:
     driver = waiting(lanes=2)
     driver.submit(rows=3, client=b"a")
-    assert len(every(driver.submit(rows=3, client=b"b"), do.RunBatch)) == 2
+    assert len(every(driver.submit(rows=3, client=b"b"), RunBatch)) == 2
 
 
 def test_what_cannot_be_joined_does_not_wait_for_company() -> None:
     driver = Driver(["m"], unbatchable=["m"], models={"m": ModelPolicy(batch_wait_s=5.0)}).serve()
-    assert len(every(driver.submit(rows=1), do.RunBatch)) == 1
+    assert len(every(driver.submit(rows=1), RunBatch)) == 1
     driver = waiting()
-    assert len(every(driver.submit(rows=None), do.RunBatch)) == 1
+    assert len(every(driver.submit(rows=None), RunBatch)) == 1
 
 
 def test_a_job_that_is_cancelled_while_it_waits_for_company_leaves_nothing_behind() -> None:
@@ -245,4 +244,4 @@ def test_a_job_that_is_cancelled_while_it_waits_for_company_leaves_nothing_behin
     assert driver.machine.next_deadline() is None
     driver.submit(rows=1)
     assert driver.pass_time(0.49) == []
-    assert jobs_of(one(driver.pass_time(0.02), do.RunBatch)) == [2]
+    assert jobs_of(one(driver.pass_time(0.02), RunBatch)) == [2]

@@ -1,8 +1,7 @@
 """A device that is broken for everybody quarantines nobody: the slot is to blame, and goes."""
 
-from simulation.driver import Driver, one
+from simulation.driver import Driver, RunBatch, one
 
-from pool.core import actions as do
 from pool.core import events as told
 from pool.core.slots import SlotState
 from pool.wire.faults import Fault
@@ -11,7 +10,7 @@ from pool.wire.faults import Fault
 def prove(driver: Driver, *slots: int) -> None:
     """Something is well in each of these slots."""
     for slot in slots:
-        driver.done(one(driver.submit(device=f"slot:{slot}"), do.RunBatch))
+        driver.done(one(driver.submit(device=f"slot:{slot}"), RunBatch))
 
 
 def last_job(driver: Driver) -> int:

@@ -1,8 +1,7 @@
 """A client whose job was quarantined is kept to the slot where that happened, so that the others' slots live."""
 
-from simulation.driver import Driver, every, one
+from simulation.driver import Driver, RunBatch, every, one
 
-from pool.core import actions as do
 from pool.core.cells import CONFINED_S, MOST_CELLS, Cells
 from pool.core.policy import ModelPolicy
 from pool.core.slots import Slot, SlotState
@@ -30,11 +29,11 @@ def test_its_next_jobs_go_to_one_slot_and_everybody_else_s_wherever_there_is_roo
     cell = quarantine(driver)
     slots = set()
     for _ in range(6):
-        run = one(driver.submit(client=EVIL), do.RunBatch)
+        run = one(driver.submit(client=EVIL), RunBatch)
         slots.add(run.slot)
         driver.done(run)
     assert slots == {cell}
-    runs = [one(driver.submit(client=GOOD), do.RunBatch) for _ in range(3)]
+    runs = [one(driver.submit(client=GOOD), RunBatch) for _ in range(3)]
     assert {run.slot for run in runs} == {0, 1, 2}
 
 
@@ -55,7 +54,7 @@ def test_its_jobs_wait_while_that_slot_comes_up_and_tell_why() -> None:
     cell = quarantine(driver)
     driver.die(cell)
     actions = driver.submit(client=EVIL)
-    assert not [action for action in actions if isinstance(action, do.RunBatch)]
+    assert not [action for action in actions if isinstance(action, RunBatch)]
     (job,) = driver.machine.backlog.jobs.values()
     assert f"kept to slot:{cell}, where a job of this client was quarantined or hung" in "; ".join(job.told())
     driver.pass_time(1.0)
@@ -65,10 +64,10 @@ def test_its_jobs_wait_while_that_slot_comes_up_and_tell_why() -> None:
 
 def test_a_client_whose_job_hung_is_kept_to_that_slot_too() -> None:
     driver = Driver(["m"], ["m"], ["m"], hung_after_s=60.0).serve()
-    driver.done(one(driver.submit(client=EVIL), do.RunBatch))
-    driver.done(one(driver.submit(client=EVIL), do.RunBatch))
-    driver.done(one(driver.submit(client=EVIL), do.RunBatch))
-    run = one(driver.submit(client=EVIL, timeout_s=1.0), do.RunBatch)
+    driver.done(one(driver.submit(client=EVIL), RunBatch))
+    driver.done(one(driver.submit(client=EVIL), RunBatch))
+    driver.done(one(driver.submit(client=EVIL), RunBatch))
+    run = one(driver.submit(client=EVIL, timeout_s=1.0), RunBatch)
     driver.pass_time(61.0)  # nobody waits for it any more when it is found out
     driver.die(run.slot, "SIGKILL")
     driver.pass_time(1.0)
@@ -80,7 +79,7 @@ def test_a_client_whose_job_hung_is_kept_to_that_slot_too() -> None:
 
 def test_where_nothing_has_run_yet_the_slot_may_be_what_hangs() -> None:
     driver = Driver(["m"], ["m"], hung_after_s=60.0).serve()
-    run = one(driver.submit(timeout_s=1.0), do.RunBatch)
+    run = one(driver.submit(timeout_s=1.0), RunBatch)
     driver.pass_time(61.0)
     driver.die(run.slot, "SIGKILL")
     driver.pass_time(1.0)
@@ -94,7 +93,7 @@ def test_after_a_minute_it_is_like_everybody_else() -> None:
     driver = Driver(["m"], ["m"], max_attempts=2).serve()
     quarantine(driver)
     driver.pass_time(CONFINED_S + 1.0)
-    runs = [one(driver.submit(client=EVIL), do.RunBatch) for _ in range(2)]
+    runs = [one(driver.submit(client=EVIL), RunBatch) for _ in range(2)]
     assert {run.slot for run in runs} == {0, 1}
 
 
@@ -103,7 +102,7 @@ def test_a_slot_that_is_given_up_is_nobody_s_cell() -> None:
     cell = quarantine(driver)
     driver.give_up(cell, "exit status 72 WRONG_DEVICES")
     assert driver.state(cell) is SlotState.FATAL
-    run = one(driver.submit(client=EVIL), do.RunBatch)
+    run = one(driver.submit(client=EVIL), RunBatch)
     assert run.slot != cell
 
 
@@ -125,7 +124,7 @@ def test_when_that_slot_is_gone_for_good_what_waits_for_it_goes_elsewhere() -> N
 def test_what_it_asks_of_a_device_itself_is_done() -> None:
     driver = Driver(["m"], ["m"], max_attempts=2).serve()
     cell = quarantine(driver)
-    run = one(driver.submit(client=EVIL, device=f"slot:{1 - cell}"), do.RunBatch)
+    run = one(driver.submit(client=EVIL, device=f"slot:{1 - cell}"), RunBatch)
     assert run.slot == 1 - cell
 
 
@@ -138,7 +137,7 @@ def test_cells_are_forgotten_and_bounded() -> None:
     assert cells.device(last, "m", 101.0) == "slot:0"
     assert cells.device(last, "other", 101.0) is None
     assert cells.device(last, "m", 100.0 + CONFINED_S) is None
-    assert len(cells._cells) == MOST_CELLS - 1
+    assert len(cells.some) == MOST_CELLS - 1
 
 
 def test_what_has_waited_for_company_waits_for_no_more_of_it_elsewhere() -> None:
@@ -149,5 +148,5 @@ def test_what_has_waited_for_company_waits_for_no_more_of_it_elsewhere() -> None
     driver.die(cell)
     driver.pass_time(6.0)
     assert driver.state(cell) is SlotState.STARTING
-    (run,) = every(driver.die(cell, "no device", restartable=False), do.RunBatch)
+    (run,) = every(driver.die(cell, "no device", restartable=False), RunBatch)
     assert run.slot != cell

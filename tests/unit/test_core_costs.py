@@ -17,14 +17,14 @@ def test_nothing_is_known_at_first() -> None:
     cost = Cost()
     assert cost.expected(8) is None
     assert cost.surely(8) == 0.0
-    assert cost.slowest() == 0.0
+    assert cost.slowest_s == 0.0
 
 
 def test_one_outlier_moves_nothing() -> None:
     cost = learned(rows8=[0.010, 0.011, 9.0, 0.012, 0.010])
     assert cost.expected(8) == 0.011
     assert cost.surely(8) == 0.010
-    assert cost.slowest() == 9.0
+    assert cost.slowest_s == 9.0
 
 
 def test_a_change_for_good_is_believed_soon() -> None:

@@ -1,9 +1,8 @@
 """Jobs that come again because a pool did not answer them."""
 
 import pytest
-from simulation.driver import Driver, payloads
+from simulation.driver import Driver, JobDone, RunBatch, payloads
 
-from pool.core import actions as do
 from pool.core import events as told
 from pool.core.policy import ModelPolicy
 from pool.wire.faults import Fault
@@ -24,7 +23,7 @@ def test_it_is_run_and_says_how_often_it_was_tried() -> None:
     driver.submit(attempts=1, in_doubt=True)
     driver.done(driver.run_of(1))
     outcome = driver.answers()[1]
-    assert isinstance(outcome, do.JobDone)
+    assert isinstance(outcome, JobDone)
     assert outcome.timeline.attempts == 2
     story = driver.machine.explain("1")
     assert story is not None
@@ -93,7 +92,7 @@ def test_where_no_worker_has_told_yet_it_waits_until_one_does(batch_wait_s: floa
         driver.done(driver.running()[0])
     for number in (2, 3, 4):
         assert driver.result(number)
-    assert not any("payload 1" in payloads(run) for run in driver.log if isinstance(run, do.RunBatch))
+    assert not any("payload 1" in payloads(run) for run in driver.log if isinstance(run, RunBatch))
 
 
 def test_it_may_be_cancelled_or_late_before_that() -> None:

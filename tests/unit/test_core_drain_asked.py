@@ -1,7 +1,7 @@
 """A slot is taken out of service because somebody asked for it, and comes back when somebody asks for that."""
 
 import pytest
-from simulation.driver import Driver, every, one
+from simulation.driver import Driver, RunBatch, every, one
 
 from pool.core import actions as do
 from pool.core import events as told
@@ -19,10 +19,10 @@ def test_what_runs_is_finished_and_the_slot_stays_empty() -> None:
     assert driver.state(0) is SlotState.STOPPED
     assert "`pool restart` brings it back" in driver.reason(0)
     assert every(driver.pass_time(1000.0), do.SpawnWorker) == []
-    driver.done(one(driver.submit(), do.RunBatch))
+    driver.done(one(driver.submit(), RunBatch))
     driver.feed(told.RestartAsked(0))
     driver.up(0)
-    driver.done(one(driver.submit(device="slot:0"), do.RunBatch))
+    driver.done(one(driver.submit(device="slot:0"), RunBatch))
     assert driver.result(3)
 
 

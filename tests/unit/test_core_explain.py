@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from simulation.driver import Driver
+from simulation.driver import BatchDone, Driver, Succeeded
 
 from pool.core import events as told
 from pool.core.explain import MOST_LISTED
@@ -31,7 +31,7 @@ def test_a_job_that_is_done_has_its_whole_way_told() -> None:
     driver.submit(job=77, client=b"\0\7", rows=3, priority=5, device="slot:0", timeout_s=9.0, size_bytes=12)
     driver.now += 0.25
     run = driver.running()[0]
-    driver.feed(told.BatchDone(0, 1, run.lane, run.batch, (told.Succeeded("answer"),), run_s=0.2, fetch_s=0.01))
+    driver.feed(BatchDone(0, 1, run.lane, run.batch, (Succeeded("answer"),), run_s=0.2, fetch_s=0.01))
     story = explained(driver, 1)
     assert (story["job"], story["client"], story["client_job"], story["model"]) == (1, 7, 77, "m")
     assert (story["rows"], story["priority"], story["device"], story["state"]) == (3, 5, "slot:0", "DONE")

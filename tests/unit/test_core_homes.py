@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from simulation.driver import Driver, every, one, payloads
+from simulation.driver import AnswerJob, Driver, JobDone, RunBatch, every, one, payloads
 
 from pool.core import actions as do
 from pool.core import events as told
@@ -58,7 +58,7 @@ def test_what_waits_there_runs_together() -> None:
     driver.submit(rows=1, signature=WRITING_RUN)
     driver.submit(rows=1)
     driver.submit(rows=1, client=b"another")
-    assert len(one(driver.done(driver.run_of(2)), do.RunBatch).parts) == 2
+    assert len(one(driver.done(driver.run_of(2)), RunBatch).parts) == 2
 
 
 def test_a_caller_who_names_a_device_is_obeyed() -> None:
@@ -103,7 +103,7 @@ def test_with_the_worker_goes_what_was_written_and_all_workers_are_alike_again()
     assert driver.fault(2) is Fault.STATEFUL_WORKER_LOST
     while driver.running():
         driver.done(driver.running()[0])
-    assert {type(driver.answers()[number]) for number in (3, 4, 5)} == {do.JobDone}
+    assert {type(driver.answers()[number]) for number in (3, 4, 5)} == {JobDone}
     assert driver.machine.models_snapshot()[0]["home"] == driver.run_of(5).slot, "the last one wrote"
 
 
@@ -113,7 +113,7 @@ def test_a_job_that_is_lost_with_it_runs_again_elsewhere() -> None:
     assert slots_of(driver) == [0]
     driver.die(0)
     assert driver.run_of(2).slot == 1
-    assert len(every(driver.done(driver.run_of(2)), do.AnswerJob)) == 1
+    assert len(every(driver.done(driver.run_of(2)), AnswerJob)) == 1
 
 
 def test_a_slot_that_is_drained_is_no_home_any_more() -> None:

@@ -4,7 +4,7 @@ import math
 from itertools import pairwise
 
 import pytest
-from simulation.driver import Driver, every, one
+from simulation.driver import Driver, RunBatch, Succeeded, every, one
 
 from pool.core import actions as do
 from pool.core import events as told
@@ -13,20 +13,20 @@ from pool.core.policy import ModelPolicy
 from pool.wire.faults import Fault
 
 
-def last_run(driver: Driver) -> do.RunBatch:
-    return every(driver.log, do.RunBatch)[-1]
+def last_run(driver: Driver) -> RunBatch:
+    return every(driver.log, RunBatch)[-1]
 
 
-def spans(run: do.RunBatch) -> list[tuple[object, int, int]]:
+def spans(run: RunBatch) -> list[tuple[object, int, int]]:
     return [(part.payload, part.start, part.stop) for part in run.parts]
 
 
-def batch_of(driver: Driver, *rows: int, timeout_s: float | None = None) -> do.RunBatch:
+def batch_of(driver: Driver, *rows: int, timeout_s: float | None = None) -> RunBatch:
     """Jobs 2, 3, … with so many rows in one batch, behind job 1, which kept the only lane."""
     driver.submit(rows=1, form=b"another")
     for count in rows:
         driver.submit(rows=count, timeout_s=timeout_s)
-    return one(driver.done(driver.run_of(1)), do.RunBatch)
+    return one(driver.done(driver.run_of(1)), RunBatch)
 
 
 # --- by rows ------------------------------------------------------------------------------------------------------
@@ -37,7 +37,7 @@ def test_jobs_of_many_clients_run_together_and_each_gets_its_own_answer() -> Non
     driver.submit(rows=1)
     for client in (b"a", b"b", b"c"):
         driver.submit(client=client, rows=2)
-    run = one(driver.done(driver.run_of(1)), do.RunBatch)
+    run = one(driver.done(driver.run_of(1)), RunBatch)
     assert sorted(spans(run), key=str) == [("payload 2", 0, 2), ("payload 3", 0, 2), ("payload 4", 0, 2)]
     assert (run.pad_to, run.by_rows) == (6, True)
     driver.done(run)
@@ -48,24 +48,24 @@ def test_jobs_of_many_clients_run_together_and_each_gets_its_own_answer() -> Non
 
 def test_a_job_alone_is_not_cut_by_rows() -> None:
     driver = Driver(["m"]).serve()
-    run = one(driver.submit(rows=3), do.RunBatch)
+    run = one(driver.submit(rows=3), RunBatch)
     assert (spans(run), run.pad_to, run.by_rows) == ([("payload 1", 0, 3)], 3, False)
 
 
 def test_batches_are_padded_to_allowed_sizes() -> None:
     driver = Driver(["m"], models={"m": ModelPolicy(max_batch=16, allowed_batch_sizes=(4, 16))}).serve()
-    run = one(driver.submit(rows=3), do.RunBatch)
+    run = one(driver.submit(rows=3), RunBatch)
     assert (run.pad_to, run.by_rows) == (4, True)
 
 
 def test_a_job_with_more_rows_than_a_batch_has_is_cut_and_its_answers_come_in_order() -> None:
     driver = Driver(["m"], ["m"], models={"m": ModelPolicy(max_batch=8)}).serve()
-    first, second = every(driver.submit(rows=20), do.RunBatch)
+    first, second = every(driver.submit(rows=20), RunBatch)
     assert [spans(first), spans(second)] == [[("payload 1", 0, 8)], [("payload 1", 8, 16)]]
-    third = one(driver.done(second, told.Succeeded("8 to 16")), do.RunBatch)
+    third = one(driver.done(second, Succeeded("8 to 16")), RunBatch)
     assert spans(third) == [("payload 1", 16, 20)]
-    driver.done(third, told.Succeeded("16 to 20"))
-    driver.done(first, told.Succeeded("0 to 8"))
+    driver.done(third, Succeeded("16 to 20"))
+    driver.done(first, Succeeded("0 to 8"))
     assert driver.result(1) == ("0 to 8", "8 to 16", "16 to 20")
 
 
@@ -76,14 +76,14 @@ def test_jobs_that_cannot_be_joined_run_apart(other: dict[str, object]) -> None:
     driver.submit(rows=1)
     driver.submit(rows=1)
     driver.submit(**{"rows": 1, **other})  # type: ignore[arg-type]
-    assert len(one(driver.done(driver.run_of(1)), do.RunBatch).parts) == 1
+    assert len(one(driver.done(driver.run_of(1)), RunBatch).parts) == 1
 
 
 def test_a_model_without_rows_runs_each_job_alone() -> None:
     driver = Driver(["m"], unbatchable=["m"]).serve()
     for _ in range(3):
         driver.submit(rows=40)
-    assert spans(one(driver.done(driver.run_of(1)), do.RunBatch)) == [("payload 2", 0, 40)]
+    assert spans(one(driver.done(driver.run_of(1)), RunBatch)) == [("payload 2", 0, 40)]
 
 
 # --- a run that fails ---------------------------------------------------------------------------------------------
@@ -134,13 +134,13 @@ def test_what_is_taken_apart_goes_before_what_waits() -> None:
     run = batch_of(driver, 1, 1)
     driver.submit(rows=1, form=b"later", priority=100)
     actions = driver.spoil(run, Fault.MODEL_FAILED)
-    assert spans(one(actions, do.RunBatch)) == [("payload 2", 0, 1)]
+    assert spans(one(actions, RunBatch)) == [("payload 2", 0, 1)]
 
 
 def test_those_who_are_right_in_a_batch_are_answered_though_another_is_wrong() -> None:
     driver = Driver(["m"]).serve()
     run = batch_of(driver, 1, 1)
-    driver.done(run, told.Failed(Fault.INVALID_INPUT, "its dtype"), told.Succeeded("right"))
+    driver.done(run, told.Failed(Fault.INVALID_INPUT, "its dtype"), Succeeded("right"))
     assert driver.failed(2).text == "its dtype"
     assert driver.result(3) == ("right",)
     assert driver.running() == []
@@ -149,7 +149,7 @@ def test_those_who_are_right_in_a_batch_are_answered_though_another_is_wrong() -
 def test_a_piece_that_fails_ends_its_job_and_what_is_left_of_it_is_not_run() -> None:
     driver = Driver(["m"], models={"m": ModelPolicy(max_batch=8)}).serve()
     driver.submit(rows=20)
-    assert every(driver.spoil(last_run(driver), Fault.MODEL_FAILED, "boo"), do.RunBatch) == []
+    assert every(driver.spoil(last_run(driver), Fault.MODEL_FAILED, "boo"), RunBatch) == []
     assert driver.failed(1) == do.JobFailed(Fault.MODEL_FAILED, "boo")
 
 
@@ -166,7 +166,7 @@ def test_rows_that_change_mark_the_signature_and_the_jobs_run_alone() -> None:
     assert spans(last_run(driver)) == [("payload 3", 0, 2)]
     for _ in range(3):
         driver.submit(rows=1)
-    assert len(one(driver.done(last_run(driver)), do.RunBatch).parts) == 1
+    assert len(one(driver.done(last_run(driver)), RunBatch).parts) == 1
 
 
 def test_pieces_that_wait_for_a_retry_are_run_whole_once_rows_have_changed() -> None:
@@ -175,10 +175,10 @@ def test_pieces_that_wait_for_a_retry_are_run_whole_once_rows_have_changed() -> 
     driver.submit(rows=1, form=b"x")
     driver.submit(rows=1, form=b"x")
     driver.submit(rows=10)  # 3
-    large = one(driver.done(driver.run_of(1)), do.RunBatch)
+    large = one(driver.done(driver.run_of(1)), RunBatch)
     driver.submit(rows=1, form=b"y")
     driver.submit(rows=1, form=b"y")
-    pair = one(driver.done(driver.run_of(2)), do.RunBatch)
+    pair = one(driver.done(driver.run_of(2)), RunBatch)
     assert len(pair.parts) == 2
     driver.submit(rows=1, form=b"z")
     driver.spoil(large, Fault.OUT_OF_MEMORY)
@@ -199,11 +199,11 @@ def test_groups_that_wait_for_a_retry_are_run_job_by_job_once_rows_have_changed(
     driver.submit(rows=1, form=b"x")
     for _ in range(16):
         driver.submit(rows=1)
-    eighth = one(driver.done(driver.run_of(1)), do.RunBatch)
+    eighth = one(driver.done(driver.run_of(1)), RunBatch)
     assert len(eighth.parts) == 16
     driver.submit(rows=1, form=b"y")
     driver.submit(rows=1, form=b"y")
-    pair = one(driver.done(driver.run_of(2)), do.RunBatch)
+    pair = one(driver.done(driver.run_of(2)), RunBatch)
     driver.spoil(eighth, Fault.MODEL_FAILED)  # one half runs, the other waits
     driver.done(pair, told.RowsChanged("rows"), told.RowsChanged("rows"))
     before = last_run(driver).batch
@@ -303,7 +303,7 @@ def test_a_job_with_many_rows_runs_in_pieces_that_fit_and_they_come_in_order() -
         if run.pad_to > 3:
             driver.spoil(run, Fault.OUT_OF_MEMORY)
         else:
-            driver.done(run, *[told.Succeeded((part.start, part.stop)) for part in run.parts])
+            driver.done(run, *[Succeeded((part.start, part.stop)) for part in run.parts])
     pieces = driver.result(1)
     assert [start for start, _ in pieces] == [0, *(stop for _, stop in pieces[:-1])]  # type: ignore[misc, has-type]
     assert pieces[-1][1] == 10  # type: ignore[index]
@@ -332,7 +332,7 @@ def test_a_retry_does_not_start_after_its_deadline() -> None:
     run = batch_of(driver, 1, 1, timeout_s=5.0)
     driver.spoil(run, Fault.MODEL_FAILED)
     driver.now += 6.0  # the pool slept
-    assert every(driver.done(last_run(driver)), do.RunBatch) == []
+    assert every(driver.done(last_run(driver)), RunBatch) == []
     assert driver.fault(3) is Fault.DEADLINE_EXCEEDED
 
 
@@ -343,14 +343,14 @@ def test_a_retry_does_not_start_after_its_deadline() -> None:
 def test_a_lone_job_of_a_stateful_model_is_not_run_again_whatever_its_worker_calls_the_failure(fault: Fault) -> None:
     driver = Driver(["m"], stateful=["m"]).serve()
     driver.submit(rows=4)
-    assert every(driver.done(last_run(driver), told.Spoiled(fault, "of the run")), do.RunBatch) == []
+    assert every(driver.done(last_run(driver), told.Spoiled(fault, "of the run")), RunBatch) == []
     assert driver.fault(1) is fault
 
 
 def test_a_lone_job_whose_run_failed_is_guilty_whatever_its_worker_calls_it() -> None:
     driver = Driver(["m"]).serve()
     driver.submit(rows=1)
-    assert every(driver.done(last_run(driver), told.Spoiled(Fault.MODEL_FAILED, "of the run")), do.RunBatch) == []
+    assert every(driver.done(last_run(driver), told.Spoiled(Fault.MODEL_FAILED, "of the run")), RunBatch) == []
     assert driver.fault(1) is Fault.MODEL_FAILED
 
 
@@ -365,7 +365,7 @@ def test_a_large_job_of_which_a_piece_has_died_runs_by_itself_when_it_cannot_be_
     other = next(run for run in driver.running() if driver.machine.supervision.slots[run.slot].kept_for is None)
     driver.done(other, told.RowsChanged("3 rows of 8"))
     while True:
-        last = every(driver.log, do.RunBatch)[-1]
+        last = every(driver.log, RunBatch)[-1]
         if spans(last) == [("payload 6", 0, 24)]:
             break
         driver.done(driver.running()[0])
@@ -384,7 +384,7 @@ def test_what_found_no_memory_among_others_is_tried_alone_though_it_cannot_be_cu
     shared = driver.run_of(3)
     assert len(shared.parts) == 2
     driver.done(driver.run_of(2), told.RowsChanged("3 rows of 4"))
-    driver.done(shared, told.Failed(Fault.OUT_OF_MEMORY, "no memory"), told.Succeeded("fine"))
+    driver.done(shared, told.Failed(Fault.OUT_OF_MEMORY, "no memory"), Succeeded("fine"))
     assert driver.answers().keys() == {1}, "what was joined is not to be trusted any more"
     assert spans(driver.run_of(4)) == [("payload 4", 0, 2)]
     driver.done(driver.run_of(4))

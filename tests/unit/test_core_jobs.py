@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from simulation.driver import Driver, every, one, payloads
+from simulation.driver import AnswerJob, Driver, JobDone, PartToRun, RunBatch, Succeeded, every, one, payloads
 
 from pool.core import actions as do
 from pool.core import events as told
@@ -11,7 +11,7 @@ from pool.wire.faults import Fault
 
 
 def runs(actions: list[do.Action]) -> list[object]:
-    return [payloads(run)[0] for run in every(actions, do.RunBatch)]
+    return [payloads(run)[0] for run in every(actions, RunBatch)]
 
 
 # --- the happy path -----------------------------------------------------------------------------------------------
@@ -24,11 +24,9 @@ def test_from_start_to_answer() -> None:
     assert driver.hello(0)[-1] == do.WelcomeWorker(0, 1)
     assert driver.ready(0, lanes=2)[-1] == do.PoolReady(1, 1)
 
-    part = do.PartToRun("payload 1", 0, 0)
-    assert driver.submit("m") == [
-        do.RunBatch(0, 1, 1, 1, "m", "serving_default", None, (part,), pad_to=0, by_rows=False)
-    ]
-    answer = one(driver.done(driver.run_of(1)), do.AnswerJob)
+    part = PartToRun("payload 1", 0, 0)
+    assert driver.submit("m") == [RunBatch(0, 1, 1, 1, "m", "serving_default", None, (part,), pad_to=0, by_rows=False)]
+    answer = one(driver.done(driver.run_of(1)), AnswerJob)
     assert (answer.client, answer.job) == (b"client", 1)
     assert driver.result(1) == (("answer to", "payload 1"),)
     assert driver.machine.backlog.jobs == {}
@@ -40,7 +38,7 @@ def test_a_failed_part_is_answered_with_its_own_error_and_harms_nothing() -> Non
     driver = Driver(["m"]).serve()
     driver.submit()
     assert driver.done(driver.run_of(1), told.Failed(Fault.MODEL_FAILED, "Incompatible shapes")) == [
-        do.AnswerJob(b"client", 1, do.JobFailed(Fault.MODEL_FAILED, "Incompatible shapes"))
+        AnswerJob(b"client", 1, do.JobFailed(Fault.MODEL_FAILED, "Incompatible shapes"))
     ]
     assert runs(driver.submit()) == ["payload 2"]
 
@@ -62,9 +60,9 @@ def test_a_job_goes_to_the_first_lane_that_frees_whichever_it_is() -> None:
         driver.submit()
     slow, fast = driver.run_of(1), driver.run_of(2)
     assert slow.slot != fast.slot
-    third = one(driver.done(fast), do.RunBatch)
+    third = one(driver.done(fast), RunBatch)
     assert (third.slot, payloads(third)) == (fast.slot, ("payload 3",))
-    fourth = one(driver.done(third), do.RunBatch)
+    fourth = one(driver.done(third), RunBatch)
     assert (fourth.slot, payloads(fourth)) == (fast.slot, ("payload 4",))
 
 
@@ -72,9 +70,9 @@ def test_no_lane_gets_a_second_batch_before_the_first_is_answered() -> None:
     driver = Driver(["m"]).serve(lanes=2)
     for _ in range(5):
         driver.submit()
-    assert sorted(run.lane for run in every(driver.log, do.RunBatch)) == [0, 1]
+    assert sorted(run.lane for run in every(driver.log, RunBatch)) == [0, 1]
     freed = driver.run_of(1).lane
-    assert one(driver.done(driver.run_of(1)), do.RunBatch).lane == freed
+    assert one(driver.done(driver.run_of(1)), RunBatch).lane == freed
 
 
 def test_a_slot_that_runs_nothing_is_taken_before_one_that_has_lanes_to_spare() -> None:
@@ -82,7 +80,7 @@ def test_a_slot_that_runs_nothing_is_taken_before_one_that_has_lanes_to_spare() 
     driver.start()
     driver.up(0, lanes=3)
     driver.up(1, lanes=1)
-    taken = [one(driver.submit(), do.RunBatch).slot for _ in range(4)]
+    taken = [one(driver.submit(), RunBatch).slot for _ in range(4)]
     assert taken == [0, 1, 0, 0]
 
 
@@ -90,7 +88,7 @@ def test_among_equals_the_slot_that_was_used_longest_ago_is_taken() -> None:
     driver = Driver(["m"], ["m"], ["m"]).serve()
     taken = []
     for number in range(1, 7):
-        taken.append(one(driver.submit(), do.RunBatch).slot)
+        taken.append(one(driver.submit(), RunBatch).slot)
         driver.done(driver.run_of(number))
     assert taken == [0, 1, 2, 0, 1, 2]
 
@@ -102,17 +100,17 @@ def test_a_lane_takes_the_model_that_has_used_less() -> None:
         driver.submit(model)
     driver.now += 1.0
     while len(driver.answers()) < 5:
-        driver.done(every(driver.log, do.RunBatch)[-1])
+        driver.done(every(driver.log, RunBatch)[-1])
         driver.now += 0.4
-    models = [run.model for run in every(driver.log, do.RunBatch)]
+    models = [run.model for run in every(driver.log, RunBatch)]
     assert models == ["a", "b", "b", "a", "a"], "the first one took 1 s, each other one 0.4 s"
 
 
 def test_a_job_never_goes_to_a_slot_without_its_model() -> None:
     driver = Driver(["a"], ["b"]).serve()
-    assert one(driver.submit("b"), do.RunBatch).slot == 1
+    assert one(driver.submit("b"), RunBatch).slot == 1
     assert driver.submit("b") == []  # slot 0 is idle and of no use
-    assert one(driver.submit("a"), do.RunBatch).slot == 0
+    assert one(driver.submit("a"), RunBatch).slot == 0
 
 
 # --- deadlines ----------------------------------------------------------------------------------------------------
@@ -124,16 +122,16 @@ def test_a_queued_job_is_answered_at_its_deadline() -> None:
     driver.submit(timeout_s=3.0)
     assert driver.machine.next_deadline() == driver.now + 3.0
     assert driver.pass_time(2.999) == []
-    answer = one(driver.pass_time(0.001), do.AnswerJob)
+    answer = one(driver.pass_time(0.001), AnswerJob)
     assert (answer.job, driver.fault(2)) == (2, Fault.DEADLINE_EXCEEDED)
     assert "ended in the queue, 3 s after the job came" in driver.failed(2).text
-    assert every(driver.done(driver.run_of(1)), do.RunBatch) == [], "an expired job must not reach the device"
+    assert every(driver.done(driver.run_of(1)), RunBatch) == [], "an expired job must not reach the device"
 
 
 def test_a_leased_job_is_answered_at_its_deadline_and_its_late_result_is_dropped() -> None:
     driver = Driver(["m"]).serve()
     driver.submit(timeout_s=3.0)
-    answer = one(driver.pass_time(3.0), do.AnswerJob)
+    answer = one(driver.pass_time(3.0), AnswerJob)
     assert isinstance(answer.outcome, do.JobFailed)
     assert answer.outcome.fault is Fault.DEADLINE_EXCEEDED
     assert "while it ran" in answer.outcome.text
@@ -157,12 +155,12 @@ def test_after_a_pause_of_the_pool_all_that_expired_is_answered_at_once() -> Non
     for timeout_s in (1.0, 2.0, 50.0):
         driver.submit(timeout_s=timeout_s)
     driver.now += 40.0  # SIGSTOP, a suspended machine: no tick came
-    assert [answer.job for answer in every(driver.feed(told.Tick()), do.AnswerJob)] == [1, 2]
+    assert [answer.job for answer in every(driver.feed(told.Tick()), AnswerJob)] == [1, 2]
 
 
 def test_a_timeout_of_zero_is_over_at_once() -> None:
     driver = Driver(["m"]).serve()
-    assert every(driver.submit(timeout_s=0.0), do.RunBatch) == []
+    assert every(driver.submit(timeout_s=0.0), RunBatch) == []
     assert driver.fault(1) is Fault.DEADLINE_EXCEEDED
 
 
@@ -174,7 +172,7 @@ def test_a_cancelled_job_in_the_queue_never_runs() -> None:
     driver.submit()
     driver.submit()
     assert driver.feed(told.JobCancelled(b"client", 2)) == []
-    assert every(driver.done(driver.run_of(1)), do.RunBatch) == []
+    assert every(driver.done(driver.run_of(1)), RunBatch) == []
     assert list(driver.answers()) == [1]
 
 
@@ -193,8 +191,8 @@ def test_a_number_may_be_used_again_after_its_cancel_and_the_old_run_answers_not
     driver.feed(told.JobCancelled(b"client", 5))
     driver.submit(job=5)
     second = driver.run_of(5)
-    assert driver.done(first, told.Succeeded("old")) == []
-    driver.done(second, told.Succeeded("new"))
+    assert driver.done(first, Succeeded("old")) == []
+    driver.done(second, Succeeded("new"))
     assert driver.result(5) == ("new",)
 
 
@@ -250,7 +248,7 @@ def test_more_bytes_than_max_bytes_are_refused_until_there_is_room() -> None:
     assert driver.fault(3) is Fault.OVERLOADED
     assert "[queue] max_bytes = 100" in driver.failed(3).text
     driver.feed(told.JobCancelled(b"client", 2))
-    assert every(driver.submit(size_bytes=40), do.AnswerJob) == []
+    assert every(driver.submit(size_bytes=40), AnswerJob) == []
 
 
 def test_an_overload_leaves_the_jobs_that_are_in_alone() -> None:
@@ -259,24 +257,24 @@ def test_an_overload_leaves_the_jobs_that_are_in_alone() -> None:
     for _ in range(50):
         driver.submit()
     driver.done(driver.run_of(1))
-    assert isinstance(driver.answers()[1], do.JobDone)
+    assert isinstance(driver.answers()[1], JobDone)
     assert driver.machine.answered == {"done": 1, "overloaded": 50}
 
 
 def test_a_number_that_is_in_use_is_refused_and_the_first_job_goes_on() -> None:
     driver = Driver(["m"]).serve()
     driver.submit(job=1)
-    refusal = one(driver.submit(job=1), do.AnswerJob)
+    refusal = one(driver.submit(job=1), AnswerJob)
     assert isinstance(refusal.outcome, do.JobFailed)
     assert (refusal.outcome.fault, refusal.outcome.text) == (Fault.INVALID_INPUT, "job 1 is already in the pool")
-    answer = one(driver.done(driver.run_of(1)), do.AnswerJob)
-    assert isinstance(answer.outcome, do.JobDone)
+    answer = one(driver.done(driver.run_of(1)), AnswerJob)
+    assert isinstance(answer.outcome, JobDone)
 
 
 @pytest.mark.parametrize("timeout_s", [math.nan, math.inf, -math.inf, -0.001])
 def test_a_timeout_that_is_none_is_refused(timeout_s: float) -> None:
     driver = Driver(["m"]).serve()
-    assert every(driver.submit(timeout_s=timeout_s), do.RunBatch) == []
+    assert every(driver.submit(timeout_s=timeout_s), RunBatch) == []
     assert driver.fault(1) is Fault.INVALID_INPUT
     assert "timeout" in driver.failed(1).text
     assert driver.machine.backlog.jobs == {}

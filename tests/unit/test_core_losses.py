@@ -1,7 +1,7 @@
 """What becomes of the jobs when their worker dies, lies, or cannot be killed."""
 
 import pytest
-from simulation.driver import Driver, every, one, payloads
+from simulation.driver import AnswerJob, BatchDone, Driver, JobDone, RunBatch, Succeeded, every, one, payloads
 
 from pool.core import actions as do
 from pool.core import events as told
@@ -11,7 +11,7 @@ from pool.wire.faults import Fault
 
 
 def run_first(actions: list[do.Action]) -> list[object]:
-    return [payloads(run)[0] for run in every(actions, do.RunBatch)]
+    return [payloads(run)[0] for run in every(actions, RunBatch)]
 
 
 def test_a_lost_job_runs_again_elsewhere_before_those_that_came_later() -> None:
@@ -19,12 +19,12 @@ def test_a_lost_job_runs_again_elsewhere_before_those_that_came_later() -> None:
     for _ in range(4):
         driver.submit()
     lost = driver.run_of(1)
-    assert every(driver.die(lost.slot), do.RunBatch) == [], "the other slot is busy"
-    again = one(driver.done(driver.run_of(2)), do.RunBatch)
+    assert every(driver.die(lost.slot), RunBatch) == [], "the other slot is busy"
+    again = one(driver.done(driver.run_of(2)), RunBatch)
     assert payloads(again) == ("payload 1",)
     assert again.slot != lost.slot
     driver.done(again)
-    assert isinstance(driver.answers()[1], do.JobDone)
+    assert isinstance(driver.answers()[1], JobDone)
 
 
 def test_lost_jobs_keep_their_order_and_each_has_the_worker_for_itself() -> None:
@@ -45,8 +45,8 @@ def test_a_job_is_not_given_to_another_before_the_exit_is_seen() -> None:
     held = driver.run_of(1)
     killed = one(driver.pass_time(5.0), do.KillWorker)
     assert (killed.slot, killed.incarnation) == (held.slot, 1)
-    assert every(driver.pass_time(4.0), do.RunBatch) == [], "SIGKILL is on its way, the worker may still write"
-    again = one(driver.die(held.slot), do.RunBatch)
+    assert every(driver.pass_time(4.0), RunBatch) == [], "SIGKILL is on its way, the worker may still write"
+    again = one(driver.die(held.slot), RunBatch)
     assert again.slot != held.slot
     assert payloads(again) == ("payload 1",)
 
@@ -102,7 +102,7 @@ def test_a_job_of_a_stateful_model_that_may_have_started_is_never_run_again() ->
     assert "keeps state" in driver.failed(1).text
     assert "leased to slot 0" in driver.failed(1).text
     assert run_first(driver.done(driver.run_of(2))) == ["payload 3"], "it had not started, so it runs"
-    assert len([run for run in every(driver.log, do.RunBatch) if payloads(run) == ("payload 1",)]) == 1
+    assert len([run for run in every(driver.log, RunBatch) if payloads(run) == ("payload 1",)]) == 1
 
 
 def test_of_two_models_in_one_worker_only_the_stateful_ones_job_is_lost() -> None:
@@ -123,7 +123,7 @@ def test_a_job_that_ended_before_its_worker_did_is_not_run_again(ended: str) -> 
     else:
         driver.pass_time(3.0)
     actions = driver.die(0)
-    assert every(actions, do.RunBatch) + every(actions, do.AnswerJob) == []
+    assert every(actions, RunBatch) + every(actions, AnswerJob) == []
 
 
 def test_what_a_dead_incarnation_says_is_dropped() -> None:
@@ -131,10 +131,10 @@ def test_what_a_dead_incarnation_says_is_dropped() -> None:
     driver.submit()
     stale = driver.run_of(1)
     driver.die(0)
-    assert driver.done(stale, told.Succeeded("from the grave")) == []
+    assert driver.done(stale, Succeeded("from the grave")) == []
     driver.pass_time(1.0)
-    again = one(driver.up(0), do.RunBatch)
-    assert driver.done(stale, told.Succeeded("from the grave")) == []
+    again = one(driver.up(0), RunBatch)
+    assert driver.done(stale, Succeeded("from the grave")) == []
     assert again.incarnation == 2
     driver.done(again)
     assert driver.result(1) == (("answer to", "payload 1"),)
@@ -162,10 +162,10 @@ def test_a_worker_that_answers_for_another_of_its_lanes_is_killed_and_its_jobs_s
     for _ in range(4):
         driver.submit()
     run = driver.run_of(1)
-    lie = told.BatchDone(run.slot, run.incarnation, 1 - run.lane, run.batch, (told.Succeeded("?"),))
+    lie = BatchDone(run.slot, run.incarnation, 1 - run.lane, run.batch, (Succeeded("?"),))
     actions = driver.feed(lie)
     assert f"answered batch 1 of lane {run.lane} in lane {1 - run.lane}" in one(actions, do.KillWorker).reason
-    assert every(actions, do.AnswerJob) == []
+    assert every(actions, AnswerJob) == []
 
 
 def test_a_worker_that_was_dead_before_the_pool_s_kill_has_its_own_death_told() -> None:
@@ -183,11 +183,11 @@ def test_a_worker_that_answers_a_wrong_number_of_parts_is_killed_and_its_job_sav
     driver = Driver(["m"], ["m"]).serve()
     driver.submit()
     run = driver.run_of(1)
-    outcomes = (told.Succeeded("?"),) * parts
-    actions = driver.feed(told.BatchDone(run.slot, run.incarnation, run.lane, run.batch, outcomes))
+    outcomes = (Succeeded("?"),) * parts
+    actions = driver.feed(BatchDone(run.slot, run.incarnation, run.lane, run.batch, outcomes))
     assert f"answered {parts} parts of 1 in batch 1" in one(actions, do.KillWorker).reason
-    assert every(actions, do.AnswerJob) == []
-    again = one(driver.die(run.slot), do.RunBatch)
+    assert every(actions, AnswerJob) == []
+    again = one(driver.die(run.slot), RunBatch)
     assert (again.slot, payloads(again)) == (1, ("payload 1",))
 
 
@@ -196,7 +196,7 @@ def test_a_result_that_comes_between_the_kill_and_the_exit_is_taken() -> None:
     driver = Driver(["m"], hung_after_s=5.0).serve()
     driver.submit()
     driver.pass_time(5.0)
-    assert one(driver.done(driver.run_of(1)), do.AnswerJob).job == 1
+    assert one(driver.done(driver.run_of(1)), AnswerJob).job == 1
 
 
 def test_other_slots_do_not_notice_a_death() -> None:
@@ -227,7 +227,7 @@ def test_jobs_of_a_model_whose_slots_are_all_fatal_are_answered_at_once_and_new_
     assert "slot 1 is FATAL: exit status 3 WRONG_DEVICES" in driver.failed(3).text
     driver.submit()
     assert driver.fault(4) is Fault.WORKER_LOST
-    assert one(driver.submit("other"), do.RunBatch).slot == 2
+    assert one(driver.submit("other"), RunBatch).slot == 2
 
 
 def test_when_every_slot_is_fatal_the_pool_ends_as_failed_once() -> None:
@@ -256,7 +256,7 @@ def test_the_jobs_of_a_worker_that_sigkill_does_not_end_are_answered_and_not_run
     actions = driver.pass_time(10.0)
     assert driver.state(0) is SlotState.FATAL
     assert "pid 77 did not die within 10 s of SIGKILL" in driver.reason(0)
-    assert every(actions, do.RunBatch) == [], "two workers would run one job at once"
+    assert every(actions, RunBatch) == [], "two workers would run one job at once"
     assert driver.fault(1) is (Fault.STATEFUL_WORKER_LOST if stateful else Fault.WORKER_LOST)
     assert "SIGKILL" in driver.failed(1).text
     assert driver.machine.next_deadline() is None
@@ -280,11 +280,11 @@ def test_a_batch_that_never_left_is_no_attempt_and_its_worker_is_replaced() -> N
     unsent = driver.run_of(1)
     actions = driver.feed(told.BatchUnsent(unsent.slot, unsent.incarnation, unsent.batch))
     assert "cannot be reached" in one(actions, do.KillWorker).reason
-    rerun = one(actions, do.RunBatch)
+    rerun = one(actions, RunBatch)
     assert rerun.slot != unsent.slot, "a stateful model's job too: it cannot have started"
     driver.die(unsent.slot)
     driver.done(rerun)
-    assert isinstance(driver.answers()[1], do.JobDone)
+    assert isinstance(driver.answers()[1], JobDone)
 
 
 def test_a_job_that_starts_over_is_not_forgotten_with_a_worker_that_does_not_die() -> None:

@@ -1,7 +1,7 @@
 """Overload is an answer: what has no room, or no time, is told so at once and not after its timeout."""
 
 import pytest
-from simulation.driver import Driver, every, one
+from simulation.driver import AnswerJob, Driver, JobDone, RunBatch, every, one
 
 from pool.core import actions as do
 from pool.core import events as told
@@ -13,13 +13,13 @@ from pool.wire.faults import Fault
 def taken_in(driver: Driver, *, client: bytes = b"client", most: int = 1000, size_bytes: int = 1) -> int:
     """How many jobs are taken in before one is refused; the refusal is the last answer."""
     for number in range(most):
-        if every(driver.submit(client=client, size_bytes=size_bytes), do.AnswerJob):
+        if every(driver.submit(client=client, size_bytes=size_bytes), AnswerJob):
             return number
     return most
 
 
 def refusal(actions: list[do.Action]) -> do.JobFailed:
-    outcome = one(actions, do.AnswerJob).outcome
+    outcome = one(actions, AnswerJob).outcome
     assert isinstance(outcome, do.JobFailed)
     return outcome
 
@@ -28,7 +28,7 @@ def learned(seconds: float, **policy: object) -> Driver:
     """One lane, and jobs without rows that have taken so long."""
     driver = Driver(["m"], **policy).serve()
     for _ in range(3):
-        run = one(driver.submit(), do.RunBatch)
+        run = one(driver.submit(), RunBatch)
         driver.now += seconds
         driver.done(run)
     return driver
@@ -45,9 +45,9 @@ def test_a_model_with_a_bound_of_its_own_leaves_room_for_the_others() -> None:
     assert failed.fault is Fault.OVERLOADED
     assert "model m" in failed.text
     assert "max_jobs" in failed.text
-    assert every(driver.submit("other"), do.AnswerJob) == []
+    assert every(driver.submit("other"), AnswerJob) == []
     driver.done(driver.run_of(1))
-    assert every(driver.submit(), do.AnswerJob) == []
+    assert every(driver.submit(), AnswerJob) == []
 
 
 def test_a_model_s_bytes_are_bounded_too() -> None:
@@ -56,7 +56,7 @@ def test_a_model_s_bytes_are_bounded_too() -> None:
     failed = refusal(driver.submit(size_bytes=50))
     assert failed.fault is Fault.OVERLOADED
     assert "its max_bytes = 100 has no room for 50 more" in failed.text
-    assert every(driver.submit("other", size_bytes=50), do.AnswerJob) == []
+    assert every(driver.submit("other", size_bytes=50), AnswerJob) == []
 
 
 def test_a_client_has_the_bound_that_is_configured() -> None:
@@ -86,12 +86,12 @@ def test_clients_that_want_all_there_is_end_with_as_much_each() -> None:
 def test_one_client_alone_leaves_a_ninth_of_the_bytes() -> None:
     driver = Driver(["m"], max_bytes=900).serve()
     assert taken_in(driver, size_bytes=10) == 80
-    assert every(driver.submit(client=b"other", size_bytes=90), do.AnswerJob) == []
+    assert every(driver.submit(client=b"other", size_bytes=90), AnswerJob) == []
 
 
 def test_a_client_may_send_one_job_that_needs_nearly_all_the_bytes() -> None:
     driver = Driver(["m"], max_bytes=100).serve()
-    assert every(driver.submit(size_bytes=100), do.AnswerJob) == []
+    assert every(driver.submit(size_bytes=100), AnswerJob) == []
 
 
 @pytest.mark.parametrize("bound", [{"client_max_bytes": 50}, {"models": {"m": ModelPolicy(max_bytes=50)}}])
@@ -146,8 +146,8 @@ def test_the_client_s_own_jobs_that_wait_count_and_those_of_others_do_not() -> N
     failed = refusal(driver.submit(timeout_s=6.5))
     assert failed.fault is Fault.DEADLINE_EXCEEDED
     assert "done 8 s" in failed.text, "one runs, two wait, and then this one"
-    assert every(driver.submit(timeout_s=6.5, client=b"other"), do.AnswerJob) == []
-    assert every(driver.submit(timeout_s=6.5, priority=1), do.AnswerJob) == [], "it goes before them"
+    assert every(driver.submit(timeout_s=6.5, client=b"other"), AnswerJob) == []
+    assert every(driver.submit(timeout_s=6.5, priority=1), AnswerJob) == [], "it goes before them"
 
 
 def test_nobody_is_refused_by_what_was_seen_twice() -> None:
@@ -156,22 +156,22 @@ def test_nobody_is_refused_by_what_was_seen_twice() -> None:
         driver.submit()
         driver.now += 2.0
         driver.done(driver.running()[0])
-    assert len(every(driver.submit(timeout_s=1.0), do.RunBatch)) == 1
+    assert len(every(driver.submit(timeout_s=1.0), RunBatch)) == 1
 
 
 def test_nobody_is_refused_by_what_another_model_s_runs_usually_take() -> None:
     """What runs now has been shorter at times, so the lane may be free much sooner than is likely."""
     driver = Driver(["m", "other"]).serve()
     for seconds in (2.0, 0.02, 2.0, 0.02, 2.0):
-        run = one(driver.submit("other"), do.RunBatch)
+        run = one(driver.submit("other"), RunBatch)
         driver.now += seconds
         driver.done(run)
     for _ in range(3):
-        run = one(driver.submit(), do.RunBatch)
+        run = one(driver.submit(), RunBatch)
         driver.now += 0.01
         driver.done(run)
     driver.submit("other")
-    assert every(driver.submit(timeout_s=1.0), do.AnswerJob) == []
+    assert every(driver.submit(timeout_s=1.0), AnswerJob) == []
     failed = refusal(driver.submit(timeout_s=0.02))
     assert "done 0.0" in failed.text, "two of its own at 0.01 s each, after the 0.02 s that the other takes at least"
 
@@ -180,23 +180,23 @@ def test_what_runs_is_held_against_nobody_when_its_costs_are_old() -> None:
     driver = Driver(["m", "other"]).serve()
     for model, seconds in (("other", 2.0), ("m", 0.01)):
         for _ in range(3):
-            run = one(driver.submit(model), do.RunBatch)
+            run = one(driver.submit(model), RunBatch)
             driver.now += seconds
             driver.done(run)
     driver.now += max(STALE_S, 20 * 2.0) + 0.1
     driver.submit("other")
-    assert every(driver.submit(timeout_s=1.0), do.AnswerJob) == []
+    assert every(driver.submit(timeout_s=1.0), AnswerJob) == []
 
 
 def test_after_a_while_one_job_is_let_through_to_see_whether_it_still_takes_so_long() -> None:
     driver = learned(2.0)
-    assert every(driver.submit(timeout_s=1.0), do.RunBatch) == []
+    assert every(driver.submit(timeout_s=1.0), RunBatch) == []
     driver.now += max(STALE_S, 20 * 2.0) + 0.1
-    run = one(driver.submit(timeout_s=1.0), do.RunBatch)
+    run = one(driver.submit(timeout_s=1.0), RunBatch)
     driver.now += 0.1
     driver.done(run)
-    assert isinstance(driver.answers()[5], do.JobDone)
-    assert len(every(driver.submit(timeout_s=1.0), do.RunBatch)) == 1, "it takes 0.1 s now"
+    assert isinstance(driver.answers()[5], JobDone)
+    assert len(every(driver.submit(timeout_s=1.0), RunBatch)) == 1, "it takes 0.1 s now"
 
 
 def test_a_job_that_has_become_hopeless_in_the_queue_is_not_sent_to_the_device() -> None:
@@ -204,7 +204,7 @@ def test_a_job_that_has_become_hopeless_in_the_queue_is_not_sent_to_the_device()
     driver.submit(client=b"other")
     driver.submit(timeout_s=4.5)
     driver.now += 3.0  # slower than ever before
-    assert every(driver.done(driver.run_of(4)), do.RunBatch) == []
+    assert every(driver.done(driver.run_of(4)), RunBatch) == []
     assert driver.fault(5) is Fault.DEADLINE_EXCEEDED
     assert "at the earliest" in driver.failed(5).text
 
@@ -213,7 +213,7 @@ def test_failures_teach_no_costs() -> None:
     """They may come quickly, or late; results take as long as results."""
     driver = learned(2.0)
     for _ in range(9):
-        run = one(driver.submit(), do.RunBatch)
+        run = one(driver.submit(), RunBatch)
         driver.now += 0.01
         driver.done(run, told.Failed(Fault.MODEL_FAILED, "quickly"))
     assert refusal(driver.submit(timeout_s=1.0)).fault is Fault.DEADLINE_EXCEEDED

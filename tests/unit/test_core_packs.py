@@ -1,7 +1,7 @@
 """Jobs that come in one message: one job as long as all goes well, and jobs like any others as soon as it does not."""
 
 import pytest
-from simulation.driver import Driver, every, one
+from simulation.driver import AnswerJob, Driver, JobDone, RunBatch, Succeeded, every, one
 
 from pool.core import actions as do
 from pool.core import events as told
@@ -13,11 +13,11 @@ from pool.wire.faults import Fault
 EIGHT = {"m": ModelPolicy(max_batch=8)}
 
 
-def spans(run: do.RunBatch) -> list[tuple[int, int]]:
+def spans(run: RunBatch) -> list[tuple[int, int]]:
     return [(part.start, part.stop) for part in run.parts]
 
 
-def run_all(driver: Driver, *guilty: int) -> list[do.RunBatch]:
+def run_all(driver: Driver, *guilty: int) -> list[RunBatch]:
     """Runs what is out and what follows, in which rows `guilty` of any payload make a run fail; returns the runs."""
     runs = []
     while driver.running():
@@ -31,7 +31,7 @@ def run_all(driver: Driver, *guilty: int) -> list[do.RunBatch]:
 
 
 def done(driver: Driver) -> set[int]:
-    return {number for number, outcome in driver.answers().items() if isinstance(outcome, do.JobDone)}
+    return {number for number, outcome in driver.answers().items() if isinstance(outcome, JobDone)}
 
 
 def nothing_is_left(driver: Driver) -> bool:
@@ -44,7 +44,7 @@ def nothing_is_left(driver: Driver) -> bool:
 
 def test_they_run_together_and_have_one_answer() -> None:
     driver = Driver(["m"]).serve()
-    run = one(driver.submit(members=(1, 2, 1)), do.RunBatch)
+    run = one(driver.submit(members=(1, 2, 1)), RunBatch)
     assert (spans(run), run.by_rows) == ([(0, 4)], True)
     driver.done(run)
     assert driver.answers().keys() == {1}
@@ -59,7 +59,7 @@ def test_more_than_a_batch_has_are_cut_and_still_have_one_answer() -> None:
     runs = run_all(driver)
     assert [spans(run) for run in runs] == [[(0, 8)], [(8, 16)], [(16, 18)]]
     outcome = driver.answers()[1]
-    assert isinstance(outcome, do.JobDone)
+    assert isinstance(outcome, JobDone)
     assert len(outcome.payloads) == 3
     assert driver.machine.answered == {"done": 6}
 
@@ -122,7 +122,7 @@ def test_a_number_is_taken_by_pack_and_members(job: int, members: tuple[int, ...
     driver.submit(job=20, members=(1,))
     driver.submit(job=5)
     actions = driver.submit(job=job, members=members)
-    refused = [answer.outcome for answer in every(actions, do.AnswerJob) if isinstance(answer.outcome, do.JobFailed)]
+    refused = [answer.outcome for answer in every(actions, AnswerJob) if isinstance(answer.outcome, do.JobFailed)]
     assert [failed.fault for failed in refused] == [Fault.INVALID_INPUT] * taken
 
 
@@ -168,7 +168,7 @@ def test_each_member_runs_with_its_own_rows_of_the_payload() -> None:
     driver.submit(members=(2, 1, 3))
     driver.spoil(driver.running()[0], Fault.MODEL_FAILED)
     assert [spans(run) for run in run_all(driver)] == [[(0, 2)], [(2, 3)], [(3, 6)]]
-    assert every(driver.log, do.RunBatch)[-1].by_rows is False
+    assert every(driver.log, RunBatch)[-1].by_rows is False
 
 
 def test_no_group_has_more_rows_than_may_run_together() -> None:
@@ -186,7 +186,7 @@ def test_one_in_a_batch_with_others_is_tried_by_itself_before_it_is_taken_apart(
     driver.submit(rows=1, form=b"another")
     driver.submit(members=(1, 1))
     driver.submit(rows=1)
-    shared = one(driver.done(driver.run_of(1)), do.RunBatch)
+    shared = one(driver.done(driver.run_of(1)), RunBatch)
     assert spans(shared) == [(0, 2), (0, 1)]
     driver.done(shared, *[told.Spoiled(Fault.MODEL_FAILED, "somebody's")] * 2)
     assert spans(driver.running()[0]) == [(0, 2)]
@@ -202,8 +202,8 @@ def test_the_fault_of_a_part_among_others_is_that_of_one_of_its_members() -> Non
     driver.submit(rows=1, form=b"another")
     driver.submit(members=(1, 1))
     driver.submit(rows=1)
-    shared = one(driver.done(driver.run_of(1)), do.RunBatch)
-    driver.done(shared, told.Failed(Fault.INVALID_INPUT, "another dtype"), told.Succeeded("fine"))
+    shared = one(driver.done(driver.run_of(1)), RunBatch)
+    driver.done(shared, told.Failed(Fault.INVALID_INPUT, "another dtype"), Succeeded("fine"))
     assert driver.answers().keys() == {1, 5}
     run_all(driver, 1)
     assert (done(driver), driver.fault(4)) == ({1, 3, 5}, Fault.MODEL_FAILED)
@@ -295,7 +295,7 @@ def test_the_one_that_kills_is_quarantined_after_as_many_deaths_as_any_job_and_h
     for told_of in ("in batch 1 of 4 rows", "goes on by itself: it was rows 1 to 2", "died: SIGSEGV"):
         assert told_of in kept.story, "the whole way, what it ran with others too"
     outcome = driver.answers()[2]
-    assert isinstance(outcome, do.JobDone)
+    assert isinstance(outcome, JobDone)
     assert outcome.timeline.attempts == 2
 
 
@@ -356,7 +356,7 @@ def test_the_death_of_what_runs_elsewhere_counts_for_its_members() -> None:
     runs = run_all(driver)
     assert all(len(run.parts) == 1 and run.parts[0].stop - run.parts[0].start == 1 for run in runs), "each alone"
     outcomes = [driver.answers()[number] for number in range(3, 19)]
-    assert {outcome.timeline.attempts for outcome in outcomes if isinstance(outcome, do.JobDone)} == {2}
+    assert {outcome.timeline.attempts for outcome in outcomes if isinstance(outcome, JobDone)} == {2}
 
 
 def test_a_failure_of_what_runs_elsewhere_is_that_of_one_of_its_members() -> None:
@@ -423,7 +423,7 @@ def test_two_pieces_that_one_death_takes_are_one_loss() -> None:
     driver.up(0)
     run_all(driver)
     outcomes = [driver.answers()[number] for number in (2, 3, 4)]
-    assert [outcome.timeline.attempts for outcome in outcomes if isinstance(outcome, do.JobDone)] == [2, 2, 2]
+    assert [outcome.timeline.attempts for outcome in outcomes if isinstance(outcome, JobDone)] == [2, 2, 2]
 
 
 def test_what_was_answered_takes_idle_lanes_at_once() -> None:
@@ -703,7 +703,7 @@ def test_members_say_how_often_they_were_tried() -> None:
     driver.spoil(driver.running()[0], Fault.MODEL_FAILED)
     run_all(driver)
     outcomes = [driver.answers()[number] for number in (2, 3)]
-    assert [outcome.timeline.attempts for outcome in outcomes if isinstance(outcome, do.JobDone)] == [2, 2]
+    assert [outcome.timeline.attempts for outcome in outcomes if isinstance(outcome, JobDone)] == [2, 2]
 
 
 def test_members_that_are_kept_to_a_slot_go_elsewhere_when_it_is_given_up() -> None:

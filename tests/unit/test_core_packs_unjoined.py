@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from simulation.driver import Driver, every, one
+from simulation.driver import Driver, RunBatch, every, one
 from simulation.plans import model_info
 
 from pool.core import actions as do
@@ -44,7 +44,7 @@ class Proven(Driver):
 
 def test_an_answer_that_comes_after_the_difference_is_none_and_each_job_runs_alone() -> None:
     driver = Proven()
-    run = one(driver.submit(members=(1, 2, 1)), do.RunBatch)
+    run = one(driver.submit(members=(1, 2, 1)), RunBatch)
     assert run.by_rows
     driver.compared("output 'y' gave 1 for a row that gave 2")
     driver.done(run)
@@ -55,7 +55,7 @@ def test_an_answer_that_comes_after_the_difference_is_none_and_each_job_runs_alo
 
 def test_jobs_that_never_reached_their_worker_do_not_run_together_after_the_difference() -> None:
     driver = Proven()
-    run = one(driver.submit(members=(1, 2, 1)), do.RunBatch)
+    run = one(driver.submit(members=(1, 2, 1)), RunBatch)
     driver.compared("output 'y' gave 1 for a row that gave 2")
     driver.feed(told.BatchUnsent(run.slot, run.incarnation, run.batch))
     driver.die(0)
@@ -68,6 +68,6 @@ def test_jobs_that_never_reached_their_worker_do_not_run_together_after_the_diff
 
 def test_the_answers_of_all_of_them_are_counted() -> None:
     driver = Proven()
-    driver.done(one(driver.submit(members=(1, 2, 1)), do.RunBatch))
+    driver.done(one(driver.submit(members=(1, 2, 1)), RunBatch))
     (notice,) = every(driver.compared("output 'y' gave 1 for a row that gave 2"), do.Notice)
     assert notice.text.endswith("; 3 answers of joined rows had been given")

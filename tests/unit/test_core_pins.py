@@ -1,9 +1,8 @@
 """Jobs that ask for a device run there or nowhere. Slots 0 and 1 are on gpu:0, 2 and 3 on gpu:1."""
 
 import pytest
-from simulation.driver import Driver, every, one, payloads
+from simulation.driver import Driver, RunBatch, every, one, payloads
 
-from pool.core import actions as do
 from pool.wire.faults import Fault
 
 
@@ -27,7 +26,7 @@ def test_jobs_that_ask_for_nothing_use_the_lanes_that_are_left() -> None:
     for _ in range(2):
         driver.submit()
     assert sorted(slots(driver)) == [0, 1, 2]
-    assert payloads(one(driver.done(driver.run_of(1)), do.RunBatch)) == ("payload 2",)
+    assert payloads(one(driver.done(driver.run_of(1)), RunBatch)) == ("payload 2",)
 
 
 def test_pinned_jobs_and_others_take_turns() -> None:
@@ -51,12 +50,12 @@ def test_jobs_for_one_device_run_together() -> None:
     driver.submit(rows=1, device="slot:1", form=b"another")
     for client in (b"a", b"b"):
         driver.submit(rows=1, device="slot:1", client=client)
-    assert len(one(driver.done(driver.run_of(1)), do.RunBatch).parts) == 2
+    assert len(one(driver.done(driver.run_of(1)), RunBatch).parts) == 2
 
 
 def test_a_device_that_is_none_is_refused_and_the_choices_are_told() -> None:
     driver = Driver(["m"], ["m"], ["m"], ["other"]).serve()
-    assert every(driver.submit(device="gpu:7"), do.RunBatch) == []
+    assert every(driver.submit(device="gpu:7"), RunBatch) == []
     assert driver.fault(1) is Fault.INVALID_INPUT
     assert driver.failed(1).text == "device 'gpu:7' is no device of this pool; the model is on: gpu:0, gpu:1"
 
@@ -79,15 +78,15 @@ def test_a_pinned_job_waits_for_its_worker_though_others_are_idle() -> None:
     driver.die(2)
     assert driver.submit(device="gpu:1") == []
     driver.pass_time(1.0)
-    assert one(driver.up(2), do.RunBatch).slot == 2
+    assert one(driver.up(2), RunBatch).slot == 2
 
 
 def test_a_pinned_job_that_has_lost_its_worker_does_not_run_elsewhere() -> None:
     driver = Driver(["m"], [], ["m"]).serve()
     driver.submit(device="gpu:1")
-    assert every(driver.die(2), do.RunBatch) == []
+    assert every(driver.die(2), RunBatch) == []
     driver.pass_time(1.0)
-    assert one(driver.up(2), do.RunBatch).slot == 2
+    assert one(driver.up(2), RunBatch).slot == 2
 
 
 def test_when_the_device_is_given_up_its_jobs_are_answered_at_once_and_no_others() -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from simulation.driver import Driver, every, one
+from simulation.driver import Driver, RunBatch, every, one
 
 from pool.core import actions as do
 from pool.core import events as told
@@ -45,11 +45,11 @@ def test_a_higher_bound_is_felt_by_the_next_job() -> None:
 def test_a_batch_that_gathers_goes_when_it_would_have_gone() -> None:
     driver = Driver(["m"], models={"m": ModelPolicy(batch_wait_s=1.0)}).serve()
     driver.submit(rows=1)
-    assert every(driver.log, do.RunBatch) == []
+    assert every(driver.log, RunBatch) == []
     change(driver, models={"m": ModelPolicy()})
-    assert every(driver.log, do.RunBatch) == []
+    assert every(driver.log, RunBatch) == []
     driver.pass_time(1.0)
-    assert len(one(driver.log, do.RunBatch).parts) == 1
+    assert len(one(driver.log, RunBatch).parts) == 1
 
 
 def test_a_model_that_the_policy_does_not_name_has_the_defaults() -> None:

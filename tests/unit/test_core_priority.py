@@ -1,7 +1,7 @@
 """Who is first: the higher priority; but whoever has waited longest gets one batch of sixteen."""
 
 import pytest
-from simulation.driver import Driver, every, one, payloads
+from simulation.driver import Driver, RunBatch, every, one, payloads
 
 from pool.core import actions as do
 from pool.core import events as told
@@ -92,7 +92,7 @@ def test_lower_ones_fill_what_the_higher_ones_leave() -> None:
     driver.submit(form=b"another")
     for priority in (-5, -5, 5, 0):
         driver.submit(rows=1, priority=priority)
-    run = one(driver.done(driver.run_of(1)), do.RunBatch)
+    run = one(driver.done(driver.run_of(1)), RunBatch)
     assert payloads(run)[:2] == ("payload 4", "payload 5")
     assert payloads(run)[2] == "payload 2"
 
@@ -148,6 +148,6 @@ def test_of_those_who_came_together_the_first_gets_the_sixteenth_batch() -> None
 @pytest.mark.parametrize("priority", [-101, 101, 10**9])
 def test_a_priority_that_is_none_is_refused_and_the_range_is_told(priority: int) -> None:
     driver = Driver(["m"]).serve()
-    assert every(driver.submit(priority=priority), do.RunBatch) == []
+    assert every(driver.submit(priority=priority), RunBatch) == []
     assert driver.fault(1) is Fault.INVALID_INPUT
     assert "-100 to 100" in driver.failed(1).text

@@ -4,7 +4,7 @@ Where its successor gets ready first, that is `test_core_successor`.
 """
 
 import pytest
-from simulation.driver import Driver, every, one
+from simulation.driver import Driver, RunBatch, every, one
 
 from pool.core import actions as do
 from pool.core import events as told
@@ -38,7 +38,7 @@ def test_what_runs_is_finished_first_and_what_waits_runs_elsewhere_or_afterwards
     assert driver.state(0) is SlotState.DRAINING
     actions = driver.done(first)
     assert driver.result(1)
-    assert every(actions, do.RunBatch) == [], "it takes nothing new"
+    assert every(actions, RunBatch) == [], "it takes nothing new"
     assert one(actions, do.StopWorker).slot == 0
     come_back(driver, 0)
     for job in (2, 3):

@@ -1,7 +1,7 @@
 """Models whose signatures write state: all their jobs keep to one worker."""
 
 import pytest
-from simulation.driver import Driver, every, one
+from simulation.driver import Driver, RunBatch, every, one
 
 from pool.core import actions as do
 from pool.core import events as told
@@ -219,7 +219,7 @@ def test_what_has_begun_does_not_begin_anew_where_the_model_keeps_state_now(
     driver.stateful = frozenset({"m"})
     driver.up(1)
     driver.done(run)
-    runs = every(driver.log, do.RunBatch)
+    runs = every(driver.log, RunBatch)
     ran = [(part.start, part.stop) for each in runs for part in each.parts]
     assert (ran[:1], len(ran)) == ([(0, 8)], len(set(ran)))
     rows = [row for start, stop in ran for row in range(start, stop)]

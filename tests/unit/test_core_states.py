@@ -22,7 +22,22 @@ def job_in(state: JobState, arrived: float = 0.0) -> Job:
 def batch_of(*jobs: Job) -> Batch:
     parts = tuple(Part(job, 0, 1, job.round) for job in jobs)
     return Batch(
-        1, jobs[0].key, 0, 1, 0, 0.0, parts, len(parts), len(parts), len(parts), 0.001, 0.001, 0.0, len(parts) > 1
+        1,
+        jobs[0].key,
+        0,
+        1,
+        0,
+        0.0,
+        parts,
+        len(parts),
+        len(parts),
+        len(parts),
+        0.001,
+        0.001,
+        0.0,
+        len(parts) > 1,
+        len(parts),
+        False,
     )
 
 

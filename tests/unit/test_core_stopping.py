@@ -1,7 +1,7 @@
 """The end of the pool: what is held is finished, what hangs is killed, and it is over in bounded time, once."""
 
 import pytest
-from simulation.driver import Driver, every, one, payloads
+from simulation.driver import AnswerJob, Driver, JobDone, RunBatch, every, one, payloads
 
 from pool.core import actions as do
 from pool.core import events as told
@@ -32,8 +32,8 @@ def test_queued_jobs_are_done_before_their_slot_stops() -> None:
     for number in (1, 2):
         assert every(driver.done(driver.run_of(number)), do.StopWorker) == []
     actions = driver.done(driver.run_of(3))
-    assert [type(action) for action in actions] == [do.AnswerJob, do.SlotChanged, do.SlotChanged, do.StopWorker]
-    assert all(isinstance(outcome, do.JobDone) for outcome in driver.answers().values())
+    assert [type(action) for action in actions] == [do.SlotChanged, do.SlotChanged, do.StopWorker, AnswerJob]
+    assert all(isinstance(outcome, JobDone) for outcome in driver.answers().values())
     assert not one(driver.die(0), do.PoolStopped).failed
 
 
@@ -54,7 +54,7 @@ def test_new_jobs_are_refused_while_the_pool_stops() -> None:
     driver.submit()
     assert driver.fault(2) is Fault.POOL_STOPPING
     driver.done(driver.run_of(1))
-    assert isinstance(driver.answers()[1], do.JobDone)
+    assert isinstance(driver.answers()[1], JobDone)
 
 
 def test_a_drain_that_takes_too_long_ends_with_answers_and_kills() -> None:
@@ -92,11 +92,11 @@ def test_a_job_whose_worker_dies_during_the_drain_runs_again_elsewhere() -> None
         driver.submit()
     driver.feed(STOP)
     driver.die(driver.run_of(1).slot)
-    again = one(driver.done(driver.run_of(2)), do.RunBatch)
+    again = one(driver.done(driver.run_of(2)), RunBatch)
     assert payloads(again) == ("payload 1",)
     driver.done(again)
     driver.done(driver.run_of(3))
-    assert all(isinstance(driver.answers()[number], do.JobDone) for number in (1, 2, 3))
+    assert all(isinstance(driver.answers()[number], JobDone) for number in (1, 2, 3))
 
 
 def test_or_in_a_worker_that_is_started_for_it() -> None:
@@ -287,10 +287,10 @@ def test_a_job_whose_worker_dies_while_the_pool_drains_is_done_by_another() -> N
     driver.submit()
     lost = driver.run_of(1)
     assert stops(driver.feed(STOP)) == [], "the idle slot stays: it is where the job goes if its worker dies"
-    rerun = one(driver.die(lost.slot), do.RunBatch)
+    rerun = one(driver.die(lost.slot), RunBatch)
     assert rerun.slot != lost.slot
     driver.done(rerun)
-    assert isinstance(driver.answers()[1], do.JobDone)
+    assert isinstance(driver.answers()[1], JobDone)
 
 
 def test_a_cancelled_job_with_a_long_timeout_does_not_keep_a_hung_lane() -> None:

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from simulation.driver import Driver, every, one
+from simulation.driver import BatchDone, Driver, RunBatch, Succeeded, every, one
 from simulation.plans import model_info
 
 from pool.core import actions as do
@@ -81,10 +81,10 @@ def test_what_runs_is_finished_first_and_what_comes_waits_for_the_successor() ->
     come_up(driver, "READY")
     assert driver.state(0) is DRAINING
     assert driver.reason(0) == "incarnation 2 is ready to follow: its restart was asked for"
-    assert every(driver.submit(), do.RunBatch) == []
+    assert every(driver.submit(), RunBatch) == []
     actions = driver.done(driver.run_of(1))
     assert driver.result(1)
-    run = one(actions, do.RunBatch)
+    run = one(actions, RunBatch)
     assert (run.incarnation, run.parts[0].payload) == (2, "payload 2")
     driver.done(run)
     assert driver.result(2)
@@ -232,7 +232,7 @@ def test_one_that_is_warm_serves_at_once() -> None:
         "LOADING",
         "READY",
     ]
-    assert one(actions, do.RunBatch).incarnation == 2, "what was lost runs again"
+    assert one(actions, RunBatch).incarnation == 2, "what was lost runs again"
     driver.done(driver.run_of(1))
     assert driver.result(1)
 
@@ -373,7 +373,7 @@ def test_nobody_may_speak_for_one_that_has_left() -> None:
         told.WorkerHello(0, 1),
         told.WorkerBeat(0, 1, Phase.LOADING, "", ()),
         told.WorkerReady(0, 1, 4, (model_info("m"),)),
-        told.BatchDone(0, 1, 0, driver.run_of(2).batch, (told.Succeeded("forged"),)),
+        BatchDone(0, 1, 0, driver.run_of(2).batch, (Succeeded("forged"),)),
         told.BatchUnsent(0, 1, driver.run_of(2).batch),
         told.WorkerMeasured(0, 1, 77),
         told.SuccessorRefused(0, 7, "nobody"),

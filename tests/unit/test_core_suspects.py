@@ -1,6 +1,6 @@
 """Jobs whose worker died: each is tried in a worker that runs nothing else, and nobody else has to wait for that."""
 
-from simulation.driver import Driver, every, one, payloads
+from simulation.driver import Driver, RunBatch, every, one, payloads
 
 from pool.core import actions as do
 from pool.core import events as told
@@ -8,7 +8,7 @@ from pool.core.policy import ModelPolicy
 from pool.wire.faults import Fault
 
 
-def of_jobs(run: do.RunBatch) -> list[object]:
+def of_jobs(run: RunBatch) -> list[object]:
     return [str(payload).removeprefix("payload ") for payload in payloads(run)]
 
 
@@ -42,7 +42,7 @@ def test_when_one_piece_has_used_up_the_attempts_the_other_is_not_sent_any_more(
     driver.up(0)
     actions = driver.die(1)
     assert driver.fault(1) is Fault.QUARANTINED
-    assert every(actions, do.RunBatch) == [], "it would kill a third worker"
+    assert every(actions, RunBatch) == [], "it would kill a third worker"
 
 
 def test_what_waits_of_a_job_that_has_lost_a_worker_is_not_ended_by_a_neighbour() -> None:
@@ -151,7 +151,7 @@ def test_jobs_that_come_while_suspects_are_tried_go_to_the_other_slots() -> None
     driver.done(driver.run_of(2))
     assert out(driver) == [["1"]]
     driver.pass_time(1.0)
-    assert every(driver.up(0), do.RunBatch) != []
+    assert every(driver.up(0), RunBatch) != []
     assert sorted(out(driver)) == [["1"], ["3"]]
 
 

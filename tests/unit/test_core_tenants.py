@@ -1,13 +1,13 @@
 """Private sessions end with their client: which workers are told of whom."""
 
-from simulation.driver import Driver, every
+from simulation.driver import Driver, RunBatch, every
 
 from pool.core import actions as do
 from pool.core import events as told
 from pool.wire.session_runs import OPEN, PRIVATE_RUN
 
 
-def opened(driver: Driver, client: bytes, device: str) -> do.RunBatch:
+def opened(driver: Driver, client: bytes, device: str) -> RunBatch:
     """The run that opens one for the client there, which is done."""
     driver.submit(signature=OPEN, client=client, device=device)
     run = driver.running()[-1]

@@ -1,7 +1,7 @@
 """A worker's way up and its ends: phases with their budgets, readiness, restarts, giving up."""
 
 import pytest
-from simulation.driver import Driver, every, one
+from simulation.driver import BatchDone, Driver, RunBatch, every, one
 from simulation.plans import model_info
 
 from pool.core import actions as do
@@ -89,7 +89,7 @@ def test_ready_without_its_models_or_lanes_is_not_ready(lanes: int, names: list[
     actions = driver.feed(told.WorkerReady(0, 1, lanes, tuple(map(model_info, names))))
     assert "said READY" in one(actions, do.KillWorker).reason
     assert all(name in one(actions, do.KillWorker).reason for name in {"a", "b"} - set(names))
-    assert every(actions, do.RunBatch) + every(actions, do.PoolReady) == []
+    assert every(actions, RunBatch) + every(actions, do.PoolReady) == []
 
 
 def test_ready_before_hello_is_dropped() -> None:
@@ -114,7 +114,7 @@ def test_nobody_may_speak_for_a_worker_that_does_not_sit_there(slot: int, incarn
         told.WorkerHello(slot, incarnation),
         told.WorkerBeat(slot, incarnation, Phase.LOADING, "", ()),
         told.WorkerReady(slot, incarnation, 1, (model_info("m"),)),
-        told.BatchDone(slot, incarnation, 0, 1, ()),
+        BatchDone(slot, incarnation, 0, 1, ()),
         told.WorkerExited(slot, incarnation, told.Death("SIGKILL", restartable=True)),
     ):
         assert driver.feed(event) == []

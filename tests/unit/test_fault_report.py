@@ -19,16 +19,18 @@ from simulation.plans import model_info
 
 from pool.core import events as told
 from pool.core.machine import Machine
+from pool.core.orders import Orders
 from pool.core.policy import ModelPolicy, Policy, SlotPlan
 from pool.feed import Feed
 from pool.recorder.fault_report import EVENTS_BYTES, fault_report, replay, summary
+from pool.recorder.hot_calls import BatchDone, Dispatched, JobArrived, Succeeded
 from pool.recorder.last_events import MOST_FREQUENT, MOST_RARE, TEXT_CHARS, LastEvents
 from pool.recorder.transcript import BadTranscript, read, written
 from pool.wire.faults import Fault
 from pool.wire.signatures import Signature, TensorSpec
 from pool.wire.worker_messages import Phase
 
-JOB = told.JobArrived(b"c", 1, "m", None, None, 1, None, 0, None, 100, b"form", None)
+JOB = JobArrived(b"c", 1, "m", None, None, 1, None, 0, None, 100, b"form", None)
 POLICY = Policy(models={"m": ModelPolicy(max_batch=4)})
 PLAN = SlotPlan(("m",), "cpu:0", frozenset({"cpu", "cpu:0"}), {})
 
@@ -39,12 +41,41 @@ class Tensor(bytearray):
     __slots__ = ("__weakref__",)
 
 
-def told_of(*events: told.Event) -> LastEvents:
-    last = LastEvents()
-    for number, event in enumerate(events):
-        last.note(event, float(number))
-        last.strip(event)
-    return last
+class Deaf:
+    """In the place of the core: it is told, and nothing follows."""
+
+    def __init__(self) -> None:
+        self.orders = Orders()
+
+    def handle(self, _: told.Event, __: float) -> None: ...
+
+    def arrived(self, *_: object) -> None: ...
+
+    def batch_done(self, *_: object) -> None: ...
+
+    def dispatch(self, _: float) -> bool:
+        return False
+
+
+def tell(feed: Feed, event: told.Event | JobArrived | BatchDone) -> None:
+    """As the loop does."""
+    match event:
+        case JobArrived():
+            feed.arrived(*(getattr(event, each.name) for each in fields(event)))
+        case BatchDone(slot, incarnation, lane, batch, outcomes, run_s, fetch_s):
+            payloads = [each.payload if isinstance(each, Succeeded) else None for each in outcomes]
+            failures = {place: each for place, each in enumerate(outcomes) if not isinstance(each, Succeeded)}
+            feed.batch_done(slot, incarnation, lane, batch, payloads, failures, run_s, fetch_s)
+        case _:
+            feed(event)
+    feed.dispatch()
+
+
+def told_of(*events: told.Event | JobArrived | BatchDone) -> LastEvents:
+    feed = Feed(Deaf(), lambda *_: None, lambda _: None, lambda: None)
+    for event in events:
+        tell(feed, event)
+    return feed.last
 
 
 def test_no_tensor_lives_on_in_them() -> None:
@@ -52,20 +83,21 @@ def test_no_tensor_lives_on_in_them() -> None:
     seen = [weakref.ref(fed), weakref.ref(answered)]
     last = told_of(
         replace(JOB, payload=fed),
-        told.BatchDone(0, 1, 0, 1, (told.Succeeded(answered), told.Failed(Fault.MODEL_FAILED, "no")), 0.5, 0.25),
+        BatchDone(0, 1, 0, 1, (Succeeded(answered), told.Failed(Fault.MODEL_FAILED, "no")), 0.5, 0.25),
     )
     del fed, answered
     gc.collect()
     assert [each() for each in seen] == [None, None]
-    _, (_, _, done) = last
-    assert done == told.BatchDone(0, 1, 0, 1, (told.Succeeded(None), told.Failed(Fault.MODEL_FAILED, "no")), 0.5, 0.25)
+    _, (_, _, done) = [each for each in last if not isinstance(each[2], Dispatched)]
+    assert done == BatchDone(0, 1, 0, 1, (Succeeded(None), told.Failed(Fault.MODEL_FAILED, "no")), 0.5, 0.25)
 
 
 def test_they_are_few_whatever_comes() -> None:
     """Names, texts and members as long as they may be."""
     tracemalloc.start()
     try:
-        last = LastEvents()
+        feed = Feed(Deaf(), lambda *_: None, lambda _: None, lambda: None)
+        last = feed.last
         names = [f"{name}" for name in range(200)]
         for number in range(MOST_FREQUENT + 50):
             arrived = replace(
@@ -75,19 +107,18 @@ def test_they_are_few_whatever_comes() -> None:
                 outputs=tuple([name + str(number) for name in names]),
                 members=tuple(range(1000, 2024)),
             )
-            done = told.BatchDone(0, 1, 0, number, (told.Failed(Fault.MODEL_FAILED, "x" * 100_000),) * 3)
+            done = BatchDone(0, 1, 0, number, (told.Failed(Fault.MODEL_FAILED, "x" * 100_000),) * 3)
             rare = told.WorkerExited(0, number, told.Death("SIGSEGV", True, ("line" * 1000,) * 200))
             ready = told.WorkerReady(0, number, 2, (large_model(),))
             for event in (arrived, done, rare, ready):
-                last.note(event, float(number))
-                last.strip(event)
+                tell(feed, event)
         del arrived, done, rare, ready, event
         held = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
     assert len(last) == MOST_FREQUENT + MOST_RARE
     assert held < (MOST_FREQUENT + MOST_RARE) * 60_000
-    assert max(len(event.outcomes[0].text) for _, _, event in last if isinstance(event, told.BatchDone)) == TEXT_CHARS  # type: ignore[union-attr]
+    assert max(len(event.outcomes[0].text) for _, _, event in last if isinstance(event, BatchDone)) == TEXT_CHARS  # type: ignore[union-attr]
     report = fault_report(ValueError("x"), last, Driver(["m"]).machine, (POLICY, [PLAN]), b"seed", {})
     assert len(json.dumps(report["events"])) < 2.1 * EVENTS_BYTES
     assert report["left_out"] == last.noted - len(report["events"])
@@ -101,7 +132,7 @@ def large_model() -> Any:
 def test_equal_lists_of_outputs_stay_equal_and_others_do_not() -> None:
     long = tuple(map(str, range(100)))
     last = told_of(*(replace(JOB, outputs=outputs) for outputs in (long, tuple(long), long[1:], ("y",), None)))
-    one, same, other, short, none = [event.outputs for _, _, event in last if isinstance(event, told.JobArrived)]
+    one, same, other, short, none = [event.outputs for _, _, event in last if isinstance(event, JobArrived)]
     assert one == same != other
     assert (short, none) == (("y",), None)
     assert one is not None
@@ -134,7 +165,7 @@ def values(annotation: Any) -> st.SearchStrategy[Any]:
     return st.from_type(annotation)
 
 
-KINDS = typing.get_args(told.Event)
+KINDS = (*typing.get_args(told.Event), JobArrived, BatchDone, Dispatched)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -172,28 +203,28 @@ def test_a_replay_ends_where_the_core_was() -> None:
     rng = random.Random(7)
     machine = Machine(POLICY, [PLAN, PLAN], random.Random(b"seed"))
     now = [100.0]
-    feed = Feed(machine.handle, lambda *_: None, lambda _: None, lambda: None, lambda: now[0])
-    feed(told.Start())
-    for number in range(MOST_FREQUENT // 3):
+    feed = Feed(machine, lambda *_: None, lambda _: None, lambda: None, lambda: now[0])
+    tell(feed, told.Start())
+    for number in range(MOST_FREQUENT // 5):
         now[0] += rng.random()
         slot = machine.supervision.slots[rng.randrange(2)]
         at = slot.number, slot.incarnation
         match slot.state.name:
             case "STARTING":
-                feed(told.WorkerHello(*at))
+                tell(feed, told.WorkerHello(*at))
             case "LOADING":
-                feed(told.WorkerReady(*at, 2, (model_info("m"),)))
+                tell(feed, told.WorkerReady(*at, 2, (model_info("m"),)))
             case "READY" if rng.random() < 0.05:
-                feed(told.WorkerExited(*at, told.Death("SIGSEGV", restartable=True)))
+                tell(feed, told.WorkerExited(*at, told.Death("SIGSEGV", restartable=True)))
             case "READY" if slot.batches and rng.random() < 0.5:
                 (number_, batch) = next(iter(slot.batches.items()))
-                outcomes = tuple(told.Succeeded(Tensor(4)) for _ in batch.parts)
-                feed(told.BatchDone(*at, batch.lane, number_, outcomes, 0.1, 0.1))
+                outcomes = tuple(Succeeded(Tensor(4)) for _ in batch.parts)
+                tell(feed, BatchDone(*at, batch.lane, number_, outcomes, 0.1, 0.1))
             case "READY":
-                feed(told.WorkerBeat(*at, Phase.SERVING, "", ()))
+                tell(feed, told.WorkerBeat(*at, Phase.SERVING, "", ()))
             case _:
-                feed(told.Tick())
-        feed(replace(JOB, job=number, payload=Tensor(4)))
+                tell(feed, told.Tick())
+        tell(feed, replace(JOB, job=number, payload=Tensor(4)))
     report = json.loads(
         json.dumps(fault_report(KeyError(1), feed.last, machine, (POLICY, [PLAN, PLAN]), b"seed", {"pool": "p"}))
     )
@@ -202,3 +233,30 @@ def test_a_replay_ends_where_the_core_was() -> None:
     again = replay(report)
     again.validate()
     assert summary(again) == report["state"] == summary(machine)
+
+
+def test_a_report_of_the_first_format_replays() -> None:
+    """It tells of no dispatch, as one followed each event."""
+    info = model_info("m")
+    told_before = [
+        told.Start(),
+        told.WorkerHello(0, 1),
+        told.WorkerReady(0, 1, 1, (info,)),
+        replace(JOB, job=1),
+        replace(JOB, job=2),
+        replace(JOB, job=3),
+        BatchDone(0, 1, 0, 1, (Succeeded(None),), 0.1, 0.1),
+    ]
+    report = {
+        "format": 1,
+        "seed": "00",
+        "policy": written(POLICY),
+        "slots": written([PLAN]),
+        "events": [[number, 100.0 + number, written(event)] for number, event in enumerate(told_before, start=1)],
+    }
+    machine = replay(json.loads(json.dumps(report)))
+    machine.validate()
+    assert machine.answered == {"done": 1}
+    (batch,) = machine.supervision.slots[0].batches.values()
+    assert len(batch.parts) == 2, "the first job left alone"
+    assert replay({**report, "format": 3}).answered == {}, "nothing follows by itself"

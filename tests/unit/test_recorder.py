@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simulation.driver import Driver, one
+from simulation.driver import Did, Driver, RunBatch, one
 
 from pool.core import actions as do
 from pool.core import events as told
@@ -17,6 +17,7 @@ from pool.core.slots import SlotState
 from pool.recorder import Recorder, Shelf
 from pool.recorder import recorder as recorder_module
 from pool.recorder.batches import LARGEST_TABLE
+from pool.recorder.hot_calls import BatchDone, JobArrived
 from pool.recorder.recorder import MOST_BEATS, MOST_BUNDLES, MOST_DEATHS, OUTPUT_CHARS
 from pool.router.rows import Inputs
 from pool.stacks import Trace
@@ -42,7 +43,8 @@ class Body(Driver):
         about = {"pool": "1.0", "instance": "00", "endpoint": ENDPOINT}
         self.recorder = Recorder(self.machine.supervision, devices, self.shelf, about)
 
-    def feed(self, event: told.Event) -> list[do.Action]:
+    def feed(self, *events: told.Event | JobArrived | BatchDone) -> list[Did]:
+        (event,) = events
         if isinstance(event, told.WorkerExited):
             self.recorder.died(event, self.trace, self.now)
         elif isinstance(event, told.WorkerBeat):
@@ -50,10 +52,11 @@ class Body(Driver):
         actions = super().feed(event)
         for action in actions:
             match action:
-                case do.RunBatch():
-                    inputs = Inputs(self.table, [], None, None)
-                    parts = tuple(do.PartToRun(inputs, part.start, part.stop) for part in action.parts)
-                    self.recorder.ran(dataclasses.replace(action, parts=parts))
+                case RunBatch():
+                    batch = self.machine.supervision.slots[action.slot].batches[action.batch]
+                    for part in batch.parts:
+                        part.job.payload = Inputs(self.table, [], None, None)
+                    self.recorder.ran(batch)
                 case do.KillWorker():
                     self.recorder.killed(action, self.now)
                 case do.SlotChanged():

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Literal
 
 import pytest
+from simulation.driver import followed
 
 from pool.core import actions as do
 from pool.core import events as told
@@ -48,7 +49,8 @@ class Seats:
             self.up(slot)
 
     def feed(self, event: told.Event) -> None:
-        for action in self.machine.handle(event, 1.0):
+        self.machine.handle(event, 1.0)
+        for action in followed(self.machine, 1.0):
             if isinstance(action, do.SlotChanged):
                 self.roll.changed(action)
             elif isinstance(action, do.SuccessorFailed):
@@ -123,7 +125,7 @@ def test_what_a_worker_is_warmed_up_with_is_no_reason_for_another_but_the_next_o
     assert seats.roll.begin(everywhere(wider)) == []
     assert seats.turn() == []
     seats.die(2)
-    seats.machine.handle(told.Tick(), 100.0)
+    followed(seats.machine, 100.0)
     seats.up(2)
     assert seats.given[2] is wider
 
@@ -132,7 +134,7 @@ def test_a_slot_whose_turn_has_not_come_dies_and_has_the_former_settings(seats: 
     seats.roll.begin(everywhere(NEW))
     assert seats.turn() == [0]
     seats.die(2)
-    seats.machine.handle(told.Tick(), 100.0)
+    followed(seats.machine, 100.0)
     seats.up(2)
     assert seats.given[2] is OLD
 

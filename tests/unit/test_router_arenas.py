@@ -6,8 +6,10 @@ import os
 import random
 
 import pytest
+from heard import part_of
+from simulation.driver import PartToRun
 
-from pool.core.actions import PartToRun
+from pool.core.jobs import Part
 from pool.router.arenas import PAGE_BYTES, SMALLEST_BYTES, Arena, Arenas, LentBuffer, Tenancy
 from pool.router.handouts import Buffers, Handouts
 from pool.router.rows import Inputs
@@ -222,15 +224,15 @@ def inputs_in(arena: Arena, over: list[Tenancy], room: bool = True) -> Inputs:
     return Inputs(b"table", buffers, None, None, tenancy=tenancy)
 
 
-def part_of(inputs: Inputs) -> PartToRun:
-    return PartToRun(inputs, 0, 0)
+def of(inputs: Inputs) -> Part:
+    return part_of(PartToRun(inputs, 0, 0))
 
 
 def test_a_batch_holds_what_it_names_until_it_has_ended(arena: Arena) -> None:
     hands, over = Hands(), list[Tenancy]()
     inputs = inputs_in(arena, over)
     buffers: Buffers = list(inputs.buffers)
-    named = hands.handouts.begun((0, 1), 5, [part_of(inputs)], buffers)
+    named = hands.handouts.begun((0, 1), 5, [of(inputs)], buffers)
     assert named == (
         (Lent(0, arena.number, 0, 640), Lent(1, arena.number, 640, 64)),
         (Room(arena.number, 4096, 1000),),
@@ -252,11 +254,11 @@ def test_a_death_lets_go_of_everything_and_the_next_worker_is_handed_it_again(ar
     hands, over = Hands(), list[Tenancy]()
     inputs = inputs_in(arena, over)
     for batch in (1, 2):
-        hands.handouts.begun((0, 1), batch, [part_of(inputs)], list(inputs.buffers))
+        hands.handouts.begun((0, 1), batch, [of(inputs)], list(inputs.buffers))
     hands.handouts.exited((0, 1))
     assert inputs.tenancy is not None
     assert inputs.tenancy.is_last
-    _, rooms = hands.handouts.begun((0, 2), 3, [part_of(inputs)], list(inputs.buffers))
+    _, rooms = hands.handouts.begun((0, 2), 3, [of(inputs)], list(inputs.buffers))
     assert rooms == (Room(arena.number, 4096, 1000),), "the dead write there no more"
     assert hands.handed == [(0, 1, arena.number), (0, 2, arena.number)]
 
@@ -267,7 +269,7 @@ def test_a_worker_that_takes_no_arena_is_sent_what_lies_there(arena: Arena) -> N
     arena.memory[:3] = b"abc"
     inputs = inputs_in(arena, over)
     buffers: Buffers = list(inputs.buffers)
-    assert hands.handouts.begun((0, 1), 1, [part_of(inputs)], buffers) == ((), ())
+    assert hands.handouts.begun((0, 1), 1, [of(inputs)], buffers) == ((), ())
     assert [len(buffer) for buffer in buffers] == [640, 64]
     assert bytes(buffers[0])[:3] == b"abc"  # type: ignore[arg-type]  # a view of it
     assert inputs.tenancy is not None
@@ -277,12 +279,12 @@ def test_a_worker_that_takes_no_arena_is_sent_what_lies_there(arena: Arena) -> N
 def test_two_at_once_in_one_room(arena: Arena) -> None:
     hands, over = Hands(), list[Tenancy]()
     inputs = inputs_in(arena, over)
-    _, first = hands.handouts.begun((0, 1), 1, [part_of(inputs)], list(inputs.buffers))
-    _, second = hands.handouts.begun((1, 1), 1, [part_of(inputs)], list(inputs.buffers))
+    _, first = hands.handouts.begun((0, 1), 1, [of(inputs)], list(inputs.buffers))
+    _, second = hands.handouts.begun((1, 1), 1, [of(inputs)], list(inputs.buffers))
     assert first != ()
     assert second == ()
     other = inputs_in(arena, over, room=False)
-    mixed = [part_of(other), part_of(inputs_in(arena, over))]
+    mixed = [of(other), of(inputs_in(arena, over))]
     _, rooms = hands.handouts.begun((1, 1), 2, mixed, [])
     assert rooms[0] == NO_ROOM
     assert rooms[1] != NO_ROOM
@@ -291,7 +293,7 @@ def test_two_at_once_in_one_room(arena: Arena) -> None:
 def test_a_batch_without_arenas_costs_nothing() -> None:
     hands = Hands()
     plain = Inputs(b"table", [], None, None)
-    assert hands.handouts.begun((0, 1), 1, [part_of(plain)], [b"bytes"]) == ((), ())
+    assert hands.handouts.begun((0, 1), 1, [of(plain)], [b"bytes"]) == ((), ())
     hands.handouts.ended((0, 1), 1)
     hands.handouts.closed([1, 2])
     assert not hands.ended
@@ -300,7 +302,7 @@ def test_a_batch_without_arenas_costs_nothing() -> None:
 def test_workers_hear_of_arenas_that_have_ended_though_they_are_busy(arena: Arena) -> None:
     hands, over = Hands(), list[Tenancy]()
     for seat in ((0, 1), (1, 1), (2, 1)):
-        hands.handouts.begun(seat, 1, [part_of(inputs_in(arena, over))], [LentBuffer(arena, 0, 64)])
+        hands.handouts.begun(seat, 1, [of(inputs_in(arena, over))], [LentBuffer(arena, 0, 64)])
     hands.takes = False
     assert not hands.handouts.is_behind
     hands.handouts.closed([arena.number])

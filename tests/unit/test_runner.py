@@ -149,6 +149,16 @@ def test_a_part_that_cannot_be_read_or_does_not_fit_fails_alone() -> None:
     assert len(model.fed[0]["x"]) == 8
 
 
+def test_a_part_with_the_bytes_of_more_rows_than_it_has_fails_alone() -> None:
+    def spoil(buffers: list[list[bytes]]) -> None:
+        buffers[0][0] = buffers[1][0]
+
+    model = doubling()
+    first, second = run(model, ONE, TWO, spoil=spoil)
+    assert first == PartFailed(Fault.INVALID_INPUT, "the job cannot be read: 16 bytes for float32 [1, 2]")
+    assert values([second]) == [[[6, 8], [10, 12]]]
+
+
 def test_values_are_refused_part_by_part() -> None:
     taken, refused = {"x": [[1, 2]]}, {"x": [[1, 2**24 + 1]]}
     model = doubling()

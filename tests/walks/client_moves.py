@@ -44,13 +44,14 @@ class ClientMoves(Outside):
         outputs: tuple[str, ...] | None,
         device: int | str | None,
     ) -> None:
-        """Of one kind, which may run together."""
+        """Of one kind, which may run together, in one burst."""
         name = self._device(model, device)
-        for _ in range(count):
-            self.numbers += 1
-            self.body.submit(
-                client, self.numbers, model, rows=rows, timeout_s=30.0, form=form, outputs=outputs, device=name
-            )
+        with self.core.burst():
+            for _ in range(count):
+                self.numbers += 1
+                self.body.submit(
+                    client, self.numbers, model, rows=rows, timeout_s=30.0, form=form, outputs=outputs, device=name
+                )
 
     def submit_a_pack(
         self,
@@ -96,19 +97,20 @@ class ClientMoves(Outside):
     def submit_poison(self, client: bytes, model: str, count: int, device: int | str | None, guilty: bool) -> None:
         """One of several kills its worker, or makes its run fail."""
         name = self._device(model, device)
-        for number in range(count):
-            self.numbers += 1
-            bad = number == 1
-            self.body.submit(
-                client,
-                self.numbers,
-                model,
-                rows=2,
-                timeout_s=300.0,
-                kills=bad and not guilty,
-                guilty=bad and guilty,
-                device=name,
-            )
+        with self.core.burst():
+            for number in range(count):
+                self.numbers += 1
+                bad = number == 1
+                self.body.submit(
+                    client,
+                    self.numbers,
+                    model,
+                    rows=2,
+                    timeout_s=300.0,
+                    kills=bad and not guilty,
+                    guilty=bad and guilty,
+                    device=name,
+                )
 
     def use_a_number_again(self, pick: int, model: str, timeout_s: float | None) -> None:
         if recent := list(self.body.ledger.recent)[-5:]:

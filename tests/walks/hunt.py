@@ -1,7 +1,8 @@
 """`python -m walks.hunt WALK …` runs walks until one fails, and prints as JSON which, and at which assertion.
 
 `program 7` is 60 steps, `walk 7` 250, `changing 7` as many while the configuration changes, and on `sharing 7` clients
-and models share what there is. The core's own books are not looked at: what is outside has to notice.
+and models share what there is; `scene 7` is told by hand. The core's own books are not looked at: what is outside has
+to notice.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from walks.programs import program_of, run
+from walks.scenes import play
 from walks.sharing import share
 
 import pool
@@ -27,6 +29,7 @@ KINDS: Mapping[str, Callable[[int], Counter[str]]] = {
     "walk": lambda seed: run(program_of(seed, 250), validates=False),
     "changing": lambda seed: run(program_of(seed, 250, changing=True), validates=False),
     "sharing": share,
+    "scene": play,
 }
 
 

@@ -74,11 +74,16 @@ class WorkerMoves(Outside):
                 self.body.answer(worker, batch, times_s=(1e-7 * (pick % 3), 0.0))
 
     def answers_many(self, count: int, seconds: float) -> None:
-        """In any order, after so long each."""
-        for _ in range(count):
-            if seconds:
+        """In any order, after so long each; without a pause two come in one burst."""
+        if seconds:
+            for _ in range(count):
                 self.body.pass_time(seconds)
-            self.answers(self.rng.randrange(100))
+                self.answers(self.rng.randrange(100))
+            return
+        for first in range(0, count, 2):
+            with self.core.burst():
+                for _ in range(min(2, count - first)):
+                    self.answers(self.rng.randrange(100))
 
     def does_as_it_was_told(self, pick: int) -> None:
         """A kill takes effect, or a worker that was told to stop has stopped."""

@@ -1,0 +1,92 @@
+"""When the loop visits the pool's gates, which are the test's here: with news, and while one of them is shut."""
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pytest
+import zmq
+
+from pool.alarms import Alarms
+from pool.loop import LONGEST_WAIT_S, Loop
+from pool.router.gate import LOOK_S, Gate, Gates
+from pool.watch import Source, Watch
+
+
+class Script(Watch):
+    """Nothing is ready but what the test says."""
+
+    def __init__(self) -> None:
+        self.sources: set[Source] = set()
+        self.ready: list[Source] = []
+        self.wait_s = 0.0
+
+    def add(self, source: Source) -> None:
+        self.sources.add(source)
+
+    def remove(self, source: Source) -> None:
+        self.sources.remove(source)
+
+    def wait(self, seconds: float) -> list[Source]:
+        self.wait_s = seconds
+        assert self.sources.issuperset(self.ready)
+        return self.ready
+
+
+@dataclass(eq=False)
+class Door:
+    """`fd` and `monitor`: as `Gate` has them. At each look it is as it `becomes`."""
+
+    fd: int
+    monitor: "zmq.Socket[bytes]"
+    becomes: bool = False
+    is_shut: bool = False
+    looks: int = 0
+
+    def look(self) -> None:
+        self.looks += 1
+        self.is_shut = self.becomes
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+def doors(script: Script) -> "tuple[Door, Door, Loop]":
+    first, second = (Door(fd, cast("zmq.Socket[bytes]", f"monitor {fd}")) for fd in (7, 8))
+    loop = Loop(script, Alarms())
+    Gates(cast("list[Gate]", [first, second]), loop)
+    return first, second, loop
+
+
+def turn(script: Script, loop: Loop, *ready: Any) -> float:
+    """How long the turn would have waited."""
+    script.ready = list(ready)
+    loop.turn()
+    return script.wait_s
+
+
+def test_open_ones_are_visited_when_one_has_news(script: Script, doors: tuple[Door, Door, Loop]) -> None:
+    first, second, loop = doors
+    assert script.sources == {first.monitor, second.monitor}
+    assert turn(script, loop) == LONGEST_WAIT_S
+    assert (first.looks, second.looks) == (0, 0)
+    turn(script, loop, second.monitor)
+    assert (first.looks, second.looks) == (1, 1), "what one let in counts for each"
+    assert turn(script, loop) == LONGEST_WAIT_S
+
+
+def test_a_shut_one_is_visited_by_and_by_and_when_somebody_knocks(
+    script: Script, doors: tuple[Door, Door, Loop]
+) -> None:
+    first, second, loop = doors
+    first.becomes = True
+    turn(script, loop, second.monitor)
+    assert script.sources == {first.monitor, second.monitor, first.fd}
+    assert turn(script, loop, first.fd) <= LOOK_S
+    assert first.looks == 2
+    first.becomes = False
+    turn(script, loop, first.fd)
+    assert script.sources == {first.monitor, second.monitor}, "libzmq hears of who knocks"
+    assert second.looks == 3
