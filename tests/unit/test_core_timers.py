@@ -20,16 +20,16 @@ def test_a_time_out_of_many_has_one_entry() -> None:
     timers = Timers()
     for number in range(10_000):
         timers.set(number, number + 60.0, 60.0)
-    assert len(timers._heap) == 1
+    assert len(timers.heap) == 1
     assert timers.next() == 60.0
     assert popped(timers, 62.0) == [0, 1, 2]
     for number in range(3, 9_000):
         timers.clear(number)
     assert timers.next() == 9_060.0
-    assert len(timers._heap) == 1
+    assert len(timers.heap) == 1
     assert popped(timers, 1e9) == list(range(9_000, 10_000))
     assert timers.next() is None
-    assert not timers._heap
+    assert not timers.heap
     assert not timers._queues
 
 
@@ -48,7 +48,7 @@ def test_time_outs_that_are_each_anothers_take_no_room_once_they_are_over() -> N
     for number in range(10_000):
         timers.set(number, 1e6 + number, 1e5 + number)
         timers.clear(number)
-        assert len(timers._heap) <= 64 + 2 + 1
+        assert len(timers.heap) <= 64 + 2 + 1
         assert len(timers._queues) <= 64 + 2 + 1
 
 
@@ -59,7 +59,7 @@ def test_a_queue_outlasts_many_that_are_set_and_cleared_beside_it() -> None:
     for number in range(1000):
         timers.set(("batch", number), 5.0 + number)
         timers.clear(("batch", number))
-    assert len(timers._heap) < 100, "it was rebuilt"
+    assert len(timers.heap) < 100, "it was rebuilt"
     assert popped(timers, 1e9) == [("job", number) for number in range(5)]
 
 
