@@ -64,6 +64,7 @@ from pool.router.back import Back, CannotSay
 from pool.router.front import Front
 from pool.router.gate import Gates
 from pool.router.handouts import Handouts
+from pool.router.layouts import memory_of
 from pool.router.parting import part
 from pool.router.rows import Inputs
 from pool.signal_pipe import SignalPipe
@@ -475,7 +476,7 @@ class Service:
             self._kept.append(tenancy)
             self._written.ring()
 
-        self._quarantine.keep(job, [inputs.table, *(each.buffer for each in inputs.buffers)], over)
+        self._quarantine.keep(job, [inputs.table, *map(memory_of, inputs.buffers)], over)
 
     def _let_go(self) -> None:
         """Of the memory that clients were lent and that has been written to the disk."""
@@ -532,6 +533,7 @@ class Service:
             "uptime_s": time.monotonic() - self._started,
             "refused": dict(self._front.refused),
             "unread_bytes": self._front.unread_bytes,
+            "call_bytes": self._front.call_bytes,
             "lent_bytes": self._arenas.lent_bytes,
             "dropped": dict(self._back.dropped),
             **self._agenda.status(),

@@ -9,8 +9,9 @@ from typing import Any
 import msgpack
 import zmq
 
+from asked import Asked, told
 from pool.wire import client_messages as wire
-from pool.wire.calls import ROWS, Table
+from pool.wire.calls import ROWS, Names, Table
 from pool.wire.codec import unpack
 from pool.wire.faults import Fault
 from pool.wire.frames import NO_INSTANCE, decode, encode
@@ -26,7 +27,7 @@ TIMELINE = Timeline(41, 0.0, 0.0, 0.0, 0.0, 0.0, rows=1, batch_rows=1, slot=0, d
 
 
 class FakePool:
-    """One thread's; `payload` is that of the last message that came."""
+    """One thread's. `payload` is that of the last message that came: of a job, its table and its buffers."""
 
     def __init__(self, folder: Path, instance: bytes = INSTANCE) -> None:
         self.instance = instance
@@ -36,16 +37,29 @@ class FakePool:
         self._socket.linger = 0
         self._socket.bind(self.endpoint)
         self.client = b""
-        self.payload: Sequence[zmq.Frame] = ()
+        self.payload: Sequence[Any] = ()
+        self._calls: dict[tuple[bytes, int], tuple[Names, bytes]] = {}
 
     def next(self, timeout_s: float = 5.0) -> Any:
-        """The next message, or None."""
+        """The next message, or None; a job in the form of `Asked`."""
         if not self._socket.poll(int(timeout_s * 1000)):
             return None
         frames = self._socket.recv_multipart(copy=False)
         self.client = frames[0].bytes
-        self.payload = frames[3:]
-        return decode(wire.CLIENT_MESSAGES, frames[1].bytes, frames[2].buffer, frames[3:]).message
+        envelope = decode(wire.CLIENT_MESSAGES, frames[1:])
+        self.payload = envelope.payload
+        submit = envelope.message
+        if not isinstance(submit, wire.Submit):
+            return submit
+        self.heard_submit(submit)
+        if submit.names is not None:
+            self._calls[self.client, submit.call] = unpack(Names, submit.names), bytes(submit.table)
+        names, table = self._calls[self.client, submit.call]
+        self.payload = [table, *envelope.payload]
+        return told(submit, names)
+
+    def heard_submit(self, submit: wire.Submit) -> None:
+        """For those who want to know."""
 
     def expect(self, kind: type[Message]) -> Any:
         while not isinstance(message := self.next(), kind):
@@ -59,7 +73,7 @@ class FakePool:
             assert not isinstance(message, kind), message
 
     def send(self, message: Message, payload: Sequence[bytes | memoryview] = ()) -> None:
-        self._socket.send_multipart([self.client, *encode(message, self.instance), *payload])
+        self._socket.send_multipart([self.client, *encode(message, self.instance, payload)])
 
     def open(self, credit_bytes: int = 1 << 20, default_timeout_s: float = 60.0) -> None:
         self.expect(wire.Open)
@@ -68,28 +82,28 @@ class FakePool:
     def answer(self, job: int, *pieces: Mapping[str, Array], timeline: Timeline = TIMELINE) -> None:
         packed = [pack_answer(piece) for piece in pieces]
         frames = [frame for piece in packed for frame in piece]
-        self.send(wire.Result(job, tuple(map(len, packed)), timeline), frames)
+        self.send(wire.Results((wire.Result(job, tuple(map(len, packed)), timeline),)), frames)
 
     def refuse(self, job: int, retry_after_s: float | None = 0.01) -> None:
         self.send(wire.Failure(job, Fault.OVERLOADED, "2 jobs are in the pool", retry_after_s))
 
-    def inputs(self, submit: wire.Submit) -> dict[str, Array]:
+    def inputs(self, submit: Asked) -> dict[str, Array]:
         """What the job that came last was given."""
-        headers = unpack(Table, self.payload[0].buffer).tensors
+        headers = unpack(Table, self.payload[0]).tensors
         assert len(self.payload) == 1 + len(headers)
         given = {}
         for header, frame in zip(headers, self.payload[1:], strict=True):
             assert (header.shape[:1] == (ROWS,)) == (submit.rows is not None)
             shape = header.shape if submit.rows is None else (submit.rows, *header.shape[1:])
             whole = type(header)(header.name, header.dtype, shape, header.weak)
-            given[header.name] = decode_tensor(whole, frame.buffer)
+            given[header.name] = decode_tensor(whole, memoryview(frame))
         return given
 
     def close(self) -> None:
         self._context.destroy(linger=0)
 
 
-Serve = Callable[[wire.Submit, dict[str, Array]], Mapping[str, Array] | wire.Failure | None]
+Serve = Callable[[Asked, dict[str, Array]], Mapping[str, Array] | wire.Failure | None]
 
 
 class Serving(FakePool):
@@ -109,7 +123,7 @@ class Serving(FakePool):
         self._serve = serve
         self._answers = answers or {}
         self._idle = idle
-        self.submitted: list[wire.Submit] = []
+        self.submitted: list[Asked] = []
         self.cancelled: list[int] = []
         self.asked: list[wire.Ask] = []
         self._stop = threading.Event()
@@ -123,7 +137,7 @@ class Serving(FakePool):
                     self._idle()
                 case wire.Open():
                     self.send(wire.Opened("test", 1 << 20, 60.0))
-                case wire.Submit(job) as submit:
+                case Asked(job) as submit:
                     self.submitted.append(submit)
                     outcome = self._serve(submit, self.inputs(submit))
                     if isinstance(outcome, wire.Failure):

@@ -19,7 +19,7 @@ HUGE = (
 
 
 def mutated(rng: random.Random, message: Sequence[bytes], others: Sequence[Sequence[bytes]]) -> Message:
-    """The message with one to three things done to it. It has a preamble and a header before its payload."""
+    """The message with one to three things done to it."""
     frames = list(message)
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         if frames:

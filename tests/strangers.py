@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import zmq
 
+from asked import Asked, framed
 from mutations import mutated
 from pool.client.payload import encode_call
 from pool.wire import client_messages as wire
@@ -54,6 +55,10 @@ class Stranger(threading.Thread):
 
     def _talk(self, dealer: "zmq.Socket[bytes]") -> None:
         listens = self._rng.random() < 0.8
+        for frames in self._templates if self._rng.random() < 0.5 else ():  # so that its calls are known
+            if dealer.poll(100, zmq.POLLOUT):
+                dealer.send_multipart(list(frames))
+                self.sent += 1
         for _ in range(self._rng.choice((5, 100, 400))):
             if self._over.is_set():
                 return
@@ -81,11 +86,11 @@ class Borrower(Stranger):
         dealer.send_multipart(encode(wire.Open("a borrower"), NO_INSTANCE))
         if not dealer.poll(ANSWER_S * 1000):
             return
-        preamble, header = dealer.recv_multipart()
-        opened = decode(wire.CLIENT_MESSAGES, preamble, header, ()).message
+        frames = dealer.recv_multipart()
+        opened = decode(wire.CLIENT_MESSAGES, frames).message
         assert isinstance(opened, wire.Opened)
         with self._borrowed(opened.ticket) as (number, memory, link):
-            self._templates = list(_jobs(number, preamble[6:14]))
+            self._templates = list(_jobs(number, frames[0][6:14]))
             super()._talk(dealer)
             memory[:] = self._rng.randbytes(len(memory))
             for _ in range(self._rng.choice((0, 1, 20))):
@@ -115,8 +120,8 @@ def _jobs(arena: int, instance: bytes) -> Iterator[Message]:
     rows, (table, *_) = encode_call("rows", np.zeros(PIECE_BYTES // 4, np.float32))
     lent = Lent(0, arena, 0, PIECE_BYTES)
     room = Room(arena, PIECE_BYTES, PIECE_BYTES)
-    job = wire.Submit(1, "rows", "double", None, rows, 5.0, 0, None, 0, False, (lent,), room)
+    job = Asked(1, "rows", "double", None, rows, 5.0, 0, None, 0, False, (lent,), room)
     for submit in (job, job, replace(job, job=2, room=Room(arena, 0, PIECE_BYTES)), replace(job, job=3, room=None)):
-        yield [*encode(submit, instance), table, b""]
+        yield framed(submit, instance, [table, b""])
     for message in (wire.Cancel(1), wire.Cancel(2), wire.Ping()):
         yield encode(message, instance)

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 
 import zmq
 
-from pool.wire.frames import NO_INSTANCE, BadFrame, Envelope, decode, encode
+from pool.wire.frames import NO_INSTANCE, Envelope, decode, encode
 from pool.wire.message import Message
 from pool.wire.multipart import DONTWAIT, send_frames
 from pool.wire.spin import spin
-from pool.wire.worker_messages import WORKER_MESSAGES, Hello
+from pool.wire.worker_messages import WORKER_MESSAGES, Hello, Run
 from workers.environment import Seat, WrongEnvironment
+from workers.lane_calls import LaneCalls
 
 __all__ = ["Connection", "PoolGone"]
 
@@ -37,6 +38,7 @@ class Connection:
         from one that is busy: `receive_first` ends that.
         """
         self._instance = NO_INSTANCE
+        self._calls = LaneCalls()
         self._spin_s = spin_s
         self._timeout_ms = -1  # as libzmq has it: for ever
         self.socket = context.socket(zmq.DEALER)
@@ -51,9 +53,9 @@ class Connection:
 
     def send(self, message: Message, payload: "Sequence[bytes | memoryview]" = ()) -> None:
         """Does not wait: the pool reads all the time, and what it does not read yet is queued here."""
-        send_frames(self.socket, [*encode(message, self._instance), *payload])
+        send_frames(self.socket, encode(message, self._instance, payload))
 
-    def receive(self, timeout_s: float) -> Envelope[zmq.Frame] | None:
+    def receive(self, timeout_s: float) -> Envelope | None:
         """The next message; None where none comes in time. Raises `BadFrame`.
 
         With `spin_s` it is looked for again and again before this sleeps.
@@ -73,16 +75,16 @@ class Connection:
         while frame.more:  # the rest of it is there already
             frame = receive(DONTWAIT, False)
             frames += (frame,)
-        if len(frames) < 2:
-            raise BadFrame(f"{len(frames)} frames")
-        envelope = decode(WORKER_MESSAGES, frames[0].bytes, frames[1].buffer, frames[2:])
+        envelope = decode(WORKER_MESSAGES, frames)
         self._instance = envelope.instance
+        if type(envelope.message) is Run:
+            self._calls.complete(envelope.message, envelope.payload)
         return envelope
 
     def _is_readable(self) -> bool:
         return bool(int(self.socket.getsockopt(zmq.EVENTS)) & READABLE)
 
-    def receive_first(self, link: socket.socket | None = None) -> Envelope[zmq.Frame]:
+    def receive_first(self, link: socket.socket | None = None) -> Envelope:
         """The pool's answer to HELLO. Raises `PoolGone` if there is none, or at once when the link ends."""
         poller = zmq.Poller()
         poller.register(self.socket, zmq.POLLIN)

@@ -111,7 +111,7 @@ class Lane:
             raise BadFrame(f"a lane got {type(run).__name__}")
         self._progress.running[self._number] = run.batch, time.monotonic()
         try:
-            finished = self._runner.run(run, [frame.buffer for frame in envelope.payload], self._memory, self._sampler)
+            finished = self._runner.run(run, envelope.payload, self._memory, self._sampler)
         except ProcessUnusable as error:
             log.error("this process is of no more use: model %s: %s", run.model, error)
             leave(Exit.PROCESS_UNUSABLE)

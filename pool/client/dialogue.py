@@ -25,6 +25,7 @@ from pool.client.rooms import Rooms
 from pool.errors import Incompatible, PoolUnreachable
 from pool.wire import client_messages as wire
 from pool.wire.frames import NO_INSTANCE, BadFrame, OtherVersion, decode, encode
+from pool.wire.hot import Buffer
 from pool.wire.message import Message
 
 __all__ = ["Dialogue"]
@@ -48,7 +49,7 @@ class Dialogue:
     ) -> None:
         """`outbox` and `requests` are filled by other threads, which then wake who is at the helm."""
         outlive = peer.reconnect_timeout_s > 0
-        self.jobs = Outstanding(keeps_payloads=outlive)
+        self.jobs = Outstanding()
         self.released = False  # nobody will submit any more: the talk ends with the last answer
         self._dispatch = Dispatch(self.jobs, self._send, self._why_away, outlive, rooms, grain)
         self._packer = Packer(grain)
@@ -260,7 +261,7 @@ class Dialogue:
 
     def _send(self, message: Message, payload: Sequence[bytes | memoryview] = ()) -> None:
         assert self._channel is not None  # who sends has a pool
-        self._channel.send([*encode(message, self._instance), *payload])
+        self._channel.send(encode(message, self._instance, payload))
         self._pulse.sent(time.monotonic())
 
     # --- in -----------------------------------------------------------------------------------------------------
@@ -277,7 +278,7 @@ class Dialogue:
             self._understand(frames)
         return True
 
-    def _finish_all(self, results: Sequence[wire.Result], payload: Sequence[zmq.Frame]) -> None:
+    def _finish_all(self, results: Sequence[wire.Result], payload: Sequence[Buffer]) -> None:
         begin = 0
         for result in results:
             end = begin + sum(result.pieces)
@@ -286,9 +287,7 @@ class Dialogue:
 
     def _understand(self, frames: Sequence[zmq.Frame]) -> None:
         try:
-            if len(frames) < 2:
-                raise BadFrame(f"{len(frames)} frames")
-            envelope = decode(wire.CLIENT_MESSAGES, frames[0].bytes, frames[1].buffer, frames[2:])
+            envelope = decode(wire.CLIENT_MESSAGES, frames)
         except OtherVersion as error:
             raise Incompatible(str(error)) from None
         except BadFrame as error:
@@ -300,8 +299,6 @@ class Dialogue:
         elif envelope.instance != self._instance:
             raise PoolAway(f"another pool has taken the place of the one at {self._peer.endpoint}")
         match envelope.message:
-            case wire.Result() as result:
-                self._dispatch.finish(result, envelope.payload)
             case wire.Results(results):
                 self._finish_all(results, envelope.payload)
             case wire.Failure() as failure:
@@ -310,6 +307,8 @@ class Dialogue:
                 self._dispatch.adopt(opened)
             case wire.Released(job):
                 self._dispatch.released(job)
+            case wire.Unregistered(job):
+                self._dispatch.register_again(job)
             case wire.Pong():
                 self._dispatch.window.ponged()
             case wire.Answer() as answer:

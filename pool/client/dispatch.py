@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
-import zmq
-
 from pool.client.backpressure import Backpressure
+from pool.client.calls import Call, Calls
 from pool.client.grain import Grain
 from pool.client.members import Members
 from pool.client.outstanding import Job, Outstanding, Withdrawal
@@ -21,8 +20,10 @@ from pool.client.timeline import JobTimeline
 from pool.client.window import Window
 from pool.errors import DeadlineExceeded, Incompatible, InvalidInput, Overloaded, PoolError, from_fault
 from pool.wire import client_messages as wire
+from pool.wire.calls import MOST_CALLS
 from pool.wire.faults import Fault
 from pool.wire.frames import NO_INSTANCE, BadFrame
+from pool.wire.hot import Buffer
 from pool.wire.message import Message
 
 __all__ = ["Dispatch"]
@@ -50,6 +51,7 @@ class Dispatch:
         self._rooms = rooms
         self._grain = grain
         self._tenants = Tenants()
+        self._calls = Calls(lambda number: send(wire.Forget(number), ()))
         self._jobs = jobs
         self._send = send
         self._why_held = why_held
@@ -65,7 +67,9 @@ class Dispatch:
         self._backpressure = Backpressure()
         self.window = Window()
         self._behind: deque[Job] = deque()  # impatient jobs that the window keeps back, and those that come again
-        self._behind_bytes = 0
+        self._uncalled: deque[Job] = deque()  # impatient jobs that wait until another call has no job in the pool
+        self._behind_bytes = 0  # of both
+        self._calls.clear()
         self._pace = Pace()
 
     def open(self, opened: wire.Opened, instance: bytes) -> None:
@@ -137,7 +141,7 @@ class Dispatch:
         elif (lent := self._jobs.sent_bytes + self._behind_bytes) + job.size_bytes > credit_bytes:
             self._refuse(job, f"{lent} bytes of this client are in the pool or on the way", credit_bytes)
         elif self.window.is_open() and not self._behind:
-            self._submit(job, opened)
+            self._submit_or_park(job, opened)
         else:
             self._keep_back(job, opened)
 
@@ -145,8 +149,19 @@ class Dispatch:
         self._jobs.take(job.number)
         job.future.finish(Overloaded(f"{lent}, and it lends {credit_bytes}; this job has {job.size_bytes}"))
 
-    def _keep_back(self, job: Job, opened: wire.Opened) -> None:
-        self._behind.append(job)
+    def _submit_or_park(self, job: Job, opened: wire.Opened) -> None:
+        """Sends it, or keeps it until there is room for its call."""
+        call = self._calls.of(job)
+        if call is None:
+            self._keep_back(job, opened, self._uncalled)
+            return
+        if job.patient:  # it was in the pool before
+            self._backpressure.add(job)
+            self._backpressure.sent(job)
+        self._submit(job, opened, call)
+
+    def _keep_back(self, job: Job, opened: wire.Opened, where: "deque[Job] | None" = None) -> None:
+        (self._behind if where is None else where).append(job)
         self._behind_bytes += job.size_bytes
         self._jobs.wait_until(job, job.submitted + _timeout_s(job, opened))
 
@@ -154,6 +169,8 @@ class Dispatch:
         """Sends what has waited for the pool to read on, and the patient jobs for which there may be room by now."""
         if self._opened is None or self._holds:
             return
+        if self._uncalled:
+            self._send_uncalled(self._opened)
         while self._behind and self.window.is_open():
             job = self._behind.popleft()
             self._behind_bytes -= job.size_bytes
@@ -161,10 +178,7 @@ class Dispatch:
                 continue  # or late since
             left = job.submitted + _timeout_s(job, self._opened) - time.monotonic()
             if left >= self._pace.answer_s:
-                if job.patient:
-                    self._backpressure.add(job)
-                    self._backpressure.sent(job)
-                self._submit(job, self._opened)
+                self._submit_or_park(job, self._opened)
                 continue
             # The pool would only find out that it is late, while jobs with more time left wait behind it.
             self._take(job.number)
@@ -176,10 +190,25 @@ class Dispatch:
         for job in self._backpressure.to_send(time.monotonic(), free_bytes):
             if self._is_cancelled(job):
                 continue
+            call = self._calls.of(job)
+            if call is None:
+                return
             self._backpressure.sent(job)
-            self._submit(job, self._opened)
+            self._submit(job, self._opened, call)
             if not self.window.is_open():
                 return
+
+    def _send_uncalled(self, opened: wire.Opened) -> None:
+        """Those for whose call there is room by now, in their order."""
+        while self._uncalled and self.window.is_open():
+            job = self._uncalled[0]
+            ended = job not in self._jobs or self._is_cancelled(job)
+            if not ended and self._calls.of(job) is None:
+                return
+            self._uncalled.popleft()
+            self._behind_bytes -= job.size_bytes
+            if not ended:
+                self._submit_or_park(job, opened)
 
     def _is_cancelled(self, job: Job) -> bool:
         """Whether nobody waits for it any more, and so it ends here, though no withdrawal may have come yet."""
@@ -190,7 +219,7 @@ class Dispatch:
         self._take(job.number)
         return True
 
-    def _submit(self, job: Job, opened: wire.Opened) -> None:
+    def _submit(self, job: Job, opened: wire.Opened, call: Call) -> None:
         if job.members and isinstance(job.future, Members):
             members = job.future.left
             if len(members) < len(job.members):  # others were cancelled before, or ended by a former pool
@@ -198,11 +227,15 @@ class Dispatch:
         now = time.monotonic()
         left = _timeout_s(job, opened) - (now - job.submitted)  # what it has waited until now is the job's time too
         self._jobs.wait_until(job, now + left + LATE_S)
-        frames, lent, room = self._tenants.begun(job)
-        left = max(0.0, left)
-        submit = job.request.submit(job.number, job.rows, left, job.attempts, job.in_doubt, lent, room, job.members)
-        self._send(submit, frames)
-        self._jobs.mark_sent(job, self._instance, now)
+        buffers, lent, room = self._tenants.begun(job)
+        names, table = (None, b"") if call.is_told else (call.names, call.table)
+        submit = wire.Submit(
+            *(job.number, call.number, job.rows, max(0.0, left), job.request.priority, job.attempts, job.in_doubt),
+            *(names, table, lent, room, job.members),
+        )
+        self._send(submit, buffers)
+        call.is_told = True
+        self._jobs.mark_sent(job, call, self._instance, now)
         job.place = self.window.submitted()
 
     def withdraw(self, withdrawal: Withdrawal) -> None:
@@ -239,7 +272,7 @@ class Dispatch:
 
     # --- in -----------------------------------------------------------------------------------------------------
 
-    def finish(self, result: wire.Result, payload: Sequence[zmq.Frame]) -> None:
+    def finish(self, result: wire.Result, payload: Sequence[Buffer]) -> None:
         if result.released:
             self._tenants.released(result.job)
         member = None
@@ -260,7 +293,7 @@ class Dispatch:
             raise
 
     def _answered(
-        self, job: Job, member: tuple[Job, int] | None, result: wire.Result, payload: Sequence[zmq.Frame]
+        self, job: Job, member: tuple[Job, int] | None, result: wire.Result, payload: Sequence[Buffer]
     ) -> None:
         from pool.client.payload import decode_answer  # numpy comes with the first tensor
 
@@ -311,6 +344,18 @@ class Dispatch:
         """A pack that was taken apart comes back when the pool has answered or given back each of its members."""
         if job.returned and isinstance(job.future, Members) and job.returned.issuperset(job.future.left):
             self._come_back(job)
+
+    def register_again(self, number: int) -> None:
+        """The pool has forgotten this client, or what its call was, so it has not read the job."""
+        job = self._jobs.get(number)
+        if job is None or job.call is None:  # it has ended since
+            return
+        self.window.answered(job.place)
+        self._calls.unknown(job.call)
+        self._forget(job)
+        self._jobs.mark_returned(job)
+        job.refusals, job.last_refusal = 0, None
+        self.send(job)
 
     def released(self, number: int) -> None:
         """The pool has done with what the job was lent."""
@@ -381,6 +426,8 @@ class Dispatch:
             return DeadlineExceeded(f"the pool did not answer {waited}")
         if held or self._opened is None:
             return DeadlineExceeded(f"{self._why_held(now)}, and the job had to be done {waited}")
+        if job in self._uncalled:
+            return Overloaded(f"{MOST_CALLS} other calls of this client, or as many as fit, were in the pool {waited}")
         if _timeout_s(job, self._opened) <= 0.0:
             return DeadlineExceeded("its timeout is 0 s, which leaves no time to send it")
         if job.last_refusal is None and (job.place or not job.patient):

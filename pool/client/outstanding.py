@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pool.client.arenas import Piece, Region
+from pool.client.calls import Call
 from pool.client.futures import JobFuture
 from pool.client.members import Members
 from pool.client.remnant import payload_of_some
@@ -22,8 +23,9 @@ class Job:
 
     `submitted`: when `submit` was called; `encoded`: when the payload was ready.
 
-    `payload` is kept until the job is sent, or answered if it may have to be sent again: a `patient` one when the pool
-    has no room, any when the pool goes away. `on_its_way` is set when the job is sent for the first time.
+    `payload` is kept until the job is answered, since it may have to be sent again: a `patient` one when the pool has
+    no room, any when the pool goes away, or has forgotten its `call`. That is what its pool knows it by; None before it
+    is sent. `on_its_way` is set when the job is sent for the first time.
 
     `attempts` pools have ended while they held it. `in_doubt`: a pool that did not answer may have started it.
 
@@ -55,6 +57,7 @@ class Job:
     number: int = 0
     on_its_way: threading.Event | None = None
     sent_at: float | None = None  # None: it is not in the pool
+    call: Call | None = None
     sent_to: bytes | None = None  # the instance that has it, or had it when it was lost
     place: int = 0  # among all that were sent to this instance; 0 if it never was to any
     in_line: bool = False  # it is in the books of `Backpressure`
@@ -75,11 +78,9 @@ class Withdrawal:
 class Outstanding:
     """Used by the I/O thread alone."""
 
-    def __init__(self, keeps_payloads: bool) -> None:
-        """`keeps_payloads`: any job may have to be sent again."""
+    def __init__(self) -> None:
         self.sent_bytes = 0  # what this client has in the pool
         self.size_bytes = 0
-        self._keeps_payloads = keeps_payloads
         self._jobs: dict[int, Job] = {}
         self._packs: dict[int, Job] = {}
         self._numbers = 0
@@ -129,7 +130,7 @@ class Outstanding:
         self._timers.clear(number)
         self.size_bytes -= job.size_bytes
         if job.sent_at is not None:
-            self.sent_bytes -= job.size_bytes
+            self._left(job)
         return job
 
     def keep(self, job: Job, indices: Sequence[int]) -> None:
@@ -153,6 +154,7 @@ class Outstanding:
             room=None,
             on_its_way=None,
             sent_at=None,
+            call=None,
             sent_to=None,
             patient=True,
             in_line=False,
@@ -173,10 +175,10 @@ class Outstanding:
         if self._taken is not None and (taken := self._taken()) is not None:
             taken.abandon_after_fork(error)
 
-    def mark_sent(self, job: Job, instance: bytes, now: float) -> None:
+    def mark_sent(self, job: Job, call: Call, instance: bytes, now: float) -> None:
+        job.call = call
+        call.jobs += 1
         job.sent_at, job.sent_to = now, instance
-        if not job.patient and not self._keeps_payloads:
-            job.payload = ()
         self.sent_bytes += job.size_bytes
         if job.on_its_way is not None:
             job.on_its_way.set()
@@ -189,9 +191,16 @@ class Outstanding:
 
     def mark_returned(self, job: Job) -> None:
         """The pool does not have the job any more, by its own word."""
+        self._left(job)
         job.sent_at = job.sent_to = None
         job.returned = frozenset()
+
+    def _left(self, job: Job) -> None:
+        """It is in the pool no more, or nobody waits for it there."""
         self.sent_bytes -= job.size_bytes
+        if job.call is not None:
+            job.call.jobs -= 1
+            job.call = None
 
     def lose_pool(self, unread: bool) -> None:
         """Nothing of it is in a pool any more; `unread`: nor was it ever."""
@@ -201,7 +210,7 @@ class Outstanding:
                 if unread:
                     self.mark_returned(job)
                 else:
-                    job.sent_at, job.in_doubt = None, True
+                    job.sent_at, job.call, job.in_doubt = None, None, True
             job.in_line, job.refusals, job.last_refusal = False, 0, None
         self.sent_bytes = 0
 

@@ -4,22 +4,27 @@ import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
-import zmq
 from numpy.typing import DTypeLike
 
 from pool.client.arenas import Arenas, Piece, Region
 from pool.client.request import check_name
 from pool.client.spans import array_over, piece_of
 from pool.errors import InvalidInput
-from pool.wire.calls import ROWS, TABLE_BYTES, Table, TensorHeader
+from pool.wire.calls import MOST_TENSORS, ROWS, TABLE_BYTES, Table, TensorHeader
 from pool.wire.codec import BadFrame, pack
+from pool.wire.hot import Buffer
 from pool.wire.lent import LENT_BYTES, MOST_LENT
 from pool.wire.packing import unpack_answer
-from pool.wire.tensors import Array, dtype_name, encode_tensor, to_array
+from pool.wire.tensors import Array, dtype_name, tensor_bytes, to_array
 
 __all__ = ["Inputs", "concatenated", "decode_answer", "empty", "encode_call", "to_inputs"]
+
+_KEPT = 256  # tables of late …
+_SMALL = 64  # … of so many tensors at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +66,29 @@ def encode_call(model: str, inputs: object, arenas: Arenas | None = None) -> tup
     `inputs` as in `to_inputs`. Raises `InvalidInput`.
     """
     prepared = to_inputs(model, inputs)
-    headers = []
+    counted = prepared.rows is not None
+    tensors = []
     buffers: list[bytes | Piece] = []
     lent = 0
     for name, (array, weak) in prepared.tensors.items():
-        header, buffer = encode_tensor(name, array, weak)
-        if prepared.rows is not None:
-            header = TensorHeader(name, header.dtype, (ROWS, *header.shape[1:]), weak)
-        headers.append(header)
+        buffer = tensor_bytes(array)
+        shape = (ROWS, *array.shape[1:]) if counted else array.shape
+        tensors.append((name, array.dtype, shape, weak))
         piece = _placed(array, buffer, arenas) if lent < MOST_LENT else None
         lent += piece is not None
         buffers.append(piece or bytes(buffer))
-    table = pack(Table(tuple(headers)))
-    if len(table) > TABLE_BYTES:
-        raise InvalidInput(f"model {model}: {len(headers)} inputs are more than one job can have")
+    read = _table if len(tensors) <= _SMALL else _table.__wrapped__
+    table = read(tuple(tensors))
+    if len(table) > TABLE_BYTES or len(tensors) > MOST_TENSORS:
+        raise InvalidInput(f"model {model}: {len(tensors)} inputs are more than one job can have")
     return prepared.rows, [table, *buffers]
+
+
+@lru_cache(_KEPT)
+def _table(tensors: "tuple[tuple[str, np.dtype[Any], tuple[int, ...], bool], ...]") -> bytes:
+    """The same bytes for all jobs of a call."""
+    headers = [TensorHeader(name, dtype_name(dtype), shape, weak) for name, dtype, shape, weak in tensors]
+    return pack(Table(tuple(headers)))
 
 
 def _placed(array: Array, buffer: bytes | memoryview, arenas: Arenas | None) -> Piece | None:
@@ -90,10 +103,10 @@ def _placed(array: Array, buffer: bytes | memoryview, arenas: Arenas | None) -> 
     return Piece(region, region.offset, len(buffer))
 
 
-def decode_answer(pieces: Sequence[int], frames: Sequence[zmq.Frame], room: Region | None = None) -> dict[str, Array]:
+def decode_answer(pieces: Sequence[int], payload: Sequence[Buffer], room: Region | None = None) -> dict[str, Array]:
     """The arrays of a RESULT; of a single piece over the memory they arrived in. Raises `BadFrame`.
 
-    `pieces`: how many of the frames belong to each. `room`: what was reserved for it.
+    `pieces`: how many of the buffers belong to each. `room`: what was reserved for it.
     """
 
     def in_room(offset: int, size_bytes: int) -> memoryview:
@@ -101,9 +114,9 @@ def decode_answer(pieces: Sequence[int], frames: Sequence[zmq.Frame], room: Regi
             raise BadFrame(f"{size_bytes} bytes at {offset}, which was not reserved for it")
         return array_over(room, offset, size_bytes).data
 
-    if not pieces or min(pieces) < 0 or sum(pieces) != len(frames):
-        raise BadFrame(f"{len(frames)} frames in pieces of {list(pieces)!s:.80}")
-    buffers = [frame.buffer for frame in frames]
+    if not pieces or min(pieces) < 0 or sum(pieces) != len(payload):
+        raise BadFrame(f"{len(payload)} buffers in pieces of {list(pieces)!s:.80}")
+    buffers = [memoryview(buffer) for buffer in payload]
     answers = []
     start = 0
     for count in pieces:

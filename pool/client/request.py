@@ -1,12 +1,10 @@
-"""The options of a job, checked, as its SUBMIT says them."""
+"""The options of a job, checked, as its SUBMIT and its call say them."""
 
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pool.errors import InvalidInput
-from pool.wire.client_messages import Submit
-from pool.wire.lent import Lent, Room
 
 __all__ = ["Request", "check_name", "request_for"]
 
@@ -18,7 +16,7 @@ OUTPUTS_BYTES = 32 << 10  # of all names together; the pool reads no SUBMIT whos
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a caller asks for, but for the inputs; the fields are those of `Submit`."""
+    """What a caller asks for, but for the inputs; the fields are those of `Submit`, and of the `Names` of its call."""
 
     model: str
     signature: str | None = None
@@ -27,34 +25,6 @@ class Request:
     priority: int = 0
     device: str | None = None
     version: int | str | None = None
-
-    def submit(
-        self,
-        job: int,
-        rows: int | None,
-        timeout_s: float,
-        attempts: int,
-        in_doubt: bool,
-        lent: tuple[Lent, ...],
-        room: Room | None,
-        members: tuple[int, ...],
-    ) -> Submit:
-        return Submit(
-            job,
-            self.model,
-            self.signature,
-            self.outputs,
-            rows,
-            timeout_s,
-            self.priority,
-            self.device,
-            attempts,
-            in_doubt,
-            lent,
-            room,
-            members,
-            self.version,
-        )
 
 
 def request_for(

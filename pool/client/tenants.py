@@ -29,13 +29,13 @@ class Tenants:
         self._tenants: dict[int, _Tenant] = {}
 
     def begun(self, job: Job) -> tuple[Sequence[bytes | memoryview], tuple[Lent, ...], Room | None]:
-        """The frames of a job, and what its SUBMIT says of arenas.
+        """The buffers of a job's tensors, and what its SUBMIT says of arenas.
 
         What lies in one of a former pool's is sent along.
         """
         frames: list[bytes | memoryview] = []
         lent = []
-        for index, buffer in enumerate(job.payload, start=-1):  # the table is no tensor
+        for index, buffer in enumerate(job.payload[1:]):  # the table is no tensor
             if not isinstance(buffer, Piece):
                 frames.append(buffer)
             elif buffer.region.arena.is_current:

@@ -37,12 +37,8 @@ class Answers:
         if waiting is None:
             return
         del self._bytes[client]
-        if len(waiting) == 1:
-            result, frames = waiting[0]
-            self._send(client, result, frames)
-        else:
-            whole = list(chain.from_iterable(frames for _, frames in waiting))
-            self._send(client, wire.Results(tuple(result for result, _ in waiting)), whole)
+        whole = list(chain.from_iterable([frames for _, frames in waiting]))
+        self._send(client, wire.Results(tuple([result for result, _ in waiting])), whole)
 
     def all_leave(self) -> None:
         for client in list(self._waiting):

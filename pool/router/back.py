@@ -17,7 +17,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import zmq
 
@@ -38,13 +37,15 @@ from pool.logs import about
 from pool.router import gate
 from pool.router.handouts import Handouts
 from pool.router.inbox import Inbox
+from pool.router.lane_calls import LaneCalls
 from pool.router.refusals import count
 from pool.router.remarks import Remarks
 from pool.router.routes import is_given, new_router
 from pool.router.rows import Cut, Halves, Inputs
 from pool.wire import worker_messages as wire
 from pool.wire.codec import MAX_HEADER_BYTES
-from pool.wire.frames import BadFrame, Envelope, OtherVersion, check_version, decode, encode
+from pool.wire.frames import BadFrame, Envelope, OtherVersion, decode, encode
+from pool.wire.hot import Buffer
 from pool.wire.independence import RowsCompared, RowsJudged
 from pool.wire.multipart import send_frames
 from pool.wire.refusal import Refusal
@@ -87,6 +88,7 @@ class Back:
         self._secrets: dict[Seat, bytes] = {}
         self._peers: dict[bytes, Peer] = {}
         self._routes: dict[Peer, bytes] = {}
+        self._calls: dict[Peer, LaneCalls] = {}
         self._lanes: dict[Seat, int] = {}  # how many the worker was told to have; it has none before
         self._handouts = handouts
         self._done = done
@@ -114,6 +116,8 @@ class Back:
         self.remarks.forget((slot, incarnation))
         for peer in [peer for peer in self._routes if peer[:2] == (slot, incarnation)]:
             self._peers.pop(self._routes.pop(peer), None)
+        for peer in [peer for peer in self._calls if peer[:2] == (slot, incarnation)]:
+            del self._calls[peer]
 
     # --- in -----------------------------------------------------------------------------------------------------
 
@@ -131,20 +135,18 @@ class Back:
             if event is not None:
                 yield event
 
-    def _decoded(self, route: bytes, frames: list[zmq.Frame] | None) -> Envelope[zmq.Frame]:
+    def _decoded(self, route: bytes, frames: list[zmq.Frame] | None) -> Envelope:
         """Raises `BadFrame`."""
         if not is_given(route):
             raise BadFrame("a routing id that its peer has chosen")
         if frames is None:
             raise BadFrame(f"a message of more than {STRANGER_FRAMES} frames before HELLO")
-        if len(frames) < 2:
-            if frames:
-                check_version(frames[0].buffer)
-            raise BadFrame(f"{len(frames)} frames")
         most_bytes = MAX_HEADER_BYTES if route in self._peers else STRANGER_HEADER_BYTES
-        return decode(wire.WORKER_MESSAGES, frames[0].buffer, frames[1].buffer, frames[2:], most_bytes)
+        if most_bytes == STRANGER_HEADER_BYTES and frames and len(frames[0]) > most_bytes:
+            raise BadFrame(f"a first frame of {len(frames[0])} bytes before HELLO")
+        return decode(wire.WORKER_MESSAGES, frames, most_bytes)
 
-    def _event(self, route: bytes, envelope: Envelope[zmq.Frame]) -> Event | None:
+    def _event(self, route: bytes, envelope: Envelope) -> Event | None:
         message = envelope.message
         if isinstance(message, wire.Hello):
             return self._hello(route, message)
@@ -164,12 +166,8 @@ class Back:
             case wire.Remark():
                 self.remarks.hear((slot, incarnation), message)
                 return None
-            case wire.Done(batch, frames, failures, run_s, fetch_s) if lane is not None:
+            case wire.Done(batch, run_s=run_s, fetch_s=fetch_s) if lane is not None:
                 payloads, faults = _outcomes(message.outcomes, envelope.payload)
-                if frames.count(0) != len(failures):
-                    raise BadFrame(f"{len(failures)} failures for {frames.count(0)} parts that failed")
-                if not (0.0 <= run_s < math.inf and 0.0 <= fetch_s < math.inf):
-                    raise BadFrame(f"a run of {run_s} s and {fetch_s} s more")
                 self._handouts.ended((slot, incarnation), batch)
                 self._done(slot, incarnation, lane, batch, payloads, faults, run_s, fetch_s)
                 return None
@@ -263,7 +261,15 @@ class Back:
         except Exception as error:
             raise self._unsayable(batch, error) from error
         seat, key = (batch.slot, batch.incarnation), batch.key
+        peer = (*seat, batch.lane)
         lent, rooms = self._handouts.begun(seat, batch.number, batch.parts, buffers)
+        calls = self._calls.get(peer)
+        if calls is None:
+            calls = LaneCalls()
+            if peer in self._routes:
+                self._calls[peer] = calls
+        what = key.model, key.signature, key.outputs, parts[0].table
+        call, registers = calls.number(what)
         run = wire.Run(
             batch.number,
             key.model,
@@ -277,17 +283,23 @@ class Back:
             batch.stride if batch.padded > batch.stride else 0,
             batch.owner,
             tuple([index for index, buffer in enumerate(buffers) if isinstance(buffer, Halves)]),
+            call,
+            registers,
         )
+        sent = False
         try:
-            header = encode(run, self._instance)
+            # `begun` has left no LentBuffer among them.
+            payload = [parts[0].table, *(_in_frames(buffers) if run.halves else buffers)]
+            frames = encode(run, self._instance, payload)
         except Exception as error:
-            self._handouts.ended(seat, batch.number)
             raise self._unsayable(batch, error) from error
-        # `begun` has left no LentBuffer among them.
-        frames: list[Any] = [*header, parts[0].table, *(_in_frames(buffers) if run.halves else buffers)]
-        sent = self._send((*seat, batch.lane), frames)
-        if not sent:
-            self._handouts.ended(seat, batch.number)
+        else:
+            sent = self._send(peer, frames)
+        finally:
+            if not sent:
+                self._handouts.ended(seat, batch.number)
+                if registers:
+                    calls.unsent(what)
         return sent
 
     def _unsayable(self, batch: Batch, error: Exception) -> CannotSay:
@@ -321,20 +333,20 @@ def _in_frames(buffers: Iterable[zmq.Frame | Cut]) -> Iterator[object]:
 
 
 def _outcomes(
-    outcomes: Iterable[wire.PartOutcome], payload: Sequence[zmq.Frame]
-) -> tuple[list[Sequence[zmq.Frame] | None], dict[int, Failure]]:
-    """The answer of each part, and by its place among them why a part has none."""
-    payloads: list[Sequence[zmq.Frame] | None] = []
+    outcomes: Iterable[wire.PartOutcome], payload: Sequence[Buffer]
+) -> tuple[list[Sequence[Buffer] | None], dict[int, Failure]]:
+    """The answer of each part, and by its place among them why a part has none.
+
+    REQUIRES as many buffers as they say, as `Done.read` has looked.
+    """
+    payloads: list[Sequence[Buffer] | None] = []
     failures: dict[int, Failure] = {}
     position = 0
     for outcome in outcomes:
         match outcome:
             case wire.PartDone(frames):
-                end = position + frames
-                if frames < 1 or end > len(payload):
-                    raise BadFrame(f"a part's answer has {frames} frames of {len(payload) - position}")
-                payloads.append(payload[position:end])
-                position = end
+                payloads.append(payload[position : position + frames])
+                position += frames
                 continue
             case wire.PartFailed(fault, text):
                 failures[len(payloads)] = Failed(fault, text)
@@ -343,6 +355,4 @@ def _outcomes(
             case wire.RowsDiffer(text):
                 failures[len(payloads)] = RowsChanged(text)
         payloads.append(None)
-    if position != len(payload):
-        raise BadFrame(f"{len(payload) - position} frames belong to no part")
     return payloads, failures

@@ -26,6 +26,7 @@ from pool.logs import about
 from pool.router import gate, presence
 from pool.router.answers import Answers
 from pool.router.arenas import Arenas
+from pool.router.calls import Call, Calls
 from pool.router.clients import Address, Clients
 from pool.router.debts import Debts
 from pool.router.inbox import MOST_FRAMES, Inbox
@@ -39,14 +40,13 @@ from pool.router.questions import MOST_WAITING, Question, Questions
 from pool.router.refusals import count
 from pool.router.repeats import Reading, Repeats
 from pool.router.routes import is_given, new_router
-from pool.router.rows import Inputs
+from pool.router.rows import Inputs, Whole
 from pool.wire import client_messages as wire
 from pool.wire.codec import packed
 from pool.wire.faults import Fault
 from pool.wire.frames import BadFrame, Envelope, decode, encode
 from pool.wire.message import Message
 from pool.wire.multipart import send_frames
-from pool.wire.session_runs import LOCAL_ONLY, OVER_TCP, REMOTE_RUN, RUN
 
 __all__ = ["Front", "Question"]
 
@@ -95,6 +95,7 @@ class Front:
         self.gates: list[gate.Gate] = []
         self._local: list[bool] = []
         self._clients = Clients()
+        self._calls = Calls()
         self._intake = Intake(arenas)
         self._arenas = arenas
         self._arrived = arrived
@@ -102,7 +103,9 @@ class Front:
         self._lender: Lender | None = None
         self._repeats = Repeats()
         self._comparing: dict[tuple[bytes, int], Reading] = {}
-        self._compared: deque[tuple[bytes, wire.Submit, Inputs, bytes, float]] = deque()  # the digest, and when it came
+        self._compared: deque[tuple[bytes, wire.Submit, Call, Inputs, bytes, float]] = (
+            deque()
+        )  # the digest, and when it came
         self._presence = Presence(SILENCE_S)
         self._debts = Debts()
         self._questions = Questions()
@@ -162,6 +165,11 @@ class Front:
     def unread_bytes(self) -> int:
         """Of answers that their clients have not read yet, in libzmq's pipes and behind them."""
         return self._outboxes.size_bytes + self._pipes.size_bytes
+
+    @property
+    def call_bytes(self) -> int:
+        """Of what clients have said of their calls."""
+        return self._calls.size_bytes
 
     @property
     def sockets(self) -> Sequence["zmq.Socket[bytes]"]:
@@ -235,21 +243,19 @@ class Front:
                 raise BadFrame("a routing id that its peer has chosen")
             if frames is None:
                 raise BadFrame(f"a message of more than {MOST_FRAMES} frames")
-            if len(frames) < 2:
-                raise BadFrame(f"{len(frames)} frames")
-            envelope = decode(wire.CLIENT_MESSAGES, frames[0].buffer, frames[1].buffer, frames[2:], CLIENT_HEADER_BYTES)
+            envelope = decode(wire.CLIENT_MESSAGES, frames, CLIENT_HEADER_BYTES)
             client = self._clients.name(address)
             self._presence.heard(client, now)
             if self._turn.instant > now + presence.LOOK_S:  # it need not be told with each message
                 self._turn.by(now + presence.LOOK_S)
             if self._informed is not None and client not in self._informed:
                 self._inform(client, envelope)
-            return self._event(client, envelope, now)
+            return self._event(client, envelope, frames, now)
         except BadFrame as error:
             self._refuse(address, str(error))
             return None
 
-    def _inform(self, client: bytes, envelope: Envelope[zmq.Frame]) -> None:
+    def _inform(self, client: bytes, envelope: Envelope) -> None:
         """Of the present terms, if it has heard of former ones: whoever opens is told anyway, whoever closes goes."""
         assert self._informed is not None
         if isinstance(envelope.message, wire.Open):
@@ -264,7 +270,7 @@ class Front:
             opened = replace(opened, ticket=self._lender.ticket(client))
         self._say(client, opened)
 
-    def _event(self, client: bytes, envelope: Envelope[zmq.Frame], now: float) -> Event | None:
+    def _event(self, client: bytes, envelope: Envelope, frames: Sequence[zmq.Frame], now: float) -> Event | None:
         if isinstance(envelope.message, wire.Open):
             self._tell_terms(client)
             return None
@@ -272,11 +278,13 @@ class Front:
             raise BadFrame("this message is for another instance of the pool, which has ended")
         match envelope.message:
             case wire.Submit() as submit:
-                self._submitted(client, submit, envelope.payload, now)
+                self._submitted(client, submit, envelope.payload, frames, now)
             case wire.Cancel(job):
                 self._debts.settle(client, job)
                 self._forget_comparing((client, job))
                 return JobCancelled(client, job)
+            case wire.Forget(call):
+                self._calls.forget(client, call)
             case wire.Ping():
                 self._say(client, wire.Pong())
             case wire.Ask(request, what, about):
@@ -301,56 +309,69 @@ class Front:
         self._repeats.quarantined(inputs, now)
         self._turn.soon()
 
-    def _submitted(self, client: bytes, submit: wire.Submit, payload: Sequence[zmq.Frame], now: float) -> None:
+    def _submitted(
+        self, client: bytes, submit: wire.Submit, buffers: Sequence[Whole], frames: Sequence[zmq.Frame], now: float
+    ) -> None:
+        try:
+            call = self._calls.of(client, submit, self._is_local(client))
+        except BadFrame as error:
+            self._unreadable(client, submit.job, error)
+            return
         if self._debts.owes(client, submit.job):  # nothing of the first one is another's, or released
             text = f"job {submit.job} is already in the pool"
             self._say(client, wire.Failure(submit.job, Fault.INVALID_INPUT, text, None))
             return
-        if submit.signature in LOCAL_ONLY and not self._is_local(client):
-            self._say(client, wire.Failure(submit.job, Fault.INVALID_INPUT, OVER_TCP, None))
+        if call is None:
+            self._say(client, wire.Unregistered(submit.job))
             self._released(client, submit.job)
             return
-        if submit.signature == RUN and not self._is_local(client):
-            submit = replace(submit, signature=REMOTE_RUN)
-        try:
-            inputs = self._intake.job(client, submit, payload, self._released)
-        except BadFrame as error:
-            text = f"the job cannot be read: {error}"
-            if count(self.refused, text):
-                log.warning("refused a job of a client: %s", text, extra=about("job_refused", reason=text))
-            self._say(client, wire.Failure(submit.job, Fault.INVALID_INPUT, text, None))
+        if call.refusal is not None:
+            self._say(client, wire.Failure(submit.job, Fault.INVALID_INPUT, call.refusal, None))
             self._released(client, submit.job)
+            return
+        try:
+            inputs = self._intake.job(client, submit, call, buffers, frames, self._released)
+        except BadFrame as error:
+            self._unreadable(client, submit.job, error)
             return
         self._debts.add(client, submit.job, inputs.tenancy)
         if self._repeats.suspects(inputs, now):
-            self._compare(client, submit, inputs, now)
+            self._compare(client, submit, call, inputs, now)
         else:
-            self._tell(client, submit, inputs, submit.timeout_s)
+            self._tell(client, submit, call, inputs, submit.timeout_s)
 
-    def _tell(self, client: bytes, submit: wire.Submit, inputs: Inputs, timeout_s: float | None) -> None:
+    def _unreadable(self, client: bytes, job: int, error: BadFrame) -> None:
+        text = f"the job cannot be read: {error}"
+        if count(self.refused, text):
+            log.warning("refused a job of a client: %s", text, extra=about("job_refused", reason=text))
+        self._say(client, wire.Failure(job, Fault.INVALID_INPUT, text, None))
+        self._released(client, job)
+
+    def _tell(self, client: bytes, submit: wire.Submit, call: Call, inputs: Inputs, timeout_s: float) -> None:
+        names = call.names
         self._arrived(
             client,
             submit.job,
-            submit.model,
-            submit.signature,
-            submit.outputs,
+            names.model,
+            call.signature,
+            names.outputs,
             submit.rows,
             timeout_s,
             submit.priority,
-            submit.device,
+            names.device,
             inputs.size_bytes,
             inputs.form,
             inputs,
             submit.attempts,
             submit.in_doubt,
             submit.members,
-            submit.version,
+            names.version,
         )
 
-    def _compare(self, client: bytes, submit: wire.Submit, inputs: Inputs, now: float) -> None:
+    def _compare(self, client: bytes, submit: wire.Submit, call: Call, inputs: Inputs, now: float) -> None:
         """A job whose inputs may be those of a quarantined one arrives, in `tend`, when all of them were read."""
         reading = self._repeats.read(
-            inputs, lambda digest: self._compared.append((client, submit, inputs, digest, now))
+            inputs, lambda digest: self._compared.append((client, submit, call, inputs, digest, now))
         )
         self._turn.soon()
         if reading is None:
@@ -362,14 +383,14 @@ class Front:
     def _arrive(self, now: float) -> None:
         self._repeats.step()
         while self._compared:
-            client, submit, inputs, digest, since = self._compared.popleft()
+            client, submit, call, inputs, digest, since = self._compared.popleft()
             del self._comparing[client, submit.job]
             if (why := self._repeats.refusal(digest, now)) is not None:
                 count(self.refused, "a job with the inputs of a quarantined one")
                 self._fail(client, submit.job, Fault.QUARANTINED, why, None)
             else:
-                left_s = None if submit.timeout_s is None else max(SHORTEST_S, submit.timeout_s - (now - since))
-                self._tell(client, submit, inputs, left_s)
+                left_s = max(SHORTEST_S, submit.timeout_s - (now - since))
+                self._tell(client, submit, call, inputs, left_s)
 
     def _forget_comparing(self, job: tuple[bytes, int]) -> None:
         """Nobody waits for it any more."""
@@ -454,7 +475,7 @@ class Front:
     def _say(self, client: bytes, message: Message, payload: Payload = ()) -> None:
         """What can't be put into bytes ends the client that it is about."""
         try:
-            frames = [*encode(message, self._instance), *payload]
+            frames = encode(message, self._instance, payload)
         except Exception as error:
             self._drop(client, error, f"said {type(message).__name__} to it")
             return
@@ -538,6 +559,7 @@ class Front:
 
     def _forget(self, client: bytes) -> None:
         self._presence.forget(client)
+        self._calls.gone(client)
         self._debts.forget(client)
         if self._lender is not None:
             self._lender.forget(client)

@@ -1,16 +1,14 @@
-"""What the header of a SUBMIT may say, and what it costs to hold.
+"""What a SUBMIT may say, and what it costs to hold.
 
 Whatever is refused here never comes to the core, so no number that it makes of these can be one that cannot travel.
 """
 
-from sys import getsizeof
-
 from pool.core.admission import MOST_MEMBERS
-from pool.wire.client_messages import Submit
+from pool.wire.calls import Names
 from pool.wire.codec import BadFrame
-from pool.wire.lent import MOST_LENT
+from pool.wire.jobs import Submit
 
-__all__ = ["MOST_OUTPUTS", "check_header", "header_bytes"]
+__all__ = ["MOST_OUTPUTS", "check_names", "check_numbers", "header_bytes"]
 
 MOST_NUMBER = (1 << 63) - 1  # of a job: what msgpack, JSON's readers and every other language can hold
 MOST_OUTPUTS = 2048  # the client's own bound, 32 KiB of names, is met first by names of the usual length
@@ -19,20 +17,23 @@ MEMBER_BYTES = 40  # Python's own for a number and its place in a tuple
 LENT_BYTES = 240  # … for the place of one lent buffer: an object of four numbers
 
 
-def check_header(submit: Submit) -> None:
-    """Raises `BadFrame` for what no client of this release says. The core checks timeout, priority, and the names."""
-    members, outputs = submit.members, submit.outputs
-    if not 0 <= submit.job <= MOST_NUMBER - len(members):
+def check_numbers(submit: Submit) -> None:
+    """Raises `BadFrame` for what no client of this release says. The core checks timeout and priority."""
+    members = submit.members
+    if not submit.job <= MOST_NUMBER - len(members):
         last = f" and its {len(members)} members" if members else ""
         raise BadFrame(f"job {submit.job}{last}: numbers are from 0 to {MOST_NUMBER}")
-    if not 0 <= submit.attempts <= MOST_NUMBER:
-        raise BadFrame(f"{submit.attempts} attempts")
     if members:
         if len(members) > MOST_MEMBERS:
             raise BadFrame(f"{len(members)} jobs in one message, at most {MOST_MEMBERS} may be")
         if submit.rows != sum(members) or min(members) < 1:
             raise BadFrame(f"{len(members)} members with {sum(members)} rows where it has {submit.rows}")
-    for name in (submit.model, submit.signature, submit.device, submit.version):
+
+
+def check_names(names: Names) -> None:
+    """Raises `BadFrame` for what no client of this release says. The core looks the names up."""
+    outputs = names.outputs
+    for name in (names.model, names.signature, names.device, names.version):
         if isinstance(name, str) and len(name) > NAME_CHARS:
             raise BadFrame(f"a name of {len(name)} characters, at most {NAME_CHARS} are taken")
     if outputs:
@@ -42,16 +43,8 @@ def check_header(submit: Submit) -> None:
             raise BadFrame(f"{len(outputs) - len(set(outputs))} of its outputs are named twice")
         if max(map(len, outputs)) > NAME_CHARS:
             raise BadFrame(f"an output's name of {max(map(len, outputs))} characters, at most {NAME_CHARS} are taken")
-    if len(submit.lent) > MOST_LENT:
-        raise BadFrame(f"{len(submit.lent)} lent buffers, at most {MOST_LENT} are taken")
 
 
 def header_bytes(submit: Submit) -> int:
     """The memory that what is kept of the header takes: Python's objects are many times the bytes that came."""
-    size_bytes = getsizeof(submit.model)
-    for name in (submit.signature, submit.device, submit.version):
-        if name is not None:
-            size_bytes += getsizeof(name)
-    if submit.outputs:
-        size_bytes += getsizeof(submit.outputs) + sum(map(getsizeof, submit.outputs))
-    return size_bytes + MEMBER_BYTES * len(submit.members) + LENT_BYTES * len(submit.lent)
+    return MEMBER_BYTES * len(submit.members) + LENT_BYTES * len(submit.lent)

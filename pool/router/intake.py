@@ -5,62 +5,59 @@ from collections.abc import Callable, Sequence
 import zmq
 
 from pool.router.arenas import Arenas, LentBuffer
-from pool.router.headers import check_header, header_bytes
-from pool.router.layouts import Layouts, form_of
-from pool.router.payload import held_bytes
-from pool.router.rows import Inputs
-from pool.wire.calls import TABLE_BYTES
-from pool.wire.client_messages import Submit
+from pool.router.calls import Call
+from pool.router.headers import check_numbers, header_bytes
+from pool.router.payload import held_bytes, small_bytes
+from pool.router.rows import Inputs, Whole
 from pool.wire.codec import BadFrame
+from pool.wire.jobs import Submit
 
 __all__ = ["Intake"]
 
 
 class Intake:
     def __init__(self, arenas: Arenas) -> None:
-        self._layouts = Layouts()
         self._arenas = arenas
 
     def job(
-        self, client: bytes, submit: Submit, payload: Sequence[zmq.Frame], released: Callable[[bytes, int], None]
+        self,
+        client: bytes,
+        submit: Submit,
+        call: Call,
+        buffers: "Sequence[Whole]",
+        frames: Sequence[zmq.Frame],
+        released: Callable[[bytes, int], None],
     ) -> Inputs:
         """Raises `BadFrame` for a job whose rows are not what it says: cut by them, it would spoil its batch.
 
-        Of a job without rows nothing is read here. `released` is told when nobody uses any more what of it is lent.
+        Of a job without rows nothing is read here. `frames`: of the message, which hold the `buffers`. `released` is
+        told when nobody uses any more what of it is lent.
         """
-        check_header(submit)
-        if not payload:
-            raise BadFrame("it has no table")
-        # Before a copy of it is made, which is as large as its client likes.
-        if len(payload[0]) > TABLE_BYTES:
-            raise BadFrame(f"a table of {len(payload[0])} bytes, at most {TABLE_BYTES} are read")
-        table = payload[0].bytes
-        buffers: Sequence[zmq.Frame | LentBuffer] = payload[1:]
-        room = None
-        if submit.lent:
-            buffers = self._with_lent(client, submit, payload[1:])
-        if submit.room is not None:
-            room = self._arenas.buffer(client, submit.room.arena, submit.room.offset, submit.room.size_bytes)
-        asked = (submit.model, submit.version, submit.signature, submit.outputs)
-        if submit.rows is None:
-            layout, form = None, form_of(table)
-        else:
-            layout = self._layouts.find(table)
-            layout.check(submit.rows, buffers)
-            table, form = layout.table, layout.form
-        size_bytes = held_bytes((payload[0], *buffers)) + header_bytes(submit)
-        tenancy = None
-        arenas = {buffer.arena for buffer in (*buffers, room) if isinstance(buffer, LentBuffer)}
-        if arenas:
-            tenancy = self._arenas.tenancy(list(arenas), room, lambda: released(client, submit.job))
-        return Inputs(table, buffers, layout, submit.rows, asked, tenancy, size_bytes, form)
+        check_numbers(submit)
+        if (submit.rows is not None) is not call.names.counted:
+            counts = "them" if call.names.counted else "none"
+            raise BadFrame(f"{submit.rows or 'no'} rows in a call that counts {counts}")
+        size_bytes = held_bytes(frames) + small_bytes(buffers) + call.size_bytes
+        room = tenancy = None
+        if submit.lent or submit.room is not None:
+            if submit.lent:
+                buffers = self._with_lent(client, submit, buffers)
+            if submit.room is not None:
+                room = self._arenas.buffer(client, submit.room.arena, submit.room.offset, submit.room.size_bytes)
+            lent = [buffer for buffer in (*buffers, room) if isinstance(buffer, LentBuffer)]
+            size_bytes += sum([each.size_bytes for each in submit.lent])
+        if submit.members or submit.lent:
+            size_bytes += header_bytes(submit)
+        if call.layout is not None:
+            call.layout.check(submit.rows or 0, buffers)
+        if submit.lent or submit.room is not None:
+            arenas = list({buffer.arena for buffer in lent})
+            tenancy = self._arenas.tenancy(arenas, room, lambda: released(client, submit.job))
+        rows, asked = submit.rows, call.asked
+        return Inputs(call.table, buffers, call.layout, rows, asked, tenancy, size_bytes, call.form)
 
-    def _with_lent(
-        self, client: bytes, submit: Submit, frames: Sequence[zmq.Frame]
-    ) -> "Sequence[zmq.Frame | LentBuffer]":
-        buffers: list[zmq.Frame | LentBuffer] = list(frames)
+    def _with_lent(self, client: bytes, submit: Submit, buffers: "Sequence[Whole]") -> "Sequence[Whole]":
+        found = list(buffers)
         for lent in submit.lent:
-            if not 0 <= lent.index < len(frames) or len(buffers[lent.index]):
-                raise BadFrame(f"no buffer {lent.index} of {len(frames)} is to be lent")
-            buffers[lent.index] = self._arenas.buffer(client, lent.arena, lent.offset, lent.size_bytes)
-        return buffers
+            found[lent.index] = self._arenas.buffer(client, lent.arena, lent.offset, lent.size_bytes)
+        return found

@@ -1,32 +1,24 @@
-"""How long the buffers of a job with rows must be, read from its packed `Table` without numpy.
-
-Most jobs of a model have the same table, so each is read once and then found again by its bytes.
-"""
+"""How long the buffers of a job with rows must be, read from its packed `Table` without numpy: once for each call."""
 
 import hashlib
 import math
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgpack
-import zmq
 
-from pool.router.arenas import LentBuffer
-from pool.router.inbox import MOST_FRAMES
-from pool.wire.calls import ROWS
+from pool.wire.calls import MOST_TENSORS, ROWS
 from pool.wire.codec import BadFrame
 from pool.wire.dtypes import END_BYTES, ITEM_BYTES, STRING
 
-__all__ = ["Column", "Layout", "Layouts", "form_of"]
+__all__ = ["Column", "Layout", "form_of", "memory_of", "read"]
 
 MOST_ROWS = 1 << 31  # an axis of a tensor is no longer
 MOST_EMPTY_ROWS = 1 << 16  # of tensors without a byte: else a message of no size would be work without end
 FORM_BYTES = 256  # tables up to here are their own form
 MOST_RANK = 64  # numpy's own bound
 SHOWN_AXES = 8
-KEPT_BYTES = 8 << 20
-COLUMN_BYTES = 400  # Python's own for one column and its texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +42,7 @@ class Layout:
     columns: tuple[Column, ...]
     row_bytes: int
 
-    def check(self, rows: int, buffers: "Sequence[zmq.Frame | LentBuffer]") -> None:
+    def check(self, rows: int, buffers: Sequence[Any]) -> None:
         """Raises `BadFrame` for buffers that are not so many rows of this layout.
 
         Of strings only the number and the last end are looked at: the worker reads them.
@@ -62,7 +54,7 @@ class Layout:
         for column, buffer in zip(self.columns, buffers, strict=True):
             size_bytes = rows * column.row_bytes
             if column.strings:
-                _check_strings(column, rows, buffer.buffer)
+                _check_strings(column, rows, memory_of(buffer))
             elif len(buffer) != size_bytes:
                 raise BadFrame(f"{column.what}: {len(buffer)} bytes where {rows} rows have {size_bytes}")
         if not self.row_bytes and rows > MOST_EMPTY_ROWS:
@@ -78,30 +70,9 @@ def _check_strings(column: Column, rows: int, buffer: memoryview) -> None:
         raise BadFrame(f"{column.what}: {len(buffer) - table_bytes - last} bytes belong to no string")
 
 
-class Layouts:
-    """The layouts of late, bounded in bytes: who sends ever new tables has them read, and fills no memory."""
-
-    def __init__(self, most_bytes: int = KEPT_BYTES) -> None:
-        self.kept_bytes = 0
-        self._most_bytes = most_bytes
-        self._kept: OrderedDict[bytes, Layout] = OrderedDict()
-
-    def find(self, table: bytes) -> Layout:
-        """Raises `BadFrame` for what is not the table of a job with rows."""
-        layout = self._kept.get(table)
-        if layout is not None:
-            self._kept.move_to_end(table)
-            return layout
-        layout = read(table)
-        self._kept[table] = layout
-        self.kept_bytes += _held_bytes(layout)
-        while self.kept_bytes > self._most_bytes:
-            self.kept_bytes -= _held_bytes(self._kept.popitem(last=False)[1])
-        return layout
-
-
-def _held_bytes(layout: Layout) -> int:
-    return 2 * len(layout.table) + COLUMN_BYTES * (1 + len(layout.columns))
+def memory_of(buffer: Any) -> memoryview:
+    """Of a buffer that shares a frame with others, has one of its own, or lies in an arena."""
+    return buffer if type(buffer) is memoryview else buffer.buffer
 
 
 def form_of(table: bytes) -> bytes:
@@ -120,7 +91,7 @@ def read(table: bytes) -> Layout:
         raise BadFrame(f"its table is not msgpack: {type(error).__name__}") from None
     if type(raw) is not tuple or len(raw) != 1 or type(raw[0]) is not tuple:
         raise BadFrame("its table is no table")
-    if not 1 <= len(raw[0]) < MOST_FRAMES:
+    if not 1 <= len(raw[0]) <= MOST_TENSORS:
         raise BadFrame(f"it has rows and {len(raw[0])} tensors")
     columns = tuple([_column(header) for header in raw[0]])
     return Layout(table, form_of(table), columns, sum(column.row_bytes for column in columns))

@@ -4,15 +4,19 @@ from collections.abc import Sequence
 
 import zmq
 
-from pool.router.arenas import LentBuffer
+__all__ = ["Payload", "held_bytes", "small_bytes"]
 
-__all__ = ["Payload", "held_bytes"]
-
-Payload = Sequence["bytes | zmq.Frame"]
+Payload = Sequence["bytes | memoryview | zmq.Frame"]
 
 FRAME_BYTES = 512  # libzmq's and Python's own for one frame, however empty: without it, empty frames would be free
+VIEW_BYTES = 200  # Python's own for a look at some bytes of a frame
 
 
-def held_bytes(payload: "Sequence[bytes | zmq.Frame | LentBuffer]") -> int:
+def small_bytes(buffers: Sequence[object]) -> int:
+    """What those take that share the first frame of their message, which counts by itself."""
+    return VIEW_BYTES * len(buffers)
+
+
+def held_bytes(payload: Payload) -> int:
     """The memory that these take while they wait here."""
     return sum(map(len, payload)) + FRAME_BYTES * len(payload)

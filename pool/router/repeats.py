@@ -10,6 +10,7 @@ import hashlib
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator
 
+from pool.router.layouts import memory_of
 from pool.router.rows import Inputs
 
 __all__ = ["MOST_READ", "REMEMBERED_S", "STEP_BYTES", "Reading", "Repeats"]
@@ -131,8 +132,8 @@ def _sample(inputs: Inputs) -> bytes:
     ends = min(SAMPLE_OF_BUFFER_BYTES, SAMPLE_BYTES // max(1, len(inputs.buffers)))
     for frame in inputs.buffers:
         digest.update(len(frame).to_bytes(8, "little"))
-        digest.update(frame.buffer[:ends])
-        digest.update(frame.buffer[-ends:])
+        digest.update(memory_of(frame)[:ends])
+        digest.update(memory_of(frame)[-ends:])
     return digest.digest()
 
 
@@ -146,7 +147,7 @@ def _digested(inputs: Inputs) -> Generator[None, None, bytes]:
             if not left:
                 yield
                 left = STEP_BYTES
-            piece = frame.buffer[position : position + left]
+            piece = memory_of(frame)[position : position + left]
             digest.update(piece)
             position, left = position + len(piece), left - len(piece)
     return digest.digest()

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import zmq
 
 from pool.router.arenas import LentBuffer, Tenancy
-from pool.router.layouts import Column, Layout
+from pool.router.layouts import Column, Layout, memory_of
 from pool.wire.dtypes import END_BYTES
 
-__all__ = ["COPIED_BYTES", "Cut", "Halves", "Inputs", "cut_strings"]
+__all__ = ["COPIED_BYTES", "Cut", "Halves", "Inputs", "Whole", "cut_strings"]
 
 COPIED_BYTES = 256 << 10  # of strings, at most, in one buffer
 
@@ -31,6 +31,8 @@ class Halves:
 
 
 Cut = LentBuffer | Halves | bytes | memoryview
+Whole = LentBuffer | zmq.Frame | memoryview
+"""As it came: in an arena, in a frame of its own, or in the first frame of its message."""
 
 
 @dataclass(slots=True)  # not frozen: one is made for every job, and a frozen one takes five times as long
@@ -42,7 +44,7 @@ class Inputs:
     """
 
     table: bytes
-    buffers: "Sequence[zmq.Frame | LentBuffer]"
+    buffers: Sequence[Whole]
     layout: Layout | None
     rows: int | None
     asked: tuple[str, int | str | None, str | None, tuple[str, ...] | None] = ("", None, None, None)
@@ -56,7 +58,7 @@ class Inputs:
             return self
         cut = self.cut(start, start + rows)
         plain = [each.joined() if isinstance(each, Halves) else each for each in cut]
-        buffers = [each if isinstance(each, LentBuffer | zmq.Frame) else zmq.Frame(each, copy=False) for each in plain]
+        buffers = [memoryview(each) if isinstance(each, bytes) else each for each in plain]
         return Inputs(self.table, buffers, self.layout, rows, self.asked, self.tenancy)
 
     def cut(self, start: int, stop: int) -> "Sequence[zmq.Frame | Cut]":
@@ -71,11 +73,11 @@ class Inputs:
         ]
 
 
-def _cut(buffer: "zmq.Frame | LentBuffer", column: Column, rows: int, start: int, stop: int) -> Cut:
+def _cut(buffer: Whole, column: Column, rows: int, start: int, stop: int) -> Cut:
     if column.strings:
-        return cut_strings(buffer.buffer, column, rows, start, stop)
+        return cut_strings(memory_of(buffer), column, rows, start, stop)
     begin, end = start * column.row_bytes, stop * column.row_bytes
-    return buffer.cut(begin, end) if isinstance(buffer, LentBuffer) else buffer.buffer[begin:end]
+    return buffer.cut(begin, end) if isinstance(buffer, LentBuffer) else memory_of(buffer)[begin:end]
 
 
 def cut_strings(buffer: memoryview, column: Column, rows: int, start: int, stop: int) -> Halves | bytes:

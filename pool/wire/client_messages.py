@@ -3,15 +3,18 @@
     client                 pool
       │ OPEN ─────────────► │
       │ ◄─────────── OPENED │
-      │ SUBMIT ───────────► │  payload: a `Table` and a buffer a tensor
-      │ ◄─── RESULT/FAILURE │  payload: a `Table` and a buffer a tensor, of each piece
+      │ SUBMIT ───────────► │  the first of a call says what it is; payload: a buffer a tensor
+      │ ◄─── RESULT/FAILURE │  payload: the buffers of each piece
+      │ ◄───── UNREGISTERED │  the call is not known: say it again, with the job
+      │ FORGET ───────────► │  of a call
       │ CANCEL, PING ─────► │
       │ ASK ──────► ANSWER  │
       │ ◄───────── RELEASED │
       │ CLOSE ────────────► │
       │ ◄───────── FAREWELL │
 
-The numbers are the protocol: they are never reused. What keeps its form in every version stands in `pool.wire.refusal`.
+The numbers are the protocol: they are never reused (14 was one of version 7). What keeps its form in every version
+stands in `pool.wire.refusal`.
 """
 
 from collections.abc import Mapping
@@ -19,10 +22,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pool.wire.faults import Fault
-from pool.wire.lent import Lent, Room
+from pool.wire.jobs import Result, Results, Submit
 from pool.wire.message import Message
 from pool.wire.refusal import Refusal
-from pool.wire.timeline import Timeline
 
 __all__ = [
     "CLIENT_MESSAGES",
@@ -32,6 +34,7 @@ __all__ = [
     "Close",
     "Failure",
     "Farewell",
+    "Forget",
     "Open",
     "Opened",
     "Ping",
@@ -41,6 +44,7 @@ __all__ = [
     "Result",
     "Results",
     "Submit",
+    "Unregistered",
 ]
 
 
@@ -53,46 +57,19 @@ class Open:
 
 
 @dataclass(frozen=True, slots=True)
-class Submit:
-    """One job; its payload is a `Table` and a buffer a tensor. `job` is unique for this connection.
-
-    `outputs` None: all of the signature's. `rows`: the common axis 0 of all its tensors, at least 1, which their shapes
-    leave out; None if they have none in common. `priority`: higher first. `device`: a name of the devices in `pool
-    status`, or None for any. `attempts`: how many instances of the pool ended unexpectedly while they held it.
-    `in_doubt`: it was sent before, to this instance or an older one, and may have started there.
-
-    `version`: of the model, by its number or by a label; None for any that is served.
-
-    `members`: it is a pack of jobs with so many rows each, which have the numbers after its own. It is answered as
-    one job, or each member is; which of the two, nobody knows before.
-
-    `lent`: the buffers that lie in an arena of the client's, and `room` is where its answer may be written. Both are
-    the pool's until the RESULT, or else RELEASED.
-    """
-
-    kind: ClassVar[int] = 3
-    job: int
-    model: str
-    signature: str | None
-    outputs: tuple[str, ...] | None
-    rows: int | None
-    timeout_s: float | None
-    priority: int
-    device: str | None
-    attempts: int
-    in_doubt: bool
-    lent: tuple[Lent, ...] = ()
-    room: Room | None = None
-    members: tuple[int, ...] = ()
-    version: int | str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Cancel:
     """That of a pack is that of all its jobs, however they are answered."""
 
     kind: ClassVar[int] = 6
     job: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """A call that the client sends no more jobs of. Those that are in the pool go on."""
+
+    kind: ClassVar[int] = 16
+    call: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,29 +117,6 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """`pieces`: how many payload frames each piece of the answer has: its `Table` and a buffer a tensor.
-
-    The tensors of several pieces belong together along axis 0, in this order. `released`: nobody else uses any more
-    what the job was lent; otherwise RELEASED follows.
-    """
-
-    kind: ClassVar[int] = 4
-    job: int
-    pieces: tuple[int, ...]
-    timeline: Timeline
-    released: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Results:
-    """Those of several jobs, in no order; the payload has the frames of each in turn."""
-
-    kind: ClassVar[int] = 14
-    results: tuple[Result, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Failure:
     """`retry_after_s`: when a job that was not taken in may be sent again."""
 
@@ -178,6 +132,14 @@ class Released:
     """Nobody reads or writes any more what `lent` and `room` of this job named; it had another answer, or none."""
 
     kind: ClassVar[int] = 13
+    job: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unregistered:
+    """The pool does not know the call of this job, and nothing of the job has started: register it, and send both."""
+
+    kind: ClassVar[int] = 15
     job: int
 
 
@@ -210,7 +172,7 @@ class Farewell:
 CLIENT_MESSAGES: Mapping[int, type[Message]] = {
     message.kind: message
     for message in (
-        *(Open, Submit, Cancel, Ping, Ask, Close),
-        *(Opened, Result, Results, Failure, Released, Pong, Answer, Farewell, Refusal),
+        *(Open, Submit, Cancel, Forget, Ping, Ask, Close),
+        *(Opened, Results, Failure, Released, Unregistered, Pong, Answer, Farewell, Refusal),
     )
 }

@@ -1,30 +1,44 @@
-"""A message as the frames of one ZeroMQ multipart message.
+"""A message as the frames of one ZeroMQ multipart message. Each begins with the same 14 bytes:
 
-    ┌──────────────────────────────────────┬───────────────────────┬─────────────────────────────┐
-    │ preamble, 14 bytes                   │ header                │ payload, any number         │
-    │ "TFWP" · version · kind · instance×8 │ msgpack of the fields │ opaque here; tensors, tables│
-    └──────────────────────────────────────┴───────────────────────┴─────────────────────────────┘
+    preamble  "TFWP" · u8 version · u8 kind · instance×8
 
 The instance is the id of one start of the pool, so that nothing meant for an earlier one is taken for this one's;
-it is all zeros until a peer has been told. No tensor byte is inside msgpack, and no payload frame is read here.
+it is all zeros until a peer has been told. No payload buffer is read here.
+
+    the messages of a job   preamble and fixed fields in the first frame, see `pool.wire.hot`
+    all others              the preamble · msgpack of the fields · payload, any number of frames
+
 The first six bytes and REFUSAL are the same in every version, see `pool.wire.refusal`.
 """
 
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any
 
+from pool.wire.batches import Done, Run
 from pool.wire.codec import MAX_HEADER_BYTES, BadFrame, pack, unpack
+from pool.wire.hot import MAGIC, VERSION, Buffer
+from pool.wire.jobs import Results, Submit
 from pool.wire.message import Message
 
-__all__ = ["NO_INSTANCE", "VERSION", "BadFrame", "Envelope", "OtherVersion", "check_version", "decode", "encode"]
+__all__ = [
+    "MAGIC",
+    "NO_INSTANCE",
+    "VERSION",
+    "BadFrame",
+    "Envelope",
+    "OtherVersion",
+    "check_version",
+    "decode",
+    "encode",
+]
 
-MAGIC = b"TFWP"
-VERSION = 7
 START = MAGIC + bytes((VERSION,))
 NO_INSTANCE = bytes(8)
+PREAMBLE_BYTES = 14
 
-Frame = TypeVar("Frame")
+_HOT = frozenset((Submit, Results, Run, Done))
 
 
 class OtherVersion(BadFrame):
@@ -37,18 +51,20 @@ class OtherVersion(BadFrame):
         self.kind = kind
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope(Generic[Frame]):
-    """A decoded message. `payload` holds the frames as they came, not copied."""
+@dataclass(slots=True)
+class Envelope:
+    """A decoded message. `payload` holds the buffers as they came, not copied."""
 
     instance: bytes
-    message: Message
-    payload: Sequence[Frame]
+    message: Any
+    payload: list[Buffer]
 
 
-def encode(message: Message, instance: bytes) -> list[bytes]:
-    """The two leading frames; the caller appends the payload."""
-    return [MAGIC + bytes((VERSION, message.kind)) + instance, pack(message)]
+def encode(message: Message, instance: bytes, payload: Sequence[Buffer] = ()) -> list[Buffer]:
+    """All frames of it. Large buffers of the payload are among them as they are."""
+    if type(message) in _HOT:
+        return message.to_frames(instance, payload)  # type: ignore[attr-defined,no-any-return]
+    return [MAGIC + bytes((VERSION, message.kind)) + instance, pack(message), *payload]
 
 
 def check_version(preamble: bytes | memoryview) -> None:
@@ -60,20 +76,29 @@ def check_version(preamble: bytes | memoryview) -> None:
 
 
 def decode(
-    kinds: Mapping[int, type[Message]],
-    preamble: bytes | memoryview,
-    header: bytes | memoryview,
-    payload: Sequence[Frame],
-    most_header_bytes: int = MAX_HEADER_BYTES,
-) -> Envelope[Frame]:
+    kinds: Mapping[int, type[Message]], frames: Sequence[Buffer], most_header_bytes: int = MAX_HEADER_BYTES
+) -> Envelope:
     """The message in frames that anybody may have sent. Raises `BadFrame` (or its `OtherVersion`) and nothing else.
 
-    `kinds`: `CLIENT_MESSAGES` or `WORKER_MESSAGES`, whichever this socket speaks.
+    `kinds`: `CLIENT_MESSAGES` or `WORKER_MESSAGES`, whichever this socket speaks. `most_header_bytes`: of msgpack.
     """
-    if len(preamble) != 14 or preamble[:5] != START:
-        check_version(preamble)
-        raise BadFrame(f"a preamble of {len(preamble)} bytes")
-    kind = kinds.get(preamble[5])
+    if not frames:
+        raise BadFrame("0 frames")
+    first = memoryview(frames[0])
+    if len(first) < PREAMBLE_BYTES or first[:5] != START:
+        check_version(first)
+        raise BadFrame(f"a preamble of {len(first)} bytes")
+    kind = kinds.get(first[5])
     if kind is None:
-        raise BadFrame(f"no message kind {preamble[5]}")
-    return Envelope(bytes(preamble[6:14]), unpack(kind, header, most_header_bytes), payload)
+        raise BadFrame(f"no message kind {first[5]}")
+    instance = bytes(first[6:14])
+    if kind in _HOT:
+        try:
+            return Envelope(instance, *kind.read(first, frames))  # type: ignore[attr-defined]
+        except struct.error as error:
+            raise BadFrame(f"{kind.__name__}: {error}") from None
+    if len(first) != PREAMBLE_BYTES:
+        raise BadFrame(f"a preamble of {len(first)} bytes")
+    if len(frames) < 2:
+        raise BadFrame(f"{len(frames)} frames")
+    return Envelope(instance, unpack(kind, memoryview(frames[1]), most_header_bytes), list(frames[2:]))

@@ -26,6 +26,7 @@ __all__ = [
     "encode_tensor",
     "join_strings",
     "some_strings",
+    "tensor_bytes",
     "to_array",
 ]
 
@@ -88,11 +89,15 @@ def to_array(value: object) -> tuple[Array, bool]:
 
 def encode_tensor(name: str, array: Array, weak: bool = False) -> tuple[TensorHeader, bytes | memoryview]:
     """The header and the buffer of an array from `to_array` or from TensorFlow; the buffer is a view if possible."""
-    header = TensorHeader(name, dtype_name(array.dtype), array.shape, weak)
-    if array.dtype == _STRING:
-        return header, _join(array.reshape(-1).tolist())
+    return TensorHeader(name, dtype_name(array.dtype), array.shape, weak), tensor_bytes(array)
+
+
+def tensor_bytes(array: Array) -> bytes | memoryview:
+    """The buffer alone."""
+    if array.dtype.hasobject:
+        return _join(array.reshape(-1).tolist())
     flat = np.asarray(array, order="C").reshape(-1)
-    return header, flat.view(np.uint8).data if flat.size else b""
+    return flat.view(np.uint8).data if flat.size else b""
 
 
 def decode_tensor(header: TensorHeader, buffer: bytes | memoryview) -> Array:

@@ -7,7 +7,7 @@
       │ ◄───────────────────── HELLO │  each lane, with the same secret
       │ WELCOME_LANE ──────────────► │
       │ ◄───────────────────── READY │  what each model takes and gives
-      │ RUN ───────────────────────► │  tensors pass unread
+      │ RUN ───────────────────────► │  the first of a call says what it is; tensors pass unread
       │ ◄────────────────────── DONE │  one answer a batch, which is the lane's credit again
       │ ◄───────────── ROWS_COMPARED │  a lane, see `pool.wire.independence`
       │ ROWS_JUDGED ───────────────► │  control thread
@@ -20,14 +20,13 @@ A standby has a WELCOME with `hold`, imports, beats that it stands by, and goes 
 The numbers are the protocol: they are never reused.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
-from pool.wire.faults import Fault
+from pool.wire.batches import Done, PartDone, PartFailed, PartOutcome, PartSpoiled, RowsDiffer, Run, done
 from pool.wire.independence import Batching, RowsCompared, RowsJudged
-from pool.wire.lent import Lent, Room
 from pool.wire.message import Message
 from pool.wire.signatures import ModelInfo
 from pool.wire.speed_ups import SpeedUpSettings
@@ -106,88 +105,6 @@ class Ready:
     kind: ClassVar[int] = 36
     lanes: int
     models: tuple[ModelInfo, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PartDone:
-    """The part's answer is the next `frames` frames of the payload: a `Table` and a buffer a tensor."""
-
-    frames: int
-
-
-@dataclass(frozen=True, slots=True)
-class PartFailed:
-    """By its own fault: it could not be read, or ran alone."""
-
-    fault: Fault
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class PartSpoiled:
-    """The run that it shared failed; whose fault that is, this one's or a neighbour's, nobody knows yet."""
-
-    fault: Fault
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class RowsDiffer:
-    """The fetches came back with other rows than were fed, so nobody knows which are whose: run it alone."""
-
-    text: str
-
-
-PartOutcome = PartDone | PartFailed | PartSpoiled | RowsDiffer
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """The outcomes of a RUN's parts, in its order: `done` makes it of them, `outcomes` gives them back.
-
-    `frames`: how many frames of the payload each part's answer has; 0 stands for the next of `failures`. Nearly all
-    parts are done, and a number each is quickly read. A text is said once, since thousands of parts may share one long
-    error: "" stands for that of the PartSpoiled before. `run_s`: inside the backend; `fetch_s`: from there to now.
-    """
-
-    kind: ClassVar[int] = 38
-    batch: int
-    frames: tuple[int, ...]
-    failures: tuple[PartFailed | PartSpoiled | RowsDiffer, ...]
-    run_s: float
-    fetch_s: float
-
-    @property
-    def outcomes(self) -> Iterator[PartOutcome]:
-        """Ends early where failures are missing; those that are too many do not come up."""
-        failures, said = iter(self.failures), ""
-        for frames in self.frames:
-            if frames:
-                yield PartDone(frames)
-                continue
-            failure = next(failures, None)
-            if failure is None:
-                return
-            if isinstance(failure, PartSpoiled):
-                said = failure.text or said
-                failure = PartSpoiled(failure.fault, said)
-            yield failure
-
-
-def done(batch: int, outcomes: Sequence[PartOutcome], run_s: float, fetch_s: float) -> Done:
-    frames = tuple([outcome.frames if isinstance(outcome, PartDone) else 0 for outcome in outcomes])
-    failures: list[PartFailed | PartSpoiled | RowsDiffer] = []
-    said = ""
-    for outcome in outcomes:
-        match outcome:
-            case PartDone():
-                pass
-            case PartSpoiled(fault, text):
-                failures.append(PartSpoiled(fault, "") if text == said else outcome)
-                said = text
-            case _:
-                failures.append(outcome)
-    return Done(batch, frames, tuple(failures), run_s, fetch_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,35 +219,6 @@ class TakeSeat:
 @dataclass(frozen=True, slots=True)
 class WelcomeLane:
     kind: ClassVar[int] = 34
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A batch. Its payload is one `Table`, which all parts share, and then the buffers of each part in turn.
-
-    `rows` of each part; empty for a lone part whose shapes are whole in the table. `pad_to`: how many rows are to be
-    fed, at least as many as the parts have; the rest repeats the first row, and its answers are thrown away.
-    `by_rows`: the rows were joined, cut or padded, so each fetch must come back with as many as were fed.
-    `stride`: at most so many rows are fed at once, in runs that follow one another; 0: all of them.
-
-    `lent`: the buffers that lie in arenas, counted over all parts. `rooms`: where each part's answer may be written;
-    empty where none may. `halves`: the buffers that come in two frames, to be joined, counted likewise.
-    `owner`: the number of the client for whom a private session is opened; 0 for all else.
-    """
-
-    kind: ClassVar[int] = 37
-    batch: int
-    model: str
-    signature: str | None
-    outputs: tuple[str, ...] | None
-    rows: tuple[int, ...]
-    pad_to: int
-    by_rows: bool
-    lent: tuple[Lent, ...] = ()
-    rooms: tuple[Room, ...] = ()
-    stride: int = 0
-    owner: int = 0
-    halves: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import zmq
 
-from attacker import doors, greed, memory, scenes, zmtp
+from attacker import calls, doors, greed, memory, scenes, zmtp
 from attacker.target import Stage
 
 __all__ = ["SCENES", "Attack", "play"]
@@ -23,6 +23,7 @@ SCENES: Mapping[Callable[[random.Random, Stage], int], int] = {
     scenes.babbling: 5,
     scenes.mangling: 3,
     scenes.asking: 3,
+    calls.registering: 3,
     memory.borrowing: 5,
     memory.strangers: 2,
     memory.crowded: 1,

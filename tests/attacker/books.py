@@ -24,7 +24,7 @@ PIPES = 6
 MOST_REASONS = 201  # and one for the others
 # What is on nobody's account, and bounded all the same. Under way: what libzmq has read of each connection and the pool
 # has not, 64 messages; of those sent without waiting the largest have half a megabyte, and one peer at a time sends
-# them. Kept: tables 8 MiB, names of past jobs and costs 4 MiB each, 4,096 clients that rest, and the heap's holes.
+# them. Kept: names of past jobs and costs 4 MiB each, 4,096 clients that rest, and the heap's holes.
 UNDER_WAY_BYTES = 64 * MIB
 KEPT_BYTES = 20 * MIB
 
@@ -67,7 +67,7 @@ class Books:
         _await("lent bytes", lambda: client.status()["lent_bytes"], 0)
         self._held = {pid: _Holding.of(pid) for pid in (pool.pid, *pool.workers())}
         self._rss = resident_bytes(pool.pid) or 0
-        self.most_bytes = dict.fromkeys(("grown", "queue", "unread", "lent", "on no account"), 0)
+        self.most_bytes = dict.fromkeys(("grown", "queue", "unread", "lent", "calls", "on no account"), 0)
         self.after_bytes: list[int] = []
 
     def look(self) -> None:
@@ -75,12 +75,14 @@ class Books:
         grown = (resident_bytes(self._pool.pid) or 0) - self._rss
         status = self._client.status()
         queue, unread, lent = status["queue"]["bytes"], status["unread_bytes"], status["lent_bytes"]
+        calls = status["call_bytes"]
         found = {
             "grown": grown,
             "queue": queue,
             "unread": unread,
             "lent": lent,
-            "on no account": grown - queue - unread,
+            "calls": calls,
+            "on no account": grown - queue - unread - calls,
         }
         self.most_bytes = {what: max(found[what], most) for what, most in self.most_bytes.items()}
         assert queue <= QUEUE_BYTES, status["queue"]
@@ -88,7 +90,8 @@ class Books:
         assert lent <= ARENAS_BYTES, lent
         assert len(status["refused"]) <= MOST_REASONS, "reasons are kept that somebody invents"
         assert unread <= QUEUE_BYTES + PIPES * PIPE_BYTES, unread
-        assert grown <= queue + unread + UNDER_WAY_BYTES + KEPT_BYTES, f"{grown} bytes, {queue + unread} on account"
+        accounts = queue + unread + calls
+        assert grown <= accounts + UNDER_WAY_BYTES + KEPT_BYTES, f"{grown} bytes, {accounts} on account"
         self._look_at_workers(status)
 
     def after(self) -> None:
@@ -100,7 +103,8 @@ class Books:
 
     def close(self) -> None:
         """When all others are gone: every account is at zero, and nothing is held that was not before."""
-        _await("jobs, their bytes, unread bytes, lent bytes", self._totals, (0, 0, 0, 0))
+        # The books' own client has said nothing of calls.
+        _await("jobs, their bytes, unread bytes, lent bytes, bytes of calls", self._totals, (0, 0, 0, 0, 0))
         for pid, before in self._held.items():
             _await(f"more than {before} in {pid}", lambda pid=pid, before=before: _Holding.of(pid).beyond(before), [])  # type: ignore[misc]
         self.after()
@@ -121,14 +125,14 @@ class Books:
     def _grown(self) -> int:
         return (resident_bytes(self._pool.pid) or 0) - self._rss
 
-    def _totals(self) -> tuple[int, int, int, int]:
+    def _totals(self) -> tuple[int, int, int, int, int]:
         status = self._client.status()
         queue = status["queue"]
-        return queue["jobs"], queue["bytes"], status["unread_bytes"], status["lent_bytes"]
+        return queue["jobs"], queue["bytes"], status["unread_bytes"], status["lent_bytes"], status["call_bytes"]
 
     def _accounts(self) -> int:
-        _, queue, unread, _ = self._totals()
-        return queue + unread
+        _, queue, unread, _, calls = self._totals()
+        return queue + unread + calls
 
 
 def own_lines(pool: PoolProcess) -> list[str]:

@@ -5,6 +5,7 @@ import random
 import socket
 import struct
 
+from asked import framed
 from attacker.extremes import number, one_of
 from attacker.jobs import doubled
 from attacker.ledger import Ledger
@@ -34,8 +35,7 @@ def naming(rng: random.Random, stage: Stage) -> int:
     with knocked(stage.target, local) as link:
         link.shake(b"\0" + rng.randbytes(one_of(rng, (3, 5, 200))))
         link.connection.sendall(message(encode(wire.Open("by name"), NO_INSTANCE)))
-        preamble, header = link.read_message()
-        told = decode(wire.CLIENT_MESSAGES, preamble, header, ()).message
+        told = decode(wire.CLIENT_MESSAGES, link.read_message()).message
         assert isinstance(told, wire.Refusal), f"let in with an id of its own: {told}"
     return 4
 
@@ -86,7 +86,7 @@ def at_the_workers_door(rng: random.Random, stage: Stage) -> int:
                     encode(hello, NO_INSTANCE),
                     encode(hello, NO_INSTANCE),
                     [MAGIC + bytes((VERSION, kind)) + bytes(8), pack(hello)],
-                    [*encode(hello, NO_INSTANCE), *[b""] * rng.choice((1, 5000))],
+                    framed(hello, NO_INSTANCE, [*[b""] * rng.choice((1, 5000))]),
                     [encode(hello, NO_INSTANCE)[0], b"\x91" * 2000],
                     [b""],
                 ),

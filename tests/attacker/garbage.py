@@ -1,12 +1,14 @@
 """Messages that are none: each is answered with one REFUSAL, and changes nothing."""
 
 import random
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgpack
 
-from attacker.extremes import UTF_8, WRONG_TYPES, one_of, unlike
+from asked import Asked, framed
+from attacker.extremes import NOT_TIMEOUTS, UTF_8, WRONG_TYPES, one_of, unlike
 from attacker.jobs import doubled
 from pool.wire import client_messages as wire
 from pool.wire import worker_messages
@@ -20,19 +22,17 @@ __all__ = ["garbage"]
 
 MOST_HEADER_BYTES = 64 << 10
 MOST_FRAMES = 4096
+# Where a SUBMIT has them: written down here once more, so that the pool's own layout is not its judge.
+FLAGS, TIMEOUT, NAMES, MEMBERS = 14, 24, 40, 54
 
-NOTHING = type(None)
 # What each field takes, as msgpack has it: written down here once more, so that the pool's own schema is not its judge.
 TAKES: Mapping[type[Message], Sequence[tuple[type, ...]]] = {
     wire.Open: ((str,),),
-    wire.Submit: (
-        *((int,), (str,), (str, NOTHING), (tuple, NOTHING), (int, NOTHING), (int, float, NOTHING), (int,)),
-        *((str, NOTHING), (int,), (bool,), (tuple,), (tuple, NOTHING), (tuple,), (int, str, NOTHING)),
-    ),
     wire.Cancel: ((int,),),
+    wire.Forget: ((int,),),
     wire.Ask: ((int,), (str,), (str,)),
 }
-NOT_CLIENTS = (wire.Opened.kind, wire.Result.kind, wire.Failure.kind, wire.Pong.kind, wire.Refusal.kind, 12, 13, 14)
+NOT_CLIENTS = (wire.Opened.kind, wire.Results.kind, wire.Failure.kind, wire.Pong.kind, wire.Refusal.kind, 12, 13, 15)
 
 
 def garbage(rng: random.Random, instance: bytes) -> list[bytes]:
@@ -43,9 +43,9 @@ def garbage(rng: random.Random, instance: bytes) -> list[bytes]:
 def good(rng: random.Random, instance: bytes) -> list[bytes]:
     """A message as it should be."""
     job = doubled(rng, rng.randrange(1 << 40))
-    messages: tuple[Message, ...] = (wire.Cancel(1), wire.Ask(1, "status", ""), wire.Ping(), job.submit)
+    messages: tuple[Asked | Message, ...] = (wire.Cancel(1), wire.Ask(1, "status", ""), wire.Ping(), job.submit)
     message = one_of(rng, messages)
-    return [*encode(message, instance), *(job.payload if message is job.submit else ())]
+    return framed(message, instance, job.payload if message is job.submit else ())
 
 
 def _preamble(rng: random.Random, instance: bytes) -> list[bytes]:
@@ -80,7 +80,7 @@ def _others_message(rng: random.Random, instance: bytes) -> list[bytes]:
 def _wrong_field(rng: random.Random, instance: bytes) -> list[bytes]:
     """A value of another type, as many fields as there should be, or not."""
     kind = one_of(rng, sorted(TAKES, key=lambda kind: kind.kind))
-    fields = _fields(rng, kind)
+    fields = _fields(kind)
     how = rng.randrange(3)
     at = rng.randrange(len(fields))
     if how == 0:
@@ -95,7 +95,7 @@ def _wrong_field(rng: random.Random, instance: bytes) -> list[bytes]:
 def _wrong_bytes(rng: random.Random, instance: bytes) -> list[bytes]:
     """One field is bytes that no field may be."""
     kind = one_of(rng, sorted(TAKES, key=lambda kind: kind.kind))
-    packed = [msgpack.packb(field, use_bin_type=True) for field in _fields(rng, kind)]
+    packed = [msgpack.packb(field, use_bin_type=True) for field in _fields(kind)]
     texts = [at for at, types in enumerate(TAKES[kind]) if str in types]
     if texts and rng.random() < 0.5:
         octets = one_of(rng, UTF_8) + b"x" * 3
@@ -107,9 +107,8 @@ def _wrong_bytes(rng: random.Random, instance: bytes) -> list[bytes]:
 
 def _header(rng: random.Random, instance: bytes) -> list[bytes]:
     """Cut, doubled, followed by more, deep, endless, or too large."""
-    preamble, header, *rest = good(rng, instance)
-    while len(header) < 2:
-        preamble, header, *rest = good(rng, instance)
+    messages: tuple[Message, ...] = (wire.Cancel(1), wire.Ask(1, "status", ""))
+    preamble, header = encode(one_of(rng, messages), instance)
     made = one_of(
         rng,
         (
@@ -129,7 +128,31 @@ def _header(rng: random.Random, instance: bytes) -> list[bytes]:
             b"\xdd\0\x10\0\0" + b"\x80" * (1 << 20),
         ),
     )
-    return [preamble, made, *rest]
+    return [preamble, made]
+
+
+def _job(rng: random.Random, instance: bytes) -> list[bytes]:
+    """One of the fixed fields of a job is what it cannot be, or says something else than what follows."""
+    job = doubled(rng, rng.randrange(1 << 40))
+    first, *rest = framed(job.submit, instance, job.payload)
+    octets = bytearray(first)
+    how = rng.randrange(6)
+    if how == 0:
+        struct.pack_into("<H", octets, FLAGS, one_of(rng, (8, 16, 1 << 15, 0xFFFF)))
+    elif how == 1:
+        struct.pack_into("<d", octets, TIMEOUT, one_of(rng, NOT_TIMEOUTS))
+    elif how == 2:
+        at = one_of(rng, (NAMES, NAMES + 4, NAMES + 8))  # bytes of names, bytes of the table, tensors
+        (there,) = struct.unpack_from("<I", octets, at)
+        other = [count for count in (0, 1, there + 1, there + 4, 4096, 1 << 31, (1 << 32) - 1) if count != there]
+        struct.pack_into("<I", octets, at, one_of(rng, other))
+    elif how == 3:
+        struct.pack_into("<H", octets, one_of(rng, (MEMBERS, MEMBERS + 2)), one_of(rng, (1, 2, 512, 513, 0xFFFF)))
+    elif how == 4:
+        octets = octets[: rng.randrange(14, len(octets))]
+    else:
+        octets += rng.randbytes(one_of(rng, (1, 2, 100_000)))
+    return [bytes(octets), *rest]
 
 
 def _too_large(rng: random.Random, instance: bytes) -> list[bytes]:
@@ -143,15 +166,12 @@ def _too_large(rng: random.Random, instance: bytes) -> list[bytes]:
 def _frames(rng: random.Random, instance: bytes) -> list[bytes]:
     """Too few frames, or too many."""
     if rng.random() < 0.5:
-        return [one_of(rng, (b"", instance, MAGIC, good(rng, instance)[0], rng.randbytes(100_000)))]
+        return [one_of(rng, (b"", instance, MAGIC, encode(wire.Ping(), instance)[0], rng.randbytes(100_000)))]
     frames = good(rng, instance)
     return [*frames, *[b""] * one_of(rng, (MOST_FRAMES + 1 - len(frames), MOST_FRAMES, 20_000))]
 
 
-def _fields(rng: random.Random, kind: type[Message]) -> list[Any]:
-    if kind is wire.Submit:
-        found = msgpack.unpackb(pack(doubled(rng, 1).submit), use_list=False)
-        return list(found)
+def _fields(kind: type[Message]) -> list[Any]:
     return [7 if int in types else "none" for types in TAKES[kind]]
 
 
@@ -161,5 +181,5 @@ def _framed(kind: type[Message], instance: bytes, header: bytes) -> list[bytes]:
 
 KINDS: Sequence[Callable[[random.Random, bytes], list[bytes]]] = (
     *(_preamble, _preamble, _others_message, _wrong_field, _wrong_field, _wrong_field),
-    *(_wrong_bytes, _wrong_bytes, _header, _header, _too_large, _frames),
+    *(_wrong_bytes, _wrong_bytes, _header, _header, _too_large, _frames, _job, _job, _job),
 )

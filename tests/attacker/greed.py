@@ -6,6 +6,7 @@ import select
 
 import numpy as np
 
+from asked import Asked, Numbers
 from attacker.extremes import one_of
 from attacker.jobs import TIMEOUT_S, doubled
 from attacker.ledger import Ledger, Owed, answered
@@ -34,6 +35,7 @@ def flooding(rng: random.Random, stage: Stage) -> int:
         contextlib.suppress(Dropped),  # it has asked for more than it could read
     ):
         peer.open()
+        peer.numbers = Numbers()
         ledger = Ledger(peer)
         if rng.random() < 0.5:
             count, signature, given = 3 * QUEUE_JOBS, "double", np.ones(1, np.float32)
@@ -42,7 +44,7 @@ def flooding(rng: random.Random, stage: Stage) -> int:
             given = np.array([b"x" * TEXT_BYTES] * 8, object)
         rows, payload = encode_call("slow", given)
         for number in range(count):
-            submit = wire.Submit(number, "slow", signature, None, rows, TIMEOUT_S, 0, None, 0, False)
+            submit = Asked(number, "slow", signature, None, rows, TIMEOUT_S, 0, None, 0, False)
             ledger.submit(submit, payload, Owed(answered))  # type: ignore[arg-type]  # nothing of it is lent
             if number in (2 * QUEUE_JOBS, count - 1):
                 _newcomer(rng, stage)
@@ -126,12 +128,12 @@ def _echoes(link: Link, instance: bytes, stage: Stage) -> int:
     before, sent = _given_up(stage), 0
     given = np.zeros((1, 1 << 17), np.float32)
     rows, payload = encode_call("echo", given)
+    numbers = Numbers()
     while (status := stage.status())["refused"].get(GIVEN_UP.text, 0) == before:
         assert status["unread_bytes"] <= UNREAD_BYTES, f"{status['unread_bytes']} bytes wait for who does not read"
         for _ in range(10 if status["queue"]["jobs"] < 20 else 0):
             sent += 1
-            submit = wire.Submit(sent, "echo", None, None, rows, TIMEOUT_S, 0, None, 0, False)
-            frames: list[bytes] = [*encode(submit, instance), *payload]  # type: ignore[list-item]  # nothing is lent
-            link.connection.sendall(message(frames))
+            submit = Asked(sent, "echo", None, None, rows, TIMEOUT_S, 0, None, 0, False)
+            link.connection.sendall(message(list(map(bytes, numbers.said(submit, payload, instance)))))
         assert sent * given.nbytes < 4 * UNREAD_BYTES, "none of so many answers was one too many"
     return sent

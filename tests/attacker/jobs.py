@@ -7,15 +7,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from attacker.extremes import CONTROL, LAST, LONG, NOT_TIMEOUTS, bits, name, number, one_of, outside
+from asked import Asked
+from attacker.extremes import CONTROL, LAST, LONG, bits, name, number, one_of, outside
 from attacker.ledger import Owed, answered, gives, refused, refused_later
 from pool.client.payload import encode_call
-from pool.wire import client_messages as wire
 from pool.wire import session_runs
 from pool.wire.calls import ROWS, TABLE_BYTES, Table, TensorHeader
 from pool.wire.codec import pack
 from pool.wire.faults import Fault
-from pool.wire.lent import MOST_LENT, Lent, Room
+from pool.wire.lent import Lent, Room
 from pool.wire.signatures import PLACEMENT
 from pool.wire.tensors import DTYPES
 
@@ -27,7 +27,7 @@ CANNOT = "^the job cannot be read: .*"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    submit: wire.Submit
+    submit: Asked
     payload: list[bytes]
     owed: Owed
 
@@ -37,7 +37,7 @@ Maker: TypeAlias = Callable[[random.Random, int], Job]
 
 def job_of(job: int, model: str, signature: str | None, inputs: Any, owed: Owed, **fields: Any) -> Job:
     rows, payload = encode_call(model, inputs)
-    submit = wire.Submit(job, model, signature, None, rows, TIMEOUT_S, 0, None, 0, False)
+    submit = Asked(job, model, signature, None, rows, TIMEOUT_S, 0, None, 0, False)
     return Job(replace(submit, **fields), payload, owed)  # type: ignore[arg-type]  # nothing of it is lent
 
 
@@ -157,8 +157,8 @@ def wrong_job(rng: random.Random, job: int) -> Job:
     return replace(good, submit=replace(good.submit, **fields), owed=owed)
 
 
-def _not_a_number(rng: random.Random) -> tuple[dict[str, Any], str]:
-    return {"timeout_s": one_of(rng, NOT_TIMEOUTS)}, "^timeout is .* give a positive number"
+def _too_late(rng: random.Random) -> tuple[dict[str, Any], str]:
+    return {"timeout_s": one_of(rng, (1.7e308, 1e300, 100_000_001.0))}, "^timeout is .* give a positive number"
 
 
 def _members(rng: random.Random) -> tuple[dict[str, Any], str]:
@@ -166,12 +166,11 @@ def _members(rng: random.Random) -> tuple[dict[str, Any], str]:
         rng,
         (
             (0, 7),
-            (-1, 8),
             (1,) * 1025,
             (1,) * 9000,
-            ((1 << 64) - 1, 1),
-            (1 << 63,),
-            (-(1 << 63), (1 << 63) - 1, 8),
+            ((1 << 32) - 1, 8),
+            ((1 << 31) + 1,),
+            ((1 << 32) - 1, (1 << 32) - 1, 9),
         ),
     )
     rows = sum(members) if 0 < sum(members) < 1 << 64 and rng.random() < 0.5 else 7
@@ -199,28 +198,29 @@ def _outputs(rng: random.Random) -> tuple[dict[str, Any], str]:
 
 def _lent(rng: random.Random) -> tuple[dict[str, Any], str]:
     """This client was lent nothing, and what others were is not its own."""
-    some = Lent(0, rng.choice((0, 1, 2, 3, (1 << 64) - 1, -1)), number(rng), number(rng))
-    if rng.random() < 0.3:
-        return {"lent": (some,) * (MOST_LENT + 1)}, CANNOT + f"{MOST_LENT + 1} lent buffers"
-    return {"lent": (replace(some, index=number(rng)),)}, CANNOT + "is to be lent"  # there are bytes already
+    return {"lent": (Lent(0, *_place(rng)),)}, CANNOT + "is not lent"
 
 
 def _room(rng: random.Random) -> tuple[dict[str, Any], str]:
-    return {"room": Room(rng.choice((0, 1, 2, 3, number(rng))), number(rng), number(rng))}, CANNOT + "is not lent"
+    return {"room": Room(*_place(rng))}, CANNOT + "is not lent"
+
+
+def _place(rng: random.Random) -> tuple[int, int, int]:
+    arena = rng.choice((0, 1, 2, 3, (1 << 32) - 1))
+    return arena, number(rng) % (1 << 64), number(rng) % (1 << 64)
 
 
 WRONG: tuple[Callable[[random.Random], tuple[dict[str, Any], str]], ...] = (
-    _not_a_number,
-    _not_a_number,
+    _too_late,
+    _too_late,
     _members,
     _members,
     _long_name,
     _outputs,
     _lent,
     _room,
-    lambda rng: ({"attempts": outside(rng, 0, LAST)}, CANNOT + "attempts"),
-    lambda rng: ({"rows": outside(rng, 1, 64)}, CANNOT + "(it has|rows have)"),
-    lambda rng: ({"priority": outside(rng, -100, 100)}, "^priority is .* give one from -100"),
+    lambda rng: ({"rows": one_of(rng, (0, 65, 1 << 31, (1 << 32) - 1, LAST))}, CANNOT + "(no rows|it has|rows have)"),
+    lambda rng: ({"priority": one_of(rng, (-128, -101, 101, 127))}, "^priority is .* give one from -100"),
     lambda rng: ({"model": name(rng)}, "^no model"),
     lambda rng: ({"version": rng.choice((number(rng), name(rng)))}, "version"),
     lambda rng: ({"device": name(rng)}, "device"),

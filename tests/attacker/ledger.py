@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from asked import Asked
 from attacker.peer import ANSWER_S, Heard, Peer
 from pool.wire import client_messages as wire
 from pool.wire.faults import Fault
+from pool.wire.hot import Buffer
 from pool.wire.message import Message
 from pool.wire.packing import unpack_answer
 from pool.wire.tensors import Array
@@ -20,14 +22,14 @@ __all__ = ["Expect", "Ledger", "Owed", "answered", "gives", "refused", "refused_
 PING_S = 5.0
 
 Read = Callable[[int, int], memoryview]
-Expect = Callable[[Message, Sequence[bytes], "Read | None"], bool]
+Expect = Callable[[Message | wire.Result, Sequence[Buffer], "Read | None"], bool]
 """Judges an answer: whether it was a result, and the right one. Raises AssertionError for what must not be said."""
 
 
 def refused(complaint: str, *faults: Fault) -> Expect:
     """A Failure of one of these kinds, INVALID_INPUT if there is none, that says so."""
 
-    def judge(message: Message, _: Sequence[bytes], __: "Read | None") -> bool:
+    def judge(message: Message | wire.Result, _: Sequence[Buffer], __: "Read | None") -> bool:
         assert isinstance(message, wire.Failure), f"taken in, where it should hear {complaint!r}: {message}"
         assert message.fault in (faults or (Fault.INVALID_INPUT,)), message
         assert re.search(complaint, message.text), f"{complaint!r} was expected, and not {message.text!r}"
@@ -40,14 +42,14 @@ def refused_later(complaint: str, *faults: Fault) -> Expect:
     """The same, of what is looked at when there is room for the job."""
     judge = refused(complaint, *faults)
 
-    def judge_later(message: Message, payload: Sequence[bytes], read: "Read | None") -> bool:
+    def judge_later(message: Message | wire.Result, payload: Sequence[Buffer], read: "Read | None") -> bool:
         full = isinstance(message, wire.Failure) and message.fault is Fault.OVERLOADED
         return not full and judge(message, payload, read)
 
     return judge_later
 
 
-def answered(message: Message, _: Sequence[bytes], __: "Read | None") -> bool:
+def answered(message: Message | wire.Result, _: Sequence[Buffer], __: "Read | None") -> bool:
     """Anything that is one answer. What is no fault of the job's own is none that it may have."""
     if isinstance(message, wire.Failure):
         assert message.fault not in (Fault.WORKER_LOST, Fault.STATEFUL_WORKER_LOST, Fault.QUARANTINED), message
@@ -58,7 +60,7 @@ def answered(message: Message, _: Sequence[bytes], __: "Read | None") -> bool:
 def gives(outputs: Mapping[str, Array]) -> Expect:
     """These, bit by bit. A pool that is full may say so, and nothing else."""
 
-    def judge(message: Message, payload: Sequence[bytes], read: "Read | None") -> bool:
+    def judge(message: Message | wire.Result, payload: Sequence[Buffer], read: "Read | None") -> bool:
         if isinstance(message, wire.Failure):
             assert message.fault is Fault.OVERLOADED, message
             return False
@@ -107,7 +109,7 @@ class Ledger:
         self._owed: dict[int, Owed] = {}
         self._packs: dict[int, int] = {}  # of each member
 
-    def submit(self, submit: wire.Submit, payload: Sequence[bytes], owed: Owed) -> None:
+    def submit(self, submit: Asked, payload: Sequence[bytes], owed: Owed) -> None:
         """REQUIRES a number that none of the jobs before has had, nor any of their members."""
         owed.lent = bool(submit.lent or submit.room)
         self._owed[submit.job] = owed
@@ -116,7 +118,7 @@ class Ledger:
         while (heard := self._peer.heard(0)) is not None:  # who does not read is dropped
             self.read(heard)
 
-    def again(self, submit: wire.Submit, payload: Sequence[bytes]) -> None:
+    def again(self, submit: Asked, payload: Sequence[bytes]) -> None:
         """The same number once more, while the first may be there still."""
         self._owed[submit.job].sent += 1
         self._peer.say(submit, payload)
@@ -134,7 +136,7 @@ class Ledger:
                     end = start + sum(result.pieces)
                     self._answer(result.job, result, heard.payload[start:end])
                     start = end
-            case wire.Result(job) | wire.Failure(job):
+            case wire.Failure(job):
                 self._answer(job, heard.message, heard.payload)
             case wire.Released(job):
                 if self._owed[job].lent:
@@ -162,7 +164,7 @@ class Ledger:
             return False
         return owed.cancelled or owed.answers == owed.sent or owed.answers == -len(owed.members) < 0
 
-    def _answer(self, job: int, message: Message, payload: Sequence[bytes]) -> None:
+    def _answer(self, job: int, message: Message | wire.Result, payload: Sequence[Buffer]) -> None:
         pack = self._packs.get(job)
         owed = self._owed[job if pack is None else pack]
         if isinstance(message, wire.Failure):

@@ -130,13 +130,12 @@ def _beyond(rng: random.Random, job: int, loan: Loan) -> Job:
             (size, LARGE_BYTES),
             (size - 64, LARGE_BYTES),
             (size + 64, LARGE_BYTES),
-            (outside(rng, 0, size), LARGE_BYTES),
-            (-64, LARGE_BYTES),
+            (outside(rng, 0, size) % (1 << 64), LARGE_BYTES),
             ((1 << 64) - 64, LARGE_BYTES),
             (1, LARGE_BYTES),
             (63, LARGE_BYTES),
             (0, size + 1),
-            (0, outside(rng, 0, size)),
+            (0, outside(rng, 0, size) % (1 << 64)),
         ),
     )
     complaint = refused(CANNOT + "of an arena")
@@ -151,7 +150,7 @@ def _others(rng: random.Random, job: int, loan: Loan) -> Job:
     made = _lent(rng, job, loan, at=0)
     mine = {loan.arena, *loan.others}
     near = [arena for arena in range(max(0, loan.arena - 8), loan.arena + 8) if arena not in mine]
-    arena = one_of(rng, near) if rng.random() < 0.7 else outside(rng, 0, max(mine))
+    arena = one_of(rng, near) if rng.random() < 0.7 else one_of(rng, (max(mine) + 1, 1 << 31, (1 << 32) - 1))
     owed = Owed(refused(CANNOT + "is not lent to this client"))
     if rng.random() < 0.5:
         return replace(made, submit=replace(made.submit, lent=(Lent(0, arena, 0, LARGE_BYTES),)), owed=owed)
@@ -159,17 +158,19 @@ def _others(rng: random.Random, job: int, loan: Loan) -> Job:
 
 
 def _clumsy(rng: random.Random, job: int, loan: Loan) -> Job:
-    """The same part twice, a part in place of the table, in place of bytes that are there, or of the wrong size."""
+    """A part in the place of no input, or of the wrong size."""
     made = _lent(rng, job, loan, at=0)
     (lent,) = made.submit.lent
     submit, payload = one_of(
         rng,
         (
-            (replace(made.submit, lent=(lent, lent)), made.payload),
-            (replace(made.submit, lent=(replace(lent, index=outside(rng, 0, 0)),)), made.payload),
-            (made.submit, [made.payload[0], b"there"]),
+            (made.submit, [made.payload[0], b"", b""]),
+            (replace(made.submit, lent=(lent, replace(lent, index=1))), [*made.payload, b""]),
             (replace(made.submit, lent=(replace(lent, size_bytes=rng.choice((0, 4, LARGE_BYTES - 4))),)), made.payload),
-            (replace(made.submit, lent=(lent,) * 512), made.payload),
+            (
+                replace(made.submit, lent=tuple([replace(lent, index=index) for index in range(512)])),
+                [made.payload[0], *[b""] * 512],
+            ),
         ),
     )
     return Job(submit, payload, Owed(refused(CANNOT)))

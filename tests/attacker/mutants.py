@@ -39,26 +39,22 @@ class Mutant:
 
 HEADERS, ADMISSION, ARENAS = "router/headers.py", "core/admission.py", "router/arenas.py"
 FRONT, LENDER, CODEC, DESK = "router/front.py", "router/lender.py", "wire/codec.py", "desk.py"
+CALLS, JOBS, HOT = "router/calls.py", "wire/jobs.py", "wire/hot.py"
 LEFT = "min(self._most_bytes - self.lent_bytes, self._client_most_bytes - has)"
 
 MUTANTS: Mapping[str, Mutant] = {
     # --- numbers, texts and sizes of a job
-    "a job's number": Mutant(HEADERS, "if not 0 <= submit.job <= MOST_NUMBER - len(members):"),
-    "attempts": Mutant(HEADERS, "if not 0 <= submit.attempts <= MOST_NUMBER:"),
+    "a job's number": Mutant(HEADERS, "if not submit.job <= MOST_NUMBER - len(members):"),
     "count of members": Mutant(HEADERS, "if len(members) > MOST_MEMBERS:"),
     "rows of members": Mutant(HEADERS, "if submit.rows != sum(members) or min(members) < 1:"),
     "a long name": Mutant(HEADERS, "if isinstance(name, str) and len(name) > NAME_CHARS:"),
     "count of outputs": Mutant(HEADERS, "if len(outputs) > MOST_OUTPUTS:"),
     "an output twice": Mutant(HEADERS, "if len(set(outputs)) < len(outputs):"),
-    "count of lent buffers": Mutant(HEADERS, "if len(submit.lent) > MOST_LENT:"),
-    "a timeout that is NaN": Mutant(
-        ADMISSION,
-        "not 0 <= job.timeout_s <= LONGEST_TIMEOUT_S:",
-        "(job.timeout_s < 0 or job.timeout_s > LONGEST_TIMEOUT_S):",
-    ),
+    "a timeout that is NaN": Mutant(JOBS, "if not 0.0 <= timeout_s < math.inf:", "if timeout_s < 0.0:"),
+    "a timeout": Mutant(ADMISSION, "not 0 <= job.timeout_s <= LONGEST_TIMEOUT_S:", "job.timeout_s < 0:"),
     "priority": Mutant(ADMISSION, "if job.priority not in PRIORITIES:"),
-    "size of the table": Mutant("router/intake.py", "if len(payload[0]) > TABLE_BYTES:"),
-    "bytes for the rows": Mutant("router/intake.py", "layout.check(submit.rows, buffers)", "pass"),
+    "size of the table": Mutant(CALLS, "if len(submit.table) > TABLE_BYTES:"),
+    "bytes for the rows": Mutant("router/intake.py", "call.layout.check(submit.rows or 0, buffers)", "pass"),
     "a number twice": Mutant(FRONT, "if self._debts.owes(client, submit.job):"),
     # --- what a message is
     "UTF-8": Mutant(CODEC, "use_list=False, strict", 'use_list=False, unicode_errors="surrogateescape", strict'),
@@ -68,6 +64,17 @@ MUTANTS: Mapping[str, Mutant] = {
     "count of frames": Mutant("router/inbox.py", "MOST_FRAMES = 4096", "MOST_FRAMES = 1 << 30"),
     "size of a frame": Mutant(FRONT, "router.maxmsgsize = self._opened.credit_bytes + (1 << 20)", "pass"),
     "the instance": Mutant(FRONT, "if envelope.instance != self._instance:"),
+    "the end of a job's first frame": Mutant(HOT, "if position != end:"),
+    "flags of a job": Mutant(JOBS, "if flags > (_IN_DOUBT | _HAS_ROOM | _REGISTERS):"),
+    # --- calls
+    "count of calls": Mutant(CALLS, "if len(known.calls) >= MOST_CALLS:"),
+    "the account of calls": Mutant(CALLS, "if known.size_bytes + call.size_bytes > CALLS_BYTES:"),
+    "a call's number twice": Mutant(CALLS, "if not known.last < submit.call:"),
+    "a call that is not known": Mutant(
+        CALLS,
+        "return None if known is None else known.calls.get(submit.call)",
+        "return None if known is None else known.calls.get(submit.call, next(iter(known.calls.values()), None))",
+    ),
     # --- who it is
     "a routing id of its own": Mutant(
         "router/routes.py", "return len(route) == GIVEN_BYTES and not route[0]", "return True"
@@ -82,15 +89,12 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "who may stop the pool": Mutant(DESK, 'case "stop" if question.local:', 'case "stop":'),
     "who may restart a slot": Mutant(DESK, 'case "restart" | "drain" if question.local:', 'case "restart" | "drain":'),
-    "who may write": Mutant(FRONT, "if submit.signature in LOCAL_ONLY and not self._is_local(client):"),
+    "who may write": Mutant(CALLS, "if names.signature in LOCAL_ONLY and not local", "if False"),
     "a slot's number": Mutant(DESK, "if not _is_number(asked):"),
     # --- memory that is lent
     "the end of an arena": Mutant(ARENAS, "if offset < 0 or size_bytes < 0 or offset + size_bytes > arena.size_bytes:"),
     "where a region begins": Mutant(ARENAS, "if offset % ALIGNED:"),
     "whose arena": Mutant(ARENAS, "if arena is None or arena.client != client:", "if arena is None:"),
-    "which buffer is lent": Mutant(
-        "router/intake.py", "if not 0 <= lent.index < len(frames) or len(buffers[lent.index]):"
-    ),
     "what one client is lent": Mutant(
         ARENAS,
         LEFT,

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 
 import zmq
 
+from asked import Asked, Numbers, framed
 from pool.wire import client_messages as wire
-from pool.wire.frames import NO_INSTANCE, decode, encode
+from pool.wire.frames import NO_INSTANCE, decode
+from pool.wire.hot import Buffer
 from pool.wire.message import Message
 
 __all__ = ["ANSWER_S", "GIVEN_UP", "Dropped", "Heard", "Peer", "joined"]
@@ -27,10 +29,10 @@ class Dropped(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A message of the pool's. `payload`: frames."""
+    """A message of the pool's, with its payload."""
 
     message: Message
-    payload: list[bytes] = field(repr=False)
+    payload: list[Buffer] = field(repr=False)
 
 
 class Peer:
@@ -40,6 +42,7 @@ class Peer:
         self.sent = 0
         self.instance = NO_INSTANCE
         self.ticket = b""
+        self.numbers: Numbers | None = None
         self._dealer = dealer
 
     def open(self) -> None:
@@ -49,8 +52,12 @@ class Peer:
             assert self.instance != NO_INSTANCE, heard
         self.ticket = heard.ticket
 
-    def say(self, message: Message, payload: Frames = (), instance: bytes | None = None) -> None:
-        self.push([*encode(message, self.instance if instance is None else instance), *payload])
+    def say(self, message: Asked | Message, payload: Frames = (), instance: bytes | None = None) -> None:
+        """A job has a call of its own, unless this peer has `numbers`."""
+        if self.numbers is not None and isinstance(message, Asked):
+            self.push(self.numbers.said(message, payload, self.instance))
+            return
+        self.push(framed(message, self.instance if instance is None else instance, payload))
 
     def push(self, frames: Frames) -> None:
         """Whatever these are."""
@@ -61,13 +68,14 @@ class Peer:
         """The next message; None where nothing comes in that time."""
         if not self._dealer.poll(int(timeout_s * 1000)):
             return None
-        preamble, header, *payload = self._dealer.recv_multipart()
-        message = decode(wire.CLIENT_MESSAGES, preamble, header, payload).message
+        frames = self._dealer.recv_multipart()
+        envelope = decode(wire.CLIENT_MESSAGES, frames)
+        message = envelope.message
         if isinstance(message, wire.Opened):
-            self.instance = preamble[6:14]
+            self.instance = frames[0][6:14]
         if message == GIVEN_UP:
             raise Dropped(GIVEN_UP.text)
-        return Heard(message, payload)
+        return Heard(message, list(envelope.payload))
 
     def anything(self, timeout_s: float) -> list[bytes] | None:
         """Frames that come in that time, whoever may be the one to understand them."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import msgpack
 
+from asked import Numbers
 from attacker.extremes import LAST, LONG, name, number, one_of
 from attacker.garbage import garbage, good
 from attacker.jobs import CANNOT, any_job, doubled, wrong_job
@@ -20,7 +21,7 @@ from pool.wire.session_runs import LOCAL_ONLY
 __all__ = ["asking", "babbling", "mangling", "working"]
 
 MOST_WAITING = 16  # questions of one client
-NOT_NUMBERS = (-1, -(1 << 63), LAST + 1, (1 << 64) - 1)
+NOT_NUMBERS = (LAST + 1, (1 << 64) - 1)
 
 
 def working(rng: random.Random, stage: Stage) -> int:
@@ -87,6 +88,11 @@ def mangling(rng: random.Random, stage: Stage) -> int:
         if not to_workers:
             peer.open()
         templates = [good(rng, peer.instance) for _ in range(8)]
+        numbers, job = Numbers(), doubled(rng, 1)
+        jobs = [numbers.said(job.submit, job.payload, peer.instance) for _ in range(3)]
+        if not to_workers:
+            peer.push(jobs[0])
+        templates += jobs[1:]  # of a call that is registered
         for turn in range(rng.choice((5, 20 if to_workers else 200))):
             if turn % 8 == 7 and not to_workers:
                 peer.before_pong()  # what libzmq has read for the pool is on nobody's account: a megabyte each

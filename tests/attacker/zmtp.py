@@ -6,6 +6,7 @@ import socket
 import struct
 from collections.abc import Iterator
 
+from asked import framed
 from attacker.extremes import one_of
 from attacker.target import QUEUE_BYTES, Stage, Target
 from pool.wire import client_messages as wire
@@ -138,7 +139,7 @@ def _ready(rng: random.Random, link: Link) -> None:
 def _torn(rng: random.Random, link: Link) -> None:
     """A message that has begun and does not end, and one half of the connection that is closed."""
     link.shake()
-    whole = message([*encode(wire.Open("torn"), NO_INSTANCE), rng.randbytes(rng.choice((0, 300, 200_000)))])
+    whole = message(framed(wire.Open("torn"), NO_INSTANCE, [rng.randbytes(rng.choice((0, 300, 200_000)))]))
     link.connection.sendall(whole[: rng.randrange(1, len(whole))])
     if rng.random() < 0.7:
         link.connection.shutdown(rng.choice((socket.SHUT_WR, socket.SHUT_RD, socket.SHUT_RDWR)))

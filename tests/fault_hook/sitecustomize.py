@@ -109,7 +109,7 @@ class Tapped:
         envelope = self._connection.receive(timeout_s)
         if envelope is None:
             return None
-        self._whose = f"job-{int(np.frombuffer(envelope.payload[1].buffer, '<f4')[0])}"
+        self._whose = f"job-{int(np.frombuffer(envelope.payload[1], '<f4')[0])}"
         self._hook.reach("receiving", self._whose)
         return envelope
 

@@ -170,6 +170,7 @@ def fuzz(madhouse: Madhouse, seconds: float) -> None:
     pool = madhouse.pool
     with Relay(pool.endpoint, f"ipc://{madhouse.folder}/relay") as relay, Client(relay.endpoint) as client:
         chat(client)
+        chat(client)  # of calls that are known by then
     to_front, to_back = relay.said, madhouse.said_by_workers()
     held = descriptors(pool.pid), segments(pool.pid)
     assert len(to_front) > 10

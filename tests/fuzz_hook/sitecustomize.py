@@ -34,7 +34,7 @@ def install(folder: Path, seed: str) -> None:
 
     class Mad(connection.Connection):
         def send(self, message: Any, payload: "Sequence[bytes | memoryview]" = ()) -> None:
-            frames = [*connection.encode(message, self._instance), *map(bytes, payload)]
+            frames = [bytes(frame) for frame in connection.encode(message, self._instance, payload)]
             said.append(frames)
             del said[:-50]
             diary.write(msgpack.packb(frames))
@@ -44,19 +44,20 @@ def install(folder: Path, seed: str) -> None:
                 self.socket.send_multipart(mutated(rng, sane, said) or [b""])
             super().send(message, payload)
 
-    def hear(kinds: Any, preamble: bytes, header: Any, payload: Sequence[Any]) -> Any:
-        if (folder / "on").exists() and rng.random() < (WELCOMES if preamble[5] == Welcome.kind else HEARS):
-            heard = [preamble, bytes(header), *(frame.bytes for frame in payload)]
-            changed, more, *rest = [*mutated(rng, heard, [heard]), b"", b""]
-            if preamble[5] != Welcome.kind or not is_final(kinds, changed, more):
-                mad.write(preamble[5:6])
-                preamble, header, payload = changed, more, [zmq.Frame(frame) for frame in rest[:-2]]
-        return decode(kinds, preamble, header, payload)
+    def hear(kinds: Any, frames: Sequence[Any]) -> Any:
+        heard = list(map(bytes, frames))
+        kind = heard[0][5]
+        if (folder / "on").exists() and rng.random() < (WELCOMES if kind == Welcome.kind else HEARS):
+            changed = mutated(rng, heard, [heard])
+            if kind != Welcome.kind or not is_final(kinds, changed):
+                mad.write(bytes((kind,)))
+                frames = list(map(zmq.Frame, changed))
+        return decode(kinds, frames)
 
-    def is_final(kinds: Any, preamble: bytes, header: bytes) -> bool:
+    def is_final(kinds: Any, frames: Sequence[bytes]) -> bool:
         """Whether a WELCOME is one of another release, or of other models: the slot of who gets it may be given up."""
         try:
-            return isinstance(decode(kinds, preamble, header, ()).message, Welcome)
+            return isinstance(decode(kinds, frames).message, Welcome)
         except OtherVersion:
             return True
         except BadFrame:

@@ -77,8 +77,8 @@ def heard(back: Back) -> list[Event]:
 
 
 def received(dealer: "zmq.Socket[bytes]") -> tuple[Message, list[bytes]]:
-    preamble, header, *payload = dealer.recv_multipart()
-    return decode(wire.WORKER_MESSAGES, preamble, header, ()).message, payload
+    envelope = decode(wire.WORKER_MESSAGES, dealer.recv_multipart())
+    return envelope.message, list(map(bytes, envelope.payload))
 
 
 def job(first: int, rows: int) -> Inputs:
@@ -132,6 +132,34 @@ def test_a_large_piece_is_sent_from_the_memory_that_it_came_in(back: Back, lane:
         assert np.array_equal(np.frombuffer(payload[1], "<i4"), numbers[start : start + (1 << 18)])
 
 
+def test_a_call_is_said_to_a_lane_once_and_to_the_next_incarnation_anew(back: Back, lane: "zmq.Socket[bytes]") -> None:
+    for _ in range(2):
+        assert back.run(batch(PartToRun(job(1, 1), 0, 1)))
+    (first, _), (second, payload) = received(lane), received(lane)
+    assert isinstance(first, wire.Run)
+    assert isinstance(second, wire.Run)
+    assert (first.registers, second.registers) == (True, False)
+    assert first.call == second.call
+    assert (second.model, payload[0]) == ("", b""), "not a byte of it"
+    assert len(back._calls) == 1
+    back.forget(0, 1)
+    assert not back._calls
+    assert not back.run(batch(PartToRun(job(1, 1), 0, 1))), "nobody is there"
+    assert not back._calls
+
+
+def test_a_call_that_did_not_reach_its_lane_is_said_again(back: Back, lane: "zmq.Socket[bytes]") -> None:
+    route = back._routes[0, 1, LANE]
+    back._routes[0, 1, LANE] = b"\0none"  # as if its connection had broken
+    assert not back.run(batch(PartToRun(job(1, 1), 0, 1)))
+    back._routes[0, 1, LANE] = route
+    assert back.run(batch(PartToRun(job(1, 1), 0, 1)))
+    run, payload = received(lane)
+    assert isinstance(run, wire.Run)
+    assert run.registers
+    assert (run.model, payload[0]) == ("m", TABLE)
+
+
 def test_a_lane_that_is_not_there_takes_nothing(back: Back) -> None:
     assert not back.run(batch(PartToRun(job(1, 1), 0, 1)))
 
@@ -145,7 +173,7 @@ def test_each_outcome_is_told_with_the_workers_times(back: Back, lane: "zmq.Sock
         wire.PartDone(1),
     )
     done = wire.done(9, outcomes, 0.5, 0.125)
-    lane.send_multipart([*encode(done, INSTANCE), b"a", b"b", b"c"])
+    lane.send_multipart(encode(done, INSTANCE, [b"a", b"b", b"c"]))
     (event,) = heard(back)
     assert isinstance(event, BatchDone)
     assert (event.slot, event.incarnation, event.batch) == (0, 1, 9)
@@ -158,7 +186,7 @@ def test_each_outcome_is_told_with_the_workers_times(back: Back, lane: "zmq.Sock
     ]
     for outcome, frames in ((first, [b"a", b"b"]), (last, [b"c"])):
         assert isinstance(outcome, Succeeded)
-        assert [frame.bytes for frame in outcome.payload] == frames  # type: ignore[attr-defined]
+        assert list(map(bytes, outcome.payload)) == frames  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize(
@@ -166,14 +194,13 @@ def test_each_outcome_is_told_with_the_workers_times(back: Back, lane: "zmq.Sock
     [
         ((wire.PartDone(2),), [b"a"]),
         ((wire.PartDone(0),), []),
-        ((wire.PartDone(-1),), [b"a"]),
         ((wire.RowsDiffer("x"),), [b"a"]),
     ],
 )
 def test_a_done_whose_frames_are_amiss_is_dropped_and_counted_and_its_worker_is_broken(
     back: Back, lane: "zmq.Socket[bytes]", outcomes: tuple[wire.PartOutcome, ...], payload: list[bytes]
 ) -> None:
-    lane.send_multipart([*encode(wire.done(9, outcomes, 0.0, 0.0), INSTANCE), *payload])
+    lane.send_multipart(encode(wire.done(9, outcomes, 0.0, 0.0), INSTANCE, payload))
     (broken,) = heard(back)
     assert isinstance(broken, WorkerBroken)
     assert (broken.slot, broken.incarnation) == (0, 1)
@@ -344,10 +371,13 @@ def test_of_a_stranger_nothing_is_read_that_takes_long(
         stranger.send_multipart([preamble, b"\xdd" + (1024).to_bytes(4, "big") + b"\x80" * 1024])
         assert heard(back) == []
         assert back.dropped == {"Stop: a header of 1029 bytes": 1}
+        stranger.send_multipart(encode(wire.done(1, [wire.PartDone(1)] * 1000, 0.0, 0.0), NO_INSTANCE, [b""] * 1000))
+        assert heard(back) == []
+        assert back.dropped["a first frame of 8052 bytes before HELLO"] == 1
         stranger.send_multipart([preamble, *([b""] * 3 * FRAMES_A_TURN)])
         assert heard(back) == []
         assert back.dropped["a message of more than 2 frames before HELLO"] == 1
-        lane.send_multipart([*encode(wire.done(1, [wire.PartDone(1)], 0.0, 0.0), NO_INSTANCE), b""])
+        lane.send_multipart(encode(wire.done(1, [wire.PartDone(1)], 0.0, 0.0), NO_INSTANCE, [b""]))
         turns = 0
         while not (events := heard(back)):
             turns += 1
@@ -357,7 +387,7 @@ def test_of_a_stranger_nothing_is_read_that_takes_long(
 
 def test_a_workers_answer_may_have_any_number_of_frames(back: Back, lane: "zmq.Socket[bytes]") -> None:
     parts = [wire.PartDone(2)] * MOST_FRAMES
-    lane.send_multipart([*encode(wire.done(1, parts, 0.0, 0.0), NO_INSTANCE), *([b""] * 2 * MOST_FRAMES)])
+    lane.send_multipart(encode(wire.done(1, parts, 0.0, 0.0), NO_INSTANCE, [*([b""] * 2 * MOST_FRAMES)]))
     (event,) = heard(back)
     assert isinstance(event, BatchDone)
     assert len(event.outcomes) == MOST_FRAMES

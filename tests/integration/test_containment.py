@@ -19,6 +19,7 @@ from heard import HeardBack as Back
 from heard import HeardFront as Front
 from simulation.driver import AnswerJob, JobArrived, JobDone, PartToRun, RunBatch, followed
 
+from asked import Asked, framed
 from pool.alarms import Alarms
 from pool.core.actions import JobFailed
 from pool.core.events import ClientGone, Event, Start, WorkerBroken, WorkerHello
@@ -47,7 +48,7 @@ INSTANCE = b"instance"
 SECRET = b"s" * 32
 SESSION = worker_messages.SessionSettings(True, 0.0, True, False, 0, 0, {}, False)
 WELCOME = worker_messages.Welcome(1, 0, 1.0, SESSION, ())
-SUBMIT = wire.Submit(1, "m", None, None, None, None, 0, None, 0, False)
+SUBMIT = Asked(1, "m", None, None, None, None, 0, None, 0, False)
 TIMELINE = Timeline(41, 0.5, 0.0, 0.0, 0.0, 0.0, rows=3, batch_rows=3, slot=0, device="cpu:0", attempts=1 << 70)
 
 
@@ -116,7 +117,7 @@ class Peer:
         self.ticket = opened.ticket
 
     def say(self, message: Message, *payload: bytes, instance: bytes = INSTANCE) -> list[Event]:
-        self.dealer.send_multipart([*encode(message, instance), *payload])
+        self.dealer.send_multipart(framed(message, instance, payload))
         assert self._front.sockets[0].poll(5000)
         return list(self._front.receive(self._front.sockets[0], 100.0))
 
@@ -132,8 +133,8 @@ class Peer:
         return arrived
 
     def hear(self) -> Message:
-        preamble, header, *payload = self.dealer.recv_multipart()
-        return decode(wire.CLIENT_MESSAGES, preamble, header, payload).message
+        frames = self.dealer.recv_multipart()
+        return decode(wire.CLIENT_MESSAGES, frames).message
 
 
 def gone(front: Front) -> list[Event]:
@@ -237,14 +238,14 @@ def test_a_run_that_cannot_be_written_is_its_jobs_fault(back: Back) -> None:
     """An owner that cannot travel; and rows that nobody can cut."""
     inputs = Inputs(b"table", [], None, None)
     run = RunBatch(0, 1, 0, 9, "m", None, None, (PartToRun(inputs, 0, 0),), 0, False, owner=1 << 70)
-    with pytest.raises(CannotSay, match="OverflowError"):
+    with pytest.raises(CannotSay, match="when it wrote the run of a job: error"):
         back.run(run)
     layout = Layout(b"table", b"table", (Column(4, False, "x"),), 4)
     uncut = Inputs(b"table", [zmq.Frame(bytes(8))], layout, 2)
     with pytest.raises(CannotSay, match="rows 1 to 9 of 2"):
         back.run(RunBatch(0, 1, 0, 10, "m", None, None, (PartToRun(uncut, 1, 9),), 8, True))
     assert back.dropped == {
-        "the pool failed when it wrote the run of a job: OverflowError": 1,
+        "the pool failed when it wrote the run of a job: error": 1,
         "the pool failed when it wrote the run of a job: AssertionError": 1,
     }
 

@@ -12,6 +12,7 @@ import pytest
 import zmq
 from simulation.plans import model_info
 
+from asked import Asked, framed
 from pool.config import parse_settings
 from pool.core import actions as do
 from pool.core import events as told
@@ -23,6 +24,7 @@ from pool.feed import CoreFault, Feed
 from pool.planning import make_plan
 from pool.router.arenas import Arenas
 from pool.router.back import Back, CannotSay
+from pool.router.calls import Calls
 from pool.router.debts import Debts
 from pool.router.handouts import Handouts
 from pool.router.intake import Intake
@@ -31,14 +33,15 @@ from pool.service import Service
 from pool.systemd.notify import Notifier
 from pool.wire.arena import Wish
 from pool.wire.calls import Table, TensorHeader
-from pool.wire.client_messages import Submit
+from pool.wire.client_messages import CLIENT_MESSAGES
 from pool.wire.codec import pack
 from pool.wire.faults import Fault
+from pool.wire.frames import decode
 from pool.wire.lent import Lent
 
 CLIENT = b"client"
 TABLE = pack(Table((TensorHeader("x", "float32", (16,), False),)))
-LONE = Submit(1, "m", None, None, None, 60.0, 0, None, 0, False)
+LONE = Asked(1, "m")
 
 
 class House:
@@ -51,12 +54,17 @@ class House:
         self.machine = Machine(Policy(), [SlotPlan(("m",))], random.Random(0))
         self._back = back
         self._intake = Intake(arenas)
+        self._calls = Calls()
         self._debts = Debts()
         self.feed = Feed(self.machine, lambda *_: None, self._act, lambda: None, lambda: self.now)
 
-    def submit(self, submit: Submit) -> None:
-        frames = [zmq.Frame(TABLE), zmq.Frame(b"" if submit.lent else bytes(64))]
-        inputs = self._intake.job(CLIENT, submit, frames, lambda _, job: self.released.append(job))
+    def submit(self, asked: Asked) -> None:
+        frames = [zmq.Frame(each) for each in framed(asked, b"instance", [TABLE, b"" if asked.lent else bytes(64)])]
+        envelope = decode(CLIENT_MESSAGES, frames)
+        submit, buffers = envelope.message, envelope.payload
+        call = self._calls.of(CLIENT, submit, local=True)
+        assert call is not None
+        inputs = self._intake.job(CLIENT, submit, call, buffers, frames, lambda _, job: self.released.append(job))
         self._debts.add(CLIENT, submit.job, inputs.tenancy)
         self.feed.arrived(CLIENT, submit.job, "m", None, None, None, submit.timeout_s, 0, None, 64, b"form", inputs)
         self.feed.dispatch()

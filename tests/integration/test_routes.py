@@ -63,7 +63,7 @@ def dealer_of(context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str, route: b
 
 def heard_by(dealer: "zmq.Socket[bytes]") -> object:
     frames = dealer.recv_multipart()
-    return decode(wire.CLIENT_MESSAGES, frames[0], frames[1], ()).message
+    return decode(wire.CLIENT_MESSAGES, frames).message
 
 
 def test_the_ids_of_one_start_or_socket_tell_nothing_of_anothers() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import zmq
 
+from asked import Asked, framed
 from harness import pool_process, stub_config
 from pool.client.payload import encode_call
 from pool.wire import client_messages as wire
@@ -50,8 +51,8 @@ def test_answers_in_pieces_that_nobody_reads_fill_no_memory() -> None:
         while "this client does not read its answers and was dropped" not in pool.text():
             assert time.monotonic() < deadline, pool.text()
             job += 1
-            asked = wire.Submit(job, "rows", "double", ("y",), rows, 30.0, 0, None, 0, False)
-            dealer.send_multipart([*encode(asked, instance), *payload])
+            asked = Asked(job, "rows", "double", ("y",), rows, 30.0, 0, None, 0, False)
+            dealer.send_multipart(framed(asked, instance, payload))
             told = polite.status()  # in turn with the pool, so that most jobs find room
             most = max(most, rss_bytes(pool.pid))
             unread = max(unread, told["unread_bytes"])

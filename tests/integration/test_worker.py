@@ -53,14 +53,15 @@ class Bench:
     def hear_all(self, kind: type[Message]) -> tuple[bytes, Message, list[bytes]]:
         assert self.router is not None
         while True:
-            route, preamble, header, *payload = self.router.recv_multipart()
-            message = decode(wire.WORKER_MESSAGES, preamble, header, payload).message
+            route, *frames = self.router.recv_multipart()
+            envelope = decode(wire.WORKER_MESSAGES, frames)
+            message = envelope.message
             if isinstance(message, kind):
-                return route, message, payload
+                return route, message, list(map(bytes, envelope.payload))
 
     def say(self, route: bytes, message: Message, payload: list[bytes] | None = None) -> None:
         assert self.router is not None
-        self.router.send_multipart([route, *encode(message, INSTANCE), *(payload or [])])
+        self.router.send_multipart([route, *encode(message, INSTANCE, payload or [])])
 
     def serve(self, path: str) -> tuple[bytes, bytes]:
         """Welcomes the worker and its lanes, until it is ready with model m; the control's route and one lane's."""
@@ -283,5 +284,5 @@ def test_a_broken_process_ends_at_once_and_answers_nobody(bench: Bench) -> None:
     assert words == "this process is of no more use: model m: a row broke this process\n"
     assert bench.router is not None
     while bench.router.poll(0):
-        _, preamble, header, *payload = bench.router.recv_multipart()
-        assert not isinstance(decode(wire.WORKER_MESSAGES, preamble, header, payload).message, wire.Done)
+        _, *frames = bench.router.recv_multipart()
+        assert not isinstance(decode(wire.WORKER_MESSAGES, frames).message, wire.Done)

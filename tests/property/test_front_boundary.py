@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from simulation.plans import model_info
 
+from asked import Asked, framed
 from pool.alarms import Alarms
 from pool.core import actions as do
 from pool.core import events as told
@@ -76,6 +77,8 @@ EXTREME = (
 )
 small = st.integers(0, 6)
 numbers = st.one_of(small, small, small, st.sampled_from(EXTREME), st.integers(-(1 << 63), (1 << 64) - 1))
+unsigned = numbers.map(lambda number: number % (1 << 64))
+short = numbers.map(lambda number: number % (1 << 32))
 floats = st.one_of(st.sampled_from((0.0, 0.4, 30.0, 1e8, -0.0, 5e-324)), st.floats())
 texts = st.one_of(
     st.text(max_size=20), st.sampled_from(("\0", "𝄞" * 400, "x" * 1001, "{0}", "%s", "slot:0", "@", "m@1"))
@@ -92,18 +95,18 @@ outputs = st.one_of(
     st.lists(texts, max_size=4).map(tuple),
 )
 members = st.one_of(
-    st.sampled_from(((), (), (1, 1), (1,), (1,) * 1024, (1,) * 1025, ((1 << 64) - 1, 1), (0,), (-1, 3))),
-    st.lists(numbers, max_size=4).map(tuple),
+    st.sampled_from(((), (), (1, 1), (1,), (1,) * 1024, (1,) * 1025, ((1 << 32) - 1, 1), (0,))),
+    st.lists(short, max_size=4).map(tuple),
 )
-rooms = st.builds(Room, numbers, numbers, st.one_of(numbers, st.just(128)))
-lents = st.lists(st.builds(Lent, small, small, numbers, st.one_of(numbers, st.just(8))), max_size=3).map(tuple)
+rooms = st.builds(Room, short, unsigned, st.one_of(unsigned, st.just(128)))
+lents = st.lists(st.builds(Lent, small, small, unsigned, st.one_of(unsigned, st.just(8))), max_size=3).map(tuple)
 
 
 @st.composite
 def submits(draw: st.DrawFn) -> list[bytes]:
     """A job that may well be taken in, with a few of its fields drawn from all that can travel."""
     packed = draw(st.one_of(st.just(()), st.just(()), st.lists(st.integers(1, 3), min_size=1, max_size=5).map(tuple)))
-    submit = wire.Submit(
+    submit = Asked(
         draw(small),
         "m",
         None,
@@ -117,15 +120,15 @@ def submits(draw: st.DrawFn) -> list[bytes]:
         members=packed,
     )
     fields = {
-        "job": numbers,
+        "job": unsigned,
         "model": models,
         "signature": signatures,
         "outputs": outputs,
-        "rows": st.one_of(st.none(), numbers),
+        "rows": st.one_of(st.none(), unsigned),
         "timeout_s": st.one_of(st.none(), floats),
-        "priority": numbers,
+        "priority": st.integers(-128, 127),
         "device": st.one_of(st.none(), st.sampled_from(("cpu", "cpu:0", "slot:0", "slot:1")), texts),
-        "attempts": numbers,
+        "attempts": unsigned,
         "in_doubt": st.booleans(),
         "lent": lents,
         "room": st.one_of(st.none(), rooms, st.just(Room(1, 4096, 128))),
@@ -139,7 +142,10 @@ def submits(draw: st.DrawFn) -> list[bytes]:
     frames = [table, b"" if submit.lent else bytes(size)]
     if draw(st.integers(0, 9)) == 0:
         frames = draw(st.lists(st.sampled_from((table, b"", b"\xc1", bytes(size))), max_size=4))
-    return [*encode(submit, INSTANCE), *frames]
+    if draw(st.integers(0, 3)) == 0:  # of a call that is known, or is not
+        known = submit.submit(frames[0] if frames else b"", draw(small), draw(st.booleans()))
+        return encode(known, INSTANCE, frames[1:])
+    return framed(submit, INSTANCE, frames)
 
 
 questions = st.one_of(
@@ -172,6 +178,7 @@ messages = st.one_of(
     submits(),
     submits(),
     st.builds(wire.Cancel, numbers).map(lambda message: encode(message, INSTANCE)),
+    st.builds(wire.Forget, numbers).map(lambda message: encode(message, INSTANCE)),
     questions.map(lambda message: encode(message, INSTANCE)),
     st.sampled_from((wire.Ping(), wire.Open("again"), wire.Pong())).map(lambda message: encode(message, INSTANCE)),
 )
@@ -183,10 +190,10 @@ class Reached(Back):
     """Every lane is there, and hears what it is told."""
 
     def _send(self, peer: object, frames: Sequence[Any]) -> bool:  # noqa: ARG002  # all are there
-        preamble, header, *payload = frames
-        message = decode(WORKER_MESSAGES, preamble, header, payload).message
+        envelope = decode(WORKER_MESSAGES, frames)
+        message = envelope.message
         if isinstance(message, Run):
-            assert payload, "its table"
+            assert envelope.payload, "its table"
             assert all(lent.size_bytes <= ARENA_BYTES for lent in message.lent)
         return True
 
@@ -285,8 +292,8 @@ class House:
         self.alarms.call_due()
         self.machine.validate()
         while self.dealer.poll(0):
-            preamble, header, *payload = self.dealer.recv_multipart()
-            decode(wire.CLIENT_MESSAGES, preamble, header, payload)
+            frames = self.dealer.recv_multipart()
+            decode(wire.CLIENT_MESSAGES, frames)
         failed = [reason for reason in self.front.refused if "the pool failed" in reason]
         assert not failed, "contained, and yet a mistake of the pool's"
 
@@ -335,8 +342,8 @@ def context() -> "Iterator[zmq.Context[zmq.Socket[bytes]]]":
 
 
 def lone(**fields: object) -> list[bytes]:
-    submit = wire.Submit(1, "m", None, None, 2, 5.0, 0, None, 0, False)
-    return [*encode(replace(submit, **fields), INSTANCE), ONE_ROW, bytes(8)]  # type: ignore[arg-type]
+    submit = Asked(1, "m", None, None, 2, 5.0, 0, None, 0, False)
+    return framed(replace(submit, **fields), INSTANCE, [ONE_ROW, bytes(8)])  # type: ignore[arg-type]
 
 
 @settings(deadline=None, max_examples=250, suppress_health_check=list(HealthCheck))

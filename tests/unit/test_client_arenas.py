@@ -296,17 +296,12 @@ def test_an_empty_array_is_submitted_without_a_copy_and_an_answer_with_one(arena
     room = arenas.place(LARGE)
     assert room is not None
     frames = pack_answer({"y": array.ravel()[: LARGE // 4]}, RoomMemory(room.memory, room.offset))
-    answer = decode_answer([1], [_Frame(frames[0])], room)["y"]  # type: ignore[list-item]
+    answer = decode_answer([1], [frames[0]], room)["y"]
     assert np.shares_memory(answer, array_over(room, room.offset, room.size_bytes))
     (_, (_, piece)) = encode_call("m", answer, arenas)
     answer[:] = 0
     assert not isinstance(piece, bytes)
     assert piece.memory[:8] == np.float32([7, 8]).tobytes(), "its owner knows nothing of arenas and may change it"  # type: ignore[arg-type]
-
-
-class _Frame:
-    def __init__(self, octets: bytes | memoryview) -> None:
-        self.buffer = memoryview(octets)
 
 
 def test_an_answer_lies_within_what_was_reserved(arenas: Arenas) -> None:
@@ -316,9 +311,9 @@ def test_an_answer_lies_within_what_was_reserved(arenas: Arenas) -> None:
     for shift, said in ((-64, "not reserved"), (PAGE + 64, "not reserved"), (1 << 62, "not reserved")):
         (frame,) = pack_answer({"y": array}, RoomMemory(room.memory, room.offset + shift & (1 << 64) - 1))
         with pytest.raises(BadFrame, match=said):
-            decode_answer([1], [_Frame(frame)], room)  # type: ignore[list-item]
+            decode_answer([1], [frame], room)
         with pytest.raises(BadFrame, match="not reserved"):
-            decode_answer([1], [_Frame(frame)], None)  # type: ignore[list-item]
+            decode_answer([1], [frame], None)
 
 
 @pytest.mark.parametrize("shape", [(), 0, (0, 5), 7, np.int64(7), (3, np.int32(2)), [2, 2], (LARGE,), LARGE])

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from fake_pool import FakePool, Serving
 
+from asked import Asked
 from harness import eventually
 from pool import AsyncClient, Client, errors
 from pool.client.futures import JobFuture
@@ -59,18 +60,18 @@ def occupied(fake: FakePool, client: Client, credit_bytes: int = 1000) -> tuple[
     """A job that uses up most of the credit, and its number."""
     first = client.submit("m", np.zeros(100))
     fake.open(credit_bytes, default_timeout_s=0.3)
-    return first, fake.expect(wire.Submit).job
+    return first, fake.expect(Asked).job
 
 
 def test_a_caller_waits_for_credit(fake: FakePool, client: Client) -> None:
     first, number = occupied(fake, client)
     caller = Caller(client, np.zeros(50))
     eventually(lambda: unanswered(client) == 2)
-    fake.nothing_of(wire.Submit)
+    fake.nothing_of(Asked)
     assert caller.is_alive()
     fake.answer(number, {"y": np.zeros(1)})
     first.result(5)
-    second = fake.expect(wire.Submit).job
+    second = fake.expect(Asked).job
     future = caller.gives()
     assert not future.done()
     fake.answer(second, {"y": np.ones(1)})
@@ -82,32 +83,32 @@ def test_a_caller_waits_for_credit(fake: FakePool, client: Client) -> None:
 def test_a_refused_job_is_sent_again_and_nobody_sends_before_it(fake: FakePool, client: Client) -> None:
     caller = Caller(client, np.arange(5))
     fake.open()
-    number = fake.expect(wire.Submit).job
+    number = fake.expect(Asked).job
     future = caller.gives()  # it is sent
-    sent = fake.inputs(wire.Submit(0, "m", None, None, 5, None, 0, None, 0, False))
+    sent = fake.inputs(Asked(0, "m", rows=5))
     refused = time.monotonic()
     fake.refuse(number, 0.1)
     eventually(lambda: refused_bytes(client) > 0)
     other = Caller(client, 2.0)
-    again = fake.expect(wire.Submit)
+    again = fake.expect(Asked)
     assert time.monotonic() - refused >= 0.1
     assert again.job == number
     assert fake.inputs(again)[""].tolist() == sent[""].tolist() == [0, 1, 2, 3, 4]
     assert again.timeout_s < 60.0
     fake.answer(number, {"y": np.zeros(1)})
     future.result(5)
-    fake.answer(fake.expect(wire.Submit).job, {"y": np.ones(1)})
+    fake.answer(fake.expect(Asked).job, {"y": np.ones(1)})
     assert other.gives().result(5)["y"] == 1
 
 
 def test_a_job_that_finds_no_room_in_its_time_is_overloaded(fake: FakePool, client: Client) -> None:
     caller = Caller(client, timeout=1.5)
     fake.open()
-    number = fake.expect(wire.Submit).job
+    number = fake.expect(Asked).job
     future = caller.gives()
     for _ in range(2):
         fake.refuse(number, 0.05)
-        assert fake.expect(wire.Submit).job == number
+        assert fake.expect(Asked).job == number
     fake.refuse(number, 60.0)
     with pytest.raises(
         errors.Overloaded, match=r"refused this job 3 times within \d\.\d s, at last because 2 jobs are .* 60 s"
@@ -134,7 +135,7 @@ def test_without_block_it_is_refused_at_once(fake: FakePool, client: Client) -> 
 def test_close_wakes_those_who_wait(fake: FakePool, client: Client) -> None:
     occupied(fake, client)
     callers = [Caller(client, np.zeros(50), timeout=60) for _ in range(3)]
-    fake.nothing_of(wire.Submit)
+    fake.nothing_of(Asked)
     client.close()
     for caller in callers:
         with pytest.raises(errors.PoolUnreachable, match="closed"):
@@ -144,7 +145,7 @@ def test_close_wakes_those_who_wait(fake: FakePool, client: Client) -> None:
 def test_the_pools_end_wakes_those_who_wait(fake: FakePool, client: Client) -> None:
     occupied(fake, client)
     caller = Caller(client, np.zeros(50), timeout=60)
-    fake.nothing_of(wire.Submit)
+    fake.nothing_of(Asked)
     fake.send(wire.Refusal("as told"))
     with pytest.raises(errors.PoolUnreachable, match="as told"):
         caller.gives().result(0)
@@ -173,12 +174,12 @@ def test_in_a_callback_it_raises_and_sends_nothing(fake: FakePool, client: Clien
 
     client.submit("m", 1.0).add_done_callback(after)
     fake.open()
-    fake.answer(fake.expect(wire.Submit).job, {"y": np.zeros(1)})
+    fake.answer(fake.expect(Asked).job, {"y": np.zeros(1)})
     for _ in range(4):
         error = raised.get(timeout=5)
         assert type(error) is errors.PoolError
         assert "done-callback" in str(error)
-    fake.nothing_of(wire.Submit)
+    fake.nothing_of(Asked)
 
 
 def test_an_interrupted_caller_leaves_no_job_behind(
@@ -194,14 +195,14 @@ def test_an_interrupted_caller_leaves_no_job_behind(
         with pytest.raises(KeyboardInterrupt):
             client.submit("m", np.zeros(50), block=True)
     fake.answer(number, {"y": np.zeros(1)})
-    fake.nothing_of(wire.Submit)
+    fake.nothing_of(Asked)
 
 
 def small_pool(folder: Path, seats: int) -> Serving:
     """Refuses what comes while `seats` jobs are in it. Answers the oldest when a job comes, or when none does."""
     held: list[tuple[int, dict[str, Any]]] = []
 
-    def serve(submit: wire.Submit, inputs: dict[str, Any]) -> wire.Failure | None:
+    def serve(submit: Asked, inputs: dict[str, Any]) -> wire.Failure | None:
         if len(held) == seats:
             number, oldest = held.pop(0)
             pool.answer(number, oldest)
@@ -233,7 +234,7 @@ def test_an_overloaded_pool_slows_map_down(tmp_path: Path) -> None:
 def test_asyncio_waits_for_room_without_blocking_the_loop(tmp_path: Path) -> None:
     there_is_room = threading.Event()
 
-    def serve(submit: wire.Submit, inputs: dict[str, Any]) -> Any:
+    def serve(submit: Asked, inputs: dict[str, Any]) -> Any:
         if not there_is_room.is_set():
             return wire.Failure(submit.job, wire.Fault.OVERLOADED, "full", 0.005)
         return inputs
@@ -256,7 +257,7 @@ def test_asyncio_waits_for_room_without_blocking_the_loop(tmp_path: Path) -> Non
 
 
 def test_a_cancelled_task_cancels_a_job_that_waits_for_room(tmp_path: Path) -> None:
-    def refuse(submit: wire.Submit, _: object) -> wire.Failure:
+    def refuse(submit: Asked, _: object) -> wire.Failure:
         return wire.Failure(submit.job, wire.Fault.OVERLOADED, "full", 0.005)
 
     async def main(endpoint: str) -> None:
@@ -301,11 +302,11 @@ def test_a_fork_while_it_waits_ends_the_childs_wait(fake: FakePool) -> None:
     argv = [sys.executable, "-P", "-c", FORK_IN_A_HANDLER, fake.endpoint]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as program:
         fake.open(1000)
-        fake.expect(wire.Submit)
+        fake.expect(Asked)
         assert program.stdout is not None
         assert program.stdout.readline() == "go\n"
-        fake.nothing_of(wire.Submit, 0.2)  # it waits for room
+        fake.nothing_of(Asked, 0.2)  # it waits for room
         os.kill(program.pid, 10)
-        fake.nothing_of(wire.Submit, 1.5)
+        fake.nothing_of(Asked, 1.5)
         fake.send(wire.Refusal("as told"))
         assert program.wait(20) == 0

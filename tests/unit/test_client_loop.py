@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from fake_pool import FakePool, Serving
 
+from asked import Asked
 from harness import eventually
 from pool import Client, errors
 from pool.client import pulse
@@ -74,9 +75,9 @@ def test_others_jobs_are_seen_to_meanwhile(fake: FakePool, client: Client) -> No
     with ThreadPoolExecutor() as callers:
         settle(fake, callers, client)
         lone = callers.submit(client.run, "m", 1.0)
-        first = fake.expect(wire.Submit)
+        first = fake.expect(Asked)
         beside = [client.submit("m", float(n)) for n in range(3)]
-        others = [fake.expect(wire.Submit) for _ in beside]
+        others = [fake.expect(Asked) for _ in beside]
         for job in others:
             fake.answer(job.job, {"y": np.float64(job.job)})
         assert [future.result(5)["y"] for future in beside] == [job.job for job in others]
@@ -94,7 +95,7 @@ def test_others_jobs_are_seen_to_meanwhile(fake: FakePool, client: Client) -> No
 def settle(fake: FakePool, callers: ThreadPoolExecutor, client: Client) -> None:
     first = callers.submit(client.run, "m", 0.0)
     fake.open()
-    fake.answer(fake.expect(wire.Submit).job, {"y": np.float64(0.0)})
+    fake.answer(fake.expect(Asked).job, {"y": np.float64(0.0)})
     assert first.result(5)["y"] == 0.0
     eventually(lambda: not connection(client)._helm._lock.locked(), 5.0)
 
@@ -114,7 +115,7 @@ def test_it_pings_while_it_waits(fake: FakePool, client: Client, monkeypatch: py
         settle(fake, callers, client)
         monkeypatch.setattr(pulse, "PING_S", 0.1)
         lone = callers.submit(client.run, "m", 1.0)
-        job = fake.expect(wire.Submit)
+        job = fake.expect(Asked)
         for _ in range(3):
             fake.expect(wire.Ping)
             fake.send(wire.Pong())
@@ -128,11 +129,11 @@ def test_a_pool_that_goes_away_and_returns_meanwhile_costs_nothing(
     with ThreadPoolExecutor() as callers:
         settle(fake, callers, client)
         lone = callers.submit(client.run, "m", 1.0, timeout=20.0)
-        fake.expect(wire.Submit)
+        fake.expect(Asked)
         fake.close()
         following = FakePool(tmp_path, b"2" * 8)
         following.open()
-        again = following.expect(wire.Submit)
+        again = following.expect(Asked)
         assert (again.attempts, again.in_doubt) == (1, True)
         following.answer(again.job, {"y": np.float64(7.0)})
         assert lone.result(5)["y"] == 7.0
@@ -144,7 +145,7 @@ def test_a_pool_that_says_nothing_is_late(fake: FakePool, client: Client, monkey
     with ThreadPoolExecutor() as callers:
         settle(fake, callers, client)
         lone = callers.submit(client.run, "m", 1.0, timeout=0.2)
-        fake.expect(wire.Submit)
+        fake.expect(Asked)
         with pytest.raises(errors.DeadlineExceeded, match="the pool did not answer within"):
             lone.result(5)
 
@@ -153,7 +154,7 @@ def test_closing_the_client_ends_it(fake: FakePool, client: Client) -> None:
     with ThreadPoolExecutor() as callers:
         settle(fake, callers, client)
         lone = callers.submit(client.run, "m", 1.0)
-        fake.expect(wire.Submit)
+        fake.expect(Asked)
         client.close()
         with pytest.raises(errors.PoolUnreachable, match="closed before the answer came"):
             lone.result(5)
@@ -212,7 +213,7 @@ def test_a_fork_while_a_caller_waits_leaves_both_in_order(fake: FakePool, client
     with ThreadPoolExecutor() as callers:
         settle(fake, callers, client)
         lone = callers.submit(client.run, "m", 1.0)
-        job, parent = fake.expect(wire.Submit), fake.client
+        job, parent = fake.expect(Asked), fake.client
         child = os.fork()
         if not child:
             status = 1

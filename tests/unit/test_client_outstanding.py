@@ -1,9 +1,12 @@
 """The book of jobs that have no answer yet."""
 
 from pool import errors
+from pool.client.calls import Call
 from pool.client.futures import JobFuture
 from pool.client.outstanding import Job, Outstanding
 from pool.client.request import Request
+
+CALL = Call(("m", None, None, None, None, False, b"table"), 1, b"names", 1024)
 
 
 def job(number: int) -> Job:
@@ -11,7 +14,7 @@ def job(number: int) -> Job:
 
 
 def test_instants_do_not_pile_up_behind_one_slow_job() -> None:
-    outstanding = Outstanding(keeps_payloads=False)
+    outstanding = Outstanding()
     slow = job(0)
     outstanding.add(slow)
     outstanding.wait_until(slow, 60.0)
@@ -19,7 +22,7 @@ def test_instants_do_not_pile_up_behind_one_slow_job() -> None:
         quick = job(number)
         outstanding.add(quick)
         outstanding.wait_until(quick, 3600.0)
-        outstanding.mark_sent(quick, b"i", 0.0)
+        outstanding.mark_sent(quick, CALL, b"i", 0.0)
         outstanding.take(quick.number)
     assert len(outstanding) == 1
     assert outstanding.sent_bytes == 0
@@ -28,7 +31,7 @@ def test_instants_do_not_pile_up_behind_one_slow_job() -> None:
 
 
 def test_late_jobs_are_taken_in_their_order() -> None:
-    outstanding = Outstanding(keeps_payloads=False)
+    outstanding = Outstanding()
     jobs = [job(number) for number in range(3)]
     for each, instant in zip(jobs, (3.0, 1.0, 2.0), strict=True):
         outstanding.add(each)
@@ -39,7 +42,7 @@ def test_late_jobs_are_taken_in_their_order() -> None:
 
 
 def test_a_fork_while_a_job_is_being_finished_ends_it_in_the_child() -> None:
-    outstanding = Outstanding(keeps_payloads=False)
+    outstanding = Outstanding()
     waiting, answered = job(1), job(2)
     outstanding.add(waiting)
     outstanding.add(answered)
@@ -50,18 +53,23 @@ def test_a_fork_while_a_job_is_being_finished_ends_it_in_the_child() -> None:
     assert answered.future.exception(0) is lost
 
 
-def test_the_payload_of_a_patient_job_is_kept_and_its_credit_is_not() -> None:
-    outstanding = Outstanding(keeps_payloads=False)
+def test_the_payload_of_a_job_is_kept_and_its_credit_is_not() -> None:
+    outstanding = Outstanding()
     patient, other = job(1), job(2)
     patient.patient = True
+    before = CALL.jobs
     for each in (patient, other):
         outstanding.add(each)
-        outstanding.mark_sent(each, b"i", 1.0)
+        outstanding.mark_sent(each, CALL, b"i", 1.0)
     assert outstanding.sent_bytes == 20
     assert patient.payload
-    assert not other.payload
+    assert other.payload, "the pool may not know its call any more"
+    assert CALL.jobs == before + 2
     outstanding.mark_refused(patient, errors.Overloaded("full", 0.5))
     assert outstanding.sent_bytes == 10
     assert patient.refusals == 1
+    assert CALL.jobs == before + 1
     assert outstanding.take(1) is patient
     assert outstanding.sent_bytes == 10
+    assert outstanding.take(2) is other
+    assert CALL.jobs == before, "it may be forgotten"

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from fake_pool import TIMELINE, FakePool, Serving
 
+from asked import Asked
 from pool import Client, errors
 from pool.client.futures import JobFuture
 from pool.client.grain import MOST_ROWS, Grain
@@ -39,7 +40,7 @@ def taught(fake: FakePool, client: Client) -> None:
     """The client has seen that a row takes next to nothing."""
     first = client.submit("m", {"x": np.zeros(1, np.float32)})
     fake.open()
-    fake.answer(fake.expect(wire.Submit).job, {"y": np.zeros(1)}, timeline=QUICK)
+    fake.answer(fake.expect(Asked).job, {"y": np.zeros(1)}, timeline=QUICK)
     first.result(5)
 
 
@@ -139,7 +140,7 @@ def test_each_has_its_own_rows_and_only_once() -> None:
 def test_many_leave_as_one_and_are_answered_as_one(fake: FakePool, client: Client) -> None:
     taught(fake, client)
     futures = client.submit_many("m", rows(1, 2, 3))
-    submit = fake.expect(wire.Submit)
+    submit = fake.expect(Asked)
     assert submit.members == (1, 1, 1)
     assert fake.inputs(submit)["x"].tolist() == [1, 2, 3]
     fake.answer(submit.job, {"y": np.array([10.0, 20.0, 30.0])})
@@ -149,7 +150,7 @@ def test_many_leave_as_one_and_are_answered_as_one(fake: FakePool, client: Clien
 def test_a_dissolved_pack_is_answered_one_by_one(fake: FakePool, client: Client) -> None:
     taught(fake, client)
     futures = client.submit_many("m", rows(1, 2, 3))
-    pack = fake.expect(wire.Submit).job
+    pack = fake.expect(Asked).job
     fake.send(wire.Failure(pack + 2, Fault.MODEL_FAILED, "a row is negative", None))
     fake.answer(pack + 3, {"y": np.array([30.0])})
     fake.answer(pack + 1, {"y": np.array([10.0])})
@@ -162,7 +163,7 @@ def test_a_dissolved_pack_is_answered_one_by_one(fake: FakePool, client: Client)
 def test_one_that_is_cancelled_is_told_and_the_others_go_on(fake: FakePool, client: Client) -> None:
     taught(fake, client)
     futures = client.submit_many("m", rows(1, 2))
-    pack = fake.expect(wire.Submit).job
+    pack = fake.expect(Asked).job
     assert futures[0].cancel()
     assert fake.expect(wire.Cancel).job == pack + 1
     assert futures[1].cancel()
@@ -172,13 +173,13 @@ def test_one_that_is_cancelled_is_told_and_the_others_go_on(fake: FakePool, clie
 def test_one_that_was_cancelled_before_it_was_sent_is_not_run(fake: FakePool, client: Client) -> None:
     taught(fake, client)
     large = client.submit("m", {"x": np.zeros((1, 200_000), np.float32)})  # most of the credit
-    number = fake.expect(wire.Submit).job
+    number = fake.expect(Asked).job
     futures = client.submit_many("m", [{"x": np.zeros((1, 6500), np.float32)} for _ in range(10)], block=True)
     assert futures[3].cancel()
-    fake.nothing_of(wire.Submit)
+    fake.nothing_of(Asked)
     fake.answer(number, {"y": np.zeros(1)})
     large.result(5)
-    pack = fake.expect(wire.Submit)
+    pack = fake.expect(Asked)
     assert pack.members == (1,) * 9
     fake.answer(pack.job, {"y": np.arange(9)})
     assert [future.result(5)["y"].tolist() for future in futures if future is not futures[3]] == [[n] for n in range(9)]
@@ -188,7 +189,7 @@ def test_one_that_was_cancelled_before_it_was_sent_is_not_run(fake: FakePool, cl
 def test_a_pack_that_fails_as_one_fails_all(fake: FakePool, client: Client) -> None:
     taught(fake, client)
     futures = client.submit_many("m", rows(1, 2))
-    fake.refuse(fake.expect(wire.Submit).job)
+    fake.refuse(fake.expect(Asked).job)
     for future in futures:
         with pytest.raises(errors.Overloaded):
             future.result(5)
@@ -198,7 +199,7 @@ def test_a_pool_that_stops_returns_its_members_to_the_next(fake: FakePool, tmp_p
     with Client(fake.endpoint) as client:
         taught(fake, client)
         futures = client.submit_many("m", rows(1, 2))
-        pack = fake.expect(wire.Submit).job
+        pack = fake.expect(Asked).job
         for member in (1, 2):
             fake.send(wire.Failure(pack + member, Fault.POOL_STOPPING, "the pool is stopping", None))
         fake.send(wire.Farewell("it has ended", unread=True))
@@ -206,7 +207,7 @@ def test_a_pool_that_stops_returns_its_members_to_the_next(fake: FakePool, tmp_p
         fake.close()
         following = FakePool(tmp_path, b"j" * 8)
         following.open()
-        again = following.expect(wire.Submit)
+        again = following.expect(Asked)
         assert again.members == (1, 1)
         following.answer(again.job, {"y": np.array([1.0, 2.0])})
         assert [future.result(5)["y"].tolist() for future in futures] == [[1.0], [2.0]]
@@ -216,7 +217,7 @@ def test_a_pool_that_stops_returns_its_members_to_the_next(fake: FakePool, tmp_p
 # --- map --------------------------------------------------------------------------------------------------------
 
 
-def doubled(submit: wire.Submit, inputs: dict[str, Any]) -> dict[str, Any] | wire.Failure:
+def doubled(submit: Asked, inputs: dict[str, Any]) -> dict[str, Any] | wire.Failure:
     (given,) = inputs.values()
     if (given < 0).any():
         return wire.Failure(submit.job, Fault.MODEL_FAILED, "a row is negative", None)
@@ -241,7 +242,7 @@ def test_a_mistake_in_one_of_many_is_its_own(serving: Serving) -> None:
 def test_each_of_a_pack_is_told_of_its_own_rows(fake: FakePool, client: Client) -> None:
     taught(fake, client)
     futures = client.submit_many("m", [{"x": np.zeros(n, np.float32)} for n in (1, 2, 1)])
-    pack = fake.expect(wire.Submit)
+    pack = fake.expect(Asked)
     fake.answer(pack.job, {"y": np.zeros(4)}, timeline=replace(TIMELINE, rows=4, batch_rows=4))
     for future in futures:
         future.result(5)
@@ -261,14 +262,14 @@ def test_map_gathers_what_comes_while_a_pack_is_out(fake: FakePool, client: Clie
         target=lambda: found.extend(answer["y"][0] for answer in client.map("m", rows(*range(60)), in_flight=64))
     )
     mapping.start()
-    submits = [(fake.expect(wire.Submit), fake.payload) for _ in range(3)]
+    submits = [(fake.expect(Asked), fake.payload) for _ in range(3)]
     assert [len(submit.members) for submit, _ in submits] == [0, 32, 27]
     for submit, payload in submits:
         fake.payload = payload
         fake.answer(submit.job, {"y": 2 * fake.inputs(submit)["x"]})
     while len(found) < 33 or mapping.is_alive():
         last = fake.next(0.1)
-        if isinstance(last, wire.Submit):
+        if isinstance(last, Asked):
             fake.answer(last.job, {"y": 2 * fake.inputs(last)["x"]})
     assert found == [2.0 * n for n in range(60)]
 
@@ -311,11 +312,11 @@ def test_map_closed_early_cancels_what_is_out(fake: FakePool, client: Client) ->
     taught(fake, client)
     results = client.map("m", rows(1, 2, 3), in_flight=3)
     first = client.submit("m", {"x": np.zeros(1)})  # so that something is there to wait for
-    number = fake.expect(wire.Submit).job
+    number = fake.expect(Asked).job
     fake.answer(number, {"y": np.zeros(1)})
     first.result(5)
     results.close()  # type: ignore[attr-defined]  # a generator
-    fake.nothing_of(wire.Submit)
+    fake.nothing_of(Asked)
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -403,12 +404,12 @@ def test_an_answer_without_the_rows_of_all_is_nobodys(fake: FakePool, client: Cl
     """And the client goes on."""
     taught(fake, client)
     futures = client.submit_many("m", rows(1, 2, 3))
-    fake.answer(fake.expect(wire.Submit).job, {"y": np.zeros(3), "z": answer})
+    fake.answer(fake.expect(Asked).job, {"y": np.zeros(3), "z": answer})
     for future in futures:
         with pytest.raises(errors.Incompatible, match="output 'z' has not the 3 rows of the 3 jobs"):
             future.result(5)
     last = client.submit("m", 1.0)
-    fake.answer(fake.expect(wire.Submit).job, {"y": np.zeros(1)})
+    fake.answer(fake.expect(Asked).job, {"y": np.zeros(1)})
     assert last.result(5)
 
 
@@ -426,7 +427,7 @@ def test_whatever_the_clients_thread_fails_over_ends_those_whose_answer_it_was_t
     futures = [JobFuture(), Fails(), JobFuture()]
     height, payload = encode_call("m", {"x": np.zeros(3, np.float32)})
     client._connected().submit_pack(Request("m"), height, payload, time.monotonic(), Members(futures, (1, 1, 1)))
-    fake.answer(fake.expect(wire.Submit).job, {"y": np.zeros(3)})
+    fake.answer(fake.expect(Asked).job, {"y": np.zeros(3)})
     assert futures[0].result(5)
     with pytest.raises(errors.PoolError, match="the answer cannot be used: RuntimeError: of the client itself"):
         futures[2].result(5)

@@ -12,6 +12,7 @@ import pytest
 import zmq
 from fake_pool import FakePool
 
+from asked import Asked
 from harness import eventually
 from pool import Client, errors
 from pool.client import connection, dispatch, pulse
@@ -51,11 +52,11 @@ def client(endpoint: str) -> Iterator[Client]:
         yield client
 
 
-def submits(pool: FakePool, count: int) -> list[wire.Submit]:
-    return [pool.expect(wire.Submit) for _ in range(count)]
+def submits(pool: FakePool, count: int) -> list[Asked]:
+    return [pool.expect(Asked) for _ in range(count)]
 
 
-def answer_all(pool: FakePool, jobs: list[wire.Submit]) -> None:
+def answer_all(pool: FakePool, jobs: list[Asked]) -> None:
     for job in jobs:
         pool.answer(job.job, {"y": np.float64(job.job)})
 
@@ -93,13 +94,13 @@ def test_what_has_no_answer_is_sent_again_in_its_order(start: Start, client: Cli
     pool.open()
     for number, former in enumerate(before):
         if number != 1:
-            again = pool.expect(wire.Submit)
+            again = pool.expect(Asked)
             assert (again.job, again.attempts, again.in_doubt) == (former.job, 1, True)
             assert pool.inputs(again)[""].tolist() == [number]
             assert again.timeout_s < former.timeout_s < 30.0, "only the time that is left travels"
             answer_all(pool, [again])
     assert [future.result(5)["y"] for future in futures] == [job.job for job in before]
-    pool.nothing_of(wire.Submit)
+    pool.nothing_of(Asked)
 
 
 def test_an_answer_that_came_before_the_loss_is_one(start: Start, client: Client) -> None:
@@ -122,14 +123,14 @@ def test_what_the_window_kept_back_was_never_sent(start: Start, client: Client) 
     futures = [client.submit("m", float(n)) for n in range(MOST_UNREAD + 20)]
     pool.open()
     numbers = [job.job for job in submits(pool, MOST_UNREAD)]
-    pool.nothing_of(wire.Submit)
+    pool.nothing_of(Asked)
     lose(pool, client)
     futures.append(client.submit("m", 0.0))
     pool = start(SECOND)
     pool.open()
     again = []
     for _ in futures:
-        again.append(pool.expect(wire.Submit))
+        again.append(pool.expect(Asked))
         answer_all(pool, again[-1:])
     assert [job.job for job in again[:MOST_UNREAD]] == numbers
     assert [job.job for job in again] == sorted(job.job for job in again)
@@ -202,7 +203,7 @@ def test_what_a_stopping_pool_returns_is_kept_for_the_next(start: Start, client:
         pool.send(wire.Failure(job.job, Fault.POOL_STOPPING, "the pool is stopping", None))
     eventually(lambda: len(dialogue(client)._dispatch._held) == len(jobs) - 1)
     later = client.submit("m", 4.0)
-    pool.nothing_of(wire.Submit)
+    pool.nothing_of(Asked)
     answer_all(pool, jobs[:1])
     assert running.result(5), "it is still being drained"
     part(pool, client)
@@ -239,7 +240,7 @@ def test_a_cancelled_job_ends_at_once_and_is_not_sent_again(start: Start, client
     pool = start(SECOND)
     pool.open()
     assert submits(pool, 1)[0].job == jobs[0].job
-    pool.nothing_of(wire.Submit)
+    pool.nothing_of(Asked)
     answer_all(pool, jobs)
     assert kept.result(5)
 
@@ -379,12 +380,12 @@ def test_who_waits_for_room_waits_through_an_outage(start: Start, client: Client
     pool.open(credit_bytes=1000)
     submits(pool, 1)
     caller.start()
-    pool.nothing_of(wire.Submit)
+    pool.nothing_of(Asked)
     lose(pool, client)
     pool = start(SECOND)
     pool.open(credit_bytes=1000)
     jobs = submits(pool, 1)
-    pool.nothing_of(wire.Submit)
+    pool.nothing_of(Asked)
     assert caller.is_alive()
     answer_all(pool, jobs)
     answer_all(pool, submits(pool, 1))
@@ -554,14 +555,14 @@ def test_map_keeps_its_order_through_an_outage(start: Start, client: Client) -> 
         pool = start(instance)
         pool.open()
         for _ in range(answers):
-            job = pool.expect(wire.Submit)
+            job = pool.expect(Asked)
             pool.answer(job.job, {"y": pool.inputs(job)[""]})
         if instance is not THIRD:
             eventually(lambda: len(results) > 0)
             lose(pool, client)
     while thread.is_alive():
         job = pool.next(0.1)
-        if isinstance(job, wire.Submit):
+        if isinstance(job, Asked):
             pool.answer(job.job, {"y": pool.inputs(job)[""]})
     assert results == [float(n) for n in range(40)]
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from fake_pool import TIMELINE, FakePool
 
+from asked import Asked
 from harness import eventually
 from pool import Client, errors
 from pool.client.dialogue import Dialogue
@@ -62,7 +63,7 @@ def sent(pool: FakePool, client: Client, *values: float) -> tuple[list[Any], int
     """A chunk of a row each, and its number."""
     futures = client.submit_many("m", [{"x": np.array([value], np.float32)} for value in values])
     pool.open()
-    submit = pool.expect(wire.Submit)
+    submit = pool.expect(Asked)
     assert submit.members == (1,) * len(values)
     return futures, submit.job
 
@@ -90,11 +91,11 @@ def again(start: Start) -> FakePool:
     return pool
 
 
-def given(pool: FakePool, submit: wire.Submit) -> list[float]:
+def given(pool: FakePool, submit: Asked) -> list[float]:
     return pool.inputs(submit)["x"].tolist()  # type: ignore[no-any-return]
 
 
-def answer(pool: FakePool, submit: wire.Submit) -> None:
+def answer(pool: FakePool, submit: Asked) -> None:
     pool.answer(submit.job, {"y": 10 * pool.inputs(submit)["x"]})
 
 
@@ -119,7 +120,7 @@ def test_only_members_that_have_not_ended_are_sent_again(start: Start, client: C
         fail(pool, chunk + member)
     part(pool, client)
     pool = again(start)
-    submit = pool.expect(wire.Submit)
+    submit = pool.expect(Asked)
     assert (submit.members, submit.rows, submit.attempts, submit.in_doubt) == ((1, 1, 1), 3, 0, False)
     assert given(pool, submit) == [2, 3, 5]
     answer(pool, submit)
@@ -143,7 +144,7 @@ def test_a_member_that_may_have_started_ends_whenever_its_pool_says_so(
     part(pool, client)
     assert isinstance(futures[0].exception(5), errors.WorkerLost)
     pool = again(start)
-    submit = pool.expect(wire.Submit)
+    submit = pool.expect(Asked)
     assert (given(pool, submit), submit.in_doubt) == ([2, 3], False)
     answer(pool, submit)
     assert totals(futures[1:]) == [[20], [30]]
@@ -161,7 +162,7 @@ def test_what_still_runs_in_a_stopping_pool_is_waited_for_and_what_came_back_is_
     assert totals(futures[1:2]) == [[20]]
     part(pool, client)
     pool = again(start)
-    submit = pool.expect(wire.Submit)
+    submit = pool.expect(Asked)
     assert (submit.members, given(pool, submit), submit.in_doubt) == ((), [3], False)
     answer(pool, submit)
     assert totals(futures[2:]) == [[30]]
@@ -178,7 +179,7 @@ def test_of_a_pool_that_dies_all_that_had_no_answer_is_in_doubt(start: Start, cl
     assert totals(futures[1:2]) == [[20]]
     lose(pool, client)
     pool = again(start)
-    submit = pool.expect(wire.Submit)
+    submit = pool.expect(Asked)
     assert (given(pool, submit), submit.attempts, submit.in_doubt) == ([1, 3], 1, True)
     fail(pool, submit.job, Fault.STATEFUL_WORKER_LOST)
     for future in (futures[0], futures[2]):
@@ -187,7 +188,7 @@ def test_of_a_pool_that_dies_all_that_had_no_answer_is_in_doubt(start: Start, cl
     assert nothing_is_left(client)
 
 
-def split(start: Start, client: Client) -> tuple[list[Any], FakePool, wire.Submit, wire.Submit]:
+def split(start: Start, client: Client) -> tuple[list[Any], FakePool, Asked, Asked]:
     """Of six, the pool answers the first, gives back the third and the fourth, and dies; the second is cancelled then.
 
     What the next one gets: those in doubt, and those that are not.
@@ -201,10 +202,10 @@ def split(start: Start, client: Client) -> tuple[list[Any], FakePool, wire.Submi
     lose(pool, client)
     assert futures[1].cancel()
     pool = again(start)
-    first = pool.expect(wire.Submit)
+    first = pool.expect(Asked)
     payload = pool.payload
     assert given(pool, first) == [5, 6]
-    second = pool.expect(wire.Submit)
+    second = pool.expect(Asked)
     assert given(pool, second) == [3, 4]
     assert (first.attempts, first.in_doubt) == (1, True)
     assert (second.attempts, second.in_doubt) == (0, False)
@@ -243,7 +244,7 @@ def test_both_halves_go_on_through_further_pools(start: Start, client: Client) -
     pool.open()
     sent_again = {}
     for _ in range(3):
-        submit = pool.expect(wire.Submit)
+        submit = pool.expect(Asked)
         sent_again[tuple(given(pool, submit))] = (submit.attempts, submit.in_doubt)
         answer(pool, submit)
     assert sent_again == {(6.0,): (2, True), (5.0,): (1, True), (3.0, 4.0): (0, False)}
@@ -261,7 +262,7 @@ def test_a_pool_that_stops_gives_back_the_last_one_when_the_others_are_cancelled
     assert pool.expect(wire.Cancel).job == chunk + 2
     part(pool, client)
     pool = again(start)
-    submit = pool.expect(wire.Submit)
+    submit = pool.expect(Asked)
     assert (given(pool, submit), submit.in_doubt) == ([1], False)
     answer(pool, submit)
     assert totals(futures[:1]) == [[10]]
@@ -274,12 +275,12 @@ def test_a_member_keeps_its_deadline(start: Start, client: Client) -> None:
     pool = start(FIRST)
     futures = client.submit_many("m", [{"x": np.zeros(1)}] * 3, timeout=30.0)
     pool.open()
-    chunk = pool.expect(wire.Submit)
+    chunk = pool.expect(Asked)
     pool.answer(chunk.job + 1, {"y": np.zeros(1)})
     assert futures[0].result(5)
     lose(pool, client)
     pool = again(start)
-    submit = pool.expect(wire.Submit)
+    submit = pool.expect(Asked)
     assert submit.timeout_s < chunk.timeout_s < 30.0, "only the time that is left travels"
 
 
@@ -287,7 +288,7 @@ def test_a_member_that_is_late_meanwhile_is_not_sent_again(start: Start, client:
     pool = start(FIRST)
     futures = client.submit_many("m", [{"x": np.zeros(1)}] * 3, timeout=1.0)
     pool.open()
-    chunk = pool.expect(wire.Submit).job
+    chunk = pool.expect(Asked).job
     pool.answer(chunk + 1, {"y": np.zeros(1)})
     fail(pool, chunk + 2)
     assert futures[0].result(5)
@@ -295,7 +296,7 @@ def test_a_member_that_is_late_meanwhile_is_not_sent_again(start: Start, client:
     for future in futures[1:]:
         assert isinstance(future.exception(5), errors.DeadlineExceeded)
     pool = again(start)
-    pool.nothing_of(wire.Submit)
+    pool.nothing_of(Asked)
     assert nothing_is_left(client)
 
 
@@ -307,7 +308,7 @@ def test_one_that_is_left_alone_has_its_whole_answer(start: Start, client: Clien
     assert totals(futures[:1]) == [[10]]
     lose(pool, client)
     pool = again(start)
-    submit = pool.expect(wire.Submit)
+    submit = pool.expect(Asked)
     assert submit.members == ()
     pool.answer(submit.job, {"y": np.array([1.0, 2.0, 3.0]), "sum": np.float64(6)})
     result = futures[1].result(5)
@@ -321,20 +322,20 @@ def test_jobs_that_left_together_by_themselves_are_cancelled_by_their_futures(st
     first = client.submit("m", {"x": np.zeros(1, np.float32)})
     first.add_done_callback(lambda _: (held.set(), go_on.wait(5)))
     pool.open()
-    pool.answer(pool.expect(wire.Submit).job, {"y": np.zeros(1)})
+    pool.answer(pool.expect(Asked).job, {"y": np.zeros(1)})
     assert held.wait(5)
     futures = [client.submit("m", {"x": np.array([value], np.float32)}) for value in (1, 2, 3, 4)]
     assert futures[0].cancel()  # before it has left
     go_on.set()
-    chunk = pool.expect(wire.Submit)
+    chunk = pool.expect(Asked)
     assert (chunk.members, given(pool, chunk)) == ((1, 1, 1), [2, 3, 4])
     fail(pool, chunk.job + 1)
     eventually(lambda: dialogue(client)._dispatch._holds)
     lose(pool, client)
     pool = again(start)
-    in_doubt = pool.expect(wire.Submit)
+    in_doubt = pool.expect(Asked)
     assert given(pool, in_doubt) == [3, 4]
-    clean = pool.expect(wire.Submit)
+    clean = pool.expect(Asked)
     assert given(pool, clean) == [2]
     for future, number in ((futures[3], in_doubt.job + 2), (futures[1], clean.job)):
         assert future.cancel()
@@ -350,18 +351,18 @@ def test_one_that_is_cancelled_before_it_has_left_is_not_sent(start: Start, clie
     first = client.submit("m", 1.0)
     first.add_done_callback(lambda _: (held.set(), go_on.wait(5)))
     pool.open()
-    pool.answer(pool.expect(wire.Submit).job, {"y": np.zeros(1)})
+    pool.answer(pool.expect(Asked).job, {"y": np.zeros(1)})
     assert held.wait(5)
     alone, all_of_them = client.submit("m", 2.0), client.submit_many("m", [{"x": np.zeros(1)}] * 3)
     last = client.submit("m", 3.0)
     for future in (alone, *all_of_them):
         assert future.cancel()
     go_on.set()
-    submit = pool.expect(wire.Submit)
+    submit = pool.expect(Asked)
     assert pool.inputs(submit)[""].tolist() == 3.0
     pool.answer(submit.job, {"y": np.zeros(1)})
     assert last.result(5)
-    pool.nothing_of(wire.Submit)
+    pool.nothing_of(Asked)
     assert nothing_is_left(client)
 
 
@@ -372,17 +373,17 @@ def test_a_map_has_each_answer_in_its_place(start: Start, client: Client) -> Non
     reader = threading.Thread(target=lambda: found.extend(each["y"][0] for each in results))
     reader.start()
     pool.open()
-    chunk = pool.expect(wire.Submit)
+    chunk = pool.expect(Asked)
     assert chunk.members == (1,) * 8
     fail(pool, chunk.job + 8)
     pool.answer(chunk.job + 2, {"y": np.array([20.0])})
     eventually(lambda: [len(job.future.left) for job in outstanding(client)] == [7])  # type: ignore[union-attr]
     lose(pool, client)
     pool = again(start)
-    in_doubt = pool.expect(wire.Submit)
+    in_doubt = pool.expect(Asked)
     assert pool.inputs(in_doubt)[""].tolist() == [1, 3, 4, 5, 6, 7]
     pool.answer(in_doubt.job, {"y": 10 * pool.inputs(in_doubt)[""]})
-    clean = pool.expect(wire.Submit)
+    clean = pool.expect(Asked)
     assert pool.inputs(clean)[""].tolist() == [8]
     pool.answer(clean.job, {"y": np.array([80.0])})
     reader.join(5)
@@ -399,7 +400,7 @@ def test_a_map_that_is_closed_takes_back_both_parts(start: Start, client: Client
     reader = threading.Thread(target=lambda: found.append(next(results)))
     reader.start()
     opened.join(5)
-    first, second = pool.expect(wire.Submit), pool.expect(wire.Submit)
+    first, second = pool.expect(Asked), pool.expect(Asked)
     pool.answer(first.job, {"y": np.zeros(8)})
     reader.join(5)
     assert found
@@ -407,7 +408,7 @@ def test_a_map_that_is_closed_takes_back_both_parts(start: Start, client: Client
     eventually(lambda: dialogue(client)._dispatch._holds)
     lose(pool, client)
     pool = again(start)
-    numbers = [pool.expect(wire.Submit).job, pool.expect(wire.Submit).job]
+    numbers = [pool.expect(Asked).job, pool.expect(Asked).job]
     results.close()  # type: ignore[attr-defined]  # a generator
     assert [pool.expect(wire.Cancel).job for _ in numbers] == numbers
     assert nothing_is_left(client)

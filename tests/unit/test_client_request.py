@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from pool import Client
-from pool.client.grain import MOST_ROWS
 from pool.client.request import Request, request_for
 from pool.errors import InvalidInput
-from pool.wire.client_messages import Submit
-from pool.wire.codec import pack, unpack
-from pool.wire.lent import MOST_LENT, Lent, Room
+from pool.wire import client_messages as wire
+from pool.wire.calls import NAMES_BYTES, Names
+from pool.wire.codec import pack
+from pool.wire.frames import decode, encode, unpack
 
 DEFAULTS: dict[str, Any] = {"signature": None, "outputs": None, "timeout": None, "priority": 0, "device": None}
 
@@ -39,8 +39,8 @@ def test_versions_are_numbers_or_labels(given: Any, sent: int | str | None) -> N
     asked = request_for("m", **DEFAULTS, version=given)
     assert asked.version == sent
     assert type(asked.version) is type(sent)
-    submit = asked.submit(1, None, 5.0, 0, False, (), None, ())
-    assert unpack(Submit, pack(submit)).version == sent
+    names = Names("m", None, None, None, asked.version, counted=False)
+    assert unpack(Names, pack(names)).version == sent
 
 
 @pytest.mark.parametrize("bad", ["", -1, 2**63, 1.5, True, b"3", "\ud800", "x" * 1001, [3]])
@@ -90,11 +90,17 @@ def test_what_no_job_can_have_is_the_callers_mistake(options: dict[str, Any], co
 
 def test_the_longest_request_is_one_that_the_pool_reads() -> None:
     longest = "\U0001f600" * 1000
-    message = request(longest, signature=longest, outputs=["y" * 1000] * 32, device=longest)
-    lent = tuple(Lent(4095, 1 << 40, 1 << 40, 1 << 40) for _ in range(MOST_LENT))
-    room = Room(1 << 40, 1 << 40, 1 << 40)
-    submit = message.submit(1 << 40, 1 << 40, 1e8, 1 << 40, True, lent, room, (1,) * MOST_ROWS)
-    assert len(pack(submit)) < 64 << 10
+    options = {**DEFAULTS, "signature": longest, "outputs": ["y" * 1000] * 32, "device": longest}
+    asked = request_for(longest, **options, version=longest)
+    names = Names(asked.model, asked.signature, asked.outputs, asked.device, asked.version, counted=True)
+    assert len(pack(names)) < NAMES_BYTES
+
+
+def test_more_rows_and_attempts_than_can_travel_are_as_many_as_can() -> None:
+    """The pool takes fewer of either, and says so."""
+    submit = wire.Submit(1, 1, 1 << 40, 1.0, attempts=1 << 40)
+    found = decode(wire.CLIENT_MESSAGES, encode(submit, b"instance", [b""])).message
+    assert (found.rows, found.attempts) == ((1 << 32) - 1, (1 << 16) - 1)
 
 
 def test_a_mistake_is_the_futures_error() -> None:

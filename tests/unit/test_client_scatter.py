@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from fake_pool import Serve, Serving
 
+from asked import Asked
 from pool import Client, errors
 from pool.wire import client_messages as wire
 
@@ -34,11 +35,11 @@ def serving(tmp_path: Path) -> Iterator[Callable[[Serve], tuple[Serving, Client]
         each.close()
 
 
-def doubled(_: wire.Submit, inputs: dict[str, Any]) -> dict[str, Any]:
+def doubled(_: Asked, inputs: dict[str, Any]) -> dict[str, Any]:
     return {"y": inputs["x"] * 2}
 
 
-def mean_rows(_: wire.Submit, inputs: dict[str, Any]) -> dict[str, Any]:
+def mean_rows(_: Asked, inputs: dict[str, Any]) -> dict[str, Any]:
     return {"y": inputs["x"].mean(axis=0), "n": np.float32(len(inputs["x"]))}
 
 
@@ -81,7 +82,7 @@ def test_a_model_that_is_still_loading_is_one_tower(serving: Any) -> None:
 def test_python_numbers_stay_weak_when_they_are_cut(serving: Any) -> None:
     pool, client = serving(doubled)
     client.scatter("m", {"x": [1, 2, 3]})
-    frames = pool.payload[0].bytes
+    frames = pool.payload[0]
     assert b"int64" in frames
     assert frames.endswith(b"\xc3")  # msgpack's True: `weak` is the header's last field
 
@@ -93,7 +94,7 @@ def test_strings_are_cut_and_joined(serving: Any) -> None:
 
 
 def test_one_that_fails_cancels_the_others(serving: Any) -> None:
-    def serve(submit: wire.Submit, inputs: dict[str, Any]) -> wire.Failure | None:
+    def serve(submit: Asked, inputs: dict[str, Any]) -> wire.Failure | None:
         if 8.0 in inputs["x"]:  # the second tower's
             return wire.Failure(submit.job, wire.Fault.MODEL_FAILED, "as told", None)
         return None
@@ -110,7 +111,7 @@ def test_one_that_fails_cancels_the_others(serving: Any) -> None:
 def test_a_full_pool_is_waited_for(serving: Any) -> None:
     refused: set[int] = set()
 
-    def serve(submit: wire.Submit, inputs: dict[str, Any]) -> Any:
+    def serve(submit: Asked, inputs: dict[str, Any]) -> Any:
         if submit.job not in refused:
             refused.add(submit.job)
             return wire.Failure(submit.job, wire.Fault.OVERLOADED, "full", 0.005)
@@ -173,10 +174,10 @@ def test_broadcast_without_a_replica(serving: Any) -> None:
 
 def test_the_last_answers_first(serving: Any) -> None:
     """Answers in the reverse order of the jobs change nothing."""
-    held: list[tuple[wire.Submit, dict[str, Any]]] = []
+    held: list[tuple[Asked, dict[str, Any]]] = []
     all_there = threading.Event()
 
-    def serve(submit: wire.Submit, inputs: dict[str, Any]) -> None:
+    def serve(submit: Asked, inputs: dict[str, Any]) -> None:
         held.append((submit, inputs))
         if len(held) == 3:
             all_there.set()

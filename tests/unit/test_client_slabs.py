@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from fake_pool import TIMELINE, FakePool, Serving
 
+from asked import Asked
 from pool import Client, errors
 from pool.client.slabs import AT_ONCE, are_rows
 from pool.wire import client_messages as wire
@@ -18,7 +19,7 @@ from pool.wire.faults import Fault
 QUICK = replace(TIMELINE, run_s=1e-6)
 
 
-def doubled(submit: wire.Submit, inputs: dict[str, Any]) -> dict[str, Any] | wire.Failure:
+def doubled(submit: Asked, inputs: dict[str, Any]) -> dict[str, Any] | wire.Failure:
     if (inputs[""] < 0).any():
         return wire.Failure(submit.job, Fault.MODEL_FAILED, "a row is negative", None)
     return {"y": 2 * inputs[""], "sum": inputs[""].sum(axis=tuple(range(1, inputs[""].ndim)))}
@@ -100,13 +101,13 @@ def test_no_more_is_in_flight_than_is_asked_for(fake: FakePool, client: Client) 
     results = client.map("m", given((1000, 1)), in_flight=40)
     first = client.submit("m", np.zeros(1, np.float32))
     fake.open()
-    fake.answer(fake.expect(wire.Submit).job, {"y": np.zeros(1)}, timeline=QUICK)
+    fake.answer(fake.expect(Asked).job, {"y": np.zeros(1)}, timeline=QUICK)
     first.result(5)
     out: list[int] = []
     with ThreadPoolExecutor() as readers:
         reader = readers.submit(next, results)
         while (submit := fake.next(0.5)) is not None:
-            if isinstance(submit, wire.Submit):
+            if isinstance(submit, Asked):
                 out.append(len(submit.members) or 1)
         client.close()
         assert isinstance(reader.exception(5), errors.PoolUnreachable)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from fake_pool import FakePool
 
+from asked import Asked
 from pool import Client, errors
 from pool.client.trust import check_folder
-from pool.wire import client_messages as wire
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_a_folder_that_was_opened_to_others_while_the_pool_was_away_is_refused(
     with Client() as client:
         future = client.submit("m", 1.0)
         first.open()
-        first.expect(wire.Submit)
+        first.expect(Asked)
         tmp_path.chmod(0o777)
         first.close()
         other = FakePool(tmp_path, b"2" * 8)

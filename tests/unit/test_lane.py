@@ -74,13 +74,15 @@ class Pool:
         return {"y": feeds["x"] * 2}
 
     def hear(self) -> tuple[bytes, Message]:
-        """The next message of the lane, with who sent it; `payload` has its frames."""
+        """The next message of the lane, with who sent it; `payload` has its own."""
         assert self.router.poll(WAIT_MS), "the lane says nothing"
-        route, preamble, header, *self.payload = self.router.recv_multipart()
-        return route, decode(WORKER_MESSAGES, preamble, header, self.payload).message
+        route, *frames = self.router.recv_multipart()
+        envelope = decode(WORKER_MESSAGES, frames)
+        self.payload = envelope.payload
+        return route, envelope.message
 
     def say(self, message: Message, *payload: bytes) -> None:
-        self.send(*encode(message, INSTANCE), *payload)
+        self.send(*encode(message, INSTANCE, payload))
 
     def send(self, *frames: bytes) -> None:
         self.router.send_multipart([self._route, *frames])

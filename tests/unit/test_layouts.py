@@ -4,7 +4,7 @@ import msgpack
 import pytest
 import zmq
 
-from pool.router.layouts import COLUMN_BYTES, FORM_BYTES, MOST_EMPTY_ROWS, Layouts, form_of, read
+from pool.router.layouts import FORM_BYTES, MOST_EMPTY_ROWS, form_of, read
 from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import BadFrame, pack
 
@@ -88,29 +88,9 @@ def test_buffers_that_are_not(packed: bytes, rows: int, buffers: list[bytes], to
 )
 def test_a_table_that_has_no_rows(packed: bytes, told: str) -> None:
     with pytest.raises(BadFrame) as caught:
-        Layouts().find(packed)
+        read(packed)
     assert str(caught.value).startswith(told)
     assert len(str(caught.value)) < 200
-
-
-def test_a_layout_is_read_once_and_its_bytes_are_shared() -> None:
-    layouts = Layouts()
-    first = layouts.find(bytes(FLOATS))
-    assert layouts.find(bytes(bytearray(FLOATS))) is first
-    assert layouts.find(TEXTS) is not first
-
-
-def test_the_layouts_are_bounded_in_bytes_and_the_last_used_stay() -> None:
-    each = 2 * len(FLOATS) + 2 * COLUMN_BYTES
-    layouts = Layouts(most_bytes=10 * each)
-    favourite = layouts.find(FLOATS)
-    for number in range(100):
-        layouts.find(table(("float32", (ROWS, number))))
-        assert layouts.find(FLOATS) is favourite
-        assert layouts.kept_bytes <= 10 * each
-    huge = table(*[("float32", (ROWS, 1))] * 1000)
-    assert layouts.find(huge).row_bytes == 4000, "one that is too large to be kept is read all the same"
-    assert layouts.kept_bytes == 0
 
 
 def test_a_form_is_short_and_as_different_as_its_table() -> None:

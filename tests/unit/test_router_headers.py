@@ -8,22 +8,29 @@ from typing import Any
 import pytest
 import zmq
 
+from asked import Asked, framed
 from pool.router.arenas import Arenas
+from pool.router.calls import Calls
 from pool.router.headers import MOST_NUMBER, MOST_OUTPUTS
 from pool.router.intake import Intake
 from pool.wire.calls import ROWS, Table, TensorHeader
-from pool.wire.client_messages import Submit
-from pool.wire.codec import BadFrame, pack, unpack
-from pool.wire.lent import Lent
+from pool.wire.client_messages import CLIENT_MESSAGES
+from pool.wire.codec import BadFrame, pack
+from pool.wire.frames import decode
+from pool.wire.lent import Lent, Room
 
+INSTANCE = b"instance"
 TABLE = pack(Table((TensorHeader("x", "float32", (ROWS,), False),)))
-SUBMIT = Submit(1, "m", "s", None, 2, None, 0, None, 0, False)
+SUBMIT = Asked(1, "m", "s", None, 2)
 
 
-def arrive(submit: Submit) -> Any:
+def arrive(submit: Asked) -> Any:
     """As it comes: through the codec, with two rows."""
-    travelled = unpack(Submit, pack(submit))
-    return Intake(Arenas(0, 0)).job(b"client", travelled, [zmq.Frame(TABLE), zmq.Frame(bytes(8))], lambda *_: None)
+    frames = [zmq.Frame(frame) for frame in framed(submit, INSTANCE, [TABLE, bytes(8)])]
+    envelope = decode(CLIENT_MESSAGES, frames)
+    call = Calls().of(b"client", envelope.message, local=True)
+    assert call is not None
+    return Intake(Arenas(0, 0)).job(b"client", envelope.message, call, envelope.payload, frames, lambda *_: None)
 
 
 @pytest.mark.parametrize(
@@ -31,13 +38,9 @@ def arrive(submit: Submit) -> Any:
     [
         ({"job": (1 << 64) - 1}, "numbers are from 0"),
         ({"job": MOST_NUMBER + 1}, "numbers are from 0"),
-        ({"job": -1}, "numbers are from 0"),
         ({"job": MOST_NUMBER - 1, "members": (1, 1)}, "and its 2 members"),
-        ({"attempts": -1}, "attempts"),
-        ({"attempts": (1 << 64) - 1}, "attempts"),
         ({"members": (2, 0)}, "2 members"),
-        ({"members": (3, -1)}, "2 members"),
-        ({"members": ((1 << 64) - 1, 1)}, "where it has 2"),
+        ({"members": ((1 << 32) - 1, 3)}, "where it has 2"),
         ({"members": (1,) * 1025, "rows": 1025}, "at most 1024"),
         ({"model": "m" * 1001}, "a name of 1001 characters"),
         ({"signature": "s" * 1001}, "a name of 1001 characters"),
@@ -46,7 +49,14 @@ def arrive(submit: Submit) -> Any:
         ({"outputs": ("y", "z", "y")}, "1 of its outputs are named twice"),
         ({"outputs": ("y" * 1001,)}, "an output's name of 1001"),
         ({"outputs": tuple(map(str, range(MOST_OUTPUTS + 1)))}, f"at most {MOST_OUTPUTS}"),
-        ({"lent": (Lent(0, 1, 0, 0),) * 513}, "at most 512"),
+        ({"lent": (Lent(0, 1, 0, 0),) * 513}, "513 lent buffers"),
+        ({"lent": (Lent(0, 1, 0, 0),) * 2}, "1 lent buffers where 2 are told of"),
+        ({"lent": (Lent(0, 1, 0, 0),)}, "arena 1 is not lent"),
+        ({"room": Room(1, 0, 64)}, "arena 1 is not lent"),
+        ({"rows": (1 << 32) - 1}, "it has 4294967295 rows"),
+        ({"timeout_s": float("nan")}, "timeout is nan"),
+        ({"timeout_s": float("inf")}, "timeout is inf"),
+        ({"timeout_s": -1.0}, "timeout is -1.0"),
     ],
 )
 def test_a_header_that_no_client_sends_is_refused(changes: dict[str, Any], complaint: str) -> None:
@@ -55,8 +65,8 @@ def test_a_header_that_no_client_sends_is_refused(changes: dict[str, Any], compl
 
 
 def test_the_last_numbers_that_can_travel_are_taken() -> None:
-    assert arrive(replace(SUBMIT, job=MOST_NUMBER - 2, members=(1, 1))).job == MOST_NUMBER - 2
-    assert arrive(replace(SUBMIT, job=MOST_NUMBER)).job == MOST_NUMBER
+    assert arrive(replace(SUBMIT, job=MOST_NUMBER - 2, members=(1, 1))).rows == 2
+    assert arrive(replace(SUBMIT, job=MOST_NUMBER)).rows == 2
 
 
 def test_what_is_held_of_a_header_is_counted() -> None:

@@ -5,16 +5,17 @@ from typing import Any
 import msgpack
 import pytest
 
-from pool.wire.calls import Table
-from pool.wire.client_messages import Answer, Failure, Submit
+from pool.wire.batches import _Failures as Failures
+from pool.wire.calls import Names, Table
+from pool.wire.client_messages import Answer, Cancel, Failure
 from pool.wire.codec import BadFrame, pack, packed, unpack
 from pool.wire.faults import Fault
-from pool.wire.lent import Lent, Room
 from pool.wire.signatures import ModelInfo, Signature
 from pool.wire.worker_messages import (
     Beat,
     Done,
     Hello,
+    LaneProgress,
     PartDone,
     PartFailed,
     PartSpoiled,
@@ -24,17 +25,7 @@ from pool.wire.worker_messages import (
     done,
 )
 
-WHOLE = (None, None, None)  # of a SUBMIT: signature, outputs, rows
-PLAIN = (
-    0,
-    None,
-    0,
-    False,
-    (),
-    None,
-    (),
-    None,
-)  # and priority, device, attempts, in_doubt, lent, room, members, version
+REST = (None, False)  # of `Names`: version, counted
 SESSION = [True, 0.5, True, False, 0, 0, {"GPU": 1}, False, []]
 WELCOME = [1, 0, 1.0]
 
@@ -42,29 +33,26 @@ WELCOME = [1, 0, 1.0]
 @pytest.mark.parametrize(
     ("kind", "fields", "complaint"),
     [
-        (Submit, None, "Submit: expected an array, got NoneType"),
-        (Submit, {}, "Submit: expected an array, got dict"),
-        (Submit, [1, "m"], "Submit: expected 14 fields, got 2"),
-        (
-            Submit,
-            [1, "m", None, None, None, None, 0, None, 0, False, [], None, [], None, 1],
-            "Submit: expected 14 fields, got 15",
-        ),
-        (Submit, [True, "m", *WHOLE, None, *PLAIN], "Submit: job: expected int, got bool"),
-        (Submit, [1.0, "m", *WHOLE, None, *PLAIN], "Submit: job: expected int, got float"),
-        (Submit, ["1", "m", *WHOLE, None, *PLAIN], "Submit: job: expected int, got str"),
-        (Submit, [None, "m", *WHOLE, None, *PLAIN], "Submit: job: expected int, got NoneType"),
-        (Submit, [1, b"m", *WHOLE, None, *PLAIN], "Submit: model: expected str, got bytes"),
-        (Submit, [1, "m", *WHOLE, True, *PLAIN], "Submit: timeout_s: expected float, got bool"),
-        (Submit, [1, "m", *WHOLE, "5", *PLAIN], "Submit: timeout_s: expected float, got str"),
-        (Submit, [1, "m", *WHOLE, msgpack.Timestamp(1), *PLAIN], "Submit: timeout_s: expected float, got Timestamp"),
-        (Submit, [msgpack.ExtType(1, bytes(16)), "m", *WHOLE, 1, *PLAIN], "Submit: job: expected int, got ExtType"),
+        (Names, None, "Names: expected an array, got NoneType"),
+        (Names, {}, "Names: expected an array, got dict"),
+        (Names, ["m", None], "Names: expected 6 fields, got 2"),
+        (Names, ["m", None, None, None, *REST, 1], "Names: expected 6 fields, got 7"),
+        (Names, [b"m", None, None, None, *REST], "Names: model: expected str, got bytes"),
+        (Names, ["m", None, None, None, None, 1], "Names: counted: expected bool, got int"),
+        (Cancel, [True], "Cancel: job: expected int, got bool"),
+        (Cancel, [1.0], "Cancel: job: expected int, got float"),
+        (Cancel, ["1"], "Cancel: job: expected int, got str"),
+        (Cancel, [None], "Cancel: job: expected int, got NoneType"),
+        (Cancel, [msgpack.ExtType(1, bytes(16))], "Cancel: job: expected int, got ExtType"),
+        (Failure, [1, "overloaded", "", True], "Failure: retry_after_s: expected float, got bool"),
+        (Failure, [1, "overloaded", "", "5"], "Failure: retry_after_s: expected float, got str"),
+        (Failure, [1, "overloaded", "", msgpack.Timestamp(1)], "retry_after_s: expected float, got Timestamp"),
         (Hello, [0, 1, None, "secret"], "Hello: secret: expected bytes, got str"),
         (Hello, [0, 1, False, b"secret"], "Hello: lane: expected int, got bool"),
-        (Submit, [1, "m", None, ["y", 1], None, None, *PLAIN], "Submit: outputs: expected str, got int"),
-        (Submit, [1, "m", *WHOLE, None, *PLAIN[:-1], 3], "Submit: version: expected an array, got int"),
-        (Submit, [1, "m", *WHOLE, None, *PLAIN[:-1], [0, True]], "Submit: version: expected int, got bool"),
-        (Submit, [1, "m", *WHOLE, None, *PLAIN[:-1], [2, 3]], "Submit: version: expected one of int, str"),
+        (Names, ["m", None, ["y", 1], None, *REST], "Names: outputs: expected str, got int"),
+        (Names, ["m", None, None, None, 3, False], "Names: version: expected an array, got int"),
+        (Names, ["m", None, None, None, [0, True], False], "Names: version: expected int, got bool"),
+        (Names, ["m", None, None, None, [2, 3], False], "Names: version: expected one of int, str"),
         (Table, [[["x", "int8", [1, True], False]]], "Table: tensors: shape: expected int, got bool"),
         (Table, [[["x", "int8", [1], 0]]], "Table: tensors: weak: expected bool, got int"),
         (Table, [{"x": 1}], "Table: tensors: expected an array, got dict"),
@@ -72,30 +60,14 @@ WELCOME = [1, 0, 1.0]
         (Failure, [1, "x" * 9999, "", None], "Failure: fault: no Fault: 'x"),
         (Failure, [1, [], "", None], "Failure: fault: no Fault: ()"),
         (Beat, [1, "", []], "Beat: phase: no Phase: 1"),
-        (Done, [1, [0], [[3, [1]]], 0.0, 0.0], "Done: failures: expected one of PartFailed, PartSpoiled, RowsDiffer"),
-        (
-            Done,
-            [1, [0], [[-1, ["", ""]]], 0.0, 0.0],
-            "Done: failures: expected one of PartFailed, PartSpoiled, RowsDiffer",
-        ),
-        (
-            Done,
-            [1, [0], [[2**64 - 1, [1]]], 0.0, 0.0],
-            "Done: failures: expected one of PartFailed, PartSpoiled, RowsDiffer",
-        ),
-        (
-            Done,
-            [1, [0], [[False, [1]]], 0.0, 0.0],
-            "Done: failures: expected one of PartFailed, PartSpoiled, RowsDiffer",
-        ),
-        (Done, [1, [0], [[0]], 0.0, 0.0], "Done: failures: expected one of PartFailed, PartSpoiled, RowsDiffer"),
-        (
-            Done,
-            [1, [0], [[0, [1], 2]], 0.0, 0.0],
-            "Done: failures: expected one of PartFailed, PartSpoiled, RowsDiffer",
-        ),
-        (Done, [1, ["one"], [], 0.0, 0.0], "Done: frames: expected int, got str"),
-        (Done, [1, [0], [[]], 0.0, 0.0], "Done: failures: expected one of PartFailed, PartSpoiled, RowsDiffer"),
+        (Failures, [[[3, [1]]]], "_Failures: failures: expected one of PartFailed, PartSpoiled, RowsDiffer"),
+        (Failures, [[[-1, ["", ""]]]], "_Failures: failures: expected one of PartFailed, PartSpoiled, RowsDiffer"),
+        (Failures, [[[2**64 - 1, [1]]]], "_Failures: failures: expected one of PartFailed, PartSpoiled, RowsDiffer"),
+        (Failures, [[[False, [1]]]], "_Failures: failures: expected one of PartFailed, PartSpoiled, RowsDiffer"),
+        (Failures, [[[0]]], "_Failures: failures: expected one of PartFailed, PartSpoiled, RowsDiffer"),
+        (Failures, [[[0, [1], 2]]], "_Failures: failures: expected one of PartFailed, PartSpoiled, RowsDiffer"),
+        (Failures, [[[]]], "_Failures: failures: expected one of PartFailed, PartSpoiled, RowsDiffer"),
+        (LaneProgress, ["one", 1, 0.0], "LaneProgress: lane: expected int, got str"),
         (
             Welcome,
             [*WELCOME, [*SESSION[:6], {b"GPU": 1}, False, []], [], False, 0.0, []],
@@ -125,21 +97,15 @@ def test_a_field_of_another_type_is_named(kind: type, fields: Any, complaint: st
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ([1, "m", *WHOLE, None, *PLAIN], Submit(1, "m", *WHOLE, None, *PLAIN)),
-        ([2**64 - 1, "", *WHOLE, 5, *PLAIN], Submit(2**64 - 1, "", *WHOLE, 5.0, *PLAIN)),
-        (
-            [-(2**63), "\0", "s", ["y"], 3, 2.5, -7, "d", 2, True, [[1, 2, 64, 5]], [2, 128, 9], [1, 2], [1, "canary"]],
-            Submit(
-                *(-(2**63), "\0", "s", ("y",), 3, 2.5, -7, "d", 2, True),
-                *((Lent(1, 2, 64, 5),), Room(2, 128, 9), (1, 2), "canary"),
-            ),
-        ),
+        (["m", None, None, None, *REST], Names("m", None, None, None, *REST)),
+        (["", "", [], "", [0, 2**64 - 1], True], Names("", "", (), "", 2**64 - 1, True)),
+        (["\0", "s", ["y"], "d", [1, "canary"], True], Names("\0", "s", ("y",), "d", "canary", True)),
+        ([1, "overloaded", "", 5], Failure(1, Fault.OVERLOADED, "", 5.0)),
     ],
 )
-def test_what_fits_is_taken(fields: Any, message: Submit) -> None:
-    got = unpack(Submit, msgpack.packb(fields))
-    assert got == message
-    assert type(got.timeout_s) is type(message.timeout_s)
+def test_what_fits_is_taken(fields: Any, message: object) -> None:
+    got = unpack(type(message), msgpack.packb(fields))
+    assert repr(got) == repr(message), "of the same types: 5 is not 5.0"
 
 
 def test_the_form_on_the_wire() -> None:
@@ -147,14 +113,15 @@ def test_the_form_on_the_wire() -> None:
     failed = PartFailed(Fault.MODEL_FAILED, "why")
     answered = done(3, [PartDone(2), failed, RowsDiffer("2 for 3"), PartDone(1)], 0.5, 0.25)
     failures = [[0, ["model-failed", "why"]], [2, ["2 for 3"]]]
-    assert msgpack.unpackb(pack(answered)) == [3, [2, 0, 0, 1], failures, 0.5, 0.25]
+    assert msgpack.unpackb(pack(Failures(answered.failures))) == [failures]
+    assert answered.frames == (2, 0, 0, 1)
     assert list(answered.outcomes) == [PartDone(2), failed, RowsDiffer("2 for 3"), PartDone(1)]
     assert msgpack.unpackb(pack(Beat(Phase.WARMING_UP, "m", ()))) == ["warming up", "m", []]
 
 
 def test_what_the_wire_cannot_hold_is_not_sent() -> None:
     with pytest.raises(OverflowError):
-        pack(Submit(2**64, "m", *WHOLE, None, *PLAIN))
+        pack(Cancel(2**64))
 
 
 @pytest.mark.parametrize(
@@ -165,8 +132,8 @@ def test_what_the_wire_cannot_hold_is_not_sent() -> None:
         (Beat(Phase.LOADING, "\udc80", ()), Beat(Phase.LOADING, r"\udc80", ())),
         (Answer(1, "\udcff"), Answer(1, r"\udcff")),
         (
-            Done(1, (0,), (PartSpoiled(Fault.MODEL_FAILED, "\udcff"),), 0.5, 0.5),
-            Done(1, (0,), (PartSpoiled(Fault.MODEL_FAILED, r"\udcff"),), 0.5, 0.5),
+            Failures((PartSpoiled(Fault.MODEL_FAILED, "\udcff"),)),
+            Failures((PartSpoiled(Fault.MODEL_FAILED, r"\udcff"),)),
         ),
         (
             ModelInfo("m", "/\udcff", {"\ud801": Signature({}, {})}, False),
@@ -196,6 +163,7 @@ def test_an_error_that_thousands_of_parts_share_is_sent_once() -> None:
         PartSpoiled(Fault.MODEL_FAILED, other),
         PartSpoiled(Fault.MODEL_FAILED, other),
     ]
-    frame = pack(done(1, outcomes, 0.1, 0.1))
+    (frame,) = done(1, outcomes, 0.1, 0.1).to_frames(b"instance", [b"", b""])
     assert len(frame) < 150_000
-    assert list(unpack(Done, frame).outcomes) == outcomes
+    (again, _) = Done.read(memoryview(frame), [frame])
+    assert list(again.outcomes) == outcomes

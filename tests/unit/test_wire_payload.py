@@ -140,10 +140,10 @@ def test_pieces_are_joined_by_rows(dtype: str) -> None:
 def test_a_bad_answer_is_a_bad_frame() -> None:
     good = frames(np.arange(3))
     for pieces, bad, complaint in [
-        ((), [], "0 frames in pieces"),
+        ((), [], "0 buffers in pieces"),
         ((0,), [], "without a table"),
-        ((2,), good, "1 frames in pieces"),
-        ((-1, 2), good, "1 frames in pieces"),
+        ((2,), good, "1 buffers in pieces"),
+        ((-1, 2), good, "1 buffers in pieces"),
         ((1,), [zmq.Frame(b"\1\0\0\0\xc1")], "not msgpack"),
         ((1, 1), [*good, *frames(np.arange(3.0))], "do not belong together: output 'y0' is int64 .* in one, float64"),
         ((1, 1), [*good, *frames(np.arange(3), np.arange(3))], "one has the outputs y0, another y0, y1"),

@@ -1,0 +1,263 @@
+"""The two messages of each batch between pool and lane, with fixed fields: see `pool.wire.hot`."""
+
+import math
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Self
+
+from pool.wire.calls import MOST_CALLS
+from pool.wire.codec import BadFrame, pack, unpack
+from pool.wire.faults import Fault
+from pool.wire.hot import (
+    MAGIC,
+    PLACE,
+    VERSION,
+    Buffer,
+    bounded,
+    found_buffers,
+    numbers,
+    pack_numbers,
+    split,
+)
+from pool.wire.lent import Lent, Room
+
+__all__ = ["Done", "PartDone", "PartFailed", "PartOutcome", "PartSpoiled", "RowsDiffer", "Run", "done"]
+
+_RUN = struct.Struct("<4sBB8sHQQIIIIIIIII")
+_BY_ROWS, _REGISTERS = 1, 2
+
+_DONE = struct.Struct("<4sBB8sHQddIII")
+
+MOST_BUFFERS = 1 << 20  # of one batch
+
+
+@dataclass(frozen=True, slots=True)
+class PartDone:
+    """The part's answer is the next `frames` buffers of the payload, as `pool.wire.packing` makes them."""
+
+    frames: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartFailed:
+    """By its own fault: it could not be read, or ran alone."""
+
+    fault: Fault
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartSpoiled:
+    """The run that it shared failed; whose fault that is, this one's or a neighbour's, nobody knows yet."""
+
+    fault: Fault
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowsDiffer:
+    """The fetches came back with other rows than were fed, so nobody knows which are whose: run it alone."""
+
+    text: str
+
+
+PartOutcome = PartDone | PartFailed | PartSpoiled | RowsDiffer
+Failure = PartFailed | PartSpoiled | RowsDiffer
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """Of a lane's call: what is run of which model."""
+
+    model: str
+    signature: str | None
+    outputs: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Failures:
+    failures: tuple[Failure, ...]
+
+
+@dataclass(slots=True)
+class Run:
+    """A batch. Its payload is one `Table`, which all parts share, and then the buffers of each part in turn.
+
+    `rows` of each part; empty for a lone part whose shapes are whole in the table. `pad_to`: how many rows are to be
+    fed, at least as many as the parts have; the rest repeats the first row, and its answers are thrown away.
+    `by_rows`: the rows were joined, cut or padded, so each fetch must come back with as many as were fed.
+    `stride`: at most so many rows are fed at once, in runs that follow one another; 0: all of them.
+
+    `lent`: the buffers that lie in arenas, counted over all parts. `rooms`: where each part's answer may be written;
+    empty where none may. `halves`: the buffers that come in two frames, to be joined, counted likewise.
+    `owner`: the number of the client for whom a private session is opened; 0 for all else.
+
+    `call`: by which the lane knows model, signature, outputs and table. One that `registers` brings them along, and
+    they take the place of whatever had the number before: so the pool forgets. Of one that does not, they are empty
+    when it was read, and `known` puts them in.
+    """
+
+    kind: ClassVar[int] = 37
+    batch: int
+    model: str
+    signature: str | None
+    outputs: tuple[str, ...] | None
+    rows: tuple[int, ...]
+    pad_to: int
+    by_rows: bool
+    lent: tuple[Lent, ...] = ()
+    rooms: tuple[Room, ...] = ()
+    stride: int = 0
+    owner: int = 0
+    halves: tuple[int, ...] = ()
+    call: int = field(default=0, compare=False)
+    registers: bool = field(default=True, compare=False)
+
+    def to_frames(self, instance: bytes, payload: Sequence[Buffer]) -> list[Buffer]:
+        table, *buffers = payload
+        lent, rooms, rows = self.lent, self.rooms, self.rows
+        sizes, small, own = split(buffers, [each.index for each in lent] if lent else (), self.halves)
+        flags = _BY_ROWS if self.by_rows else 0
+        names: Buffer = b""
+        if self.registers:
+            flags |= _REGISTERS
+            names = pack(_Names(self.model, self.signature, self.outputs))
+        else:
+            table = b""
+        fixed = _RUN.pack(
+            *(MAGIC, VERSION, 37, instance, flags, self.batch, self.owner, self.call, len(names), len(table)),
+            *(len(rows), self.pad_to, self.stride, len(rooms), len(lent), len(sizes)),
+        )
+        regions: Sequence[Lent | Room] = (*lent, *rooms)
+        places = [PLACE.pack(each.arena, each.offset, each.size_bytes) for each in regions] if regions else ()
+        return [b"".join((fixed, *places, pack_numbers(*rows, *sizes), names, table, *small)), *own]
+
+    @classmethod
+    def read(cls, first: memoryview, frames: Sequence[Buffer]) -> tuple[Self, list[Buffer]]:
+        """With its payload. `first`: of the frames. Raises `BadFrame` or `struct.error` for what no pool says."""
+        fields = _RUN.unpack_from(first)
+        flags, batch, owner, call, names_bytes, table_bytes, parts = fields[4:11]
+        pad_to, stride, rooms, lent, buffers = fields[11:]
+        if flags > (_BY_ROWS | _REGISTERS) or call >= MOST_CALLS or buffers > MOST_BUFFERS:
+            raise BadFrame(f"flags {flags:#x}, call {call}, {buffers} buffers")
+        position = _RUN.size
+        places: list[tuple[int, int, int]] = []
+        if lent or rooms:
+            end = bounded(first, position, PLACE.size * (lent + rooms))
+            places = list(PLACE.iter_unpack(first[position:end]))
+            position = end
+        counts = numbers(first, position, parts + buffers)
+        rows, sizes = counts[:parts], counts[parts:]
+        position = middle = end = position + 4 * (parts + buffers)
+        registers = flags >= _REGISTERS
+        if registers:
+            middle = bounded(first, position, names_bytes)
+            end = bounded(first, middle, table_bytes)
+        elif names_bytes or table_bytes:
+            raise BadFrame("names of a call that is not registered")
+        found, in_arenas, halves = found_buffers(frames, first, end, sizes)
+        if len(in_arenas) != lent or rooms not in (0, parts or 1):
+            raise BadFrame(f"{len(in_arenas)} lent buffers where {lent} are told of, {rooms} rooms of {parts} parts")
+        names, table = _UNNAMED, b""
+        if registers:
+            names, table = unpack(_Names, first[position:middle]), bytes(first[middle:end])
+        regions: tuple[tuple[Lent, ...], tuple[Room, ...]] = (), ()
+        if places:
+            regions = (
+                tuple([Lent(index, *place) for index, place in zip(in_arenas, places[:lent], strict=True)]),
+                tuple([Room(*place) for place in places[lent:]]),
+            )
+        run = cls(
+            *(batch, names.model, names.signature, names.outputs, rows, pad_to, flags & _BY_ROWS == _BY_ROWS),
+            *(*regions, stride, owner, tuple(halves), call, registers),
+        )
+        return run, [table, *found]
+
+    def known(self, model: str, signature: str | None, outputs: tuple[str, ...] | None) -> None:
+        """What its call was registered as."""
+        self.model, self.signature, self.outputs = model, signature, outputs
+
+
+_UNNAMED = _Names("", None, None)
+
+
+@dataclass(slots=True)
+class Done:
+    """The outcomes of a RUN's parts, in its order: `done` makes it of them, `outcomes` gives them back.
+
+    `frames`: how many buffers of the payload each part's answer has; 0 stands for the next of `failures`. Nearly all
+    parts are done, and a number each is quickly read. A text is said once, since thousands of parts may share one long
+    error: "" stands for that of the PartSpoiled before. `run_s`: inside the backend; `fetch_s`: from there to now.
+    """
+
+    kind: ClassVar[int] = 38
+    batch: int
+    frames: tuple[int, ...]
+    failures: tuple[Failure, ...]
+    run_s: float
+    fetch_s: float
+
+    @property
+    def outcomes(self) -> Iterator[PartOutcome]:
+        failures, said = iter(self.failures), ""
+        for frames in self.frames:
+            if frames:
+                yield PartDone(frames)
+                continue
+            failure = next(failures)
+            if isinstance(failure, PartSpoiled):
+                said = failure.text or said
+                failure = PartSpoiled(failure.fault, said)
+            yield failure
+
+    def to_frames(self, instance: bytes, buffers: Sequence[Buffer]) -> list[Buffer]:
+        sizes, small, own = split(buffers)
+        failures = pack(_Failures(self.failures)) if self.failures else b""
+        fixed = _DONE.pack(
+            *(MAGIC, VERSION, 38, instance, 0, self.batch, self.run_s, self.fetch_s),
+            *(len(self.frames), len(sizes), len(failures)),
+        )
+        return [b"".join((fixed, pack_numbers(*self.frames, *sizes), failures, *small)), *own]
+
+    @classmethod
+    def read(cls, first: memoryview, frames: Sequence[Buffer]) -> tuple[Self, list[Buffer]]:
+        """With its payload. `first`: of the frames. Raises `BadFrame` or `struct.error` for what no lane says."""
+        flags, batch, run_s, fetch_s, parts, buffers, failures_bytes = _DONE.unpack_from(first)[4:]
+        if flags or buffers > MOST_BUFFERS:
+            raise BadFrame(f"flags {flags:#x}, {buffers} buffers")
+        if not (0.0 <= run_s < math.inf and 0.0 <= fetch_s < math.inf):
+            raise BadFrame(f"a run of {run_s} s and {fetch_s} s more")
+        position = _DONE.size
+        both = numbers(first, position, parts + buffers)
+        counts, sizes = both[:parts], both[parts:]
+        position += 4 * (parts + buffers)
+        failures: tuple[Failure, ...] = ()
+        if failures_bytes:
+            end = bounded(first, position, failures_bytes)
+            failures = unpack(_Failures, first[position:end]).failures
+            position = end
+        if counts.count(0) != len(failures):
+            raise BadFrame(f"{len(failures)} failures for {counts.count(0)} parts that failed")
+        if sum(counts) != buffers:
+            raise BadFrame(f"answers of {sum(counts)} buffers, where there are {buffers}")
+        payload, lent, halves = found_buffers(frames, first, position, sizes)
+        if lent or halves:
+            raise BadFrame("an answer with a buffer that is lent, or comes in halves")
+        return cls(batch, counts, failures, run_s, fetch_s), payload
+
+
+def done(batch: int, outcomes: Sequence[PartOutcome], run_s: float, fetch_s: float) -> Done:
+    frames = tuple([outcome.frames if isinstance(outcome, PartDone) else 0 for outcome in outcomes])
+    failures: list[Failure] = []
+    said = ""
+    for outcome in outcomes:
+        match outcome:
+            case PartDone():
+                pass
+            case PartSpoiled(fault, text):
+                failures.append(PartSpoiled(fault, "") if text == said else outcome)
+                said = text
+            case _:
+                failures.append(outcome)
+    return Done(batch, frames, tuple(failures), run_s, fetch_s)
