@@ -95,7 +95,8 @@ class Alarms:
             if alarm._entry is entry:
                 alarm.instant, alarm._is_due = math.inf, True
                 due.append(alarm)  # maybe for the second time, which calls nobody
-        due.sort(key=_number)
+        if len(due) > 1:
+            due.sort(key=_number)
         for alarm in due:
             if alarm._is_due:  # an earlier one may have cleared it
                 alarm._is_due = False

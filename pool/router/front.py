@@ -23,7 +23,7 @@ from pool.core.actions import JobFailed, MembersCancelled, PackDissolved
 from pool.core.events import ClientGone, Event, JobCancelled
 from pool.core.jobs import Job
 from pool.logs import about
-from pool.router import gate
+from pool.router import gate, presence
 from pool.router.answers import Answers
 from pool.router.arenas import Arenas
 from pool.router.calls import Call, Calls
@@ -35,7 +35,7 @@ from pool.router.lender import Lender
 from pool.router.outbox import RETRY_S, Outboxes
 from pool.router.payload import Payload
 from pool.router.pipes import Pipes
-from pool.router.presence import LOOK_S, Presence
+from pool.router.presence import Presence
 from pool.router.questions import MOST_WAITING, Question, Questions
 from pool.router.refusals import count
 from pool.router.repeats import Reading, Repeats
@@ -246,8 +246,8 @@ class Front:
             envelope = decode(wire.CLIENT_MESSAGES, frames, CLIENT_HEADER_BYTES)
             client = self._clients.name(address)
             self._presence.heard(client, now)
-            if self._turn.instant > now + LOOK_S:  # it need not be told with each message
-                self._turn.by(now + LOOK_S)
+            if self._turn.instant > now + presence.LOOK_S:  # it need not be told with each message
+                self._turn.by(now + presence.LOOK_S)
             if self._informed is not None and client not in self._informed:
                 self._inform(client, envelope)
             return self._event(client, envelope, frames, now)

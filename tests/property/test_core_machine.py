@@ -17,7 +17,7 @@ from walks.setting import PLACEMENTS, POLICIES
 
 STEPS = 60
 SEEDS = range(140)
-EXAMPLES = 60
+EXAMPLES = 90
 FLOOR = 0.5
 """Of all answers so many are results: a program whose jobs are refused has nothing that could go wrong."""
 ENOUGH = 1000

@@ -162,8 +162,8 @@ def test_a_full_disk_is_no_reason_to_join_nothing_for_good(monkeypatch: pytest.M
 
 
 def test_without_a_state_folder_nothing_is_kept_to_be_compared() -> None:
-    assert Lane(new_cache()).sampler.wanted(INFO, "s", ("y",), joined=False, run_s=1.0)
-    assert not Lane("").sampler.wanted(INFO, "s", ("y",), joined=False, run_s=1.0)
+    assert Lane(new_cache()).sampler.watch(INFO, "s", ("y",)).alone
+    assert not Lane("").sampler.watch(INFO, "s", ("y",)).alone
 
 
 def test_rows_that_ran_joined_may_run_joined_again() -> None:
