@@ -48,10 +48,18 @@ class Asked:
     def submit(self, table: bytes, call: int | None = None, registers: bool = True) -> Submit:
         """`call`: its number; otherwise it has one that is higher than all before it."""
         return Submit(
-            *(self.job, next(_numbers) if call is None else call, self.rows),
-            *(USUAL_TIMEOUT_S if self.timeout_s is None else self.timeout_s, self.priority),
-            *(self.attempts, self.in_doubt, pack(self.names) if registers else None, table if registers else b""),
-            *(self.lent, self.room, self.members),
+            self.job,
+            next(_numbers) if call is None else call,
+            self.rows,
+            USUAL_TIMEOUT_S if self.timeout_s is None else self.timeout_s,
+            self.priority,
+            self.attempts,
+            self.in_doubt,
+            pack(self.names) if registers else None,
+            table if registers else b"",
+            self.lent,
+            self.room,
+            self.members,
         )
 
 
