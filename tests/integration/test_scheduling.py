@@ -1,6 +1,7 @@
 """What the scheduler promises, over real processes with the stub backend: batches, deadlines, priorities, pins."""
 
 import re
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -307,18 +308,26 @@ def test_a_priority_that_is_none_is_refused(client: Client) -> None:
 
 
 def test_one_client_s_flood_does_not_hold_up_another(pool: PoolProcess, ledger: Ledger) -> None:
-    """Its own wait is for the running batch alone: as soon as one job of the flood is done, it is the other's turn."""
+    """Its own wait is for the running batch alone: as soon as one job of the flood is done, it is the other's turn.
+
+    For a turn is by time used: each job of the flood runs for longer than the other's last one took in all.
+    """
     with pool.client() as flood, pool.client() as polite:
         before = len(ledger.started())
+        took_s = 0.0
         # Each of the flood's runs until the gate is opened.
         flooding = [flood.submit("told", {"n": [-2]}, signature="gated", timeout=100) for _ in range(400)]
         waiting(polite, 400)
         for number in range(1, 11):
             eventually(lambda runs=number: ledger.started()[before:].count(-2) == runs)  # type: ignore[misc]
+            runs_since = time.monotonic()
             mine = polite.submit("told", number, signature="add")
             waiting(polite, 400 - number + 2)
+            eventually(lambda since=runs_since, most_s=2 * took_s: time.monotonic() - since > most_s)  # type: ignore[misc]
+            opened = time.monotonic()
             ledger.open_gate()
             assert mine.result(20), "it waits for nobody to open the gate"
+            took_s = time.monotonic() - opened
         assert ledger.started()[before:][:20] == [n for number in range(1, 11) for n in (-2, number)]
         assert not flooding[-1].done(), "the flood was over too soon to prove anything"
         for future in flooding:
