@@ -23,6 +23,7 @@ class Inbox:
     ) -> None:
         """`most_frames`: how many frames a message from this routing id may have; otherwise `MOST_FRAMES`."""
         self.socket = socket
+        self._readable = [(socket, zmq.POLLIN)]
         self._clock = clock
         self._most_frames = most_frames
         self._overlong = False  # the message being read has too many frames; what is left of it is discarded
@@ -34,10 +35,9 @@ class Inbox:
             if self._overlong:
                 frames_left -= self._discard(frames_left)
                 continue
-            try:
-                frames = self._read()
-            except zmq.Again:
+            if not zmq.zmq_poll(self._readable, 0):  # a quarter of what it costs to have `recv` raise
                 return
+            frames = self._read()
             messages += 1
             frames_left -= len(frames)
             if messages == 2:  # a lone one needs no clock
@@ -47,7 +47,7 @@ class Inbox:
             yield frames[0].bytes, None if self._overlong else frames[1:]
 
     def _read(self) -> list[zmq.Frame]:
-        """A message comes whole or not at all, so only its first frame can be missing."""
+        """REQUIRES that one is there. It comes whole or not at all."""
         frames = [self.socket.recv(zmq.NOBLOCK, copy=False)]
         most = MOST_FRAMES if self._most_frames is None else self._most_frames(frames[0].bytes)
         while frames[-1].more and len(frames) <= most:
