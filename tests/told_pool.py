@@ -20,6 +20,7 @@ ABOUT = {
     "uptime_s": 3700.0,
     "refused": {},
     "unread_bytes": 0,
+    "call_bytes": 0,
     "lent_bytes": 0,
     "dropped": {},
     "roll": {},

@@ -29,20 +29,20 @@ class Package:
         self.folder = folder
         for name in ("pool", "workers"):
             shutil.copytree(ROOT / name, folder / name)
-        self._frames = folder / "pool" / "wire" / "frames.py"
-        self._own = self._frames.read_text()
+        self._wire = folder / "pool" / "wire" / "hot.py"
+        self._own = self._wire.read_text()
         # A file that is replaced twice within a second is not told from its compiled one.
         self.environ = {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-        shutil.rmtree(self._frames.parent / "__pycache__", ignore_errors=True)
+        shutil.rmtree(self._wire.parent / "__pycache__", ignore_errors=True)
 
     def speak(self, version: int) -> None:
         """Its wire is of this version from now on."""
         text, count = re.subn(r"(?m)^VERSION = \d+$", f"VERSION = {version}", self._own)
         assert count == 1
-        self._frames.write_text(text)
+        self._wire.write_text(text)
 
     def put_back(self) -> None:
-        self._frames.write_text(self._own)
+        self._wire.write_text(self._own)
 
     def command(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """`pool` as the copy has it now."""

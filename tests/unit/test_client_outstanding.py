@@ -26,7 +26,7 @@ def test_instants_do_not_pile_up_behind_one_slow_job() -> None:
         outstanding.take(quick.number)
     assert len(outstanding) == 1
     assert outstanding.sent_bytes == 0
-    assert len(outstanding._timers._heap) < 200
+    assert len(outstanding._timers.heap) < 200
     assert outstanding.next_instant() == 60.0
 
 
