@@ -260,7 +260,11 @@ class Service:
     # --- the loop -----------------------------------------------------------------------------------------------
 
     def _register(self, loop: Loop, pipe: SignalPipe, parent_fd: int | None) -> None:
-        """What there is from the beginning to the end. Workers come and go by `Supervisor`."""
+        """What there is from the beginning to the end. Workers come and go by `Supervisor`.
+
+        Clients come before workers: a CANCEL that is read between a batch's end and the dispatch that answers it would
+        settle what `Front` owes for a job before the core has dissolved its pack.
+        """
         Gates([*self._front.gates, self._back.gate], loop)
         for socket in self._front.sockets:
             loop.register(socket, partial(self._hear_clients, socket))

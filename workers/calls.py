@@ -18,7 +18,7 @@ from workers.signatures import Invocation, resolve
 __all__ = ["Call", "Calls"]
 
 _KEPT = 512  # ways to ask of each lane, each with every number of rows that its parts come with
-_KEPT_BYTES = 4096  # of a table that is worth keeping: clients choose them, and 512 are kept
+_KEPT_BYTES = 4096  # of a table and names that are worth keeping: clients choose them, and 512 are kept
 _KEPT_OUTPUTS = 64
 
 
@@ -78,7 +78,7 @@ class Calls:
         `sampler`: that of the lane, whose runs are kept as far as it says. What is known of rows may change, and with
         it what is resolved here. Raises `BadFrame` and `Refused`, as `workers.signatures.resolve` does.
         """
-        small = len(table) <= _KEPT_BYTES and (outputs is None or len(outputs) <= _KEPT_OUTPUTS)
+        small = len(table) + sum(map(len, outputs or ())) <= _KEPT_BYTES and len(outputs or ()) <= _KEPT_OUTPUTS
         resolve = self._recent if small else self._resolve
         return resolve(table, rows, signature, outputs, sampler, 0 if sampler is None else sampler.known.changes)
 

@@ -282,7 +282,10 @@ class Dialogue:
         begin = 0
         for result in results:
             end = begin + sum(result.pieces)
-            self._dispatch.finish(result, payload[begin:end])
+            mine = payload[begin:end]
+            if len(results) > 1:  # who keeps one small answer is not to keep the frame with all of them
+                mine = [bytes(buffer) if type(buffer) is memoryview else buffer for buffer in mine]
+            self._dispatch.finish(result, mine)
             begin = end
 
     def _understand(self, frames: Sequence[zmq.Frame]) -> None:

@@ -29,6 +29,7 @@ class Bank:
         self._ends: list[tuple[float, int, Batch]] = []
         self._entries = 0
         self._rests = 0
+        self._began = 0
 
     # --- slots --------------------------------------------------------------------------------------------------
 
@@ -58,7 +59,8 @@ class Bank:
 
     def began(self, batch: Batch) -> None:
         heapq.heappush(self._ends, (batch.earliest_end, batch.number, batch))
-        if batch.number % LOOK_EVERY == 0 and len(self._ends) > LOOK_EVERY + 4 * self.lanes:
+        self._began += 1  # the bank's own count: of the batches' numbers it may never have one that divides
+        if self._began % LOOK_EVERY == 0 and len(self._ends) > LOOK_EVERY + 4 * self.lanes:
             self._ends = [entry for entry in self._ends if not entry[2].over]
             heapq.heapify(self._ends)
 

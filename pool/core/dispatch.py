@@ -449,11 +449,10 @@ class Dispatch:
     def _serve(self, slot: Slot, now: float) -> None:
         if self.suspects.lines and self._run_suspect(slot, now):
             return
-        bank = self._bank[slot.number]
         while slot.takes_work:
             line = self._next_line(slot)
             if line is None:
-                bank.rest(slot)
+                self._bank[slot.number].rest(slot)
                 return
             eldest = self._eldest_line(slot, line) if slot.started % OLDEST_EVERY == OLDEST_EVERY - 1 else None
             self._start(eldest or line, slot, eldest is not None, now)

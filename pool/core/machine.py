@@ -217,6 +217,7 @@ class Machine:
             if not self.backlog.models[name].jobs:
                 self._dispatch.forget(self.backlog.models.pop(name))
                 self._leaving.discard(name)
+                self._epoch += 1  # no name comes to it any more
 
     # --- jobs ---------------------------------------------------------------------------------------------------
 

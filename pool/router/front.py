@@ -236,6 +236,8 @@ class Front:
                 continue
             if heard is not None:
                 yield heard
+                if type(heard) is ClientGone:  # answers that its burst brought about were counted once more
+                    self._pipes.forget(heard.client)
 
     def _understand(self, address: Address, frames: list[zmq.Frame] | None, now: float) -> Event | None:
         try:
@@ -541,6 +543,7 @@ class Front:
             if last_word is not None:
                 self._dismiss(client, last_word, now)
             yield ClientGone(client)
+            self._pipes.forget(client)
         if self._gone or self._questions or self._repeats or self._compared:
             self._turn.soon()
         lender = None if self._lender is None else self._lender.next_look(now)

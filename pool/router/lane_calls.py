@@ -33,7 +33,7 @@ class LaneCalls:
         if number is not None:
             self._numbers.move_to_end(key)
             return number, False
-        if len(key[3]) > KEPT_BYTES or (key[2] is not None and len(key[2]) > KEPT_OUTPUTS):
+        if len(key[3]) + sum(map(len, key[2] or ())) > KEPT_BYTES or len(key[2] or ()) > KEPT_OUTPUTS:
             return UNKEPT, True
         if self._free:
             number = self._free.pop()

@@ -117,7 +117,11 @@ class Run:
     def to_frames(self, instance: bytes, payload: Sequence[Buffer]) -> list[Buffer]:
         table, *buffers = payload
         lent, rooms, rows = self.lent, self.rooms, self.rows
-        sizes, small, own = split(buffers, [each.index for each in lent] if lent else (), self.halves)
+        sizes, small, own = split(
+            buffers, {each.index for each in lent} if lent else (), frozenset(self.halves) if self.halves else ()
+        )
+        if len(sizes) > MOST_BUFFERS:
+            raise BadFrame(f"{len(sizes)} buffers of one batch, at most {MOST_BUFFERS} are read")
         flags = _BY_ROWS if self.by_rows else 0
         names: Buffer = b""
         if self.registers:

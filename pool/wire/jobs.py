@@ -68,7 +68,7 @@ class Submit:
     def to_frames(self, instance: bytes, buffers: Sequence[Buffer]) -> list[Buffer]:
         """More rows or attempts than can travel are as many as can: the pool takes fewer of either."""
         lent, members, rows, attempts = self.lent, self.members, self.rows or 0, self.attempts
-        sizes, small, own = split(buffers, [each.index for each in lent] if lent else ())
+        sizes, small, own = split(buffers, {each.index for each in lent} if lent else ())
         flags = _IN_DOUBT if self.in_doubt else 0
         names: Buffer = b""
         table: Buffer = b""

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from simulation.plans import model_info
 
 from asked import Asked, framed
+from harness import eventually
 from pool.alarms import Alarms
 from pool.core import actions as do
 from pool.core import events as told
@@ -244,6 +245,10 @@ class House:
         """As the loop does when something came."""
         self.dealer.send_multipart(frames)
         assert self.front.sockets[0].poll(5000)
+        self.hear()
+
+    def hear(self) -> None:
+        """A turn."""
         for heard in self.front.receive(self.front.sockets[0], self.now):
             self.feed(heard)
         self.feed.dispatch()
@@ -371,5 +376,26 @@ def test_nothing_that_is_well_formed_raises(
                 Exception("none"), house.feed.last, house.machine, (POLICY, [PLAN]), SEED, {"pool": "a test"}
             )
             assert again["left_out"] or summary(replay(again)) == again["state"], "the core was told nothing else"
+        finally:
+            house.close()
+
+
+def test_a_client_that_goes_with_its_question_leaves_nothing(tmp_path: Path) -> None:
+    """SUBMIT and CLOSE are read in one burst: the refusal follows when the client is forgotten already."""
+    with zmq.Context() as context:
+        house = House(context, tmp_path)
+        try:
+            for number in range(3):
+                dealer = context.socket(zmq.DEALER)
+                dealer.linger = 1000
+                dealer.connect(f"ipc://{tmp_path}/front")
+                dealer.send_multipart(encode(wire.Open("brief"), NO_INSTANCE))
+                dealer.send_multipart(framed(Asked(1, "nosuch", rows=1), INSTANCE, [ONE_ROW, bytes(4)]))
+                dealer.send_multipart(encode(wire.Close(), INSTANCE))
+                refused = house.machine.answered.total()
+                eventually(lambda: house.hear() or house.machine.answered.total() > refused)  # noqa: B023
+                eventually(lambda: house.hear() or len(house.front._presence.clients()) == 1)
+                dealer.close()
+                assert list(house.front._pipes._unmarked) == house.front._presence.clients(), number
         finally:
             house.close()

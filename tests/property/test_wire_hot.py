@@ -364,3 +364,33 @@ def test_flags_that_have_no_meaning_are_refused(message: Any, payload: list[byte
         octets[PREAMBLE_BYTES + bit // 8] |= 1 << bit % 8
         with pytest.raises(BadFrame, match="flags"):
             decode(KINDS, [bytes(octets), *frames[1:]])
+
+
+class Index(int):
+    """Of a buffer that is lent, which counts how often it is compared."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Index.compared += 1
+        return int(self) == other
+
+    __hash__ = int.__hash__
+
+
+def test_lent_buffers_are_not_looked_for_one_by_one() -> None:
+    """A client may lend thousands that have no bytes, and a batch has those of many jobs."""
+    buffers = [b""] * 4000
+    lent = tuple(Lent(Index(number), 1, 0, 0) for number in range(0, len(buffers), 2))
+    run = Run(1, "m", "s", None, (), 0, False, lent, (), 0, 0)
+    Index.compared = 0
+    run.to_frames(INSTANCE, [b"table", *buffers])
+    assert len(lent) <= Index.compared <= 3 * len(lent)
+
+
+def test_more_buffers_than_a_lane_reads_are_not_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pool.wire.batches.MOST_BUFFERS", 10)
+    run = Run(1, "m", "s", None, (), 0, False, (), (), 0, 0)
+    assert run.to_frames(INSTANCE, [b"table", *[b"x"] * 10])
+    with pytest.raises(BadFrame, match="11 buffers"):
+        run.to_frames(INSTANCE, [b"table", *[b"x"] * 11])

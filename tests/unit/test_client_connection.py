@@ -196,3 +196,21 @@ def test_results_that_are_fewer_than_they_say_end_in_an_error(fake: FakePool) ->
         for future in futures:
             with pytest.raises(errors.Incompatible, match="2 buffers in 2 pieces, where there are 1"):
                 future.result(5)
+
+
+def test_who_keeps_one_small_answer_of_many_keeps_no_other(fake: FakePool) -> None:
+    """They come in one frame, of which an answer alone is its own memory already."""
+    with Client(fake.endpoint) as client:
+        futures = [client.submit("m", np.zeros(1, np.uint8), outputs=["y"]) for _ in range(2)]
+        fake.open()
+        jobs = [fake.expect(Asked).job for _ in futures]
+        packed = [pack_answer({"y": np.full(4000, job % 256, np.uint8)}) for job in jobs]
+        results = [wire.Result(job, (len(each),), TIMELINE) for job, each in zip(jobs, packed, strict=True)]
+        fake.send(wire.Results(tuple(results)), [frame for each in packed for frame in each])
+        for job, future in zip(jobs, futures, strict=True):
+            kept = future.result(5)["y"]
+            assert kept.tolist() == [job % 256] * 4000
+            while isinstance(kept.base, np.ndarray):
+                kept = kept.base
+            owner = kept.base.obj if isinstance(kept.base, memoryview) else kept.base
+            assert owner is None or len(owner) < 2 * 4000

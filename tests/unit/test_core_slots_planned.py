@@ -1,7 +1,7 @@
 """Models come and go in a slot with its workers; the core is told what the next one has."""
 
 import pytest
-from simulation.driver import Driver, every, one
+from simulation.driver import BatchDone, Driver, Succeeded, every, one
 
 from pool.core import actions as do
 from pool.core import events as told
@@ -280,3 +280,15 @@ def test_a_pool_whose_last_slot_is_given_up_ends_when_a_worker_that_is_to_go_has
     assert driver.state(1) is SlotState.FATAL
     assert every(driver.log, do.PoolStopped) == [], "slot 0 still has a process"
     assert one(driver.die(0, "exit status 0"), do.PoolStopped).failed
+
+
+def test_the_last_answer_of_an_emptied_slot_may_come_with_its_workers_exit() -> None:
+    """In one burst: when idle lanes are looked for, the slot has none, and stands with no other."""
+    driver = Driver(["m"], ["b"]).serve()
+    driver.submit("b")
+    run = driver.run_of(1)
+    driver.feed(told.SlotPlanned(1, ()))
+    done = BatchDone(run.slot, run.incarnation, run.lane, run.batch, (Succeeded("x"),))
+    driver.feed(done, told.WorkerExited(1, 1, told.Death("exit status 0", restartable=True)))
+    assert driver.result(1)
+    assert driver.state(1) is not SlotState.READY

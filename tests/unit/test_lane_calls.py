@@ -54,7 +54,12 @@ def test_what_was_not_sent_is_registered_again_and_no_number_is_given_twice() ->
 
 
 @pytest.mark.parametrize(
-    "large", [("m", None, None, bytes(KEPT_BYTES + 1)), ("m", None, ("y",) * (KEPT_OUTPUTS + 1), b"")]
+    "large",
+    [
+        ("m", None, None, bytes(KEPT_BYTES + 1)),
+        ("m", None, ("y",) * (KEPT_OUTPUTS + 1), b""),
+        ("m", None, ("y" * (KEPT_BYTES // 2),) * 2, b"t"),
+    ],
 )
 def test_what_is_large_is_said_each_time_and_kept_nowhere(large: Key) -> None:
     said = Said()
