@@ -64,12 +64,11 @@ def form(line: Line, leader: Job, eldest: bool, slots: int, now: float, give_up:
 def end_if_late(line: Line, job: Job, now: float) -> float | None:
     """When a job would be done that cannot be in time any more; None if it can, or too little is known.
 
+    REQUIRES that its deadline has not come: before a dispatch leases anything, it ends such jobs.
     A small batch may be quick enough for it. But when so many wait that each leader comes late, small batches would
     make all that follow later still. So it is given up then, unless there is time for a batch as large as its timeout
     had time for when it came.
     """
-    if job.deadline <= now:
-        return now
     key = job.key
     if now + key.cost.slowest_s <= job.deadline:
         return None

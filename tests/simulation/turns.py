@@ -60,6 +60,7 @@ class Turns:
     ) -> None:
         """A batch of these is sent. REQUIRES that they are not noted as started yet. `kept`: their model has a home."""
         self._since[seat.slot] += 1
+        assert records, "a batch is sent of which every job has its answer already"
         if any(record.started or record.sent for record in records):
             return  # what was out before goes before all that waits
         led, model = max(record.priority for record in records), records[0].model

@@ -74,9 +74,9 @@ MUTANTS = (
     Mutant(
         "starts at its deadline",
         "a job whose deadline has come does not start",
-        "batching.py",
-        "    if job.deadline <= now:\n        return now\n",
-        "    if job.deadline <= now:\n        return None\n",
+        "machine.py",
+        "        if self._is_restless(now):\n            self._follow_up(now)\n",
+        "        self._dispatch.lease(now)\n        if self._is_restless(now):\n            self._follow_up(now)\n",
         "program 26",
     ),
     Mutant(
