@@ -1,7 +1,7 @@
 """What the core was told last, for the report of the pool's own fault.
 
 Of what happens for every job a plain tuple is kept, without what a client or a worker may have made large: tensors,
-long lists of outputs, long texts. Only a report makes values of them. So of the usual calls a kilobyte each is kept.
+long lists of outputs, long forms and texts. Only a report makes values of them. So of the usual calls a kilobyte each is kept.
 """
 
 from collections import deque
@@ -32,6 +32,7 @@ MOST_FREQUENT = 1000  # a lone job has four: it came, it was done, and after eac
 MOST_RARE = 300  # how the slots and the plan came to be what they are; without these the others mean little
 FREQUENT = frozenset({JobArrived, BatchDone, Dispatched, JobCancelled, ClientGone, WorkerBeat, WorkerMeasured, Tick})
 MOST_OUTPUTS = 16
+MOST_FORM_BYTES = 500
 MOST_INFOS = 1000
 TEXT_CHARS = 500
 DONE = Succeeded(None)  # of all that succeeded
@@ -63,6 +64,8 @@ class LastEvents:
         if asked[4] is not None and len(asked[4]) > MOST_OUTPUTS:
             # What is the same stays the same, which is all that the core asks of them.
             asked = (*asked[:4], (f"{len(asked[4])} outputs", str(hash(asked[4]))), *asked[5:])
+        if len(asked[10]) > MOST_FORM_BYTES:
+            asked = (*asked[:10], b"%d bytes, %d" % (len(asked[10]), hash(asked[10])))
         self._frequent.append((self.noted, now, (asked, more)))
 
     def batch_done(
