@@ -106,7 +106,7 @@ def test_they_are_few_whatever_comes() -> None:
                 model="m" * 900 + str(number),
                 outputs=tuple([name + str(number) for name in names]),
                 members=tuple(range(1000, 2024)),
-                form=number.to_bytes(2, "big") * 100_000,
+                form=number.to_bytes(2, "big") * 500_000,
             )
             done = BatchDone(0, 1, 0, number, (told.Failed(Fault.MODEL_FAILED, "x" * 100_000),) * 3)
             rare = told.WorkerExited(0, number, told.Death("SIGSEGV", True, ("line" * 1000,) * 200))
