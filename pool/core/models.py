@@ -49,7 +49,6 @@ class Model:
         self.policy = policy
         self.epoch = 0  # raised when what was found out of a key, or of where its jobs go, may be otherwise now
         self._info: ModelInfo | None = None
-        self._batchable: Remembered[bool] = Remembered(MOST_COSTS)
         self.used_s = 0.0
         self.device_s = 0.0
         self.jobs = 0
@@ -138,22 +137,16 @@ class Model:
 
     def batchable(self, signature: str | None, outputs: tuple[str, ...] | None) -> bool:
         """Whether jobs for these outputs may be joined, cut and padded, as far as it is known by now."""
-        batchable = self._batchable.get((signature, outputs, b""))
-        if batchable is None:
-            info, name = self._info, self.signature_name(signature)
-            if info is None:
-                return False
-            batchable = (
-                name is not None
-                and info.has_rows(name, outputs)
-                and self.independence.joins(name, info.signatures[name].asked(outputs))
-            )
-            self._batchable.put((signature, outputs, b""), batchable)
-        return batchable
+        info, name = self._info, self.signature_name(signature)
+        return (
+            info is not None
+            and name is not None
+            and info.has_rows(name, outputs)
+            and self.independence.joins(name, info.signatures[name].asked(outputs))
+        )
 
     def judged_anew(self) -> None:
         """Something was found out about the rows of a signature."""
-        self._batchable.clear()
         self.epoch += 1
 
     def run_alone(self, signature: str | None, why: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 __all__ = ["MOST_NAME_BYTES", "Remembered", "names_bytes"]
 
-MOST_NAME_BYTES = 4 << 20
+MOST_NAME_BYTES = 1 << 20  # of each that keeps some: thousands of usual names, or fifteen of the longest
 TEXT_BYTES = 60  # Python's own for a text and its place in a tuple
 
 V = TypeVar("V")

@@ -21,10 +21,11 @@ MIB = 1 << 20
 FORGOTTEN_S = 60.0  # the pool calls a client gone that has said nothing for 30 s
 PIPE_BYTES = 8 * MIB  # in one client's pipe, before its outbox; there are as many as do not read
 PIPES = 6
+USUAL_JOBS = 500
 MOST_REASONS = 201  # and one for the others
 # What is on nobody's account, and bounded all the same. Under way: what libzmq has read of each connection and the pool
 # has not, 64 messages; of those sent without waiting the largest have half a megabyte, and one peer at a time sends
-# them. Kept: names of past jobs and costs 4 MiB each, 4,096 clients that rest, and the heap's holes.
+# them. Kept: names of past jobs, costs, idle keys and calls a MiB each, 4,096 clients that rest, and the heap's holes.
 UNDER_WAY_BYTES = 64 * MIB
 KEPT_BYTES = 20 * MIB
 
@@ -61,7 +62,8 @@ class Books:
         self._pool = pool
         self._client = client
         self._workers = self._incarnations(client.status())
-        with pool.client() as other:  # what pyzmq holds for good once a process has sent something large
+        with pool.client() as other:  # what a process holds for good once it has had jobs, many and large ones
+            list(other.map("rows", [np.zeros(1, np.float32)] * USUAL_JOBS, signature="double"))
             for slot in range(len(self._workers)):
                 other.run("echo", np.array([bytes(MIB)], object), signature="string", device=f"slot:{slot}")
         _await("lent bytes", lambda: client.status()["lent_bytes"], 0)

@@ -11,7 +11,7 @@ from pool.wire.faults import Fault
 
 JOBS = 400
 NAMES = 1000
-ROOM_BYTES = 5 * MOST_NAME_BYTES  # costs, what is batchable, idle keys, jobs that were done, jobs that failed
+ROOM_BYTES = 5 * MOST_NAME_BYTES  # costs, idle keys, calls, jobs that were done, jobs that failed
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -303,8 +303,8 @@ MUTANTS = (
         "stale facts of a model",
         "what a lease takes for granted of a model's rows is what is known by now",
         "models.py",
-        "        self._batchable.clear()\n        self.epoch += 1\n",
-        "        self._batchable.clear()\n",
+        "        self.epoch += 1\n\n    def run_alone",
+        "\n    def run_alone",
         "program 15",
     ),
     Mutant(
