@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right, insort
+from collections.abc import Mapping
 
 __all__ = ["STALE_S", "Cost"]
 
@@ -25,7 +26,7 @@ MOST_CACHED = 256
 class Size:
     """The last durations of batches of one size, in the order in which they came and in their own."""
 
-    __slots__ = ("count", "last", "learned", "least", "longest", "median", "ordered", "recent")
+    __slots__ = ("count", "last", "learned", "least", "longest", "median", "ordered", "recent", "surely")
 
     def __init__(self) -> None:
         self.count = 0
@@ -34,6 +35,7 @@ class Size:
         self.last = -1  # where in `recent` the last one is: those before it and then those after it are older
         self.median = 0.0
         self.least = math.inf  # as long as there are too few
+        self.surely = 0.0  # the same, or what a larger batch has taken that took less; 0.0 as long as there are too few
         self.longest = 0.0
         self.learned = 0  # the number of the last batch, of all sizes
 
@@ -56,20 +58,26 @@ class Size:
         return self.ordered[bisect_right(self.ordered, OUTLYING * self.median) - 1]
 
 
+NOTHING = Size()
+
+
 class Cost:
     """Of one key. Sizes are the rows fed, padding included; 0 stands for jobs without rows.
 
     What is learned of a batch costs the same however much is known; the rest is found out when it is asked for.
     """
 
-    __slots__ = ("_floor", "_near", "_surely", "batches", "last_learned", "row_s", "sizes", "slowest_s")
+    __slots__ = ("_enough", "_near", "batches", "below", "last_learned", "row_s", "sizes", "slowest_s", "sure")
 
     def __init__(self) -> None:
         self.sizes: dict[int, Size] = {}
         # Asked far more often than they become others.
         self._near: dict[int, tuple[int, int]] = {}
-        self._floor: dict[int, Size] = {}
-        self._surely: dict[int, float] = {}
+        self.below: dict[int, Size] = {}
+        """By rows: the largest size of no more, as far as somebody has asked `known`."""
+        self.sure: dict[int, Size] = {}
+        """The same, of those of which there are enough durations, as far as somebody has asked `surely`."""
+        self._enough: list[Size] = []  # the largest first
         self.batches = 0
         self.last_learned = 0.0
         self.row_s = 0.0
@@ -87,7 +95,7 @@ class Cost:
         self.batches += 1
         size.learned = self.batches
         if size.least != least:
-            self._surely.clear()
+            self._learned_least(least)
         if size.longest > self.slowest_s:
             self.slowest_s = size.longest
         elif size.longest < longest:
@@ -97,11 +105,24 @@ class Cost:
     def _new_size(self, rows: int) -> Size:
         if len(self.sizes) >= MOST_SIZES:
             del self.sizes[min(self.sizes, key=lambda size: self.sizes[size].learned)]
-            self._surely.clear()
+            self.slowest_s = max([each.longest for each in self.sizes.values()])
+            self._learned_least(math.inf)
         size = self.sizes[rows] = Size()
         self._near.clear()
-        self._floor.clear()
+        self.below.clear()
         return size
+
+    def _learned_least(self, former: float) -> None:
+        """The least of a size is another; it was `former`, infinite if a size has come to be known well enough."""
+        if former == math.inf:
+            known = sorted(self.sizes.items(), reverse=True)
+            self._enough = [size for _, size in known if size.least < math.inf]
+            self.sure.clear()
+        surely = math.inf
+        for size in self._enough:  # what a larger batch took less for, a smaller one does too
+            if size.least < surely:
+                surely = size.least
+            size.surely = surely
 
     def ran(self, rows: int, seconds: float) -> None:
         """A worker has run so many rows, in one go or several, in so many seconds."""
@@ -142,30 +163,25 @@ class Cost:
 
     def known(self, rows: int) -> float:
         """What the largest batch of no more rows is expected to take; 0.0 if there was none."""
-        size = self._floor.get(rows)
-        if size is None:
-            largest = max([size for size in self.sizes if size <= rows], default=None)
-            if largest is None:
-                return 0.0
-            size = self.sizes[largest]
-            if len(self._floor) < MOST_CACHED:
-                self._floor[rows] = size
-        return size.median
+        return (self.below[rows] if rows in self.below else self._at_most(rows, self.sizes, self.below)).median
 
     def surely(self, rows: int) -> float:
-        """What a batch of so many rows has never undercut of late; 0.0 while too little is known."""
-        surely = self._surely.get(rows)
-        if surely is None:
-            surely = self._least(rows)
-            if len(self._surely) < MOST_CACHED:
-                self._surely[rows] = surely
-        return surely
+        """What a batch of so many rows has never undercut of late; 0.0 while too little is known.
 
-    def _least(self, rows: int) -> float:
-        """Of the largest size up to this one; but what a larger batch took less for, a smaller one does too."""
-        enough = [rows_of for rows_of, size in self.sizes.items() if size.least < math.inf]
-        largest = max([size for size in enough if size <= rows], default=None)
-        return 0.0 if largest is None else min([self.sizes[size].least for size in enough if size >= largest])
+        That of the largest size up to this one, or of a larger one that took less.
+        """
+        if rows in self.sure:
+            return self.sure[rows].surely
+        enough = {rows_of: size for rows_of, size in self.sizes.items() if size.least < math.inf}
+        return self._at_most(rows, enough, self.sure).surely
+
+    def _at_most(self, rows: int, sizes: Mapping[int, Size], cached: dict[int, Size]) -> Size:
+        """The largest of these sizes that has no more rows, or one of which nothing is known."""
+        largest = max([size for size in sizes if size <= rows], default=None)
+        found = NOTHING if largest is None else sizes[largest]
+        if len(cached) < MOST_CACHED:
+            cached[rows] = found
+        return found
 
     def amply(self, rows: int) -> float:
         """What the last batches of this size stayed within, outliers apart; as `known` if none had this size."""

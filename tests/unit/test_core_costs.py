@@ -1,5 +1,7 @@
 """What a batch is expected to take, learned from those that ran."""
 
+import random
+
 import pytest
 
 from pool.core.costs import ENOUGH, KEPT, MOST_SIZES, Cost
@@ -75,6 +77,46 @@ def test_sizes_without_end_take_bounded_memory_and_the_latest_are_kept() -> None
     assert len(cost.table()) == MOST_SIZES
     assert cost.expected(999) == 0.999
     assert cost.expected(1) == 0.5
+
+
+def test_the_slowest_is_one_of_those_that_are_kept() -> None:
+    """It decides when a worker counts as hung: an outlier of a size that is forgotten would keep one for too long."""
+    cost = learned(rows5000=[90.0])
+    assert cost.slowest_s == 90.0
+    for rows in range(1, MOST_SIZES + 1):
+        assert 5000 in cost.table()
+        cost.learn(rows, 0.001 * rows, 0.0)
+    assert 5000 not in cost.table(), "the premise"
+    assert cost.slowest_s == 0.001 * MOST_SIZES
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_is_sure_and_known_is_what_all_that_is_kept_says(seed: int) -> None:
+    """Against a search through all of it, while sizes come, are learned and are forgotten."""
+    rng, cost = random.Random(seed), Cost()
+    kept: dict[int, list[float]] = {}
+    asked = forgotten = 0
+    for step in range(3_000):
+        rows = rng.choice((rng.randrange(8), rng.randrange(8), rng.randrange(200)))
+        seconds = rng.choice((0.01, 0.02, rng.random()))
+        cost.learn(rows, seconds, 0.0)
+        kept[rows] = [*kept.get(rows, ()), seconds][-KEPT:]
+        for gone in kept.keys() - cost.table().keys():
+            del kept[gone]
+            forgotten += 1
+        if step % 3:
+            continue
+        rows = rng.randrange(210)
+        below = [size for size in kept if size <= rows]
+        assert cost.known(rows) == (sorted(kept[max(below)])[len(kept[max(below)]) // 2] if below else 0.0)
+        enough = [size for size, seen in kept.items() if len(seen) >= ENOUGH]
+        floor = max((size for size in enough if size <= rows), default=None)
+        surely = 0.0 if floor is None else min(min(kept[size]) for size in enough if size >= floor)
+        assert cost.surely(rows) == surely
+        assert cost.slowest_s == max(max(seen) for seen in kept.values())
+        asked += bool(surely)
+    assert asked > 100
+    assert forgotten > 100
 
 
 def test_jobs_without_rows_have_a_cost_of_their_own() -> None:
