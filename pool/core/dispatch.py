@@ -643,7 +643,7 @@ class Dispatch:
         if key.signature == OPEN:  # it loads a model
             budget_s = max(budget_s, self._policy.load_timeout_s)
             batch.owner = self.tenants.opens(parts[0].job.client.route, slot)
-        self._timers.set(batch, now + budget_s)
+        self._timers.set(batch, now + budget_s, budget_s)
         self._orders.batches.append(batch)
         return batch
 

@@ -8,13 +8,16 @@ from collections.abc import Callable, Hashable
 __all__ = ["Timers"]
 
 
+STEP_S = 0.125  # keys share a queue whose time-outs differ by less: clients send what is left of theirs
+
+
 class _Queue:
-    """Keys that are set for the same time-out, one after the other: the first one's instant is the first."""
+    """Keys that are set for nearly the same time-out, none for an earlier instant than the one before it."""
 
-    __slots__ = ("keys", "last", "timeout_s")
+    __slots__ = ("keys", "last", "step")
 
-    def __init__(self, timeout_s: float) -> None:
-        self.timeout_s = timeout_s
+    def __init__(self, step: float) -> None:
+        self.step = step
         self.keys: OrderedDict[Hashable, None] = OrderedDict()
         self.last = -math.inf
 
@@ -29,7 +32,7 @@ class Timers:
     def __init__(self) -> None:
         self.wake: Callable[[float], object] = _nobody
         self._instants: dict[Hashable, tuple[float, int, _Queue | None]] = {}
-        self._queues: dict[float, _Queue] = {}  # each has one entry in the heap, as early as its first key or earlier
+        self._queues: dict[float, _Queue] = {}  # by step; each has one entry in the heap, as early as its first key or earlier
         self.heap: list[tuple[float, int, Hashable | _Queue]] = []
         self._count = 0
         self._known = math.inf
@@ -38,12 +41,13 @@ class Timers:
         return key in self._instants
 
     def set(self, key: Hashable, instant: float, timeout_s: float | None = None) -> None:
-        """`timeout_s`: how long it is set for, where many keys are set for as long."""
+        """`timeout_s`: how long it is set for, where many keys are set for nearly as long."""
         self._count = count = self._count + 1
         instants, queues = self._instants, self._queues
         queue = None
         if timeout_s is not None:
-            queue = queues[timeout_s] if timeout_s in queues else _Queue(timeout_s)
+            step = timeout_s // STEP_S
+            queue = queues[step] if step in queues else _Queue(step)
             if instant < queue.last:
                 queue = None
         if key in instants and (former := instants[key][2]) is not None:
@@ -54,8 +58,8 @@ class Timers:
         else:
             queue.keys[key] = None
             queue.last = instant
-            if timeout_s not in queues:
-                queues[queue.timeout_s] = queue
+            if queue.step not in queues:
+                queues[queue.step] = queue
                 self._push((instant, count, queue))
         if instant < self._known:
             self._known = instant
@@ -102,7 +106,7 @@ class Timers:
                 heapq.heappop(heap)
             elif not first.keys:
                 heapq.heappop(heap)
-                del self._queues[first.timeout_s]
+                del self._queues[first.step]
             else:
                 instant, number, _ = self._instants[next(iter(first.keys))]
                 if number == count:
@@ -116,7 +120,7 @@ class Timers:
             self._rebuild()
 
     def _rebuild(self) -> None:
-        self._queues = {timeout_s: queue for timeout_s, queue in self._queues.items() if queue.keys}
+        self._queues = {step: queue for step, queue in self._queues.items() if queue.keys}
         alone = [(instant, count, key) for key, (instant, count, queue) in self._instants.items() if queue is None]
         first = [(*self._instants[next(iter(queue.keys))][:2], queue) for queue in self._queues.values()]
         self.heap = [*alone, *first]

@@ -33,6 +33,21 @@ def test_a_time_out_of_many_has_one_entry() -> None:
     assert not timers._queues
 
 
+def test_time_outs_that_are_nearly_the_same_share_a_queue_and_stay_in_their_order() -> None:
+    """A client sends what is left of its timeout, which is another number each time."""
+    timers, rng = Timers(), random.Random(0)
+    instants = []
+    for number in range(10_000):
+        timeout_s = 60.0 + 0.05 * rng.random()
+        instants.append(number * 0.1 + timeout_s)
+        timers.set(number, instants[-1], timeout_s)
+    assert instants == sorted(instants), "the premise"
+    assert len(timers.heap) == 1
+    timers.set("sooner", instants[-1] - 1.0, 60.0)
+    assert len(timers.heap) == 2, "it is by itself, as it would be in nobody's order there"
+    assert popped(timers, 1e9) == [*range(9_990), "sooner", *range(9_990, 10_000)]
+
+
 def test_one_that_is_set_to_an_earlier_instant_than_those_before_it_comes_first() -> None:
     timers = Timers()
     timers.set("late", 70.0, 60.0)
@@ -81,7 +96,7 @@ def test_whatever_is_set_the_order_is_that_of_the_instants_and_then_of_the_setti
         key = rng.randrange(rng.choice((3, 40)))
         match rng.randrange(6):
             case 0 | 1 | 2:
-                timeout_s = rng.choice((1.0, 1.0, 5.0, 30.0, 30.0))
+                timeout_s = rng.choice((1.0, 1.0, 5.0, 30.0, 30.0)) + rng.choice((0.0, 0.1)) * rng.random()
                 instant = now + timeout_s - rng.choice((0.0, 0.0, 0.0, 0.9))
                 timers.set(key, instant, rng.choice((timeout_s, timeout_s, None)))
                 books[key] = instant, count
