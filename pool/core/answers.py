@@ -76,7 +76,7 @@ class Answers:
 
     def dropped(self, pack: Job, number: int) -> None:
         """One member is cancelled, and its pack goes on."""
-        pack.dropped.add(number)
+        pack.dropped |= {number}
         self.counts["cancelled"] += 1
 
     def _end(self, job: Job, state: JobState, now: float, count: str | None) -> None:

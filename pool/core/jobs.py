@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import accumulate
@@ -100,7 +100,7 @@ class Job:
     gathering: bool = False  # for company, as `batch_wait` asks
     work_s: float = 0.0
     members: tuple[int, ...] = ()
-    dropped: set[int] = field(default_factory=set)
+    dropped: Set[int] = frozenset()
     base: int = 0
     came_in: int | None = None
     ended: float | None = None

@@ -104,13 +104,13 @@ class Key:
         return not (self.levels or self.gathered)
 
     def add(self, job: Job) -> None:
-        level = self.levels.get(job.priority)
-        if level is None:
-            level = self.levels[job.priority] = OrderedDict()
-        jobs = level.get(job.client)
-        if jobs is None:
-            jobs = level[job.client] = OrderedDict()
-        jobs[job.id] = job
+        priority, client = job.priority, job.client
+        if priority not in self.levels:
+            self.levels[priority] = OrderedDict()
+        level = self.levels[priority]
+        if client not in level:
+            level[client] = OrderedDict()
+        level[client][job.id] = job
 
     def remove(self, job: Job) -> None:
         level = self.levels[job.priority]

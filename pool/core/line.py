@@ -40,12 +40,16 @@ class Level:
 
 
 class ClientQueue:
-    """One client's waiting jobs in one line. `used_s`: the device time it has used, on the line's own scale."""
+    """One client's waiting jobs in one line. `used_s`: the device time it has used, on the line's own scale.
 
-    __slots__ = ("entry", "entry_priority", "levels", "top", "used_s")
+    Each level has jobs, but that the last one stays when it is empty: the next job is likely to have its priority.
+    """
+
+    __slots__ = ("entry", "entry_priority", "levels", "top", "used_s", "waiting")
 
     def __init__(self, used_s: float) -> None:
         self.levels: dict[int, Level] = {}
+        self.waiting = 0  # jobs
         self.used_s = used_s
         self.top = 0
         """The highest priority that waits, if any does."""
@@ -85,23 +89,31 @@ class Line:
     def put(self, job: Job) -> None:
         """Its rows that are not cut yet wait for a lane from now on."""
         job.waiting = True
-        route = job.client.route
-        queue = self._clients.get(route)
-        if queue is None:
-            queue = self._clients[route] = ClientQueue(self._start_s())
+        route, priority, clients = job.client.route, job.priority, self._clients
+        # A client that comes anew begins with those who wait, whatever their charges were corrected by.
+        start_s = self._clock_s
+        if self._heap and self._heap[0][1] < start_s:
+            start_s = self._heap[0][1]
+        if route not in clients:
+            queue = clients[route] = ClientQueue(start_s)
             self._forget_clients()
-        elif not queue.levels:
-            self._clients.move_to_end(route)
-            start_s = self._start_s()
-            if start_s > queue.used_s:
-                queue.used_s = start_s
-        level = queue.levels.get(job.priority)
-        if level is None:
-            if not queue.levels or job.priority > queue.top:
-                queue.top = job.priority
-            level = queue.levels[job.priority] = Level()
-            if not queue.entry or job.priority > queue.entry_priority:
-                self._enter(queue, job.priority)
+        else:
+            queue = clients[route]
+            if not queue.waiting:
+                clients.move_to_end(route)
+                if start_s > queue.used_s:
+                    queue.used_s = start_s
+                if priority not in queue.levels:
+                    queue.levels.clear()
+        if not queue.waiting or job.priority > queue.top:
+            queue.top = priority
+        queue.waiting += 1
+        if priority in queue.levels:
+            level = queue.levels[priority]
+        else:
+            level = queue.levels[priority] = Level()
+        if not queue.entry or priority > queue.entry_priority:
+            self._enter(queue, priority)
         level.jobs[job.id] = job
         level.work_s += job.work_s
         self.by_age[job.id] = job
@@ -123,9 +135,12 @@ class Line:
         level = queue.levels[job.priority]
         del level.jobs[job.id]
         level.work_s -= job.work_s
-        if not level.jobs:
+        queue.waiting -= 1
+        if not queue.waiting:
+            level.work_s = 0.0
+        elif not level.jobs:
             del queue.levels[job.priority]
-            if queue.levels and job.priority == queue.top:
+            if job.priority == queue.top:
                 queue.top = max(queue.levels)
         del self.by_age[job.id]
         job.key.remove(job)
@@ -143,10 +158,10 @@ class Line:
 
     def charge(self, client: Client, seconds: float) -> None:
         """A client has used so much device time here; a negative charge corrects an earlier one."""
-        queue = self._clients.get(client.route)
-        if queue is not None:
+        if client.route in self._clients:
+            queue = self._clients[client.route]
             queue.used_s += seconds
-            if seconds < 0 and queue.levels:
+            if seconds < 0 and queue.waiting:
                 self._enter(queue, queue.top)
 
     # --- who is next --------------------------------------------------------------------------------------------
@@ -158,7 +173,7 @@ class Line:
             negative, used_s, entry, queue = heap[0]
             if entry != queue.entry:
                 heapq.heappop(heap)
-            elif not queue.levels:
+            elif not queue.waiting:
                 heapq.heappop(heap)
                 queue.entry = 0
             elif -negative != queue.top or used_s < queue.used_s:
@@ -166,7 +181,9 @@ class Line:
                 queue.entry, queue.entry_priority = self._entries, queue.top
                 heapq.heapreplace(heap, (-queue.top, queue.used_s, self._entries, queue))
             else:
-                return next(iter(queue.levels[-negative].jobs.values()))
+                jobs = queue.levels[-negative].jobs
+                for first in jobs:
+                    return jobs[first]
         return None
 
     def led(self, job: Job) -> None:
@@ -183,11 +200,9 @@ class Line:
     def work_before(self, client: Client, priority: int) -> float:
         """Device time that the client's own waiting jobs take, which go before another one of this priority."""
         queue = self._clients.get(client.route)
-        if queue is None:
+        if queue is None or not queue.waiting:
             return 0.0
-        return (
-            sum([level.work_s for above, level in queue.levels.items() if above >= priority]) if queue.levels else 0.0
-        )
+        return sum([level.work_s for above, level in queue.levels.items() if above >= priority])
 
     def queued_rows(self) -> int:
         """For people: a job without rows counts as one."""
@@ -234,12 +249,6 @@ class Line:
         for group in (*list(self.retries), tuple(self.suspects)):
             yield from (part.job for part in group if part.wanted)
 
-    def _start_s(self) -> float:
-        """Where a client begins that comes anew: with those who wait, whatever their charges were corrected by."""
-        if self._heap and self._heap[0][1] < self._clock_s:
-            return self._heap[0][1]
-        return self._clock_s
-
     # --- within -------------------------------------------------------------------------------------------------
 
     def _enter(self, queue: ClientQueue, priority: int) -> None:
@@ -268,7 +277,7 @@ class Line:
         """Those who have not come for longest, with what they have used: a new connection has used nothing either."""
         for _ in range(2 if len(self._clients) > MOST_IDLE_CLIENTS else 0):
             route, queue = next(iter(self._clients.items()))
-            if queue.levels:
+            if queue.waiting:
                 self._clients.move_to_end(route)
             else:
                 queue.entry = 0
@@ -290,6 +299,10 @@ class Line:
             for jobs in clients.values()
             for job in jobs.values()
         }
+        for queue in self._clients.values():
+            assert queue.waiting == sum(len(level.jobs) for level in queue.levels.values())
+            assert not queue.waiting or all(level.jobs for level in queue.levels.values())
+            assert len(queue.levels) < 2 or queue.waiting
         assert by_client.keys() == by_key.keys() == self.by_age.keys()
         for job in self.by_age.values():
             assert job.waiting

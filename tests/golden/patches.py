@@ -90,8 +90,8 @@ BROKEN = (
         (
             (
                 "line.py",
-                "return next(iter(queue.levels[-negative].jobs.values()))",
-                "return next(reversed(queue.levels[-negative].jobs.values()))",
+                "                for first in jobs:\n",
+                "                for first in reversed(jobs):\n",
             ),
         ),
     ),
@@ -101,8 +101,8 @@ BROKEN = (
         (
             (
                 "line.py",
-                "            if not queue.levels or job.priority > queue.top:\n",
-                "            if not queue.levels:\n",
+                "        if not queue.waiting or job.priority > queue.top:\n",
+                "        if not queue.waiting:\n",
             ),
         ),
     ),

@@ -238,8 +238,8 @@ MUTANTS = (
         "priority ignored in its line",
         "of the jobs of a line, the highest priority leads",
         "line.py",
-        "            if not queue.levels or job.priority > queue.top:\n",
-        "            if not queue.levels:\n",
+        "        if not queue.waiting or job.priority > queue.top:\n",
+        "        if not queue.waiting:\n",
         "program 9",
     ),
     Mutant(
@@ -262,8 +262,8 @@ MUTANTS = (
         "the last comes first",
         "a client's jobs never overtake each other",
         "line.py",
-        "return next(iter(queue.levels[-negative].jobs.values()))",
-        "return next(reversed(queue.levels[-negative].jobs.values()))",
+        "                for first in jobs:\n",
+        "                for first in reversed(jobs):\n",
         "program 0",
     ),
     Mutant(
