@@ -63,10 +63,39 @@ def refusal(
     if stopping:
         return JobFailed(Fault.POOL_STOPPING, "the pool is stopping and takes no new job")
     more = len(members) if members else 1
-    full = _full(more, size_bytes, policy, backlog, client, model)
-    if full is None:
+    jobs, held_bytes = backlog.held, backlog.size_bytes
+    if jobs and jobs + more > policy.max_jobs:
+        text = f"{jobs} jobs are in the pool, [queue] max_jobs allows no more"
+        return _overloaded(text, more, jobs, backlog, now)
+    if held_bytes + size_bytes > policy.max_bytes:
+        held = f"{held_bytes} bytes are in the pool, [queue] max_bytes = {policy.max_bytes}"
+        return _overloaded(f"{held} has no room for {size_bytes} more", more, jobs, backlog, now)
+    of_model = model.jobs
+    most = model.policy.max_jobs
+    if most is not None and of_model and of_model + more > most:
+        text = f"{of_model} jobs of model {model.name} are in the pool, its max_jobs allows no more"
+        return _overloaded(text, more, of_model, backlog, now)
+    if allowed_bytes is not None and of_model and model.size_bytes + size_bytes > allowed_bytes:
+        held = f"{model.size_bytes} bytes of model {model.name} are in the pool, its max_bytes = {allowed_bytes}"
+        return _overloaded(f"{held} has no room for {size_bytes} more", more, of_model, backlog, now)
+    mine = client.held
+    if not mine:
         return None
-    text, in_the_way = full
+    most = CLIENT_SHARE * (policy.max_jobs - jobs) if policy.client_max_jobs is None else policy.client_max_jobs
+    if mine + more > most:
+        text = f"this client has {mine} jobs in the pool, {_bound(policy.client_max_jobs, 'jobs')}"
+        return _overloaded(text, more, mine, backlog, now)
+    free = policy.max_bytes - held_bytes
+    most = CLIENT_SHARE * free if policy.client_max_bytes is None else policy.client_max_bytes
+    if client.size_bytes + size_bytes > most:
+        held = f"this client has {client.size_bytes} bytes in the pool"
+        text = f"{held}, {_bound(policy.client_max_bytes, 'bytes')} for {size_bytes} more"
+        return _overloaded(text, more, mine, backlog, now)
+    return None
+
+
+def _overloaded(text: str, more: int, in_the_way: int, backlog: Backlog, now: float) -> JobFailed:
+    """There is no room for so many jobs more, as so many are in their way."""
     return JobFailed(Fault.OVERLOADED, text, backlog.seconds_for(max(more, DRAINED * in_the_way), now))
 
 
@@ -81,35 +110,6 @@ def unknown(model: str, backlog: Backlog) -> JobFailed:
 def _too_large(bound: str, most: int, size_bytes: int) -> JobFailed:
     text = f"the job has {size_bytes} bytes, {bound} = {most} never has room for it"
     return JobFailed(Fault.INVALID_INPUT, text)
-
-
-def _full(
-    more: int, size_bytes: int, policy: Policy, backlog: Backlog, client: Client, model: Model
-) -> tuple[str, int] | None:
-    """What has no room for so many jobs more, and how many jobs are in their way."""
-    jobs, held_bytes = backlog.held, backlog.size_bytes
-    if jobs and jobs + more > policy.max_jobs:
-        return f"{jobs} jobs are in the pool, [queue] max_jobs allows no more", jobs
-    if held_bytes + size_bytes > policy.max_bytes:
-        held = f"{held_bytes} bytes are in the pool, [queue] max_bytes = {policy.max_bytes}"
-        return f"{held} has no room for {size_bytes} more", jobs
-    allowed = model.policy.max_jobs
-    if allowed is not None and model.jobs and model.jobs + more > allowed:
-        return f"{model.jobs} jobs of model {model.name} are in the pool, its max_jobs allows no more", model.jobs
-    allowed = model.policy.max_bytes
-    if allowed is not None and model.jobs and model.size_bytes + size_bytes > allowed:
-        held = f"{model.size_bytes} bytes of model {model.name} are in the pool, its max_bytes = {allowed}"
-        return f"{held} has no room for {size_bytes} more", model.jobs
-    mine = client.held
-    allowed = CLIENT_SHARE * (policy.max_jobs - jobs) if policy.client_max_jobs is None else policy.client_max_jobs
-    if mine and mine + more > allowed:
-        return f"this client has {mine} jobs in the pool, {_bound(policy.client_max_jobs, 'jobs')}", mine
-    free = policy.max_bytes - held_bytes
-    allowed = CLIENT_SHARE * free if policy.client_max_bytes is None else policy.client_max_bytes
-    if client.size_bytes + size_bytes > allowed and client.jobs:
-        held = f"this client has {client.size_bytes} bytes in the pool"
-        return f"{held}, {_bound(policy.client_max_bytes, 'bytes')} for {size_bytes} more", mine
-    return None
 
 
 def _largest(size_bytes: int, members: tuple[int, ...]) -> int:

@@ -98,7 +98,7 @@ class Answers:
                 self._timers.clear(job.key)
         job.payload, job.pieces, job.batch = None, None, None
         job.ended = now
-        self._history.keep(job)
+        (self._history.done if state is JobState.DONE else self._history.failed).keep(job)
 
 
 def with_story(text: str, job: Job) -> str:

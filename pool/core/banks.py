@@ -24,8 +24,9 @@ class Bank:
         self.lanes = 0  # of its READY slots
         self.clock_s = 0.0  # what the last model that ran here had used: one that comes anew begins here
         self._idle: list[tuple[float, int, int, int, Slot]] = []
-        self._lines: list[tuple[int, float, int, Line]] = []
+        self.lines: list[tuple[int, float, int, Line]] = []
         self._enlisted: dict[Line, tuple[int, int]] = {}  # the entry that counts, and its priority
+        self.latest_end = 0.0  # of all that ever began here, at the very earliest
         self._ends: list[tuple[float, int, Batch]] = []
         self._entries = 0
         self._rests = 0
@@ -41,7 +42,12 @@ class Bank:
             for batch in slot.batches.values():
                 if batch.expected_end > free_at:
                     free_at = batch.expected_end
-        heapq.heappush(self._idle, (free_at, slot.last_used, slot.number, slot.turn, slot))
+        entry = (free_at, slot.last_used, slot.number, slot.turn, slot)
+        idle = self._idle
+        if idle and idle[0][3] != idle[0][4].turn:
+            heapq.heapreplace(idle, entry)
+        else:
+            heapq.heappush(idle, entry)
         self._rests += 1
         if self._rests % LOOK_EVERY == 0 and len(self._idle) > LOOK_EVERY + 2 * len(self.slots):
             self._idle = [entry for entry in self._idle if entry[3] == entry[4].turn]
@@ -58,6 +64,8 @@ class Bank:
         return None
 
     def began(self, batch: Batch) -> None:
+        if batch.earliest_end > self.latest_end:
+            self.latest_end = batch.earliest_end
         heapq.heappush(self._ends, (batch.earliest_end, batch.number, batch))
         self._began += 1  # the bank's own count: of the batches' numbers it may never have one that divides
         if self._began % LOOK_EVERY == 0 and len(self._ends) > LOOK_EVERY + 4 * self.lanes:
@@ -87,7 +95,7 @@ class Bank:
 
     def next_line(self) -> Line | None:
         """The line with the highest priority; among equals the one whose model has used least. It has work."""
-        lines = self._lines
+        lines = self.lines
         while lines:
             negative, used_s, entry, line = lines[0]
             if self._enlisted.get(line, (0, 0))[0] != entry:
@@ -108,10 +116,10 @@ class Bank:
     def _enter(self, line: Line, priority: int) -> None:
         self._entries += 1
         self._enlisted[line] = (self._entries, priority)
-        heapq.heappush(self._lines, (-priority, line.model.used_s, self._entries, line))
-        if len(self._lines) > 64 + 2 * len(self._enlisted):
-            self._lines = [entry for entry in self._lines if self._enlisted.get(entry[3], (0, 0))[0] == entry[2]]
-            heapq.heapify(self._lines)
+        heapq.heappush(self.lines, (-priority, line.model.used_s, self._entries, line))
+        if len(self.lines) > 64 + 2 * len(self._enlisted):
+            self.lines = [entry for entry in self.lines if self._enlisted.get(entry[3], (0, 0))[0] == entry[2]]
+            heapq.heapify(self.lines)
 
     def validate(self) -> None:
         """Raises AssertionError where an invariant does not hold."""

@@ -26,7 +26,7 @@ STRIDES_BYTES = 32 << 20  # the same, as the worker reads and keeps what it is g
 MISFITS = 32  # jobs with more rows than there is room, looked past before the batch is closed
 
 
-GiveUp = Callable[[Job, float], None]
+GiveUp = Callable[[Job, float, float], None]
 
 
 def form(line: Line, leader: Job, eldest: bool, slots: int, now: float, give_up: GiveUp) -> tuple[Part, ...]:
@@ -35,7 +35,8 @@ def form(line: Line, leader: Job, eldest: bool, slots: int, now: float, give_up:
     `slots`: how many are idle, which share a job with more rows than may run together; 0 for any other.
 
     `eldest`: it leads because it has waited longest, so those of its own priority go with it before higher ones.
-    `give_up` is told of jobs on the way that cannot be in time any more, and when they would be done; it ends them.
+    `give_up` is told of jobs on the way that cannot be in time any more, when they would be done, and `now`; it ends
+    them.
     """
     key = leader.key
     line.led(leader)
@@ -44,9 +45,9 @@ def form(line: Line, leader: Job, eldest: bool, slots: int, now: float, give_up:
             leader.start_over()
         row_s = (key.cost.known(leader.rows) or UNKNOWN_ROW_S) / (leader.rows or 1)
         return (_cut(line, leader, leader.rows, row_s),)
-    most = key.most
+    most, below = key.most, key.cost.below
     # Rather too little: what is corrected later should not have held up those who came meanwhile.
-    row_s = (key.cost.known(most) or UNKNOWN_ROW_S) / most
+    row_s = ((below[most].median if most in below else key.cost.known(most)) or UNKNOWN_ROW_S) / most
     lone = (line.queued == 1 or line.queued == leader.weight) and leader.rows - leader.cut < most
     room = leader.rows - leader.cut if lone else most
     if room > 1:
@@ -121,7 +122,7 @@ def _fill(line: Line, parts: list[Part], room: int, row_s: float, eldest: bool, 
     misfits = 0
     for job in _company(line, parts[0].job, eldest):
         if now + slowest_s > job.deadline and (late := end_if_late(line, job, now)) is not None:
-            give_up(job, late)
+            give_up(job, late, now)
             continue
         # A job that would fit into a batch of its own is not cut: its answer would come later than it could.
         left = job.rows - job.cut

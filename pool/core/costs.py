@@ -76,7 +76,7 @@ class Cost:
         self.below: dict[int, Size] = {}
         """By rows: the largest size of no more, as far as somebody has asked `known`."""
         self.sure: dict[int, Size] = {}
-        """The same, of those of which there are enough durations, as far as somebody has asked `surely`."""
+        """The same, of those of which there are enough durations, as far as somebody has asked `sure_of`."""
         self._enough: list[Size] = []  # the largest first
         self.batches = 0
         self.last_learned = 0.0
@@ -170,10 +170,12 @@ class Cost:
 
         That of the largest size up to this one, or of a larger one that took less.
         """
-        if rows in self.sure:
-            return self.sure[rows].surely
+        return (self.sure[rows] if rows in self.sure else self.sure_of(rows)).surely
+
+    def sure_of(self, rows: int) -> Size:
+        """The size whose `surely` is that of so many rows."""
         enough = {rows_of: size for rows_of, size in self.sizes.items() if size.least < math.inf}
-        return self._at_most(rows, enough, self.sure).surely
+        return self._at_most(rows, enough, self.sure)
 
     def _at_most(self, rows: int, sizes: Mapping[int, Size], cached: dict[int, Size]) -> Size:
         """The largest of these sizes that has no more rows, or one of which nothing is known."""

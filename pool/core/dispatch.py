@@ -15,7 +15,6 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
-from functools import partial
 
 from pool.core.answers import Answers, with_story
 from pool.core.banks import Bank
@@ -111,11 +110,15 @@ class Dispatch:
             fed = rows if rows < key.most else key.most
             if key.pads:
                 fed = key.padded(fed)
-        own = cost.surely(fed)
+        own = (cost.sure[fed] if fed in cost.sure else cost.sure_of(fed)).surely
         if not own or (now > cost.last_learned + STALE_S and cost.is_stale(own, now)):
             return now
         # In full batches: what its like take from the lanes at the very least.
-        job.work_s = (own if fed == key.most else cost.surely(key.most)) / key.most * rows if batchable else own
+        if batchable:
+            most = key.most
+            job.work_s = (cost.sure[most] if most in cost.sure else cost.sure_of(most)).surely / most * rows
+        else:
+            job.work_s = own
         if line.device is not None or line.version is not None:
             return now + own
         lanes, free_at = 0, math.inf
@@ -123,7 +126,7 @@ class Dispatch:
             if bank.lanes:
                 lanes += bank.lanes
                 if free_at > now:
-                    bank_at = now if self._spare else bank.lane_free_at()
+                    bank_at = now if self._spare or bank.latest_end <= now else bank.lane_free_at()
                     if bank_at < free_at:
                         free_at = bank_at
         if not lanes:
@@ -391,22 +394,21 @@ class Dispatch:
 
     def lease(self, now: float) -> None:
         """Idle lanes take the work that there is, and what is left waits for lanes to be free."""
-        offered, spare = self._offered, self._spare
-        while offered or spare:
+        spare = self._spare
+        while self._offered or spare:
             if spare and self.suspects.lines:
                 for slot in list(spare):
                     self._run_suspect(slot, now)
-            if offered:
+            if self._offered:
                 self._hand_out(now)
             while spare:
-                slot = next(iter(spare))
-                del spare[slot]
-                self._serve(slot, now)
+                for slot in [*spare]:
+                    del spare[slot]
+                    self._serve(slot, now)
 
     def _hand_out(self, now: float) -> None:
         """Lines take their turns, and each has the best of the lanes that idle."""
-        offered = [*self._offered]
-        self._offered.clear()
+        offered, self._offered = [*self._offered], {}
         line = offered[0]
         if line is offered[-1]:
             while (line.by_age or line.retries) and self._start_idle(line, now):
@@ -426,7 +428,7 @@ class Dispatch:
             self._await(line)
             return False
         self._start(line, slot, False, now)
-        if slot.takes_work:
+        if slot.idle_lanes and slot.takes_work:
             self._bank[slot.number].rest(slot)
         return bool(line.by_age or line.retries)
 
@@ -473,10 +475,11 @@ class Dispatch:
         return min(idle, key=lambda slot: (slot.free_at, slot.last_used)) if len(idle) > 1 else next(iter(idle), None)
 
     def _next_line(self, slot: Slot) -> Line | None:
-        best = self._bank[slot.number].next_line()
-        for line in list(self._pinned[slot.number]):
+        bank, pinned = self._bank[slot.number], self._pinned[slot.number]
+        best = bank.next_line() if bank.lines else None
+        for line in [*pinned]:
             if not line.busy:
-                del self._pinned[slot.number][line]
+                del pinned[line]
             elif best is None or _turn(line) < _turn(best):
                 best = line
         return best
@@ -538,17 +541,13 @@ class Dispatch:
             end = None if now + key.cost.slowest_s < job.deadline else end_if_late(line, job, now)
             if end is None:
                 sharers = self._sharers(job) if job.rows - job.cut > key.most else 0
-                give_up = partial(self._give_up, now)
-                self._lease(slot, form(line, job, eldest, sharers, now, give_up), now)
+                self._lease(slot, form(line, job, eldest, sharers, now, self._answers.too_late), now)
                 return
             self._answers.too_late(job, end, now)
 
     def _sharers(self, job: Job) -> int:
         """How many slots that run nothing may take rows of the job."""
         return max(1, sum([slot.takes_work and not slot.batches for slot in self.holders(job.line)]))
-
-    def _give_up(self, now: float, job: Job, end: float) -> None:
-        self._answers.too_late(job, end, now)
 
     def _lease(self, slot: Slot, parts: Group, now: float) -> Batch:
         """QUEUED → LEASED. The lane has credit: it is idle."""
@@ -575,10 +574,9 @@ class Dispatch:
         else:
             padded = stride = key.padded(rows) if batchable and key.pads else rows
             strides = 1
-        size = cost.sizes.get(stride)
-        expected_s = cost.expected(stride) if size is None else size.median
+        expected_s = cost.sizes[stride].median if stride in cost.sizes else cost.expected(stride)
         cost_s = UNKNOWN_ROW_S * max(1, rows) if expected_s is None else strides * expected_s
-        surely_s = strides * cost.surely(stride) if cost.batches else 0.0
+        surely_s = strides * (cost.sure[stride] if stride in cost.sure else cost.sure_of(stride)).surely
         if now > cost.last_learned + STALE_S and cost.is_stale(surely_s, now):
             surely_s = 0.0
         cut = strides > 1 or padded != rows or jobs > 1 or first.rows != first.job.rows

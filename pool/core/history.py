@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from pool.core.jobs import Job, JobState
+from pool.core.jobs import Job
 from pool.core.remembered import MOST_NAME_BYTES
 
 __all__ = ["History"]
@@ -16,7 +16,7 @@ MOST_FAILED = 500
 MEMBER_BYTES = 40  # Python's own for a number and its place in a tuple
 
 
-class _Ended:
+class Ended:
     """The last jobs that ended in one way: at most so many, and what their clients named within a bound."""
 
     def __init__(self, most: int) -> None:
@@ -26,30 +26,27 @@ class _Ended:
         self._most = most
 
     def keep(self, job: Job) -> None:
+        """A job that has ended; its payload is gone by now."""
         self.jobs[job.id] = job
         self._count += 1
         self.size_bytes += job.key.names_bytes if not job.members else _size_bytes(job)
         while self._count > self._most or self.size_bytes > MOST_NAME_BYTES:
             _, forgotten = self.jobs.popitem(last=False)
             self._count -= 1
-            self.size_bytes -= _size_bytes(forgotten)
+            self.size_bytes -= forgotten.key.names_bytes if not forgotten.members else _size_bytes(forgotten)
 
 
 class History:
     def __init__(self) -> None:
-        self._done = _Ended(MOST_DONE)
-        self._failed = _Ended(MOST_FAILED)
-
-    def keep(self, job: Job) -> None:
-        """A job that has ended; its payload is gone by now."""
-        (self._done if job.state is JobState.DONE else self._failed).keep(job)
+        self.done = Ended(MOST_DONE)
+        self.failed = Ended(MOST_FAILED)
 
     def find(self, number: int) -> Job | None:
-        return self._done.jobs.get(number) or self._failed.jobs.get(number)
+        return self.done.jobs.get(number) or self.failed.jobs.get(number)
 
     def newest(self, count: int) -> Iterator[Job]:
         """The ones that came last, the newest first."""
-        jobs = (*self._done.jobs.values(), *self._failed.jobs.values())
+        jobs = (*self.done.jobs.values(), *self.failed.jobs.values())
         return iter(sorted(jobs, key=lambda job: -job.id)[:count])
 
 

@@ -254,9 +254,12 @@ class Machine:
         ):
             call = None
         backlog = self.backlog
-        model = self._model(name, version) if call is None else call.model
-        if isinstance(model, do.JobFailed):
-            self._answers.refuse(route, number, len(members) or 1, model)
+        if call is not None:
+            model = call.model
+        elif isinstance(known := self._model(name, version), Model):
+            model = known
+        else:
+            self._answers.refuse(route, number, len(members) or 1, known)
             return
         client = backlog.clients.get(route) or Client(route)
         failed = refusal(

@@ -18,7 +18,6 @@ from pool.wire.signatures import ModelInfo
 
 __all__ = ["Model"]
 
-REMEMBERED_EVERY = 8  # batches of a key: the names of one that runs all the time are near the end anyway
 MOST_COSTS = 4096  # keys whose costs are remembered, and whose working size is
 FIRST_PATIENCE_S = 10.0  # after memory ran out, so long at the smaller size before a larger one is tried
 LONGEST_PATIENCE_S = 600.0
@@ -121,8 +120,7 @@ class Model:
 
     def remember(self, key: Key) -> None:
         """Something was learned of the key's cost. What was learned longest ago is forgotten first, or nearly so."""
-        if key.cost.batches % REMEMBERED_EVERY == 1:
-            self._costs.put(_name(key), key.cost)
+        self._costs.put(_name(key), key.cost)
 
     def charge(self, seconds: float) -> None:
         """It has used so much device time; a negative charge corrects an earlier one."""

@@ -121,4 +121,5 @@ class Policy:
         """How long a batch may run before its worker counts as hung; `slowest_s` is what its like have taken."""
         if self.hung_after_s is not None:
             return self.hung_after_s
-        return max(self.hung_floor_s, longest_timeout_s, HUNG_FACTOR * slowest_s)
+        budget_s = self.hung_floor_s if self.hung_floor_s > longest_timeout_s else longest_timeout_s
+        return budget_s if budget_s > HUNG_FACTOR * slowest_s else HUNG_FACTOR * slowest_s

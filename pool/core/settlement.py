@@ -29,6 +29,7 @@ from pool.wire.faults import Fault
 __all__ = ["Settlement"]
 
 RAN_ONCE = "it ran, and would have to run again: {}; the model keeps state, so it does not"
+REMEMBERED_EVERY = 8  # batches of a key: the names of one that runs all the time are near the end anyway
 WRONG_SHARE = 0.1  # the clients' charges are corrected where the guess was further off; among so many, less evens out
 
 
@@ -77,7 +78,9 @@ class Settlement:
         unjoined: list[Part] = []
         returned: list[Part] = []
         given = 0  # answers
-        for part, failure, payload in self._packs.heard(batch, payloads, _trusted(batch, failures), now):
+        if batch.joined:
+            failures = _trusted(batch, failures)
+        for part, failure, payload in self._packs.heard(batch, payloads, failures, now):
             job = part.job
             if (part.round != job.round or job.state in FINISHED or part.heirs) and not part.wanted:
                 _let_go(job)
@@ -123,14 +126,15 @@ class Settlement:
 
     def _learn(self, batch: Batch, run_s: float, now: float) -> None:
         """What it cost, as it did not fail: a failure says nothing about what a result takes."""
-        key = batch.key
+        key, cost, model = batch.key, batch.key.cost, batch.key.line.model
         strides = batch.strides if batch.padded > batch.stride else 1
-        key.cost.learn(batch.stride, (now - batch.started) / strides, now)
+        cost.learn(batch.stride, (now - batch.started) / strides, now)
         if batch.padded:
-            key.cost.ran(batch.padded, run_s)
-        key.line.model.remember(key)
-        if key.line.model.is_sized:
-            key.line.model.fitted(key, batch.stride, now)
+            cost.ran(batch.padded, run_s)
+        if cost.batches % REMEMBERED_EVERY == 1:
+            model.remember(key)
+        if model.is_sized:
+            model.fitted(key, batch.stride, now)
 
     def _charge(self, batch: Batch, now: float) -> None:
         """Model and clients pay for the time that the batch took, whatever came of it, instead of what was guessed."""
@@ -302,7 +306,7 @@ class Settlement:
 
 def _trusted(batch: Batch, failures: Mapping[int, told.Failure]) -> Mapping[int, told.Failure]:
     """Answers of joined rows are none if it was found out meanwhile that those depend on each other."""
-    if not batch.joined or not (why := batch.key.line.model.refuted(batch.key.signature)):
+    if not (why := batch.key.line.model.refuted(batch.key.signature)):
         return failures
     text = f"its rows depend on each other, as was found out meanwhile: {why}"
     return {number: failures.get(number) or told.RowsChanged(text) for number in range(len(batch.parts))}

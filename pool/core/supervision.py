@@ -142,9 +142,9 @@ class Supervision:
 
     def current(self, number: int, incarnation: int) -> Slot | None:
         """The slot, if this incarnation still sits in it: everything that a former one says is dropped."""
-        slot = self._by_number.get(number)
-        if slot is None:
+        if number not in self._by_number:
             return None
+        slot = self._by_number[number]
         return slot if slot.incarnation == incarnation and slot.state in ALIVE else None
 
     def alive(self) -> Iterator[Slot]:

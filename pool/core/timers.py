@@ -32,9 +32,7 @@ class Timers:
     def __init__(self) -> None:
         self.wake: Callable[[float], object] = _nobody
         self._instants: dict[Hashable, tuple[float, int, _Queue | None]] = {}
-        self._queues: dict[
-            float, _Queue
-        ] = {}  # by step; each has one entry in the heap, none too late
+        self._queues: dict[float, _Queue] = {}  # by step; each has one entry in the heap, none too late
         self.heap: list[tuple[float, int, Hashable | _Queue]] = []
         self._count = 0
         self._known = math.inf

@@ -43,8 +43,8 @@ MUTANTS = (
         "answers swapped",
         "a result is never another job's",
         "settlement.py",
-        "self._packs.heard(batch, payloads, _trusted",
-        "self._packs.heard(batch, payloads[::-1], _trusted",
+        "self._packs.heard(batch, payloads, failures, now)",
+        "self._packs.heard(batch, payloads[::-1], failures, now)",
         "program 0",
     ),
     Mutant(
@@ -539,8 +539,8 @@ MUTANTS = (
         "no bound for a client",
         "no client holds more than its share",
         "admission.py",
-        "    if mine and mine + more > allowed:\n",
-        "    if mine and more > allowed:\n",
+        "    if mine + more > allowed:\n",
+        "    if more > allowed:\n",
         "program 1",
     ),
     # --- the end -----------------------------------------------------------------------------------------------------
