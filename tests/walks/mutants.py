@@ -539,8 +539,8 @@ MUTANTS = (
         "no bound for a client",
         "no client holds more than its share",
         "admission.py",
-        "    if mine + more > allowed:\n",
-        "    if more > allowed:\n",
+        "    if mine + more > most:\n",
+        "    if more > most:\n",
         "program 1",
     ),
     # --- the end -----------------------------------------------------------------------------------------------------
