@@ -7,7 +7,7 @@ from collections import Counter
 from pool.core import actions as do
 from pool.core.backlog import Backlog
 from pool.core.history import History
-from pool.core.jobs import Batch, Job, JobState
+from pool.core.jobs import DONE, Batch, Job, JobState
 from pool.core.orders import Orders
 from pool.core.timers import Timers
 from pool.wire.faults import Fault
@@ -43,7 +43,7 @@ class Answers:
     ) -> None:
         """LEASED → DONE; the batch gave its last rows."""
         job.ran = (batch.started, run_s, fetch_s, batch.rows, batch.slot, device)
-        self._end(job, JobState.DONE, now, "done")
+        self._end(job, DONE, now, "done")
         self._orders.answers.append((job, payloads))
 
     def fail(self, job: Job, fault: Fault, text: str, now: float, state: JobState = JobState.FAILED) -> None:
@@ -98,7 +98,7 @@ class Answers:
                 self._timers.clear(job.key)
         job.payload, job.pieces, job.batch = None, None, None
         job.ended = now
-        (self._history.done if state is JobState.DONE else self._history.failed).keep(job)
+        (self._history.done if state is DONE else self._history.failed).keep(job)
 
 
 def with_story(text: str, job: Job) -> str:

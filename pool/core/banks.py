@@ -10,7 +10,7 @@ import heapq
 
 from pool.core.jobs import Batch
 from pool.core.line import Line
-from pool.core.slots import Slot, SlotState
+from pool.core.slots import READY, Slot
 
 __all__ = ["Bank"]
 
@@ -58,7 +58,7 @@ class Bank:
         idle = self._idle
         while idle:
             slot = idle[0][4]
-            if idle[0][3] == slot.turn and slot.state is SlotState.READY:  # nothing has changed since it rested
+            if idle[0][3] == slot.turn and slot.state is READY:  # nothing has changed since it rested
                 return slot
             heapq.heappop(idle)
         return None
@@ -123,7 +123,7 @@ class Bank:
 
     def validate(self) -> None:
         """Raises AssertionError where an invariant does not hold."""
-        assert self.lanes == sum(slot.lanes for slot in self.slots if slot.state is SlotState.READY)
+        assert self.lanes == sum(slot.lanes for slot in self.slots if slot.state is READY)
         resting = {entry[2] for entry in self._idle if entry[3] == entry[4].turn}
         for slot in self.slots:
             assert not slot.takes_work or slot.number in resting, f"slot {slot.number} is idle and does not rest"

@@ -22,7 +22,7 @@ from pool.core.batching import UNKNOWN_ROW_S, end_if_late, form, must_part, star
 from pool.core.costs import STALE_S
 from pool.core.homes import Homes
 from pool.core.isolation import Group, may_be_cut, singly, whole_again
-from pool.core.jobs import Batch, Job, JobState, Note, Part
+from pool.core.jobs import LEASED, Batch, Job, JobState, Note, Part
 from pool.core.keys import Key
 from pool.core.line import Line
 from pool.core.models import Model
@@ -619,7 +619,7 @@ class Dispatch:
         for part in parts:
             job = part.job
             if not job.out:
-                job.become(JobState.LEASED)
+                job.become(LEASED)
             job.out += 1
             job.batch = batch
             job.runs += 1

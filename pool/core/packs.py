@@ -16,9 +16,8 @@ together and again are packed, so members that had been answered with their pack
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 
 from pool.core import actions as do
 from pool.core import events as told
@@ -111,15 +110,11 @@ class Packs:
 
     def heard(
         self, batch: Batch, payloads: Sequence[object], failures: Mapping[int, told.Failure], now: float
-    ) -> Iterable[tuple[Part, told.Failure | Again | None, object]]:
+    ) -> list[tuple[Part, told.Failure | Again | None, object]]:
         """What came of each part; in the place of a pack's that failed, or was dissolved before, its members'.
 
         That is why there is no answer, or None and the answer.
         """
-        if not batch.packed:
-            if not failures:
-                return zip(batch.parts, repeat(None), payloads, strict=False)
-            return zip(batch.parts, map(failures.get, range(len(payloads))), payloads, strict=True)
         heard: list[tuple[Part, told.Failure | Again | None, object]] = []
         for number, part in enumerate(batch.parts):
             failure = failures.get(number)

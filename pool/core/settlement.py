@@ -9,7 +9,8 @@ the worker died      ─► suspects: run again, each alone in a worker; the err
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 
 from pool.core import actions as do
 from pool.core import events as told
@@ -80,7 +81,13 @@ class Settlement:
         given = 0  # answers
         if batch.joined:
             failures = _trusted(batch, failures)
-        for part, failure, payload in self._packs.heard(batch, payloads, failures, now):
+        heard: Iterable[tuple[Part, told.Failure | Again | None, object]]
+        if batch.packed:
+            heard = self._packs.heard(batch, payloads, failures, now)
+        else:
+            why = map(failures.get, range(len(payloads))) if failures else repeat(None)
+            heard = zip(batch.parts, why, payloads, strict=False)
+        for part, failure, payload in heard:
             job = part.job
             if (part.round != job.round or job.state in FINISHED or part.heirs) and not part.wanted:
                 _let_go(job)
