@@ -84,8 +84,7 @@ class Bank:
 
     def enlist(self, line: Line, priority: int) -> None:
         """The line has work of this priority that no idle lane takes now."""
-        enlisted = self._enlisted.get(line)
-        if enlisted is None or enlisted[1] < priority:
+        if line not in self._enlisted or self._enlisted[line][1] < priority:
             self._enter(line, priority)
 
     def again(self, line: Line) -> None:
@@ -95,17 +94,20 @@ class Bank:
 
     def next_line(self) -> Line | None:
         """The line with the highest priority; among equals the one whose model has used least. It has work."""
-        lines = self.lines
+        lines, enlisted = self.lines, self._enlisted
         while lines:
             negative, used_s, entry, line = lines[0]
-            if self._enlisted.get(line, (0, 0))[0] != entry:
+            if line not in enlisted or enlisted[line][0] != entry:
                 heapq.heappop(lines)
-            elif not line.busy:
+            elif not (line.by_age or line.retries):
                 heapq.heappop(lines)
-                del self._enlisted[line]
+                del enlisted[line]
             elif -negative != (priority := line.priority()) or used_s < line.model.used_s:
-                heapq.heappop(lines)
-                self._enter(line, priority)
+                self._entries += 1
+                enlisted[line] = (self._entries, priority)
+                heapq.heapreplace(lines, (-priority, line.model.used_s, self._entries, line))
+                if lines[0][2] == self._entries:
+                    return line
             else:
                 return line
         return None

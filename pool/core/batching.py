@@ -48,7 +48,7 @@ def form(line: Line, leader: Job, eldest: bool, slots: int, now: float, give_up:
     most, below = key.most, key.cost.below
     # Rather too little: what is corrected later should not have held up those who came meanwhile.
     row_s = ((below[most].median if most in below else key.cost.known(most)) or UNKNOWN_ROW_S) / most
-    lone = (line.queued == 1 or line.queued == leader.weight) and leader.rows - leader.cut < most
+    lone = line.queued == (len(leader.members) if leader.members else 1) and leader.rows - leader.cut < most
     room = leader.rows - leader.cut if lone else most
     if room > 1:
         room = _room(key, leader, room, now)

@@ -138,7 +138,7 @@ class Dispatch:
         """A new job waits from now on, or starts."""
         line, key = job.line, job.key
         model = line.model
-        if model.jobs == 1 or model.jobs == job.weight:
+        if model.jobs == 1 or (job.members and model.jobs == len(job.members)):
             # It used nothing while nobody asked for it, and may not make up for that now.
             for bank in self._banks[model.name]:
                 if bank.clock_s > model.used_s:
@@ -435,7 +435,9 @@ class Dispatch:
     def _await(self, line: Line) -> None:
         """Until a lane is free."""
         if not line.pinned:
-            self._enlist(line, line.priority())
+            priority = line.priority()
+            for bank in self._banks[line.model.name]:
+                bank.enlist(line, priority)
         else:
             for slot in self.holders(line):
                 self._pinned[slot.number][line] = None
@@ -458,10 +460,6 @@ class Dispatch:
                 return
             eldest = self._eldest_line(slot, line) if slot.started % OLDEST_EVERY == OLDEST_EVERY - 1 else None
             self._start(eldest or line, slot, eldest is not None, now)
-
-    def _enlist(self, line: Line, priority: int) -> None:
-        for bank in self._banks[line.model.name]:
-            bank.enlist(line, priority)
 
     def _best_idle(self, line: Line) -> Slot | None:
         if line.device is None and line.version is None:

@@ -232,10 +232,10 @@ class Line:
     def priority(self) -> int:
         """The highest that waits. There is work."""
         leader = self.leader()
-        highest = [] if leader is None else [leader.priority]
-        if self.retries:
-            highest.append(max(part.job.priority for part in self.retries[0]))
-        return max(highest)
+        if leader is not None and not self.retries:
+            return leader.priority
+        highest = [part.job.priority for part in self.retries[0]]
+        return max(highest if leader is None else [leader.priority, *highest])
 
     def gathering(self) -> list[Key]:
         """The keys whose jobs wait for company."""
