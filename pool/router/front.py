@@ -348,7 +348,7 @@ class Front:
             self._unreadable(client, submit.job, error)
             return
         self._debts.add(client, submit.job, inputs.tenancy)
-        if self._repeats.suspects(inputs, now):
+        if self._repeats.samples and self._repeats.suspects(inputs, now):
             self._compare(client, submit, call, inputs, now)
         else:
             self._tell(client, submit, call, inputs, submit.timeout_s)
