@@ -124,8 +124,13 @@ class Back:
     def receive(self) -> Iterator[Event]:
         """At most a turn's messages; there may be more. `done` is told of batches; what comes out is rare."""
         for route, frames in self._inbox.turn():
+            peer = self._peers.get(route)
             try:
-                event = self._event(route, self._decoded(route, frames))
+                if peer is None or frames is None:
+                    event = self._of_stranger(route, frames)
+                else:
+                    envelope = decode(wire.WORKER_MESSAGES, frames, MAX_HEADER_BYTES)
+                    event = self._event(route, peer, envelope)
             except BadFrame as error:
                 if isinstance(error, OtherVersion):
                     self._refuse(route, error)
@@ -135,25 +140,27 @@ class Back:
             if event is not None:
                 yield event
 
-    def _decoded(self, route: bytes, frames: list[zmq.Frame] | None) -> Envelope:
-        """Raises `BadFrame`."""
+    def _of_stranger(self, route: bytes, frames: list[zmq.Frame] | None) -> Event | None:
+        """Of a peer that has not said HELLO. Raises `BadFrame`."""
         if not is_given(route):
             raise BadFrame("a routing id that its peer has chosen")
         if frames is None:
             raise BadFrame(f"a message of more than {STRANGER_FRAMES} frames before HELLO")
-        most_bytes = MAX_HEADER_BYTES if route in self._peers else STRANGER_HEADER_BYTES
-        if most_bytes == STRANGER_HEADER_BYTES and frames and len(frames[0]) > most_bytes:
+        if len(frames[0]) > STRANGER_HEADER_BYTES:
             raise BadFrame(f"a first frame of {len(frames[0])} bytes before HELLO")
-        return decode(wire.WORKER_MESSAGES, frames, most_bytes)
-
-    def _event(self, route: bytes, envelope: Envelope) -> Event | None:
-        message = envelope.message
-        if isinstance(message, wire.Hello):
-            return self._hello(route, message)
-        peer = self._peers.get(route)
-        if peer is None:
+        message = decode(wire.WORKER_MESSAGES, frames, STRANGER_HEADER_BYTES).message
+        if not isinstance(message, wire.Hello):
             raise BadFrame(f"{type(message).__name__} before HELLO")
+        return self._hello(route, message)
+
+    def _event(self, route: bytes, peer: Peer, envelope: Envelope) -> Event | None:
         slot, incarnation, lane = peer
+        message = envelope.message
+        if type(message) is wire.Done and lane is not None:
+            payloads, failures = _outcomes(message, envelope.payload)
+            self._handouts.ended((slot, incarnation), message.batch)
+            self._done(slot, incarnation, lane, message.batch, payloads, failures, message.run_s, message.fetch_s)
+            return None
         match message:
             case wire.Beat(phase, detail, running):
                 if len(running) > MOST_LANES or not all(math.isfinite(lane.age_s) for lane in running):
@@ -166,11 +173,8 @@ class Back:
             case wire.Remark():
                 self.remarks.hear((slot, incarnation), message)
                 return None
-            case wire.Done(batch, run_s=run_s, fetch_s=fetch_s) if lane is not None:
-                payloads, faults = _outcomes(message.outcomes, envelope.payload)
-                self._handouts.ended((slot, incarnation), batch)
-                self._done(slot, incarnation, lane, batch, payloads, faults, run_s, fetch_s)
-                return None
+            case wire.Hello():
+                return self._hello(route, message)
         raise BadFrame(f"{type(message).__name__} is not a message that this peer may send")
 
     def _hello(self, route: bytes, hello: wire.Hello) -> Event | None:
@@ -332,27 +336,25 @@ def _in_frames(buffers: Iterable[zmq.Frame | Cut]) -> Iterator[object]:
             yield buffer
 
 
-def _outcomes(
-    outcomes: Iterable[wire.PartOutcome], payload: Sequence[Buffer]
-) -> tuple[list[Sequence[Buffer] | None], dict[int, Failure]]:
+def _outcomes(done: wire.Done, payload: Sequence[Buffer]) -> tuple[list[Sequence[Buffer] | None], dict[int, Failure]]:
     """The answer of each part, and by its place among them why a part has none.
 
-    REQUIRES as many buffers as they say, as `Done.read` has looked.
+    REQUIRES as many buffers as it says, as `Done.read` has looked.
     """
     payloads: list[Sequence[Buffer] | None] = []
-    failures: dict[int, Failure] = {}
     position = 0
-    for outcome in outcomes:
+    for frames in done.frames:
+        payloads += (payload[position : position + frames] if frames else None,)
+        position += frames
+    if not done.failures:
+        return payloads, {}
+    failures: dict[int, Failure] = {}
+    for place, outcome in enumerate(done.outcomes):
         match outcome:
-            case wire.PartDone(frames):
-                payloads.append(payload[position : position + frames])
-                position += frames
-                continue
             case wire.PartFailed(fault, text):
-                failures[len(payloads)] = Failed(fault, text)
+                failures[place] = Failed(fault, text)
             case wire.PartSpoiled(fault, text):
-                failures[len(payloads)] = Spoiled(fault, text)
+                failures[place] = Spoiled(fault, text)
             case wire.RowsDiffer(text):
-                failures[len(payloads)] = RowsChanged(text)
-        payloads.append(None)
+                failures[place] = RowsChanged(text)
     return payloads, failures

@@ -14,23 +14,25 @@ class Clients:
 
     def __init__(self) -> None:
         self._last = 0
-        self._names: dict[Address, bytes] = {}
+        self.names: dict[Address, bytes] = {}
+        """To be read: who is where."""
         self._addresses: dict[bytes, Address] = {}
-        self._resting: OrderedDict[bytes, None] = OrderedDict()
+        self.resting: OrderedDict[bytes, None] = OrderedDict()
+        """To be read: who is known by name alone, until `name` hears of it again."""
 
     def find(self, address: Address) -> bytes | None:
         """The name of the client there, if it has one."""
-        return self._names.get(address)
+        return self.names.get(address)
 
     def name(self, address: Address) -> bytes:
         """The name of the client there; a new one if it has none."""
-        client = self._names.get(address)
+        client = self.names.get(address)
         if client is None:
             self._last += 1
-            client = self._names[address] = self._last.to_bytes(8, "big")
+            client = self.names[address] = self._last.to_bytes(8, "big")
             self._addresses[client] = address
-        elif self._resting:
-            self._resting.pop(client, None)
+        elif self.resting:
+            self.resting.pop(client, None)
         return client
 
     def address(self, client: bytes) -> Address | None:
@@ -40,13 +42,13 @@ class Clients:
     def rest(self, client: bytes) -> None:
         """Nothing is known of it any more. If it speaks again before many others have come to rest, it is the same."""
         if client in self._addresses:
-            self._resting[client] = None
-            if len(self._resting) > MOST_RESTING:
-                self.forget(next(iter(self._resting)))
+            self.resting[client] = None
+            if len(self.resting) > MOST_RESTING:
+                self.forget(next(iter(self.resting)))
 
     def forget(self, client: bytes) -> None:
         """It is gone."""
-        self._resting.pop(client, None)
+        self.resting.pop(client, None)
         address = self._addresses.pop(client, None)
         if address is not None:
-            del self._names[address]
+            del self.names[address]

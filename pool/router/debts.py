@@ -9,25 +9,26 @@ __all__ = ["Debts"]
 
 class Debts:
     def __init__(self) -> None:
-        self._jobs: dict[bytes, set[int]] = {}
-        self._tenancies: dict[tuple[bytes, int], Tenancy] = {}
+        self._jobs: dict[bytes, dict[int, Tenancy | None]] = {}  # of each client, and where each lies in arenas
 
     def __contains__(self, client: bytes) -> bool:
         """Whether the client waits for anything."""
         return client in self._jobs
 
     def owes(self, client: bytes, job: int) -> bool:
-        return job in self._jobs.get(client, ())
+        jobs = self._jobs.get(client)
+        return jobs is not None and job in jobs
 
     def add(self, client: bytes, job: int, tenancy: Tenancy | None) -> None:
         """`tenancy`: of a job that lies in arenas."""
-        self._jobs.setdefault(client, set()).add(job)
-        if tenancy is not None:
-            self._tenancies[client, job] = tenancy
+        jobs = self._jobs.get(client)
+        if jobs is None:
+            jobs = self._jobs[client] = {}
+        jobs[job] = tenancy
 
     def dissolve(self, client: bytes, pack: int, members: Sequence[int]) -> None:
         """In the place of the pack, each of its members is owed; all of them lie where it lay."""
-        tenancy = self._tenancies.get((client, pack))
+        tenancy = self._jobs.get(client, {}).get(pack)
         for member in members:
             if tenancy is not None:
                 tenancy.hold()
@@ -42,11 +43,11 @@ class Debts:
         `quietly`: then its client hears of that in another way. Where somebody does, it is told later.
         """
         jobs = self._jobs.get(client)
-        if jobs is not None:
-            jobs.discard(job)
-            if not jobs:
-                del self._jobs[client]
-        tenancy = self._tenancies.pop((client, job), None)
+        if jobs is None:
+            return True
+        tenancy = jobs.pop(job, None)
+        if not jobs:
+            del self._jobs[client]
         if tenancy is None:
             return True
         last = tenancy.is_last and not tenancy.shared
@@ -56,7 +57,7 @@ class Debts:
 
     def forget(self, client: bytes) -> None:
         """The client is gone."""
-        for job in self._jobs.pop(client, ()):
-            if (tenancy := self._tenancies.pop((client, job), None)) is not None:
+        for tenancy in self._jobs.pop(client, {}).values():
+            if tenancy is not None:
                 tenancy.quiet = True
                 tenancy.let_go()

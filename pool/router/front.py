@@ -92,6 +92,8 @@ class Front:
         self._largest_credit = opened.credit_bytes  # the sockets take no larger message
         self._informed: set[bytes] | None = None  # of other terms than the first; None: there are none
         self._inboxes: list[Inbox] = []
+        self.sockets: list[zmq.Socket[bytes]] = []  # of the inboxes
+        self._indices: dict[zmq.Socket[bytes], int] = {}
         self.gates: list[gate.Gate] = []
         self._local: list[bool] = []
         self._clients = Clients()
@@ -158,6 +160,8 @@ class Front:
             router.close()
             listener.close()
             raise OSError(f"cannot listen at {endpoint}: {error.strerror or error}") from None
+        self._indices[router] = len(self.sockets)
+        self.sockets.append(router)
         self._inboxes.append(Inbox(router))
         self._local.append(local)
 
@@ -170,10 +174,6 @@ class Front:
     def call_bytes(self) -> int:
         """Of what clients have said of their calls."""
         return self._calls.size_bytes
-
-    @property
-    def sockets(self) -> Sequence["zmq.Socket[bytes]"]:
-        return [inbox.socket for inbox in self._inboxes]
 
     def say_farewell(self, text: str, unread: bool) -> set[bytes]:
         """To all clients that were heard of lately; those are returned."""
@@ -226,7 +226,7 @@ class Front:
 
         Questions wait for `next_question`.
         """
-        index = self.sockets.index(socket)
+        index = self._indices[socket]
         for route, frames in self._inboxes[index].turn():
             address = index, route
             try:
@@ -240,19 +240,30 @@ class Front:
                     self._pipes.forget(heard.client)
 
     def _understand(self, address: Address, frames: list[zmq.Frame] | None, now: float) -> Event | None:
+        client = self._clients.names.get(address)
         try:
-            if not is_given(address[1]):
+            if client is None and not is_given(address[1]):
                 raise BadFrame("a routing id that its peer has chosen")
             if frames is None:
                 raise BadFrame(f"a message of more than {MOST_FRAMES} frames")
             envelope = decode(wire.CLIENT_MESSAGES, frames, CLIENT_HEADER_BYTES)
-            client = self._clients.name(address)
+            message = envelope.message
+            if client is None or self._clients.resting:
+                client = self._clients.name(address)
             self._presence.heard(client, now)
             if self._turn.instant > now + presence.LOOK_S:  # it need not be told with each message
                 self._turn.by(now + presence.LOOK_S)
             if self._informed is not None and client not in self._informed:
                 self._inform(client, envelope)
-            return self._event(client, envelope, frames, now)
+            if type(message) is wire.Open:
+                self._tell_terms(client)
+                return None
+            if envelope.instance != self._instance:
+                raise BadFrame("this message is for another instance of the pool, which has ended")
+            if type(message) is wire.Submit:
+                self._submitted(client, message, envelope.payload, frames, self._local[address[0]], now)
+                return None
+            return self._event(client, message)
         except BadFrame as error:
             self._refuse(address, str(error))
             return None
@@ -272,15 +283,9 @@ class Front:
             opened = replace(opened, ticket=self._lender.ticket(client))
         self._say(client, opened)
 
-    def _event(self, client: bytes, envelope: Envelope, frames: Sequence[zmq.Frame], now: float) -> Event | None:
-        if isinstance(envelope.message, wire.Open):
-            self._tell_terms(client)
-            return None
-        if envelope.instance != self._instance:
-            raise BadFrame("this message is for another instance of the pool, which has ended")
-        match envelope.message:
-            case wire.Submit() as submit:
-                self._submitted(client, submit, envelope.payload, frames, now)
+    def _event(self, client: bytes, message: Message) -> Event | None:
+        """What is said now and then. Raises `BadFrame`."""
+        match message:
             case wire.Cancel(job):
                 self._debts.settle(client, job)
                 self._forget_comparing((client, job))
@@ -312,10 +317,16 @@ class Front:
         self._turn.soon()
 
     def _submitted(
-        self, client: bytes, submit: wire.Submit, buffers: Sequence[Whole], frames: Sequence[zmq.Frame], now: float
+        self,
+        client: bytes,
+        submit: wire.Submit,
+        buffers: Sequence[Whole],
+        frames: Sequence[zmq.Frame],
+        local: bool,
+        now: float,
     ) -> None:
         try:
-            call = self._calls.of(client, submit, self._is_local(client))
+            call = self._calls.of(client, submit, local)
         except BadFrame as error:
             self._unreadable(client, submit.job, error)
             return
@@ -337,7 +348,7 @@ class Front:
             self._unreadable(client, submit.job, error)
             return
         self._debts.add(client, submit.job, inputs.tenancy)
-        if self._repeats.suspects(inputs, now):
+        if self._repeats.samples and self._repeats.suspects(inputs, now):
             self._compare(client, submit, call, inputs, now)
         else:
             self._tell(client, submit, call, inputs, submit.timeout_s)

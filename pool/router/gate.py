@@ -71,11 +71,18 @@ class Gate:
         self.monitor = router.context.socket(zmq.PAIR)
         self.monitor.rcvhwm = 1
         self.monitor.connect(heard)
+        while self._heard():  # only from then on libzmq tells at the descriptor of what comes next
+            pass
 
     @property
     def fd(self) -> int:
         """Of who knocks; to be waited for while it is shut."""
         return self._listener.fileno()
+
+    @property
+    def news_fd(self) -> int:
+        """Readable when the monitor may have news, until `look` has read them."""
+        return int(self.monitor.fd)
 
     def look(self) -> None:
         """When the monitor has news, or somebody knocks, and now and then while it is shut."""
@@ -137,7 +144,7 @@ class Gates:
         self._loop = loop
         self._alarm = loop.alarm(self._look)
         for gate in gates:
-            loop.register(gate.monitor, self._look)
+            loop.register(gate.news_fd, self._look)
 
     def _look(self) -> None:
         """At all of them: what one let in counts for each."""

@@ -8,7 +8,7 @@ from pool.wire.calls import Names
 from pool.wire.codec import BadFrame
 from pool.wire.jobs import Submit
 
-__all__ = ["MOST_OUTPUTS", "check_names", "check_numbers", "header_bytes"]
+__all__ = ["MOST_NUMBER", "MOST_OUTPUTS", "check_names", "check_numbers", "header_bytes"]
 
 MOST_NUMBER = (1 << 63) - 1  # of a job: what msgpack, JSON's readers and every other language can hold
 MOST_OUTPUTS = 2048  # the client's own bound, 32 KiB of names, is met first by names of the usual length

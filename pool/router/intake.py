@@ -6,8 +6,8 @@ import zmq
 
 from pool.router.arenas import Arenas, LentBuffer
 from pool.router.calls import Call
-from pool.router.headers import check_numbers, header_bytes
-from pool.router.payload import held_bytes, small_bytes
+from pool.router.headers import MOST_NUMBER, check_numbers, header_bytes
+from pool.router.payload import FRAME_BYTES, VIEW_BYTES
 from pool.router.rows import Inputs, Whole
 from pool.wire.codec import BadFrame
 from pool.wire.jobs import Submit
@@ -33,11 +33,12 @@ class Intake:
         Of a job without rows nothing is read here. `frames`: of the message, which hold the `buffers`. `released` is
         told when nobody uses any more what of it is lent.
         """
-        check_numbers(submit)
+        if submit.members or submit.job > MOST_NUMBER:
+            check_numbers(submit)
         if (submit.rows is not None) is not call.names.counted:
             counts = "them" if call.names.counted else "none"
             raise BadFrame(f"{submit.rows or 'no'} rows in a call that counts {counts}")
-        size_bytes = held_bytes(frames) + small_bytes(buffers) + call.size_bytes
+        size_bytes = sum(map(len, frames)) + FRAME_BYTES * len(frames) + VIEW_BYTES * len(buffers) + call.size_bytes
         room = tenancy = None
         if submit.lent or submit.room is not None:
             if submit.lent:

@@ -4,17 +4,12 @@ from collections.abc import Sequence
 
 import zmq
 
-__all__ = ["Payload", "held_bytes", "small_bytes"]
+__all__ = ["FRAME_BYTES", "VIEW_BYTES", "Payload", "held_bytes"]
 
 Payload = Sequence["bytes | memoryview | zmq.Frame"]
 
 FRAME_BYTES = 512  # libzmq's and Python's own for one frame, however empty: without it, empty frames would be free
-VIEW_BYTES = 200  # Python's own for a look at some bytes of a frame
-
-
-def small_bytes(buffers: Sequence[object]) -> int:
-    """What those take that share the first frame of their message, which counts by itself."""
-    return VIEW_BYTES * len(buffers)
+VIEW_BYTES = 200  # Python's own for a look at some bytes of a frame: a buffer in the first one, which counts by itself
 
 
 def held_bytes(payload: Payload) -> int:

@@ -59,7 +59,8 @@ class Reading:
 class Repeats:
     def __init__(self) -> None:
         self._instants: OrderedDict[bytes, float] = OrderedDict()
-        self._samples: dict[bytes, float] = {}  # until when a look at all of it is worth while
+        self.samples: dict[bytes, float] = {}
+        """To be read: until when a look at all of it is worth while. Mostly empty, and then nobody is suspected."""
         self._readings: deque[Reading] = deque()
 
     def __bool__(self) -> bool:
@@ -76,11 +77,11 @@ class Repeats:
 
         sample = _sample(inputs)
         if self.read(inputs, remember) is not None:
-            self._samples[sample] = now + REMEMBERED_S
+            self.samples[sample] = now + REMEMBERED_S
 
     def suspects(self, inputs: Inputs, now: float) -> bool:
         """Whether these inputs may be those of a quarantined job, so that `read` is to tell."""
-        return bool(self._samples) and self._samples.get(_sample(inputs), 0.0) > now
+        return self.samples.get(_sample(inputs), 0.0) > now
 
     def read(self, inputs: Inputs, then: Callable[[bytes], None]) -> Reading | None:
         """`then` is told the digest: at once where little is to be read and nothing waits, else by a later `step`.
@@ -116,7 +117,7 @@ class Repeats:
             if now - instant < REMEMBERED_S and len(self._instants) <= MOST_REMEMBERED:
                 break
             del self._instants[digest]
-        self._samples = {sample: until for sample, until in self._samples.items() if until > now}
+        self.samples = {sample: until for sample, until in self.samples.items() if until > now}
 
 
 def _begun(inputs: Inputs) -> hashlib.blake2b:

@@ -16,7 +16,6 @@ from pool.wire.hot import (
     Buffer,
     bounded,
     found_buffers,
-    numbers,
     pack_numbers,
     split,
 )
@@ -151,7 +150,7 @@ class Run:
             end = bounded(first, position, PLACE.size * (lent + rooms))
             places = list(PLACE.iter_unpack(first[position:end]))
             position = end
-        counts = numbers(first, position, parts + buffers)
+        counts = struct.unpack_from(f"<{parts + buffers}I", first, position)
         rows, sizes = counts[:parts], counts[parts:]
         position = middle = end = position + 4 * (parts + buffers)
         registers = flags >= _REGISTERS
@@ -233,7 +232,7 @@ class Done:
         if not (0.0 <= run_s < math.inf and 0.0 <= fetch_s < math.inf):
             raise BadFrame(f"a run of {run_s} s and {fetch_s} s more")
         position = _DONE.size
-        both = numbers(first, position, parts + buffers)
+        both = struct.unpack_from(f"<{parts + buffers}I", first, position)
         counts, sizes = both[:parts], both[parts:]
         position += 4 * (parts + buffers)
         failures: tuple[Failure, ...] = ()
@@ -241,7 +240,7 @@ class Done:
             end = bounded(first, position, failures_bytes)
             failures = unpack(_Failures, first[position:end]).failures
             position = end
-        if counts.count(0) != len(failures):
+        if (failures or 0 in counts) and counts.count(0) != len(failures):
             raise BadFrame(f"{len(failures)} failures for {counts.count(0)} parts that failed")
         if sum(counts) != buffers:
             raise BadFrame(f"answers of {sum(counts)} buffers, where there are {buffers}")

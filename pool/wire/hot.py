@@ -46,7 +46,6 @@ __all__ = [
     "Buffer",
     "bounded",
     "found_buffers",
-    "numbers",
     "pack_numbers",
     "split",
 ]
@@ -102,11 +101,6 @@ def pack_numbers(*values: int) -> bytes:
     return struct.pack(f"<{len(values)}I", *values)
 
 
-def numbers(first: memoryview, position: int, count: int) -> tuple[int, ...]:
-    """So many u32. Raises `struct.error` where the frame has not as many."""
-    return struct.unpack_from(f"<{count}I", first, position)
-
-
 def bounded(first: memoryview, position: int, size_bytes: int) -> int:
     """Where a section of so many bytes ends. Raises `BadFrame` where that is beyond the frame."""
     end = position + size_bytes
@@ -126,25 +120,19 @@ def found_buffers(
     lent: list[int] = []
     halves: list[int] = []
     own = 1
-    # What the end of the frame cuts short is noticed there.
-    if max(sizes, default=0) < IN_ARENA:  # as nearly all are
-        for size in sizes:
+    for index, size in enumerate(sizes):
+        if size < IN_ARENA:  # as nearly all are; what the end of the frame cuts short is noticed there
             found += (first[position : position + size],)
             position += size
-    else:
-        for index, size in enumerate(sizes):
-            if size < IN_ARENA:
-                found += (first[position : position + size],)
-                position += size
-            elif size == IN_ARENA:
-                lent.append(index)
-                found += (b"",)
-            else:
-                count = 1 if size == OWN_FRAME else 2
-                if size == TWO_FRAMES:
-                    halves.append(index)
-                found += frames[own : own + count]
-                own += count
+        elif size == IN_ARENA:
+            lent.append(index)
+            found += (b"",)
+        else:
+            count = 1 if size == OWN_FRAME else 2
+            if size == TWO_FRAMES:
+                halves.append(index)
+            found += frames[own : own + count]
+            own += count
     if position != len(first):
         raise BadFrame(f"a first frame of {len(first)} bytes, of which {position} are told of")
     if own != len(frames):

@@ -15,7 +15,6 @@ from pool.wire.hot import (
     Buffer,
     bounded,
     found_buffers,
-    numbers,
     pack_numbers,
     split,
 )
@@ -111,7 +110,7 @@ class Submit:
             if flags & _HAS_ROOM:
                 room = Room(*places.pop())
         rows_of: tuple[int, ...] = ()
-        sizes = numbers(first, position, members + tensors)
+        sizes = struct.unpack_from(f"<{members + tensors}I", first, position)
         position += 4 * (members + tensors)
         if members:
             rows_of, sizes = sizes[:members], sizes[members:]
@@ -123,10 +122,10 @@ class Submit:
             position = bounded(first, middle, table_bytes)
             table = first[middle:position]
         buffers, in_arenas, halves = found_buffers(frames, first, position, sizes)
-        if halves or len(in_arenas) != lent:
-            raise BadFrame(f"{len(in_arenas)} lent buffers where {lent} are told of, and {len(halves)} in halves")
         found: tuple[Lent, ...] = ()
-        if lent:
+        if lent or in_arenas or halves:
+            if halves or len(in_arenas) != lent:
+                raise BadFrame(f"{len(in_arenas)} lent buffers where {lent} are told of, and {len(halves)} in halves")
             found = tuple([Lent(index, *place) for index, place in zip(in_arenas, places, strict=True)])
         submit = cls(
             *(job, call, rows or None, timeout_s, priority, attempts, bool(flags & _IN_DOUBT), names, table),
@@ -183,11 +182,12 @@ class Results:
         end = bounded(first, position, _RESULT.size * count)
         records = list(_RESULT.iter_unpack(first[position:end]))
         position = end
-        all_pieces = numbers(first, position, sum([record[11] for record in records]))
+        count = sum([record[11] for record in records])
+        all_pieces: tuple[int, ...] = struct.unpack_from(f"<{count}I", first, position)
         position += 4 * len(all_pieces)
         if sum(all_pieces) != buffers or not all(all_pieces):
             raise BadFrame(f"{sum(all_pieces)} buffers in {len(all_pieces)} pieces, where there are {buffers}")
-        sizes = numbers(first, position, buffers)
+        sizes = struct.unpack_from(f"<{buffers}I", first, position)
         position += 4 * buffers
         results: list[Result] = []
         begin = 0

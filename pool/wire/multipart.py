@@ -6,7 +6,7 @@ pyzmq's own take twice as long: they join flags that are enums for each frame. T
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-__all__ = ["receive_frames", "send_frames"]
+__all__ = ["DONTWAIT", "receive_frames", "send_frames"]
 
 DONTWAIT = 1
 MORE = 2

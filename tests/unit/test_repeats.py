@@ -62,7 +62,7 @@ def test_what_is_remembered_is_bounded_and_the_latest_stay() -> None:
     refused = [job for job in jobs if refusal(repeats, job, 101.0)]
     assert refused == jobs[-MOST_REMEMBERED:]
     repeats.quarantined(POISON, 1000.0)
-    assert len(repeats._instants) == len(repeats._samples) == 1, "what is over is forgotten"
+    assert len(repeats._instants) == len(repeats.samples) == 1, "what is over is forgotten"
 
 
 def test_large_inputs_that_differ_in_the_middle_alone_are_told_apart() -> None:

@@ -1,6 +1,8 @@
 """When the loop visits the pool's gates, which are the test's here: with news, and while one of them is shut."""
 
+from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -8,7 +10,7 @@ import zmq
 
 from pool.alarms import Alarms
 from pool.loop import LONGEST_WAIT_S, Loop
-from pool.router.gate import LOOK_S, Gate, Gates
+from pool.router.gate import LOOK_S, Gate, Gates, local
 from pool.watch import Source, Watch
 
 
@@ -34,10 +36,10 @@ class Script(Watch):
 
 @dataclass(eq=False)
 class Door:
-    """`fd` and `monitor`: as `Gate` has them. At each look it is as it `becomes`."""
+    """`fd` and `news_fd`: as `Gate` has them. At each look it is as it `becomes`."""
 
     fd: int
-    monitor: "zmq.Socket[bytes]"
+    news_fd: int
     becomes: bool = False
     is_shut: bool = False
     looks: int = 0
@@ -54,7 +56,7 @@ def script() -> Script:
 
 @pytest.fixture
 def doors(script: Script) -> "tuple[Door, Door, Loop]":
-    first, second = (Door(fd, cast("zmq.Socket[bytes]", f"monitor {fd}")) for fd in (7, 8))
+    first, second = (Door(fd, 10 + fd) for fd in (7, 8))
     loop = Loop(script, Alarms())
     Gates(cast("list[Gate]", [first, second]), loop)
     return first, second, loop
@@ -69,10 +71,10 @@ def turn(script: Script, loop: Loop, *ready: Any) -> float:
 
 def test_open_ones_are_visited_when_one_has_news(script: Script, doors: tuple[Door, Door, Loop]) -> None:
     first, second, loop = doors
-    assert script.sources == {first.monitor, second.monitor}
+    assert script.sources == {first.news_fd, second.news_fd}
     assert turn(script, loop) == LONGEST_WAIT_S
     assert (first.looks, second.looks) == (0, 0)
-    turn(script, loop, second.monitor)
+    turn(script, loop, second.news_fd)
     assert (first.looks, second.looks) == (1, 1), "what one let in counts for each"
     assert turn(script, loop) == LONGEST_WAIT_S
 
@@ -82,11 +84,32 @@ def test_a_shut_one_is_visited_by_and_by_and_when_somebody_knocks(
 ) -> None:
     first, second, loop = doors
     first.becomes = True
-    turn(script, loop, second.monitor)
-    assert script.sources == {first.monitor, second.monitor, first.fd}
+    turn(script, loop, second.news_fd)
+    assert script.sources == {first.news_fd, second.news_fd, first.fd}
     assert turn(script, loop, first.fd) <= LOOK_S
     assert first.looks == 2
     first.becomes = False
     turn(script, loop, first.fd)
-    assert script.sources == {first.monitor, second.monitor}, "libzmq hears of who knocks"
+    assert script.sources == {first.news_fd, second.news_fd}, "libzmq hears of who knocks"
     assert second.looks == 3
+
+
+def test_each_connection_is_told_of_at_the_descriptor(tmp_path: Path) -> None:
+    """The first, too, though nobody has asked for it yet."""
+    watch, path = Watch(), tmp_path / "socket"
+    with zmq.Context() as context:
+        router = context.socket(zmq.ROUTER)
+        gate = Gate(router, local(path), f"ipc://{path}", Counter())
+        watch.add(gate.news_fd)
+        assert watch.wait(0.0) == []
+        dealers = []
+        for _ in range(3):
+            dealers.append(context.socket(zmq.DEALER))
+            dealers[-1].connect(f"ipc://{path}")
+            assert watch.wait(20.0) == [gate.news_fd]
+            gate.look()
+            assert watch.wait(0.0) == [], "nothing is left to be read"
+        watch.close()
+        gate.close()
+        for socket in (router, *dealers):
+            socket.close(linger=0)
