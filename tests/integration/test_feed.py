@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from pool.core import actions as do
 from pool.core import events as told
 from pool.core.jobs import Batch, Job
 from pool.core.machine import Machine
-from pool.core.orders import Order, Orders
+from pool.core.orders import Orders
 from pool.core.policy import Policy, SlotPlan
 from pool.feed import CoreFault, Feed
 from pool.planning import make_plan
@@ -56,7 +57,7 @@ class House:
         self._intake = Intake(arenas)
         self._calls = Calls()
         self._debts = Debts()
-        self.feed = Feed(self.machine, lambda *_: None, self._act, lambda: None, lambda: self.now)
+        self.feed = Feed(self.machine, lambda *_: None, self._run, self._act, lambda: self.now)
 
     def submit(self, asked: Asked) -> None:
         frames = [zmq.Frame(each) for each in framed(asked, b"instance", [TABLE, b"" if asked.lent else bytes(64)])]
@@ -69,16 +70,16 @@ class House:
         self.feed.arrived(CLIENT, submit.job, "m", None, None, None, submit.timeout_s, 0, None, 64, b"form", inputs)
         self.feed.dispatch()
 
-    def _act(self, order: Order) -> None:
-        match order:
-            case Batch():
-                reached = self._back.run(order)
-                assert not reached
-                self.now += 10.0
-                self.feed(told.BatchUnsent(order.slot, order.incarnation, order.number))
-            case do.FailJob(_, job, failed):
-                self.answers[job] = failed
-                self._debts.settle(CLIENT, job)
+    def _run(self, batch: Batch) -> None:
+        reached = self._back.run(batch)
+        assert not reached
+        self.now += 10.0
+        self.feed(told.BatchUnsent(batch.slot, batch.incarnation, batch.number))
+
+    def _act(self, order: do.Action) -> None:
+        if isinstance(order, do.FailJob):
+            self.answers[order.job] = order.failed
+            self._debts.settle(CLIENT, order.job)
 
 
 @pytest.fixture
@@ -162,6 +163,7 @@ def service_of(models: str, devices: list[str]) -> tuple[Service, Processes, Mut
     service, processes, mute = Service(plan, os.environ, lambda *_: None, Notifier.of_nobody()), Processes(), Mute()
     processes.machine = service._machine
     service._supervisor, service._front, service._back = processes, mute, mute  # type: ignore[assignment]
+    service._tell.front = mute
     return service, processes, mute
 
 
@@ -219,9 +221,9 @@ class Listener:
         return False
 
 
-def feed_of(*, act: Any = None, done: Any = None) -> tuple[Feed, list[object]]:
+def feed_of(*, act: Any = None) -> tuple[Feed, list[object]]:
     core = Listener()
-    return Feed(core, lambda *_: None, act or (lambda _: None), done or (lambda: None)), core.heard
+    return Feed(core, lambda *_: None, lambda _: None, act or (lambda _: None)), core.heard
 
 
 def test_what_arises_is_handled_in_its_order_before_the_feed_returns() -> None:
@@ -278,11 +280,17 @@ def test_after_a_fault_the_core_hears_of_nothing_any_more() -> None:
     assert heard == [told.Start(), "dispatch"]
 
 
-def test_a_fault_is_nothing_that_contains_exceptions_of_one_peer() -> None:
-    def done() -> None:
+class Unanswering(Mute):
+    """It fails when all is to leave."""
+
+    def answered(self) -> None:
         raise KeyError(7)
 
-    feed, _ = feed_of(done=done)
+
+def test_a_fault_is_nothing_that_contains_exceptions_of_one_peer() -> None:
+    feed, _ = feed_of()
+    feed.front = Unanswering()
+    feed._core.orders.answers.append((SimpleNamespace(number=1), ()))  # type: ignore[arg-type]
 
     def contained() -> None:
         try:

@@ -18,6 +18,7 @@ from simulation.driver import Driver
 from simulation.plans import model_info
 
 from pool.core import events as told
+from pool.core.jobs import Job
 from pool.core.machine import Machine
 from pool.core.orders import Orders
 from pool.core.policy import ModelPolicy, Policy, SlotPlan
@@ -56,6 +57,10 @@ class Deaf:
     def dispatch(self, _: float) -> bool:
         return False
 
+    def done(self, _: Job, __: tuple[object, ...]) -> None: ...
+
+    def answered(self) -> None: ...
+
 
 def tell(feed: Feed, event: told.Event | JobArrived | BatchDone) -> None:
     """As the loop does."""
@@ -72,7 +77,7 @@ def tell(feed: Feed, event: told.Event | JobArrived | BatchDone) -> None:
 
 
 def told_of(*events: told.Event | JobArrived | BatchDone) -> LastEvents:
-    feed = Feed(Deaf(), lambda *_: None, lambda _: None, lambda: None)
+    feed = Feed(Deaf(), lambda *_: None, lambda _: None, lambda _: None)
     for event in events:
         tell(feed, event)
     return feed.last
@@ -96,7 +101,7 @@ def test_they_are_few_whatever_comes() -> None:
     """Names, forms, texts and members as long as they may be."""
     tracemalloc.start()
     try:
-        feed = Feed(Deaf(), lambda *_: None, lambda _: None, lambda: None)
+        feed = Feed(Deaf(), lambda *_: None, lambda _: None, lambda _: None)
         last = feed.last
         names = [f"{name}" for name in range(200)]
         for number in range(MOST_FREQUENT + 50):
@@ -204,7 +209,8 @@ def test_a_replay_ends_where_the_core_was() -> None:
     rng = random.Random(7)
     machine = Machine(POLICY, [PLAN, PLAN], random.Random(b"seed"))
     now = [100.0]
-    feed = Feed(machine, lambda *_: None, lambda _: None, lambda: None, lambda: now[0])
+    feed = Feed(machine, lambda *_: None, lambda _: None, lambda _: None, lambda: now[0])
+    feed.front = Deaf()
     tell(feed, told.Start())
     for number in range(MOST_FREQUENT // 5):
         now[0] += rng.random()
