@@ -33,11 +33,9 @@ class Handouts:
     ) -> tuple[tuple[Lent, ...], tuple[Room, ...]]:
         """What a RUN of these parts says of arenas. What is lent is empty in `buffers` then.
 
-        Until the batch has `ended`, nobody else may use the memory.
+        REQUIRES that one of them lies in arenas, as few do. Until the batch has `ended`, nobody else may use the memory.
         """
         inside: list[Inputs] = [part.job.payload for part in parts]  # type: ignore[misc]  # as `Front` gave them to the core
-        if all(inputs.tenancy is None for inputs in inside):
-            return (), ()
         tenants = []
         rooms = []
         for inputs, part in zip(inside, parts, strict=True):
