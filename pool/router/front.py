@@ -13,7 +13,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 
 import zmq
@@ -110,6 +109,8 @@ class Front:
         self._debts = Debts()
         self._questions = Questions()
         self._answers = Answers(self._say)
+        self.answered = self._answers.all_leave
+        """All that a dispatch has brought about was answered."""
         self._pipes = Pipes()
         self._outboxes = Outboxes(most_replies, opened.credit_bytes, self._pipes.held)
         self._gone: dict[bytes, LastWord | None] = {}  # and what it is to be told, where it may still listen
@@ -413,8 +414,9 @@ class Front:
         if client is not None:
             self._send(client, refusal)
         else:  # somebody who has said nothing that was understood: nothing is kept for him
-            with contextlib.suppress(zmq.Again):
-                self._try_send_to(address, refusal)
+            index, route = address
+            with contextlib.suppress(zmq.ZMQError):
+                send_frames(self._inboxes[index].socket, [route, *refusal])
 
     def _is_local(self, client: bytes) -> bool:
         address = self._clients.address(client)
@@ -442,16 +444,12 @@ class Front:
         released = self._debts.settle(client, number, quietly=True)
         answers: Sequence[Payload] = payloads  # type: ignore[assignment]  # as `Back` gave them to the core
         result = wire.Result(number, tuple(map(len, answers)), timeline, released)
-        self._answers.add(client, result, list(chain.from_iterable(answers)))
+        self._answers.add(client, result, answers)
 
     def failed(self, client: bytes, job: int, failed: JobFailed) -> None:
         """Why a job has no result."""
         self._say(client, wire.Failure(job, failed.fault, failed.text, failed.retry_after_s))
         self._debts.settle(client, job)
-
-    def answered(self) -> None:
-        """All that a dispatch has brought about was answered."""
-        self._answers.all_leave()
 
     def dissolved(self, action: PackDissolved) -> None:
         """Each member is answered by itself from now on."""
@@ -485,9 +483,9 @@ class Front:
 
     def _send(self, client: bytes, frames: Payload) -> None:
         """Never blocks. What a slow reader's pipe does not take waits in its outbox, up to a bound."""
-        if client in self._answers:  # they were first
+        if client in self._answers.waiting:  # they were first
             self._answers.leave(client)
-        if client not in self._outboxes and self._try_send(client, frames):
+        if (not self._outboxes.size_bytes or client not in self._outboxes) and self._try_send(client, frames):
             return
         self._pipes.is_waited_for = True
         for given_up in self._outboxes.add(client, frames):
@@ -498,26 +496,17 @@ class Front:
 
     def _try_send(self, client: bytes, frames: Payload) -> bool:
         """False if the pipe is full. A client that is not connected any more takes everything, and is gone."""
-        return self._pipes.send(client, frames, lambda frames: self._push(client, frames))
-
-    def _push(self, client: bytes, frames: Payload) -> bool:
         address = self._clients.address(client)
+        if address is None:
+            return True
+        index, route = address
         try:
-            if address is not None and not self._try_send_to(address, frames):
-                self._ends(client, None)
-        except zmq.Again:
-            return False
-        return True
-
-    def _try_send_to(self, address: Address, frames: Payload) -> bool:
-        """Whether somebody is connected there. Raises `zmq.Again` if the pipe is full."""
-        try:
-            send_frames(self._inboxes[address[0]].socket, [address[1], *frames])
+            return self._pipes.send(client, self._inboxes[index].socket, route, frames)
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
-            return False
-        return True
+            self._ends(client, None)
+            return True
 
     # --- time ---------------------------------------------------------------------------------------------------
 

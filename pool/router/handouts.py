@@ -33,7 +33,7 @@ class Handouts:
     ) -> tuple[tuple[Lent, ...], tuple[Room, ...]]:
         """What a RUN of these parts says of arenas. What is lent is empty in `buffers` then.
 
-        REQUIRES that one of them lies in arenas, as few do. Until the batch has `ended`, nobody else may use the memory.
+        Until the batch has `ended`, nobody else may use the memory. REQUIRES that a part lies in an arena: few do.
         """
         inside: list[Inputs] = [part.job.payload for part in parts]  # type: ignore[misc]  # as `Front` gave them to the core
         tenants = []

@@ -171,7 +171,8 @@ class Results:
                 *(line.rows, line.batch_rows, line.slot, line.attempts, len(each.pieces), len(device), each.released),
             )
             sections += (record,)
-        return [b"".join((*sections, pack_numbers(*pieces, *sizes), *devices, *small)), *own]
+        counts = (*pieces, *sizes)
+        return [b"".join((*sections, struct.pack(f"<{len(counts)}I", *counts), *devices, *small)), *own]
 
     @classmethod
     def read(cls, first: memoryview, frames: Sequence[Buffer]) -> tuple[Self, list[Buffer]]:
