@@ -1,8 +1,8 @@
 """What the core was told last, for the report of the pool's own fault.
 
 Of what happens for every job a plain tuple is kept, without what a client or a worker may have made large: tensors,
-long lists of outputs and members, long forms and texts. Only a report makes values of them. So of the usual calls a kilobyte each
-is kept.
+long lists of outputs and members, long forms and texts. Only a report makes values of them. So of the usual calls a
+kilobyte each is kept.
 """
 
 from collections import deque
