@@ -65,6 +65,7 @@ from pool.router.gate import Gates
 from pool.router.handouts import Handouts
 from pool.router.layouts import memory_of
 from pool.router.parting import part
+from pool.router.payload import owned
 from pool.router.rows import Inputs
 from pool.signal_pipe import SignalPipe
 from pool.slot_log import SlotLog
@@ -131,7 +132,7 @@ class Service:
         self._notifier_turn = self._alarms.alarm(self._tell_alive)
         self._broken: BrokeDown | None = None
         self._began_with = plan.policy, plan.slots()
-        self._machine = Machine(*self._began_with, random.Random(self._instance))
+        self._machine = Machine(*self._began_with, random.Random(self._instance), owned)
         self._tell = Feed(planted(self._machine, environ), self._prepare, self._run, self._act)
         self._footprints = Footprints(plan.state)
         self._slot_log = SlotLog(plan.devices, plan.placement)

@@ -1,8 +1,10 @@
 """One event at a time: what arises while an event's actions are done waits until they all are."""
 
+import gc
 import os
 import random
 import tempfile
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -29,11 +31,12 @@ from pool.router.calls import Calls
 from pool.router.debts import Debts
 from pool.router.handouts import Handouts
 from pool.router.intake import Intake
+from pool.router.layouts import read
 from pool.router.rows import Inputs
 from pool.service import Service
 from pool.systemd.notify import Notifier
 from pool.wire.arena import Wish
-from pool.wire.calls import Table, TensorHeader
+from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.client_messages import CLIENT_MESSAGES
 from pool.wire.codec import pack
 from pool.wire.faults import Fault
@@ -42,6 +45,7 @@ from pool.wire.lent import Lent
 
 CLIENT = b"client"
 TABLE = pack(Table((TensorHeader("x", "float32", (16,), False),)))
+ROWS_TABLE = pack(Table((TensorHeader("x", "float32", (ROWS,), False),)))
 LONE = Asked(1, "m")
 
 
@@ -133,6 +137,7 @@ class Mute:
     def __init__(self) -> None:
         self.runs: list[int] = []
         self.answers: dict[int, do.JobFailed | None] = {}
+        self.payloads: dict[int, tuple[Any, ...]] = {}
 
     def welcome(self, *_: object) -> bool:
         return True
@@ -144,8 +149,9 @@ class Mute:
             raise CannotSay("the run cannot be written")
         return True
 
-    def done(self, job: Job, _: tuple[object, ...]) -> None:
+    def done(self, job: Job, payloads: tuple[Any, ...]) -> None:
         self.answers[job.number] = None
+        self.payloads[job.number] = payloads
 
     def failed(self, _: bytes, job: int, failed: do.JobFailed) -> None:
         self.answers[job] = failed
@@ -157,7 +163,7 @@ class Mute:
 def service_of(models: str, devices: list[str]) -> tuple[Service, Processes, Mute]:
     raw = {
         "pool": {"endpoint": "ipc:///nowhere", "devices": devices, "lanes": 1},
-        "model": [{"name": "m", "path": models, "devices": "all", "batching": True}],
+        "model": [{"name": "m", "path": models, "devices": "all", "batching": True, "max_batch": 4}],
     }
     plan = make_plan(parse_settings(raw, "a test", Path("/")), os.environ)
     service, processes, mute = Service(plan, os.environ, lambda *_: None, Notifier.of_nobody()), Processes(), Mute()
@@ -195,6 +201,38 @@ def test_of_a_run_that_cannot_be_written_the_guilty_job_alone_fails() -> None:
     assert isinstance(failed, do.JobFailed)
     assert (failed.fault, failed.text) == (Fault.INVALID_INPUT, "the run cannot be written")
     assert set(mute.answers.values()) == {None}, "the others are done"
+
+
+class Frame(bytearray):
+    """Bytes that can be seen to be gone."""
+
+    __slots__ = ("__weakref__",)
+
+
+def test_an_answer_that_waits_for_the_rest_of_its_job_keeps_no_frame_with_those_of_others() -> None:
+    """A job of six rows is cut: four of them run first."""
+    service, _, mute = service_of("stub:rows", ["cpu"])
+    service._feed(told.Start())
+    inputs = Inputs(ROWS_TABLE, [zmq.Frame(bytes(24))], read(ROWS_TABLE), 6, ("m", None, None, None))
+    service._tell.arrived(CLIENT, 1, "m", None, None, 6, 60.0, 0, None, 24, b"form", inputs)
+    service._feed(told.WorkerHello(0, 1))
+    service._feed(told.WorkerReady(0, 1, 1, (model_info("m"),)))
+    slot = service._machine.supervision.slots[0]
+    seen, large = [], zmq.Frame(b"large")
+    while slot.batches:
+        (batch,) = slot.batches.values()
+        frame = Frame(b"%d and what others have" % batch.rows)
+        seen.append(weakref.ref(frame))
+        service._tell.batch_done(0, 1, 0, batch.number, [[memoryview(frame)[:1], large]], {}, 0.0, 0.0)
+        service._tell.dispatch()
+        del frame
+        if len(seen) == 1:
+            assert not mute.payloads, "two rows are missing"
+            gc.collect()
+            assert seen[0]() is None
+    first, second = mute.payloads[1]
+    assert [bytes(first[0]), bytes(second[0])] == [b"4", b"2"]
+    assert first[1] is second[1] is large, "and what has a frame of its own is not copied"
 
 
 class Listener:
