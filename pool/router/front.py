@@ -21,7 +21,7 @@ from pool.alarms import Alarm
 from pool.core.actions import JobFailed, MembersCancelled, PackDissolved
 from pool.core.events import ClientGone, Event, JobCancelled
 from pool.core.jobs import Job
-from pool.logs import about
+from pool.logs import about, callers
 from pool.router import gate, presence
 from pool.router.answers import Answers
 from pool.router.arenas import Arenas
@@ -346,7 +346,8 @@ class Front:
     def _unreadable(self, client: bytes, job: int, error: BadFrame) -> None:
         text = f"the job cannot be read: {error}"
         if count(self.refused, text):
-            log.warning("refused a job of a client: %s", text, extra=about("job_refused", reason=text))
+            said = callers(text)
+            log.warning("refused a job of a client: %s", said, extra=about("job_refused", reason=said))
         self._say(client, wire.Failure(job, Fault.INVALID_INPUT, text, None))
         self._released(client, job)
 
@@ -408,7 +409,8 @@ class Front:
 
     def _refuse(self, address: Address, text: str) -> None:
         if count(self.refused, text):
-            log.warning("refused a message from a client: %s", text, extra=about("message_refused", reason=text))
+            said = callers(text)
+            log.warning("refused a message from a client: %s", said, extra=about("message_refused", reason=said))
         refusal = encode(wire.Refusal(text), self._instance)
         client = self._clients.find(address)
         if client is not None:
