@@ -108,9 +108,7 @@ class Front:
         self._presence = Presence(SILENCE_S)
         self._debts = Debts()
         self._questions = Questions()
-        self._answers = Answers(self._say)
-        self.answered = self._answers.all_leave
-        """All that a dispatch has brought about was answered."""
+        self._answers = Answers()
         self._pipes = Pipes()
         self._outboxes = Outboxes(most_replies, opened.credit_bytes, self._pipes.held)
         self._gone: dict[bytes, LastWord | None] = {}  # and what it is to be told, where it may still listen
@@ -444,9 +442,24 @@ class Front:
         client, number, timeline = job.client.route, job.number, job.timeline()
         assert timeline is not None, "it is done"
         released = self._debts.settle(client, number, quietly=True)
-        answers: Sequence[Payload] = payloads  # type: ignore[assignment]  # as `Back` gave them to the core
+        answers: tuple[Payload, ...] = payloads  # type: ignore[assignment]  # as `Back` gave them to the core
         result = wire.Result(number, tuple(map(len, answers)), timeline, released)
-        self._answers.add(client, result, answers)
+        if self._answers.add(client, result, answers):
+            self._leave(client)
+
+    def answered(self) -> None:
+        """All that a dispatch has brought about was answered."""
+        for client in tuple(self._answers):
+            self._leave(client)
+
+    def _leave(self, client: bytes) -> None:
+        letter = self._answers.pop(client)
+        try:
+            frames = letter.to_frames(self._instance, letter.payload)
+        except Exception as error:
+            self._drop(client, error, "said Results to it")
+        else:
+            self._send(client, frames)
 
     def failed(self, client: bytes, job: int, failed: JobFailed) -> None:
         """Why a job has no result."""
@@ -485,8 +498,8 @@ class Front:
 
     def _send(self, client: bytes, frames: Payload) -> None:
         """Never blocks. What a slow reader's pipe does not take waits in its outbox, up to a bound."""
-        if client in self._answers.waiting:  # they were first
-            self._answers.leave(client)
+        if client in self._answers:  # they were first
+            self._leave(client)
         if (not self._outboxes.size_bytes or client not in self._outboxes) and self._try_send(client, frames):
             return
         self._pipes.is_waited_for = True

@@ -160,7 +160,7 @@ class Results:
     """Those of one or several jobs, in no order; the payload has the buffers of each in turn."""
 
     kind: ClassVar[int] = 4
-    results: tuple[Result, ...]
+    results: Sequence[Result]
 
     def to_frames(self, instance: bytes, buffers: Sequence[Buffer]) -> list[Buffer]:
         sizes, small, own = split(buffers)
