@@ -290,10 +290,11 @@ def test_of_a_burst_all_is_told_before_one_dispatch() -> None:
     assert heard[3:] == ["dispatch"], "nothing was told since"
 
 
-def test_a_batch_that_ends_while_orders_are_done_waits_for_its_turn() -> None:
+def test_what_is_told_while_orders_are_done_waits_for_its_turn() -> None:
     def act(order: object) -> None:
         if order == do.Notice("a"):
             feed.batch_done(0, 1, 0, 7, (), {}, 0.0, 0.0)
+            feed.arrived(b"c", 8, "m", None, None, 1, None, 0, None, 1, b"", None)
             feed.dispatch()
         acted.append((order, list(heard)))
 
@@ -301,7 +302,9 @@ def test_a_batch_that_ends_while_orders_are_done_waits_for_its_turn() -> None:
     feed, heard = feed_of(act=act)
     feed(told.Start())
     assert [told_by_then for _, told_by_then in acted] == [[told.Start(), "dispatch"]] * 2
-    assert heard[2:] == ["batch 7", "dispatch"]
+    assert heard[2:] == ["batch 7", "dispatch", "job 8", "dispatch"]
+    feed.dispatch()
+    assert len(heard) == 6, "nothing was told since"
 
 
 def test_after_a_fault_the_core_hears_of_nothing_any_more() -> None:
