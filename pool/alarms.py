@@ -40,14 +40,14 @@ class Alarm:
         """Called in this turn, after what is ready; in the next, without a wait, where this turn's calls have begun."""
         if not self.is_asked:
             self.is_asked = True
-            self._alarms._asked.append(self)
+            self._alarms.asked.append(self)
 
     def clear(self) -> None:
         """Not called for anything before."""
         self.instant, self._entry, self._is_due = math.inf, None, False
         if self.is_asked:
             self.is_asked = False
-            self._alarms._asked.remove(self)
+            self._alarms.asked.remove(self)
 
 
 _Entry = tuple[float, int, Alarm]
@@ -59,7 +59,8 @@ class Alarms:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._heap: list[_Entry] = []
-        self._asked: list[Alarm] = []
+        self.asked: list[Alarm] = []
+        """Those that are to be called in this turn, or else the next, whatever the time."""
         self._made = 0
         self._pushed = 0
 
@@ -70,7 +71,7 @@ class Alarms:
 
     def left_s(self, most_s: float) -> float:
         """Until the next call, but for at most `most_s`; 0 where one is due."""
-        if self._asked:
+        if self.asked:
             return 0.0
         heap = self._heap
         while heap and heap[0][2]._entry is not heap[0]:
@@ -83,9 +84,9 @@ class Alarms:
     def call_due(self) -> None:
         """Calls each that is due, once. What they set meanwhile is due in another turn at the earliest."""
         heap = self._heap
-        if not self._asked and not (heap and heap[0][0] <= self._clock()):
+        if not self.asked and not (heap and heap[0][0] <= self._clock()):
             return
-        due, self._asked = self._asked, []
+        due, self.asked = self.asked, []
         for alarm in due:
             alarm.is_asked, alarm._is_due = False, True
         now = self._clock()

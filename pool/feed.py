@@ -9,10 +9,13 @@ event ─► waiting ────┴─► Machine ─► dispatch ─► order,
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from functools import partial
+from typing import Protocol
 
+from pool.core.actions import Action
 from pool.core.events import Event, Failure
-from pool.core.orders import Order, Orders
+from pool.core.jobs import Batch, Job
+from pool.core.orders import Orders
 from pool.recorder.last_events import LastEvents
 
 __all__ = ["Core", "CoreFault", "Feed"]
@@ -42,6 +45,15 @@ class Core(Protocol):
     def dispatch(self) -> Callable[[float], bool]: ...
 
 
+class Answering(Protocol):
+    """What of `Front` is spoken to from here."""
+
+    @property
+    def done(self) -> Callable[[Job, tuple[object, ...]], None]: ...
+    @property
+    def answered(self) -> Callable[[], None]: ...
+
+
 class Feed:
     """Used from the pool's loop. After a `CoreFault` the core hears of nothing any more.
 
@@ -53,16 +65,18 @@ class Feed:
         self,
         core: Core,
         prepare: Callable[[Event, float], None],
-        act: Callable[[Order], None],
-        done: Callable[[], None],
+        run: Callable[[Batch], None],
+        act: Callable[[Action], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`prepare` is called before the core hears of an event, `act` for each order, `done` when no event waits."""
+        """`prepare` is called before the core hears of an event, `run` for each batch, `act` for each other order."""
         self.last = LastEvents()
+        self.front: Answering
+        """Who answers jobs; given before the first of them is told."""
         self._core = core
         self._prepare = prepare
+        self._run = run
         self._act = act
-        self._done = done
         self._clock = clock
         self._waiting: deque[tuple[object, Callable[[], None]]] = deque()
         self._busy = False
@@ -74,9 +88,10 @@ class Feed:
         Called while orders are being done, it returns at once, and the event waits for its turn.
         Raises `CoreFault`.
         """
-        self._waiting.append((event, lambda: self._hear(event)))
+        self._waiting.append((event, partial(self._hear, event)))
         if not self._busy:
-            self._go_on()
+            self._told = True
+            self.dispatch()
 
     def arrived(
         self,
@@ -97,15 +112,17 @@ class Feed:
         members: tuple[int, ...] = (),
         version: int | str | None = None,
     ) -> None:
-        """As `Machine.arrived`. Raises `CoreFault`."""
+        """As `Machine.arrived`; while orders are being done it waits for its turn. Raises `CoreFault`."""
         asked = client, job, model, signature, outputs, rows, timeout_s, priority, device, size_bytes, form
         more = attempts, in_doubt, members, version
         if self._busy:
-            self._waiting.append((ARRIVED, lambda: self._arrived(asked, payload, more)))
+            self._waiting.append((ARRIVED, partial(self._late, self.arrived, *asked, payload, *more)))
             return
         self._busy = self._told = True
         try:
-            self._arrived(asked, payload, more)
+            now = self._clock()
+            self.last.arrived(now, asked, more)
+            self._core.arrived(*asked, payload, *more, now)
         except Exception as error:
             raise CoreFault(f"{ARRIVED}: {type(error).__name__}: {error}") from error
         self._busy = False
@@ -124,11 +141,14 @@ class Feed:
         """As `Machine.batch_done`; while orders are being done it waits for its turn. Raises `CoreFault`."""
         done = slot, incarnation, lane, batch
         if self._busy:
-            self._waiting.append((DONE, lambda: self._batch_done(done, payloads, failures, run_s, fetch_s)))
+            late = partial(self._late, self.batch_done, *done, payloads, failures, run_s, fetch_s)
+            self._waiting.append((DONE, late))
             return
         self._busy = self._told = True
         try:
-            self._batch_done(done, payloads, failures, run_s, fetch_s)
+            now = self._clock()
+            self.last.batch_done(now, done, len(payloads), failures, run_s, fetch_s)
+            self._core.batch_done(*done, payloads, failures, run_s, fetch_s, now)
         except Exception as error:
             raise CoreFault(f"{DONE}: {type(error).__name__}: {error}") from error
         self._busy = False
@@ -138,12 +158,10 @@ class Feed:
 
         Raises `CoreFault`.
         """
-        if self._told and not self._busy:
-            self._go_on()
-
-    def _go_on(self) -> None:
+        if not self._told or self._busy:
+            return
         self._busy, self._told = True, False
-        waiting, cause, doing, more = self._waiting, None, None, True
+        waiting, cause, doing, more, answered = self._waiting, None, None, True, False
         try:
             while waiting or more:
                 if waiting:
@@ -155,37 +173,34 @@ class Feed:
                 more = self._core.dispatch(now)
                 for order in self._core.orders.drain():
                     doing = order
-                    self._act(order)
+                    match order:
+                        case Batch():
+                            self._run(order)
+                        case (job, answers):
+                            answered = True
+                            self.front.done(job, answers)
+                        case _:
+                            self._act(order)
             doing = None
-            self._done()
+            if answered:
+                self.front.answered()
         except Exception as error:
             where = "the answers" if doing is None else _name(doing)
             after = "" if cause is None or doing is cause else f" after {_name(cause)}"
             raise CoreFault(f"{where}{after}: {type(error).__name__}: {error}") from error
         self._busy = False
 
+    def _late(self, call: Callable[..., None], *said: object) -> None:
+        """What had to wait for its turn has it."""
+        self._busy = False
+        call(*said)
+        self._busy, self._told = True, False
+
     def _hear(self, event: Event) -> None:
         now = self._clock()
         self._prepare(event, now)
         self.last.note(event, now)
         self._core.handle(event, now)
-
-    def _arrived(self, asked: tuple[Any, ...], payload: object, more: tuple[Any, ...]) -> None:
-        now = self._clock()
-        self.last.arrived(now, asked, more)
-        self._core.arrived(*asked, payload, *more, now)
-
-    def _batch_done(
-        self,
-        done: tuple[int, int, int, int],
-        payloads: Sequence[object],
-        failures: Mapping[int, Failure],
-        run_s: float,
-        fetch_s: float,
-    ) -> None:
-        now = self._clock()
-        self.last.batch_done(now, done, len(payloads), failures, run_s, fetch_s)
-        self._core.batch_done(*done, payloads, failures, run_s, fetch_s, now)
 
 
 def _name(doing: object) -> str:

@@ -1,8 +1,8 @@
 """A loop that visits only what is ready or due, however much is registered.
 
-    wait ─► the handler of each source that is ready ─► the alarms that are due ─┐
-      ▲                                                                          │
-      └──────────────────────────────────────────────────────────────────────────┘
+    wait ─► the handler of each source that is ready ─► what follows ─► the alarms that are due ─┐
+      ▲                                                                                          │
+      └──────────────────────────────────────────────────────────────────────────────────────────┘
 
 It knows sources, handlers and alarms, and nothing of who registers them. What a handler raises ends the turn.
 """
@@ -23,7 +23,9 @@ class Loop:
     REQUIRES handlers that end soon, also where more is to be read: then their source is ready in the next turn, too.
     """
 
-    def __init__(self, watch: Watch, alarms: Alarms) -> None:
+    def __init__(self, watch: Watch, alarms: Alarms, follow: Callable[[], None] = lambda: None) -> None:
+        """`follow` is called in each turn, when the handlers were: for what follows from all of them together."""
+        self._follow = follow
         self._watch = watch
         self._alarms = alarms
         self._handlers: dict[Source, Callable[[], None]] = {}
@@ -54,10 +56,17 @@ class Loop:
         return source in self._handlers
 
     def turn(self) -> None:
-        """Waits for what is ready or due first, no longer than an hour, and serves it."""
+        """Waits for what is ready or due first, no longer than an hour, and serves it.
+
+        What becomes due while this waits is served in the next turn where a source is ready in this one.
+        """
         if self._gone:
             self._gone.clear()
-        for source in self._watch.wait(self._alarms.left_s(LONGEST_WAIT_S)):
+        left_s = self._alarms.left_s(LONGEST_WAIT_S)
+        ready = self._watch.wait(left_s)
+        for source in ready:
             if source not in self._gone:
                 self._handlers[source]()
-        self._alarms.call_due()
+        self._follow()
+        if self._alarms.asked or not ready or left_s <= 0.0:
+            self._alarms.call_due()

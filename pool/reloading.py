@@ -6,7 +6,7 @@ from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
-from pool.logs import about
+from pool.logs import about, callers
 from pool.plan import Plan
 from pool.reloads import NO_FILE, Outcome, Reloaded, Reloads
 from pool.router.front import Question
@@ -114,7 +114,8 @@ class Reloading:
         if outcome.found is None:
             answer: dict[str, Any] = {"refused": outcome.refusal}
             what = "not reloaded" if outcome.wish.versions is None else "versions that came are not served"
-            for line in outcome.refusal.splitlines():
+            asked = outcome.wish.what in ("load", "unload")  # else it is about files: whoever reads the log has them
+            for line in [callers(outcome.refusal)] if asked else outcome.refusal.splitlines():
                 log.error("%s: %s", what, line, extra=about("not_reloaded", reason=line))
             if outcome.wish.versions is not None:
                 self._unfit(outcome.wish)

@@ -15,7 +15,7 @@ import random
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -44,7 +44,6 @@ from pool.core.events import (
 )
 from pool.core.jobs import Batch
 from pool.core.machine import Machine
-from pool.core.orders import Order
 from pool.core.slots import SlotState
 from pool.desk import Desk
 from pool.doorbell import Doorbell
@@ -66,6 +65,7 @@ from pool.router.gate import Gates
 from pool.router.handouts import Handouts
 from pool.router.layouts import memory_of
 from pool.router.parting import part
+from pool.router.payload import owned
 from pool.router.rows import Inputs
 from pool.signal_pipe import SignalPipe
 from pool.slot_log import SlotLog
@@ -125,7 +125,6 @@ class Service:
         self._kept: deque[Tenancy | None] = deque()  # of jobs that are on the disk; filled by the threads that write
         self._written = Doorbell()  # which they ring
         self._alarms = Alarms()
-        self._dispatch_turn = self._alarms.alarm(lambda: self._tell.dispatch())  # once for all that is read in a turn
         self._front_turn = self._alarms.alarm(self._tend_front)
         self._arenas_turn = self._alarms.alarm(self._tell_of_arenas)
         self._core_turn = self._alarms.alarm(self._tick)
@@ -133,8 +132,8 @@ class Service:
         self._notifier_turn = self._alarms.alarm(self._tell_alive)
         self._broken: BrokeDown | None = None
         self._began_with = plan.policy, plan.slots()
-        self._machine = Machine(*self._began_with, random.Random(self._instance))
-        self._tell = Feed(planted(self._machine, environ), self._prepare, self._do, lambda: self._front.answered())
+        self._machine = Machine(*self._began_with, random.Random(self._instance), owned)
+        self._tell = Feed(planted(self._machine, environ), self._prepare, self._run, self._act)
         self._footprints = Footprints(plan.state)
         self._slot_log = SlotLog(plan.devices, plan.placement)
         self._end: do.PoolStopped | None = None
@@ -197,7 +196,7 @@ class Service:
         self, path: Path, workers_path: Path, arenas_path: Path, pipe: SignalPipe, parent_fd: int | None
     ) -> None:
         policy = self._plan.policy
-        with zmq.Context() as context, closing(Loop(Watch(self._plan.spin_s), self._alarms)) as loop:
+        with zmq.Context() as context, closing(self._loop()) as loop:
             self._arenas = Arenas(self._plan.arena_max_bytes, self._plan.arena_client_max_bytes, self._arenas_turn.soon)
             self._handouts = Handouts(self._hand, self._end_arena)
             self._back = Back(context, workers_path, self._instance, self._handouts, self._tell.batch_done)
@@ -210,6 +209,7 @@ class Service:
                 self._front_turn,
                 self._tell.arrived,
             )
+            self._tell.front = self._front
             self._supervisor = Supervisor(
                 self._plan.devices,
                 self._back.endpoint,
@@ -259,6 +259,10 @@ class Service:
 
     # --- the loop -----------------------------------------------------------------------------------------------
 
+    def _loop(self) -> Loop:
+        """All that is read in a turn is dispatched at once."""
+        return Loop(Watch(self._plan.spin_s), self._alarms, self._tell.dispatch)
+
     def _register(self, loop: Loop, pipe: SignalPipe, parent_fd: int | None) -> None:
         """What there is from the beginning to the end. Workers come and go by `Supervisor`.
 
@@ -283,12 +287,14 @@ class Service:
         self._tell_alive()
 
     def _hear_clients(self, socket: "zmq.Socket[bytes]") -> None:
-        self._feed_all(self._front.receive(socket, time.monotonic()))
-        self._dispatch_turn.soon()
+        for event in self._front.receive(socket, time.monotonic()):
+            self._feed(event)
 
     def _hear_workers(self) -> None:
-        self._feed_all(self._measured(self._back.receive()))
-        self._dispatch_turn.soon()
+        for event in self._back.receive():
+            self._feed(event)
+            if type(event) is WorkerBeat:
+                self._measure(event)
 
     def _orphaned(self, loop: Loop, parent_fd: int) -> None:
         loop.unregister(parent_fd)
@@ -298,7 +304,8 @@ class Service:
     def _tend_front(self) -> None:
         if (question := self._front.next_question()) is not None:
             self._desk.answer(question)
-        self._feed_all(self._front.tend(time.monotonic()))
+        for event in self._front.tend(time.monotonic()):
+            self._feed(event)
         self._tell.dispatch()  # jobs that were compared with quarantined ones may have arrived
 
     def _tell_of_arenas(self) -> None:
@@ -327,15 +334,14 @@ class Service:
         if due is not None:
             self._notifier_turn.by(due)
 
-    def _measured(self, events: Iterable[Event]) -> Iterator[Event]:
-        """With each beat, how much memory the worker holds, if that is of interest."""
-        for event in events:
-            yield event
-            if isinstance(event, WorkerBeat) and self._plan.policy.recycle_bytes is not None:
-                pid = self._supervisor.pid(event.slot, event.incarnation)
-                held = None if pid is None else resident_bytes(pid)
-                if held is not None:
-                    yield WorkerMeasured(event.slot, event.incarnation, held)
+    def _measure(self, beat: WorkerBeat) -> None:
+        """How much memory the worker holds, if that is of interest."""
+        if self._plan.policy.recycle_bytes is None:
+            return
+        pid = self._supervisor.pid(beat.slot, beat.incarnation)
+        held = None if pid is None else resident_bytes(pid)
+        if held is not None:
+            self._feed(WorkerMeasured(beat.slot, beat.incarnation, held))
 
     def _hand(self, slot: int, incarnation: int, arena: Arena) -> bool:
         return self._supervisor.grant(slot, incarnation, Grant(arena.number, arena.size_bytes), arena.fd)
@@ -345,10 +351,6 @@ class Service:
 
     def _welcome(self, slot: int) -> Welcome:
         return replace(self._agenda.welcome(slot), judged=self._machine.judged(slot))
-
-    def _feed_all(self, events: Iterable[Event]) -> None:
-        for event in events:
-            self._feed(event)
 
     def _feed(self, event: Event) -> None:
         if isinstance(event, StopAsked):
@@ -395,15 +397,6 @@ class Service:
         self._notifier.stopping(said)
 
     # --- orders -------------------------------------------------------------------------------------------------
-
-    def _do(self, order: Order) -> None:
-        if isinstance(order, Batch):
-            self._recorder.ran(order)
-            self._run(order)
-        elif isinstance(order, tuple):
-            self._front.done(*order)
-        else:
-            self._act(order)
 
     def _act(self, action: do.Action) -> None:
         match action:
@@ -453,6 +446,7 @@ class Service:
                 self._agenda_turn.soon()
 
     def _run(self, batch: Batch) -> None:
+        self._recorder.ran(batch)
         try:
             if not self._back.run(batch):
                 self._feed(BatchUnsent(batch.slot, batch.incarnation, batch.number))

@@ -24,6 +24,7 @@ from pool.wire.calls import MOST_CALLS
 from pool.wire.faults import Fault
 from pool.wire.frames import NO_INSTANCE, BadFrame
 from pool.wire.hot import Buffer
+from pool.wire.jobs import MOST_MEMBERS
 from pool.wire.message import Message
 
 __all__ = ["Dispatch"]
@@ -127,6 +128,11 @@ class Dispatch:
             self._jobs.take(job.number)
             size = f"this job has {job.size_bytes} bytes, and the pool takes {credit_bytes} from one client"
             job.future.finish(InvalidInput(f"{size}; it can be sent in pieces, or [queue] max_bytes be raised"))
+        elif job.members and len(job.members) > MOST_MEMBERS:
+            self._jobs.take(job.number)
+            job.future.finish(
+                InvalidInput(f"{len(job.members)} jobs in one message: at most {MOST_MEMBERS} can travel")
+            )
         elif self._holds:
             if job.patient or self._jobs.size_bytes <= credit_bytes:
                 self._hold(job)

@@ -171,11 +171,12 @@ class Job:
         if self.ran is None or self.ended is None:
             return None
         started, run_s, fetch_s, rows, slot, device = self.ran
+        feed_s = self.ended - started - run_s - fetch_s
         return Timeline(
             job=self.id,
             queue_s=started - self.arrived - self.gathered_s,
             batch_wait_s=self.gathered_s,
-            feed_s=max(0.0, self.ended - started - run_s - fetch_s),
+            feed_s=feed_s if feed_s > 0.0 else 0.0,
             run_s=run_s,
             fetch_s=fetch_s,
             rows=self.rows,

@@ -16,7 +16,7 @@ incarnation at a time, and to the next only after the exit of the former was see
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pool.core import actions as do
@@ -61,7 +61,14 @@ class Machine:
     REQUIRES that `orders` are drained after each dispatch, and before anything else is told.
     """
 
-    def __init__(self, policy: Policy, plans: Sequence[SlotPlan], rng: random.Random) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        plans: Sequence[SlotPlan],
+        rng: random.Random,
+        own: Callable[[object], object] = lambda payload: payload,
+    ) -> None:
+        """`own` is asked for what is kept of a part's answer until its job has the others."""
         self.policy = policy
         self.timers = Timers()
         self.history = History()
@@ -75,7 +82,7 @@ class Machine:
         self._joining = Joining(slots, models, self.orders)
         self._cells = Cells()
         self._doubts = Doubts(policy, self.backlog, self._answers)
-        self._settlement = Settlement(policy, self._dispatch, self._answers, self._packs, self._cells, self.orders)
+        self._settlement = Settlement(policy, self._dispatch, self._answers, self._packs, self._cells, self.orders, own)
         self._hope = Hope(self.supervision, self._dispatch, models)
         self._recycling = Recycling(policy, self.supervision, models, self.timers, rng)
         self._leaving: set[str] = set()

@@ -9,7 +9,7 @@ the worker died      ─► suspects: run again, each alone in a worker; the err
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 
 from pool.core import actions as do
@@ -43,7 +43,10 @@ class Settlement:
         packs: Packs,
         cells: Cells,
         orders: Orders,
+        own: Callable[[object], object],
     ) -> None:
+        """`own`: makes of a part's answer one that may be kept for long."""
+        self._own = own
         self._policy = policy
         self._dispatch = dispatch
         self._answers = answers
@@ -168,8 +171,9 @@ class Settlement:
             payloads: tuple[object, ...] = (payload,)
         else:
             pieces = job.pieces = job.pieces or {}
-            pieces[part.start] = payload
-            if job.answered_rows < job.rows:
+            whole = job.answered_rows >= job.rows
+            pieces[part.start] = payload if whole else self._own(payload)
+            if not whole:
                 if not job.out:
                     job.become(JobState.QUEUED)
                 return False

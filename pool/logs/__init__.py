@@ -4,7 +4,7 @@ log.info(…, extra=about("slot_ready", slot=0)) ─► Entry ─► queue ─�
                                                                             └─► standard error: text, JSON, <6>…
 """
 
-from pool.logs.entry import about
+from pool.logs.entry import about, callers
 from pool.logs.output import to_file, to_stderr
 
-__all__ = ["about", "to_file", "to_stderr"]
+__all__ = ["about", "callers", "to_file", "to_stderr"]

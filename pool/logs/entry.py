@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from pool.wire.texts import legible
 
-__all__ = ["Entry", "Field", "about", "entry_of"]
+__all__ = ["Entry", "Field", "about", "callers", "entry_of"]
 
-MESSAGE_CHARS = 16_384
+MESSAGE_CHARS = 16_384  # of a sentence, and of each field
+CALLER_CHARS = 300
 UNNAMED = "notice"
 
 Field = str | int | float | bool | Sequence[str] | Sequence[int]
@@ -33,6 +34,14 @@ def about(event: str, **fields: Field | None) -> dict[str, object]:
     return {"event": event, "fields": {name: value for name, value in fields.items() if value is not None}}
 
 
+def callers(text: str) -> str:
+    """What a log line carries of a text that somebody else has a say in: one line, and no more than a few hundred
+    characters of it. Whoever caused it is told all.
+    """
+    line = " ".join(text[:CALLER_CHARS].splitlines())
+    return line if len(text) <= CALLER_CHARS else f"{line}… ({len(text)} characters)"
+
+
 def entry_of(record: logging.LogRecord) -> Entry:
     """A traceback becomes the field `exception`. Every text in it can be written as UTF-8."""
     fields: Mapping[str, Field] = getattr(record, "fields", {})
@@ -52,7 +61,7 @@ def entry_of(record: logging.LogRecord) -> Entry:
 
 def _legible(value: Field) -> Field:
     if isinstance(value, str):
-        return legible(value)
+        return legible(value) if len(value) <= MESSAGE_CHARS else f"{legible(value[:MESSAGE_CHARS])}…"
     if isinstance(value, int | float):
         return value
     return [legible(each) for each in value if isinstance(each, str)] or value

@@ -15,7 +15,6 @@ from typing import Any
 
 from pool.core.actions import KillWorker, SlotChanged
 from pool.core.events import Death, WorkerBeat, WorkerExited
-from pool.core.jobs import Batch
 from pool.core.slots import Slot, SlotState
 from pool.core.supervision import Supervision
 from pool.logs import about
@@ -68,6 +67,8 @@ class Recorder:
         self._shelf = shelf
         self._about = about
         self._tables = Tables()
+        self.ran = self._tables.note
+        """A batch begins."""
         self._tracks = [_Track() for _ in devices]
 
     def adopt(self, keep: int, max_bytes: int) -> None:
@@ -75,9 +76,6 @@ class Recorder:
         self._shelf.adopt(keep, max_bytes)
 
     # --- what it hears ------------------------------------------------------------------------------------------
-
-    def ran(self, batch: Batch) -> None:
-        self._tables.note(batch)
 
     def beat(self, event: WorkerBeat, now: float) -> None:
         if event.incarnation == self._supervision.slots[event.slot].incarnation:

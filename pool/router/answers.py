@@ -1,45 +1,39 @@
-"""The results that one event brings about, such as the end of a batch: each client's leave as one message."""
+"""The results that one dispatch brings about: those of each client leave as one message."""
 
-from collections.abc import Callable
-from itertools import chain
+from dataclasses import dataclass, field
 
-from pool.router.payload import Payload, held_bytes
-from pool.wire import client_messages as wire
-from pool.wire.message import Message
+from pool.router.payload import Payload
+from pool.wire.client_messages import Result, Results
+from pool.wire.hot import Buffer
 
-__all__ = ["Answers"]
+__all__ = ["Answers", "Letter"]
 
 MOST_JOBS = 256  # in one message: a header of some 20 KiB
 MOST_BYTES = 1 << 20  # what is larger costs more than a message does, and is better begun to be read
 
 
-class Answers:
-    def __init__(self, send: Callable[[bytes, Message, Payload], None]) -> None:
-        self._send = send
-        self._waiting: dict[bytes, list[tuple[wire.Result, Payload]]] = {}
-        self._bytes: dict[bytes, int] = {}
+@dataclass(slots=True)
+class Letter(Results):
+    """To one client. `size_bytes` of all but the first, which would be a message by itself."""
 
-    def __contains__(self, client: bytes) -> bool:
-        """Whether something waits for the client's `leave`."""
-        return client in self._waiting
+    results: list[Result]
+    payload: list[Buffer] = field(default_factory=list)
+    size_bytes: int = 0
 
-    def add(self, client: bytes, result: wire.Result, frames: Payload) -> None:
-        """It leaves with the next `leave`, or at once with those that make a full message."""
-        waiting = self._waiting.setdefault(client, [])
-        waiting.append((result, frames))
-        size_bytes = self._bytes[client] = self._bytes.get(client, 0) + held_bytes(frames)
-        if len(waiting) >= MOST_JOBS or size_bytes >= MOST_BYTES:
-            self.leave(client)
 
-    def leave(self, client: bytes) -> None:
-        """What waits for this client is sent."""
-        waiting = self._waiting.pop(client, None)
-        if waiting is None:
-            return
-        del self._bytes[client]
-        whole = list(chain.from_iterable([frames for _, frames in waiting]))
-        self._send(client, wire.Results(tuple([result for result, _ in waiting])), whole)
+class Answers(dict[bytes, Letter]):
+    """By client, what is to leave."""
 
-    def all_leave(self) -> None:
-        for client in list(self._waiting):
-            self.leave(client)
+    def add(self, client: bytes, result: Result, pieces: tuple[Payload, ...]) -> bool:
+        """Whether the client's letter is full, and is to leave at once."""
+        letter = self.get(client)
+        if letter is None:
+            letter = self[client] = Letter([result])
+            for piece in pieces:
+                letter.payload += piece
+            return False
+        letter.results += (result,)
+        for piece in pieces:
+            letter.payload += piece
+            letter.size_bytes += sum(map(len, piece))
+        return letter.size_bytes >= MOST_BYTES or len(letter.results) >= MOST_JOBS

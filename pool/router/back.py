@@ -255,46 +255,52 @@ class Back:
 
     def run(self, batch: Batch) -> bool:
         """False: the lane cannot be reached, which only a dying worker's lane cannot. Raises `CannotSay`."""
-        parts: list[Inputs] = [part.job.payload for part in batch.parts]  # type: ignore[misc]  # as `Front` gave them
-        rows = () if parts[0].rows is None else tuple([part.rows for part in batch.parts])
+        seat, peer = (batch.slot, batch.incarnation), (batch.slot, batch.incarnation, batch.lane)
+        key, parts = batch.key, batch.parts
         buffers: list[zmq.Frame | Cut] = []
+        rows: list[int] = []
+        whole, lent_to = True, False
+        first: Inputs = parts[0].job.payload  # type: ignore[assignment]  # as `Front` gave it to the core
         try:
-            for inputs, part in zip(parts, batch.parts, strict=True):
+            for part in parts:
+                inputs: Inputs = part.job.payload  # type: ignore[assignment]
                 base = part.job.base
-                buffers += inputs.cut(base + part.start, base + part.stop)
+                cut = inputs.cut(base + part.start, base + part.stop)
+                buffers += cut
+                rows += (part.rows,)
+                whole = whole and cut is inputs.buffers
+                lent_to = lent_to or inputs.tenancy is not None
         except Exception as error:
             raise self._unsayable(batch, error) from error
-        seat, key = (batch.slot, batch.incarnation), batch.key
-        peer = (*seat, batch.lane)
-        lent, rooms = self._handouts.begun(seat, batch.number, batch.parts, buffers)
+        lent, rooms = self._handouts.begun(seat, batch.number, parts, buffers) if lent_to else ((), ())
         calls = self._calls.get(peer)
         if calls is None:
             calls = LaneCalls()
             if peer in self._routes:
                 self._calls[peer] = calls
-        what = key.model, key.signature, key.outputs, parts[0].table
+        what = model, signature, outputs, table = key.line.model.name, key.signature, key.outputs, first.table
         call, registers = calls.number(what)
+        halves = () if whole else tuple([place for place, each in enumerate(buffers) if isinstance(each, Halves)])
         run = wire.Run(
             batch.number,
-            key.model,
-            key.signature,
-            key.outputs,
-            rows,
+            model,
+            signature,
+            outputs,
+            () if first.rows is None else tuple(rows),
             batch.padded,
             batch.joined,
             lent,
             rooms,
             batch.stride if batch.padded > batch.stride else 0,
             batch.owner,
-            tuple([index for index, buffer in enumerate(buffers) if isinstance(buffer, Halves)]),
+            halves,
             call,
             registers,
         )
         sent = False
         try:
             # `begun` has left no LentBuffer among them.
-            payload = [parts[0].table, *(_in_frames(buffers) if run.halves else buffers)]
-            frames = encode(run, self._instance, payload)
+            frames = run.to_frames(self._instance, [table, *(_in_frames(buffers) if halves else buffers)])
         except Exception as error:
             raise self._unsayable(batch, error) from error
         else:
@@ -314,7 +320,7 @@ class Back:
             log.error("model %s: %s", batch.model, what, exc_info=error, extra=extra)
         return CannotSay(what)
 
-    def _send(self, peer: Peer, frames: "Sequence[bytes | memoryview | zmq.Frame]") -> bool:
+    def _send(self, peer: Peer, frames: Sequence[Buffer]) -> bool:
         """Never blocks: a lane's credit is one batch, so a pipe that is full belongs to a worker that does not read."""
         route = self._routes.get(peer)
         if route is None:

@@ -13,7 +13,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 
 import zmq
@@ -22,7 +21,7 @@ from pool.alarms import Alarm
 from pool.core.actions import JobFailed, MembersCancelled, PackDissolved
 from pool.core.events import ClientGone, Event, JobCancelled
 from pool.core.jobs import Job
-from pool.logs import about
+from pool.logs import about, callers
 from pool.router import gate, presence
 from pool.router.answers import Answers
 from pool.router.arenas import Arenas
@@ -111,7 +110,7 @@ class Front:
         self._presence = Presence(SILENCE_S)
         self._debts = Debts()
         self._questions = Questions()
-        self._answers = Answers(self._say)
+        self._answers = Answers()
         self._pipes = Pipes()
         self._outboxes = Outboxes(most_replies, opened.credit_bytes, self._pipes.held)
         self._gone: dict[bytes, LastWord | None] = {}  # and what it is to be told, where it may still listen
@@ -356,7 +355,8 @@ class Front:
     def _unreadable(self, client: bytes, job: int, error: BadFrame) -> None:
         text = f"the job cannot be read: {error}"
         if count(self.refused, text):
-            log.warning("refused a job of a client: %s", text, extra=about("job_refused", reason=text))
+            said = callers(text)
+            log.warning("refused a job of a client: %s", said, extra=about("job_refused", reason=said))
         self._say(client, wire.Failure(job, Fault.INVALID_INPUT, text, None))
         self._released(client, job)
 
@@ -418,14 +418,16 @@ class Front:
 
     def _refuse(self, address: Address, text: str) -> None:
         if count(self.refused, text):
-            log.warning("refused a message from a client: %s", text, extra=about("message_refused", reason=text))
+            said = callers(text)
+            log.warning("refused a message from a client: %s", said, extra=about("message_refused", reason=said))
         refusal = encode(wire.Refusal(text), self._instance)
         client = self._clients.find(address)
         if client is not None:
             self._send(client, refusal)
         else:  # somebody who has said nothing that was understood: nothing is kept for him
-            with contextlib.suppress(zmq.Again):
-                self._try_send_to(address, refusal)
+            index, route = address
+            with contextlib.suppress(zmq.ZMQError):
+                send_frames(self._inboxes[index].socket, [route, *refusal])
 
     def _is_local(self, client: bytes) -> bool:
         address = self._clients.address(client)
@@ -451,18 +453,29 @@ class Front:
         client, number, timeline = job.client.route, job.number, job.timeline()
         assert timeline is not None, "it is done"
         released = self._debts.settle(client, number, quietly=True)
-        answers: Sequence[Payload] = payloads  # type: ignore[assignment]  # as `Back` gave them to the core
+        answers: tuple[Payload, ...] = payloads  # type: ignore[assignment]  # as `Back` gave them to the core
         result = wire.Result(number, tuple(map(len, answers)), timeline, released)
-        self._answers.add(client, result, list(chain.from_iterable(answers)))
+        if self._answers.add(client, result, answers):
+            self._leave(client)
+
+    def answered(self) -> None:
+        """All that a dispatch has brought about was answered."""
+        for client in tuple(self._answers):
+            self._leave(client)
+
+    def _leave(self, client: bytes) -> None:
+        letter = self._answers.pop(client)
+        try:
+            frames = letter.to_frames(self._instance, letter.payload)
+        except Exception as error:
+            self._drop(client, error, "said Results to it")
+        else:
+            self._send(client, frames)
 
     def failed(self, client: bytes, job: int, failed: JobFailed) -> None:
         """Why a job has no result."""
         self._say(client, wire.Failure(job, failed.fault, failed.text, failed.retry_after_s))
         self._debts.settle(client, job)
-
-    def answered(self) -> None:
-        """All that a dispatch has brought about was answered."""
-        self._answers.all_leave()
 
     def dissolved(self, action: PackDissolved) -> None:
         """Each member is answered by itself from now on."""
@@ -497,8 +510,8 @@ class Front:
     def _send(self, client: bytes, frames: Payload) -> None:
         """Never blocks. What a slow reader's pipe does not take waits in its outbox, up to a bound."""
         if client in self._answers:  # they were first
-            self._answers.leave(client)
-        if client not in self._outboxes and self._try_send(client, frames):
+            self._leave(client)
+        if (not self._outboxes.size_bytes or client not in self._outboxes) and self._try_send(client, frames):
             return
         self._pipes.is_waited_for = True
         for given_up in self._outboxes.add(client, frames):
@@ -509,26 +522,17 @@ class Front:
 
     def _try_send(self, client: bytes, frames: Payload) -> bool:
         """False if the pipe is full. A client that is not connected any more takes everything, and is gone."""
-        return self._pipes.send(client, frames, lambda frames: self._push(client, frames))
-
-    def _push(self, client: bytes, frames: Payload) -> bool:
         address = self._clients.address(client)
+        if address is None:
+            return True
+        index, route = address
         try:
-            if address is not None and not self._try_send_to(address, frames):
-                self._ends(client, None)
-        except zmq.Again:
-            return False
-        return True
-
-    def _try_send_to(self, address: Address, frames: Payload) -> bool:
-        """Whether somebody is connected there. Raises `zmq.Again` if the pipe is full."""
-        try:
-            send_frames(self._inboxes[address[0]].socket, [address[1], *frames])
+            return self._pipes.send(client, self._inboxes[index].socket, route, frames)
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
-            return False
-        return True
+            self._ends(client, None)
+            return True
 
     # --- time ---------------------------------------------------------------------------------------------------
 

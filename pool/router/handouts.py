@@ -33,11 +33,9 @@ class Handouts:
     ) -> tuple[tuple[Lent, ...], tuple[Room, ...]]:
         """What a RUN of these parts says of arenas. What is lent is empty in `buffers` then.
 
-        Until the batch has `ended`, nobody else may use the memory.
+        Until the batch has `ended`, nobody else may use the memory. REQUIRES that a part lies in an arena: few do.
         """
         inside: list[Inputs] = [part.job.payload for part in parts]  # type: ignore[misc]  # as `Front` gave them to the core
-        if all(inputs.tenancy is None for inputs in inside):
-            return (), ()
         tenants = []
         rooms = []
         for inputs, part in zip(inside, parts, strict=True):

@@ -8,11 +8,11 @@ import contextlib
 import os
 import weakref
 from collections import deque
-from collections.abc import Callable
 
 import zmq
 
 from pool.router.payload import Payload, held_bytes
+from pool.wire.multipart import send_frames
 
 __all__ = ["MARK_BYTES", "PIPE_BYTES", "Pipes"]
 
@@ -33,21 +33,27 @@ class Pipes:
         # pyzmq makes a context of its own for marks: now, not in the loop.
         zmq.Frame(b"\0", copy=False, copy_threshold=0)
 
-    def send(self, client: bytes, frames: Payload, push: Callable[[Payload], bool]) -> bool:
-        """False where there is no room in the client's pipe, by our count or by libzmq's, which `push` tells."""
+    def send(self, client: bytes, socket: "zmq.Socket[bytes]", route: bytes, frames: Payload) -> bool:
+        """False where there is no room in the client's pipe, by our count or by libzmq's.
+
+        Raises what a send raises where nobody is connected there; then nothing was sent, and nothing counts.
+        """
         size_bytes = held_bytes(frames)
-        held = self.held(client)
+        if self._passed:
+            self._reckon()
+        held = self._held.get(client, 0)
         if held and held + size_bytes > PIPE_BYTES:
             return False
         passing = self._unmarked.get(client, 0) + size_bytes
-        if passing < MARK_BYTES:
-            if not push(frames):
-                return False
-            self._unmarked[client] = passing
-            return True
-        last = frames[-1]
-        mark = memoryview(last.buffer if isinstance(last, zmq.Frame) else last)
-        if not push([*frames[:-1], zmq.Frame(mark, copy=False, copy_threshold=0)]):
+        try:
+            if passing < MARK_BYTES:
+                send_frames(socket, [route, *frames])
+                self._unmarked[client] = passing
+                return True
+            last = frames[-1]
+            mark = memoryview(last.buffer if isinstance(last, zmq.Frame) else last)
+            send_frames(socket, [route, *frames[:-1], zmq.Frame(mark, copy=False, copy_threshold=0)])
+        except zmq.Again:
             return False
         self._unmarked.pop(client, None)
         self._held[client] = held + passing
@@ -56,7 +62,8 @@ class Pipes:
 
     def held(self, client: bytes) -> int:
         """The bytes of this client that are not read."""
-        self._reckon()
+        if self._passed:
+            self._reckon()
         return self._held.get(client, 0)
 
     @property

@@ -119,22 +119,26 @@ class Run:
         sizes, small, own = split(
             buffers, {each.index for each in lent} if lent else (), frozenset(self.halves) if self.halves else ()
         )
-        if len(sizes) > MOST_BUFFERS:
-            raise BadFrame(f"{len(sizes)} buffers of one batch, at most {MOST_BUFFERS} are read")
-        flags = _BY_ROWS if self.by_rows else 0
-        names: Buffer = b""
+        parts, buffers_count = len(rows), len(sizes)
+        if buffers_count > MOST_BUFFERS:
+            raise BadFrame(f"{buffers_count} buffers of one batch, at most {MOST_BUFFERS} are read")
+        flags, names_bytes, table_bytes = _BY_ROWS if self.by_rows else 0, 0, 0
+        names: Sequence[Buffer] = ()
         if self.registers:
             flags |= _REGISTERS
-            names = pack(_Names(self.model, self.signature, self.outputs))
-        else:
-            table = b""
+            names = pack(_Names(self.model, self.signature, self.outputs)), table
+            names_bytes, table_bytes = map(len, names)
+        regions: Sequence[Lent | Room] = ()
+        places: Sequence[bytes] = ()
+        if lent or rooms:
+            regions = (*lent, *rooms)
+            places = [PLACE.pack(each.arena, each.offset, each.size_bytes) for each in regions]
         fixed = _RUN.pack(
-            *(MAGIC, VERSION, 37, instance, flags, self.batch, self.owner, self.call, len(names), len(table)),
-            *(len(rows), self.pad_to, self.stride, len(rooms), len(lent), len(sizes)),
+            *(MAGIC, VERSION, 37, instance, flags, self.batch, self.owner, self.call, names_bytes, table_bytes),
+            *(parts, self.pad_to, self.stride, len(rooms) if rooms else 0, len(lent) if lent else 0, buffers_count),
         )
-        regions: Sequence[Lent | Room] = (*lent, *rooms)
-        places = [PLACE.pack(each.arena, each.offset, each.size_bytes) for each in regions] if regions else ()
-        return [b"".join((fixed, *places, pack_numbers(*rows, *sizes), names, table, *small)), *own]
+        counts = struct.pack(f"<{parts + buffers_count}I", *rows, *sizes)
+        return [b"".join((fixed, *places, counts, *names, *small)), *own]
 
     @classmethod
     def read(cls, first: memoryview, frames: Sequence[Buffer]) -> tuple[Self, list[Buffer]]:

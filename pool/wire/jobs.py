@@ -21,7 +21,7 @@ from pool.wire.hot import (
 from pool.wire.lent import MOST_LENT, Lent, Room
 from pool.wire.timeline import Timeline
 
-__all__ = ["Result", "Results", "Submit"]
+__all__ = ["MOST_MEMBERS", "Result", "Results", "Submit"]
 
 _SUBMIT = struct.Struct("<4sBB8sHQdIIIIIHHHbx")
 _IN_DOUBT, _HAS_ROOM, _REGISTERS = 1, 2, 4
@@ -31,6 +31,7 @@ _RESULT = struct.Struct("<QQdddddIIIIIHBx")
 
 MOST_ROWS = 0xFFFFFFFF
 MOST_ATTEMPTS = 0xFFFF
+MOST_MEMBERS = 0xFFFF
 
 
 @dataclass(slots=True)
@@ -65,8 +66,13 @@ class Submit:
     members: tuple[int, ...] = ()
 
     def to_frames(self, instance: bytes, buffers: Sequence[Buffer]) -> list[Buffer]:
-        """More rows or attempts than can travel are as many as can: the pool takes fewer of either."""
+        """More rows or attempts than can travel are as many as can: the pool takes fewer of either.
+
+        Raises `BadFrame` for more members.
+        """
         lent, members, rows, attempts = self.lent, self.members, self.rows or 0, self.attempts
+        if members and len(members) > MOST_MEMBERS:
+            raise BadFrame(f"{len(members)} jobs in one message, at most {MOST_MEMBERS} can travel")
         sizes, small, own = split(buffers, {each.index for each in lent} if lent else ())
         flags = _IN_DOUBT if self.in_doubt else 0
         names: Buffer = b""
@@ -153,7 +159,7 @@ class Results:
     """Those of one or several jobs, in no order; the payload has the buffers of each in turn."""
 
     kind: ClassVar[int] = 4
-    results: tuple[Result, ...]
+    results: Sequence[Result]
 
     def to_frames(self, instance: bytes, buffers: Sequence[Buffer]) -> list[Buffer]:
         sizes, small, own = split(buffers)
@@ -170,7 +176,8 @@ class Results:
                 *(line.rows, line.batch_rows, line.slot, line.attempts, len(each.pieces), len(device), each.released),
             )
             sections += (record,)
-        return [b"".join((*sections, pack_numbers(*pieces, *sizes), *devices, *small)), *own]
+        counts = (*pieces, *sizes)
+        return [b"".join((*sections, struct.pack(f"<{len(counts)}I", *counts), *devices, *small)), *own]
 
     @classmethod
     def read(cls, first: memoryview, frames: Sequence[Buffer]) -> tuple[Self, list[Buffer]]:

@@ -1,11 +1,14 @@
 """One event at a time: what arises while an event's actions are done waits until they all are."""
 
+import gc
 import os
 import random
 import tempfile
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +21,7 @@ from pool.core import actions as do
 from pool.core import events as told
 from pool.core.jobs import Batch, Job
 from pool.core.machine import Machine
-from pool.core.orders import Order, Orders
+from pool.core.orders import Orders
 from pool.core.policy import Policy, SlotPlan
 from pool.feed import CoreFault, Feed
 from pool.planning import make_plan
@@ -28,11 +31,12 @@ from pool.router.calls import Calls
 from pool.router.debts import Debts
 from pool.router.handouts import Handouts
 from pool.router.intake import Intake
+from pool.router.layouts import read
 from pool.router.rows import Inputs
 from pool.service import Service
 from pool.systemd.notify import Notifier
 from pool.wire.arena import Wish
-from pool.wire.calls import Table, TensorHeader
+from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.client_messages import CLIENT_MESSAGES
 from pool.wire.codec import pack
 from pool.wire.faults import Fault
@@ -41,6 +45,7 @@ from pool.wire.lent import Lent
 
 CLIENT = b"client"
 TABLE = pack(Table((TensorHeader("x", "float32", (16,), False),)))
+ROWS_TABLE = pack(Table((TensorHeader("x", "float32", (ROWS,), False),)))
 LONE = Asked(1, "m")
 
 
@@ -56,7 +61,7 @@ class House:
         self._intake = Intake(arenas)
         self._calls = Calls()
         self._debts = Debts()
-        self.feed = Feed(self.machine, lambda *_: None, self._act, lambda: None, lambda: self.now)
+        self.feed = Feed(self.machine, lambda *_: None, self._run, self._act, lambda: self.now)
 
     def submit(self, asked: Asked) -> None:
         frames = [zmq.Frame(each) for each in framed(asked, b"instance", [TABLE, b"" if asked.lent else bytes(64)])]
@@ -69,16 +74,16 @@ class House:
         self.feed.arrived(CLIENT, submit.job, "m", None, None, None, submit.timeout_s, 0, None, 64, b"form", inputs)
         self.feed.dispatch()
 
-    def _act(self, order: Order) -> None:
-        match order:
-            case Batch():
-                reached = self._back.run(order)
-                assert not reached
-                self.now += 10.0
-                self.feed(told.BatchUnsent(order.slot, order.incarnation, order.number))
-            case do.FailJob(_, job, failed):
-                self.answers[job] = failed
-                self._debts.settle(CLIENT, job)
+    def _run(self, batch: Batch) -> None:
+        reached = self._back.run(batch)
+        assert not reached
+        self.now += 10.0
+        self.feed(told.BatchUnsent(batch.slot, batch.incarnation, batch.number))
+
+    def _act(self, order: do.Action) -> None:
+        if isinstance(order, do.FailJob):
+            self.answers[order.job] = order.failed
+            self._debts.settle(CLIENT, order.job)
 
 
 @pytest.fixture
@@ -132,6 +137,7 @@ class Mute:
     def __init__(self) -> None:
         self.runs: list[int] = []
         self.answers: dict[int, do.JobFailed | None] = {}
+        self.payloads: dict[int, tuple[Any, ...]] = {}
 
     def welcome(self, *_: object) -> bool:
         return True
@@ -143,8 +149,9 @@ class Mute:
             raise CannotSay("the run cannot be written")
         return True
 
-    def done(self, job: Job, _: tuple[object, ...]) -> None:
+    def done(self, job: Job, payloads: tuple[Any, ...]) -> None:
         self.answers[job.number] = None
+        self.payloads[job.number] = payloads
 
     def failed(self, _: bytes, job: int, failed: do.JobFailed) -> None:
         self.answers[job] = failed
@@ -156,12 +163,13 @@ class Mute:
 def service_of(models: str, devices: list[str]) -> tuple[Service, Processes, Mute]:
     raw = {
         "pool": {"endpoint": "ipc:///nowhere", "devices": devices, "lanes": 1},
-        "model": [{"name": "m", "path": models, "devices": "all", "batching": True}],
+        "model": [{"name": "m", "path": models, "devices": "all", "batching": True, "max_batch": 4}],
     }
     plan = make_plan(parse_settings(raw, "a test", Path("/")), os.environ)
     service, processes, mute = Service(plan, os.environ, lambda *_: None, Notifier.of_nobody()), Processes(), Mute()
     processes.machine = service._machine
     service._supervisor, service._front, service._back = processes, mute, mute  # type: ignore[assignment]
+    service._tell.front = mute
     return service, processes, mute
 
 
@@ -195,6 +203,38 @@ def test_of_a_run_that_cannot_be_written_the_guilty_job_alone_fails() -> None:
     assert set(mute.answers.values()) == {None}, "the others are done"
 
 
+class Frame(bytearray):
+    """Bytes that can be seen to be gone."""
+
+    __slots__ = ("__weakref__",)
+
+
+def test_an_answer_that_waits_for_the_rest_of_its_job_keeps_no_frame_with_those_of_others() -> None:
+    """A job of six rows is cut: four of them run first."""
+    service, _, mute = service_of("stub:rows", ["cpu"])
+    service._feed(told.Start())
+    inputs = Inputs(ROWS_TABLE, [zmq.Frame(bytes(24))], read(ROWS_TABLE), 6, ("m", None, None, None))
+    service._tell.arrived(CLIENT, 1, "m", None, None, 6, 60.0, 0, None, 24, b"form", inputs)
+    service._feed(told.WorkerHello(0, 1))
+    service._feed(told.WorkerReady(0, 1, 1, (model_info("m"),)))
+    slot = service._machine.supervision.slots[0]
+    seen, large = [], zmq.Frame(b"large")
+    while slot.batches:
+        (batch,) = slot.batches.values()
+        frame = Frame(b"%d and what others have" % batch.rows)
+        seen.append(weakref.ref(frame))
+        service._tell.batch_done(0, 1, 0, batch.number, [[memoryview(frame)[:1], large]], {}, 0.0, 0.0)
+        service._tell.dispatch()
+        del frame
+        if len(seen) == 1:
+            assert not mute.payloads, "two rows are missing"
+            gc.collect()
+            assert seen[0]() is None
+    first, second = mute.payloads[1]
+    assert [bytes(first[0]), bytes(second[0])] == [b"4", b"2"]
+    assert first[1] is second[1] is large, "and what has a frame of its own is not copied"
+
+
 class Listener:
     """In the place of the core: it remembers what it was told, in its order, and wants two things done at the start."""
 
@@ -219,9 +259,9 @@ class Listener:
         return False
 
 
-def feed_of(*, act: Any = None, done: Any = None) -> tuple[Feed, list[object]]:
+def feed_of(*, act: Any = None) -> tuple[Feed, list[object]]:
     core = Listener()
-    return Feed(core, lambda *_: None, act or (lambda _: None), done or (lambda: None)), core.heard
+    return Feed(core, lambda *_: None, lambda _: None, act or (lambda _: None)), core.heard
 
 
 def test_what_arises_is_handled_in_its_order_before_the_feed_returns() -> None:
@@ -250,10 +290,11 @@ def test_of_a_burst_all_is_told_before_one_dispatch() -> None:
     assert heard[3:] == ["dispatch"], "nothing was told since"
 
 
-def test_a_batch_that_ends_while_orders_are_done_waits_for_its_turn() -> None:
+def test_what_is_told_while_orders_are_done_waits_for_its_turn() -> None:
     def act(order: object) -> None:
         if order == do.Notice("a"):
             feed.batch_done(0, 1, 0, 7, (), {}, 0.0, 0.0)
+            feed.arrived(b"c", 8, "m", None, None, 1, None, 0, None, 1, b"", None)
             feed.dispatch()
         acted.append((order, list(heard)))
 
@@ -261,7 +302,9 @@ def test_a_batch_that_ends_while_orders_are_done_waits_for_its_turn() -> None:
     feed, heard = feed_of(act=act)
     feed(told.Start())
     assert [told_by_then for _, told_by_then in acted] == [[told.Start(), "dispatch"]] * 2
-    assert heard[2:] == ["batch 7", "dispatch"]
+    assert heard[2:] == ["batch 7", "dispatch", "job 8", "dispatch"]
+    feed.dispatch()
+    assert len(heard) == 6, "nothing was told since"
 
 
 def test_after_a_fault_the_core_hears_of_nothing_any_more() -> None:
@@ -278,11 +321,17 @@ def test_after_a_fault_the_core_hears_of_nothing_any_more() -> None:
     assert heard == [told.Start(), "dispatch"]
 
 
-def test_a_fault_is_nothing_that_contains_exceptions_of_one_peer() -> None:
-    def done() -> None:
+class Unanswering(Mute):
+    """It fails when all is to leave."""
+
+    def answered(self) -> None:
         raise KeyError(7)
 
-    feed, _ = feed_of(done=done)
+
+def test_a_fault_is_nothing_that_contains_exceptions_of_one_peer() -> None:
+    feed, _ = feed_of()
+    feed.front = Unanswering()
+    feed._core.orders.answers.append((SimpleNamespace(number=1), ()))  # type: ignore[arg-type]
 
     def contained() -> None:
         try:

@@ -23,7 +23,6 @@ from pool.core import actions as do
 from pool.core import events as told
 from pool.core.jobs import Batch
 from pool.core.machine import Machine
-from pool.core.orders import Order
 from pool.core.policy import ModelPolicy, Policy, SlotPlan
 from pool.core.versions import Versions
 from pool.desk import Desk
@@ -208,12 +207,13 @@ class House:
         self.arenas = Arenas(ARENA_BYTES, ARENA_BYTES)
         handouts = Handouts(lambda *_: True, lambda *_: True)
         self.machine = Machine(POLICY, [PLAN], random.Random(SEED))
-        self.feed = Feed(self.machine, self._prepare, self._act, lambda: self.front.answered(), lambda: self.now)
+        self.feed = Feed(self.machine, self._prepare, self._run, self._act, lambda: self.now)
         self.back = Reached(context, folder / "back", INSTANCE, handouts, self.feed.batch_done)
         self.alarms = Alarms(lambda: self.now)
         turn = self.alarms.alarm(self._turn)
         credit = wire.Opened("0", 1 << 24, 60.0)
         self.front = Front(context, credit, INSTANCE, 100, self.arenas, turn, self.feed.arrived)
+        self.feed.front = self.front
         self.front.bind_local(folder / "front")
         self.handouts = handouts
         recorder = Recorder(self.machine.supervision, ["cpu:0"], Shelf(None, 0, 0, "here"), {})
@@ -315,18 +315,17 @@ class House:
             self.running.clear()
             self.handouts.exited((event.slot, event.incarnation))
 
-    def _act(self, action: Order) -> None:
+    def _run(self, batch: Batch) -> None:
+        reached = self.back.run(batch)
+        assert reached
+        self.running.append(batch)
+
+    def _act(self, action: do.Action) -> None:
         match action:
-            case tuple():
-                self.front.done(*action)
             case do.FailJob(client, job, failed):
                 self.front.failed(client, job, failed)
             case do.PackDissolved():
                 self.front.dissolved(action)
-            case Batch():
-                reached = self.back.run(action)
-                assert reached
-                self.running.append(action)
             case do.SpawnWorker(slot, incarnation):
                 self.feed(told.WorkerSpawned(slot, incarnation, 4711))
                 self.feed(told.WorkerHello(slot, incarnation))

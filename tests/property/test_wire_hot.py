@@ -4,6 +4,7 @@ import math
 import struct
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from pool.wire.client_messages import CLIENT_MESSAGES, Result, Results, Submit
 from pool.wire.faults import Fault
 from pool.wire.frames import BadFrame, Envelope, OtherVersion, decode, encode
 from pool.wire.hot import SMALL_BYTES
+from pool.wire.jobs import MOST_MEMBERS
 from pool.wire.lent import MOST_LENT, Lent, Room
 from pool.wire.timeline import Timeline
 from pool.wire.worker_messages import WORKER_MESSAGES, Done, PartFailed, PartSpoiled, RowsDiffer, Run
@@ -386,6 +388,13 @@ def test_lent_buffers_are_not_looked_for_one_by_one() -> None:
     Index.compared = 0
     run.to_frames(INSTANCE, [b"table", *buffers])
     assert len(lent) <= Index.compared <= 3 * len(lent)
+
+
+def test_more_members_than_the_header_can_tell_of_are_not_said() -> None:
+    most = Submit(7, 3, MOST_MEMBERS, 1.0, members=(1,) * MOST_MEMBERS)
+    assert decode(KINDS, encode(most, INSTANCE, [])).message == most
+    with pytest.raises(BadFrame, match="65536 jobs in one message"):
+        encode(replace(most, members=(1,) * (MOST_MEMBERS + 1)), INSTANCE, [])
 
 
 def test_more_buffers_than_a_lane_reads_are_not_said(monkeypatch: pytest.MonkeyPatch) -> None:

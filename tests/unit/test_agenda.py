@@ -1,5 +1,6 @@
 """Devices that vanish, versions that come and reloads that are asked, all at once."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from harness import eventually
 from pool.config import Settings
 from pool.core.slots import SlotState
 from pool.core.versions import Versions
+from pool.logs.entry import entry_of
 
 
 @pytest.fixture
@@ -22,6 +24,21 @@ def folder(tmp_path: Path) -> Path:
 
 def m(folder: Path, versions: object, **more: object) -> dict[str, object]:
     return {"name": "m", "path": f"stub:files?{folder / 'm'}", "versions": versions, **more}
+
+
+def test_who_asks_for_nonsense_fills_no_log(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    house = House(settings(folder, {"name": "a"}))
+    house.settle()
+    caplog.clear()
+    house.ask(1, "load", json.dumps(["n\n" * 30_000, "stub:echo"]))
+    house.settle()
+    refused = house.replies[1]["refused"]
+    assert len(refused) > 1000, "who asked is told all"
+    (record,) = [each for each in caplog.records if each.levelname == "ERROR"]
+    entry = entry_of(record)
+    assert entry.message.startswith(f"not reloaded: {refused[:30]}")
+    assert entry.message.endswith(f"… ({len(refused)} characters)")
+    assert len(entry.message) + len(str(entry.fields["reason"])) < 800
 
 
 def test_a_guest_that_does_not_come_up_stops_no_changeover(folder: Path) -> None:

@@ -25,6 +25,7 @@ from pool.wire import client_messages as wire
 from pool.wire.calls import Table
 from pool.wire.codec import unpack
 from pool.wire.faults import Fault
+from pool.wire.jobs import MOST_MEMBERS
 from pool.wire.tensors import decode_tensor, join_strings
 
 QUICK = replace(TIMELINE, run_s=1e-6)
@@ -411,6 +412,20 @@ def test_an_answer_without_the_rows_of_all_is_nobodys(fake: FakePool, client: Cl
     last = client.submit("m", 1.0)
     fake.answer(fake.expect(Asked).job, {"y": np.zeros(1)})
     assert last.result(5)
+
+
+def test_more_jobs_than_a_message_can_tell_of_are_refused_at_the_client(fake: FakePool, client: Client) -> None:
+    taught(fake, client)
+    futures = [JobFuture() for _ in range(MOST_MEMBERS + 1)]
+    height, payload = encode_call("m", {"x": np.zeros(len(futures), np.uint8)})
+    members = Members(futures, (1,) * len(futures))
+    client._connected().submit_pack(Request("m"), height, payload, time.monotonic(), members)
+    for future in (futures[0], futures[-1]):
+        with pytest.raises(errors.InvalidInput, match="65536 jobs in one message: at most 65535 can travel"):
+            future.result(5)
+    last = client.submit("m", 1.0)
+    fake.answer(fake.expect(Asked).job, {"y": np.zeros(1)})
+    assert last.result(5), "nothing of it was sent, and the client goes on"
 
 
 class Fails(JobFuture):

@@ -5,7 +5,7 @@ import logging
 import re
 from datetime import datetime
 
-from pool.logs.entry import MESSAGE_CHARS, Entry, about, entry_of
+from pool.logs.entry import CALLER_CHARS, MESSAGE_CHARS, Entry, about, callers, entry_of
 from pool.logs.lines import as_json, for_people, prefixed, with_fields
 
 READY = Entry(1_700_000_000.1234, logging.INFO, "slot_ready", "slot 0 cpu:0 READY", {"slot": 0, "models": ("a", "b c")})
@@ -25,6 +25,17 @@ def test_one_that_has_no_name_or_no_end_is_an_entry_too() -> None:
     assert entry_of(record()).event == "notice"
     endless = logging.LogRecord("pool", logging.INFO, "", 0, "x" * 10 * MESSAGE_CHARS, None, None)
     assert len(entry_of(endless).message) == MESSAGE_CHARS + 1
+
+
+def test_of_what_somebody_else_says_a_line_has_the_beginning_and_the_length() -> None:
+    assert callers("model 'a' is\nnot served") == "model 'a' is not served"
+    assert callers("x" * CALLER_CHARS) == "x" * CALLER_CHARS
+    assert callers("x" * 60_000) == "x" * CALLER_CHARS + "… (60000 characters)"
+
+
+def test_no_field_is_without_end() -> None:
+    endless = entry_of(record(extra=about("refused", reason="x" * 100_000)))
+    assert endless.fields["reason"] == "x" * MESSAGE_CHARS + "…"
 
 
 def test_a_text_that_is_no_utf8_can_be_written_by_all() -> None:

@@ -95,6 +95,28 @@ def test_each_source_that_is_ready_is_visited_once_and_then_what_is_due(bench: B
     assert bench.script.waits[-1] == LONGEST_WAIT_S
 
 
+def test_what_follows_comes_once_between_what_was_ready_and_what_is_due(bench: Bench) -> None:
+    loop = Loop(bench.script, Alarms(lambda: bench.script.now), bench.says("follows"))
+    asked = loop.alarm(bench.says("asked"))
+    for number in (3, 4):
+        loop.register(number, bench.says(f"{number}", asked.soon))
+    bench.script.ready = [4, 3]
+    loop.turn()
+    assert bench.said == ["4", "3", "follows", "asked"]
+
+
+def test_what_becomes_due_while_a_source_is_served_does_not_wait(bench: Bench) -> None:
+    def late() -> None:
+        bench.script.now += 2.0
+
+    bench.loop.alarm(bench.says("due")).by(bench.script.now + 1.0)
+    bench.loop.register(3, bench.says("3", late))
+    bench.script.ready = [3]
+    assert bench.turn() == ["3"]
+    assert bench.turn() == ["3", "due"], "nor until nothing is ready"
+    assert bench.script.waits == [1.0, 0.0]
+
+
 def test_what_an_alarm_asks_for_does_not_wait(bench: Bench) -> None:
     again = bench.loop.alarm(bench.says("again"))
     bench.loop.alarm(bench.says("asks", again.soon)).soon()

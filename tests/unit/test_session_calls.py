@@ -28,7 +28,7 @@ def runner() -> Runner:
     def load(name: str) -> Any:
         return StubBackend().load(ModelSettings(name, f"stub:{name}", True))
 
-    models = {name: load(name) for name in ("counter", "tally", "echo")}
+    models = {name: load(name) for name in ("counter", "tally", "echo", "rows")}
     return Runner(models, Arenas(), Sessions(models, load))
 
 
@@ -65,6 +65,25 @@ def failed(answer: object, text: str, fault: Fault = Fault.INVALID_INPUT) -> Non
     assert isinstance(answer, PartFailed), answer
     assert answer.fault is fault
     assert text in answer.text
+
+
+@pytest.mark.parametrize(
+    ("fed", "why"),
+    [
+        (np.float32(1.0), r"Cannot feed value of shape () for Tensor double/x:0, which has shape (None,)"),
+        (np.zeros((2, 3), np.float32), r"Cannot feed value of shape (2, 3) for Tensor double/x:0"),
+        (np.array([b"text"], object), "ValueError: could not convert"),
+    ],
+)
+def test_a_session_of_a_stub_refuses_what_its_tensors_do_not_take(
+    runner: Runner, caplog: pytest.LogCaptureFixture, fed: Any, why: str
+) -> None:
+    """As TensorFlow does: it is the caller's fault, and nothing that the worker's log tells of."""
+    failed(asked(runner, "rows", wire.RUN, ("double/y:0",), {"double/x:0": fed}), why)
+    assert not caplog.records
+    answer = asked(runner, "rows", wire.RUN, ("double/y:0",), {"double/x:0": np.ones(2, np.float32)})
+    assert isinstance(answer, dict)
+    assert answer["double/y:0"].tolist() == [2, 2]
 
 
 def test_a_run_that_may_not_write_does_not(runner: Runner) -> None:

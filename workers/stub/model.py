@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pool.wire.session_runs import RUN_METADATA, WRITES
-from pool.wire.signatures import ModelInfo, Refused, Signature
+from pool.wire.signatures import ModelInfo, Refused, Signature, TensorSpec
 from pool.wire.tensors import DTYPES, Array
 from pool.wire.worker_messages import ModelSettings
 from workers.made_up import made_up_rows
@@ -77,7 +77,7 @@ class StubModel:
                 raise Refused(
                     f"InvalidArgumentError: You must feed a value for placeholder tensor '{name}/{missing[0]}'"
                 )
-            feeds = {key: call.feeds[f"{name}/{key}:0"].astype(DTYPES[spec.dtype]) for key, spec in inputs.items()}
+            feeds = {key: _fed(f"{name}/{key}:0", call.feeds[f"{name}/{key}:0"], spec) for key, spec in inputs.items()}
             answer = self._functions[name](feeds)
             fetched |= {f"{name}/{key}:0": array for key, array in answer.items()}
         answers = {name: fetched[name] for name in call.fetches if name in fetched}
@@ -90,6 +90,23 @@ class StubModel:
 
     def warm_up(self) -> None:
         """A stub is warm."""
+
+
+def _fed(name: str, array: Array, spec: TensorSpec) -> Array:
+    """As the signature's tensor takes it. Raises `Refused`, in the words of TensorFlow."""
+    shape = spec.shape
+    if shape is not None and (
+        array.ndim != len(shape)
+        or any(axis not in (-1, length) for axis, length in zip(shape, array.shape, strict=True))
+    ):
+        takes = tuple([None if axis < 0 else axis for axis in shape])
+        raise Refused(
+            f"ValueError: Cannot feed value of shape {array.shape} for Tensor {name}, which has shape {takes}"
+        )
+    try:
+        return array.astype(DTYPES[spec.dtype])
+    except (TypeError, ValueError) as error:
+        raise Refused(f"{type(error).__name__}: {error}") from None
 
 
 def _node(name: str) -> dict[str, Any]:

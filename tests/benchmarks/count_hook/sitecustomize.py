@@ -48,6 +48,8 @@ def count_calls(number: memoryview, lanes_only: bool) -> None:
 def count_sockets(number: memoryview, lanes_only: bool) -> None:
     import zmq
 
+    from pool.wire import multipart
+
     def counted(method: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
             if not lanes_only or threading.current_thread().name.startswith(LANE):
@@ -58,6 +60,7 @@ def count_sockets(number: memoryview, lanes_only: bool) -> None:
 
     for name in ("send", "recv"):
         setattr(zmq.Socket, name, counted(getattr(zmq.Socket, name)))
+    multipart.send_one = counted(multipart.send_one)
 
 
 if "COUNT_INTO" in os.environ:
