@@ -134,7 +134,7 @@ class Service:
         self._broken: BrokeDown | None = None
         self._began_with = plan.policy, plan.slots()
         self._machine = Machine(*self._began_with, random.Random(self._instance))
-        self._tell = Feed(planted(self._machine, environ), self._prepare, self._do, lambda: self._front.answered())
+        self._tell = Feed(planted(self._machine, environ), self._prepare, self._do, self._orders_done)
         self._footprints = Footprints(plan.state)
         self._slot_log = SlotLog(plan.devices, plan.placement)
         self._end: do.PoolStopped | None = None
@@ -273,6 +273,7 @@ class Service:
             loop.register(fd, self._front.on_readable)
         loop.register(pipe.fd, partial(self._heed, pipe))
         loop.register(self._written.fd, self._let_go)
+        loop.register(self._agenda.bell.fd, self._agenda.on_rung)
         if parent_fd is not None:
             loop.register(parent_fd, partial(self._orphaned, loop, parent_fd))
 
@@ -289,6 +290,11 @@ class Service:
     def _hear_workers(self) -> None:
         self._feed_all(self._measured(self._back.receive()))
         self._dispatch_turn.soon()
+
+    def _orders_done(self) -> None:
+        self._front.answered()
+        if self._agenda.awaits_jobs:
+            self._agenda_turn.soon()
 
     def _orphaned(self, loop: Loop, parent_fd: int) -> None:
         loop.unregister(parent_fd)
