@@ -17,6 +17,7 @@ from pool.core.actions import SlotChanged, SuccessorFailed
 from pool.core.events import Event, ModelsAwaited, PolicyChanged
 from pool.core.machine import Machine
 from pool.core.slots import SlotState
+from pool.doorbell import Doorbell
 from pool.fallback import blamed, unloadable
 from pool.logs import about
 from pool.moving import Moving
@@ -62,6 +63,10 @@ class Agenda:
         """
         self.plan = plan
         self.has_served = False
+        self.awaits_jobs = False
+        """Whether `turn` is to be asked for when jobs have ended."""
+        self.bell = Doorbell()
+        """Which the threads ring that read files; `on_rung` is to be called then."""
         self._machine = machine
         self._is_lost = is_lost
         self._supervision = machine.supervision
@@ -74,9 +79,9 @@ class Agenda:
         self._finish_by = 0.0
         self._left_out = False
         self._starting = {slot for slot, models in enumerate(plan.placement) if models}  # have not been READY yet
-        self._versions = VersionWatch(plan.watch_s)
+        self._versions = VersionWatch(plan.watch_s, self.bell.ring)
         self._reloading = Reloading(
-            None if source is None else Reloads(source, environ),
+            None if source is None else Reloads(source, environ, self.bell.ring),
             notifier,
             serves=lambda: self.has_served,
             stops=lambda: self._supervision.stopping,
@@ -133,11 +138,16 @@ class Agenda:
         now = time.monotonic()
         for due in (
             self._reloading.next_deadline(now),
-            self._roll.next_deadline(now),
+            now if self._roll.due() else self._finish_by if self._roll.awaits_jobs else None,
             self._versions.next_deadline(now, self._roll.is_under_way or self._reloading.is_busy),
         ):
             if due is not None:
                 self._turn.by(due)
+        self.awaits_jobs = self._roll.awaits_jobs
+
+    def on_rung(self) -> None:
+        self.bell.hush()
+        self._turn.soon()
 
     def roll_on(self) -> None:
         self._feed_all(self._roll.tend())

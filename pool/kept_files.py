@@ -1,14 +1,18 @@
 """A folder of files of one kind that outlive the pool: private, bounded in number and bytes, the oldest go first.
 
-The pool's loop never waits for the disk: threads write the files, one at a time. A file is there whole or not at all.
+The pool's loop never waits for the disk: a thread writes the files, in the order in which it was told of them, so what
+is newer stays. A file is there whole or not at all.
 """
 
 import contextlib
+import logging
 import os
 import stat
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pool.kept_format import NewerFiles
@@ -21,9 +25,18 @@ MOST_WAITING = 16  # for a disk that does not answer; each holds its file's byte
 
 Buffer = bytes | memoryview
 
+log = logging.getLogger("pool.kept_files")
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    path: Path
+    data: Sequence[Buffer]
+    done: Callable[[Path, str | None], None]
+
 
 class KeptFiles:
-    """Used from one thread; nothing here blocks it but `close`, and nothing raises."""
+    """Nothing here blocks the caller but `close`, and nothing raises."""
 
     def __init__(self, folder: Path, suffix: str, keep: int, max_bytes: int, known: int) -> None:
         """At most `keep` files of `max_bytes` together have the suffix; others in the folder are let be.
@@ -35,8 +48,9 @@ class KeptFiles:
         self._suffix = suffix
         self._keep = keep
         self._max_bytes = max_bytes
-        self._writing = threading.Lock()  # one file at a time, so that the bounds hold
-        self._threads: list[threading.Thread] = []
+        self._guard = threading.Lock()
+        self._files: deque[_File] = deque()  # to be written; the first one is being written
+        self._writer: threading.Thread | None = None  # while there are any
 
     def adopt(self, keep: int, max_bytes: int) -> None:
         """Other bounds, which the next file is to fit."""
@@ -47,36 +61,58 @@ class KeptFiles:
 
         `done` is told once, in whatever thread: the path, and why it was not written if it was not.
         """
-        path = self.folder / f"{name}{self._suffix}"
-        self._threads = [thread for thread in self._threads if thread.is_alive()]
-        if len(self._threads) >= MOST_WAITING:
-            done(path, f"the disk has not taken the {len(self._threads)} before it yet")
-            return
-        thread = threading.Thread(target=self._write, args=(path, data, done), name=self.folder.name, daemon=True)
-        try:
-            thread.start()
-        except RuntimeError as error:
-            done(path, str(error))
-            return
-        self._threads.append(thread)
+        file = _File(self.folder / f"{name}{self._suffix}", data, done)
+        refused = self._accept(file)
+        if refused is not None:
+            done(file.path, refused)
 
     def close(self, timeout_s: float) -> None:
         """Waits so long at most for what is being written."""
-        ends = time.monotonic() + timeout_s
-        for thread in self._threads:
-            thread.join(max(0.0, ends - time.monotonic()))
+        with self._guard:
+            writer = self._writer
+        if writer is not None:
+            writer.join(timeout_s)
 
-    def _write(self, path: Path, data: Sequence[Buffer], done: Callable[[Path, str | None], None]) -> None:
+    def _accept(self, file: _File) -> str | None:
+        """Why it will not be written."""
+        with self._guard:
+            if len(self._files) >= MOST_WAITING:
+                return f"the disk has not taken the {len(self._files)} before it yet"
+            if self._writer is None:
+                writer = threading.Thread(target=self._write_all, name=self.folder.name, daemon=True)
+                try:
+                    writer.start()
+                except RuntimeError as error:
+                    return str(error)
+                self._writer = writer
+            self._files.append(file)
+            return None
+
+    def _write_all(self) -> None:
+        while True:
+            with self._guard:
+                if not self._files:
+                    self._writer = None
+                    return
+                file = self._files[0]
+            try:
+                file.done(file.path, self._write(file))
+            except Exception:  # the others are to be written nevertheless
+                log.exception("what was to be told that a file is written raised")
+            with self._guard:
+                self._files.popleft()
+
+    def _write(self, file: _File) -> str | None:
+        """Why it was not written."""
+        folder = file.path.parent
         try:
-            with self._writing:
-                _prepare(path.parent)
-                self._make_room(path.parent, sum(map(len, data)))
-                _write(path, data)
+            _prepare(folder)
+            self._make_room(folder, sum(map(len, file.data)))
+            _write(file.path, file.data)
         except Exception as error:  # whatever it is, somebody waits for `done`
             reason = error.strerror if isinstance(error, OSError) else None
-            done(path, f"{path.parent}: {reason or error}")
-            return
-        done(path, None)
+            return f"{folder}: {reason or error}"
+        return None
 
     def _make_room(self, folder: Path, size_bytes: int) -> None:
         """Removes the oldest files, and what a killed pool has left."""

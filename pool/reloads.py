@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["NO_FILE", "Outcome", "Reloaded", "Reloads", "Source"]
 
 READ_S = 8.0  # a client waits longer for its answer
-LOOK_S = 0.02
 
 NO_FILE = "this pool was not started with `pool start --config FILE`, so there is no file to read again"
 
@@ -75,7 +74,7 @@ class _Reading:
     ends: float
     running: Plan
     towards: Plan
-    thread: threading.Thread | None = None
+    has_ended: bool = False
     found: Reloaded | None = None
     refusal: str = ""
 
@@ -83,7 +82,9 @@ class _Reading:
 class Reloads:
     """Used from the pool's loop, but for the reading itself. Who asks while one is under way gets the next one."""
 
-    def __init__(self, source: Source, environ: Mapping[str, str]) -> None:
+    def __init__(self, source: Source, environ: Mapping[str, str], ring: Callable[[], None]) -> None:
+        """`ring` is called in another thread when one reading has ended."""
+        self._ring = ring
         self._source = source
         self._environ = environ
         self._settings = source.settings
@@ -91,7 +92,7 @@ class Reloads:
         self._loaded: Mapping[str, ModelSection] = {}  # beside those of the file
         self._proven: tuple[Settings, Mapping[str, ModelSection]] = (self._settings, self._loaded)
         self._reading: _Reading | None = None
-        self._stuck: threading.Thread | None = None
+        self._stuck: _Reading | None = None
 
     @property
     def settings(self) -> "Settings":
@@ -135,9 +136,9 @@ class Reloads:
         return self._reading is not None or bool(self._asked)
 
     def next_deadline(self, now: float) -> float | None:
-        """When `tend` is to be called at the latest."""
+        """When `tend` is to be called at the latest, but for what `ring` tells."""
         if self._reading is not None:
-            return now + LOOK_S
+            return now if self._reading.has_ended else self._reading.ends
         return now if self._asked else None
 
     def tend(self, running: Plan, towards: Plan | None = None) -> Iterator[Outcome]:
@@ -148,15 +149,15 @@ class Reloads:
         towards = towards or running
         now = time.monotonic()
         reading = self._reading
-        if reading is not None and reading.thread is not None:
-            if not reading.thread.is_alive():
+        if reading is not None:
+            if reading.has_ended:
                 self._reading = None
                 if reading.running is running and reading.towards is towards:
                     yield Outcome(reading.wish, reading.askers, reading.found, reading.refusal)
                 else:  # it is not about what is served now
                     self._asked.extendleft((reading.wish, asker) for asker in reversed(reading.askers))
             elif now >= reading.ends:
-                self._reading, self._stuck = None, reading.thread
+                self._reading, self._stuck = None, reading
                 why = f"{_where(self._source, reading.wish)}: could not be read within {READ_S:g} s, with all models"
                 yield Outcome(reading.wish, reading.askers, None, why)
         if self._asked and self._reading is None:
@@ -166,7 +167,7 @@ class Reloads:
                 askers.append(self._asked.popleft()[1])
             if wish.seen is not None and wish.seen is not running:
                 return  # what was found was found of another plan
-            if self._stuck is not None and self._stuck.is_alive():
+            if self._stuck is not None and not self._stuck.has_ended:
                 yield Outcome(
                     wish,
                     tuple(askers),
@@ -176,9 +177,8 @@ class Reloads:
                 return
             self._stuck = None
             self._reading = reading = _Reading(wish, tuple(askers), now + READ_S, running, towards)
-            reading.thread = threading.Thread(target=self._read, args=(reading,), name="reload", daemon=True)
             try:
-                reading.thread.start()
+                threading.Thread(target=self._read, args=(reading,), name="reload", daemon=True).start()
             except RuntimeError as error:
                 self._reading = None
                 yield Outcome(wish, tuple(askers), None, f"{_where(self._source, wish)}: {error}")
@@ -192,6 +192,9 @@ class Reloads:
             reading.refusal = str(error)
         except Exception as error:  # whatever is on the disk, the pool goes on
             reading.refusal = f"{_where(self._source, wish)}: cannot be read: {type(error).__name__}: {error}"
+        finally:
+            reading.has_ended = True
+            self._ring()
 
 
 def compare(

@@ -22,8 +22,6 @@ __all__ = ["Refused", "Roll"]
 
 log = logging.getLogger("pool")
 
-LOOK_S = 0.02
-
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
@@ -173,11 +171,10 @@ class Roll:
         """Whether `tend` has something to do."""
         return self._undo is not None or (self._turn is None and bool(self._left) and not self._waits())
 
-    def next_deadline(self, now: float) -> float | None:
-        """When `tend` is to be called at the latest."""
-        if self.due():
-            return now
-        return now + LOOK_S if self._turn is None and self._left else None
+    @property
+    def awaits_jobs(self) -> bool:
+        """Whether `tend` is to be called when jobs have ended, as those may be what a slot waits for."""
+        return self._turn is None and bool(self._left)
 
     def _waits(self) -> bool:
         slot = self._left[0]

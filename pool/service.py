@@ -261,7 +261,7 @@ class Service:
 
     def _loop(self) -> Loop:
         """All that is read in a turn is dispatched at once."""
-        return Loop(Watch(self._plan.spin_s), self._alarms, self._tell.dispatch)
+        return Loop(Watch(self._plan.spin_s), self._alarms, self._follow)
 
     def _register(self, loop: Loop, pipe: SignalPipe, parent_fd: int | None) -> None:
         """What there is from the beginning to the end. Workers come and go by `Supervisor`.
@@ -277,6 +277,7 @@ class Service:
             loop.register(fd, self._front.on_readable)
         loop.register(pipe.fd, partial(self._heed, pipe))
         loop.register(self._written.fd, self._let_go)
+        loop.register(self._agenda.bell.fd, self._agenda.on_rung)
         if parent_fd is not None:
             loop.register(parent_fd, partial(self._orphaned, loop, parent_fd))
 
@@ -296,6 +297,12 @@ class Service:
             if type(event) is WorkerBeat:
                 self._measure(event)
 
+    def _follow(self) -> None:
+        """What comes of all that was told, once for all of it. Where jobs have ended, a slot may have its turn."""
+        self._tell.dispatch()
+        if self._agenda.awaits_jobs:
+            self._agenda_turn.soon()
+
     def _orphaned(self, loop: Loop, parent_fd: int) -> None:
         loop.unregister(parent_fd)
         for _ in range(2):  # at once: nobody is left who wants a drain
@@ -306,7 +313,7 @@ class Service:
             self._desk.answer(question)
         for event in self._front.tend(time.monotonic()):
             self._feed(event)
-        self._tell.dispatch()  # jobs that were compared with quarantined ones may have arrived
+        self._follow()  # jobs that were compared with quarantined ones may have arrived
 
     def _tell_of_arenas(self) -> None:
         self._handouts.closed(self._arenas.closed())
@@ -318,6 +325,7 @@ class Service:
         due = self._machine.next_deadline()
         if due is not None and due <= time.monotonic():
             self._feed(Tick())
+            self._follow()
             due = self._machine.next_deadline()
         if due is not None:
             self._core_turn.by(due)

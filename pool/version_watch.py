@@ -12,7 +12,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from pool.core.versions import Versions
@@ -27,18 +27,17 @@ __all__ = ["VersionWatch", "log_several", "log_versions"]
 
 log = logging.getLogger("pool")
 
-LOOK_S = 0.02
 SLOW_S = 10.0  # for a look; then somebody should know
 LONGEST_S = 3600.0  # between two tries of what another model keeps from coming up
 
 
 @dataclass(slots=True, eq=False)
 class _Looking:
-    """`plan` is what was served when it began; `look` what came of it."""
+    """`plan` is what was served when it began; `look` what came of it, if anything did once it has ended."""
 
     plan: Plan
     began: float
-    thread: threading.Thread | None = None
+    has_ended: bool = False
     look: Look | None = None
     told: bool = False
 
@@ -46,9 +45,10 @@ class _Looking:
 class VersionWatch:
     """Used from the pool's loop, but for the looking itself."""
 
-    def __init__(self, every_s: float | None) -> None:
-        """Seconds between two looks; None: nobody looks."""
+    def __init__(self, every_s: float | None, ring: Callable[[], None]) -> None:
+        """Seconds between two looks; None: nobody looks. `ring` is called in another thread when one has ended."""
         self._every_s = every_s
+        self._ring = ring
         self._next = time.monotonic() + (every_s or 0.0)
         self._looking: _Looking | None = None
         self._seen: Mapping[str, Stamp] = {}
@@ -109,9 +109,10 @@ class VersionWatch:
         return found
 
     def next_deadline(self, now: float, rolling: bool) -> float | None:
-        """When `tend` is to be called at the latest."""
-        if self._looking is not None:
-            return now + LOOK_S
+        """When `tend` is to be called at the latest, but for what `ring` tells."""
+        looking = self._looking
+        if looking is not None:
+            return now if looking.has_ended else None if looking.told else looking.began + SLOW_S
         return None if self._every_s is None or rolling else self._next
 
     def tend(self, plan: Plan, rolling: bool) -> Mapping[str, Served]:
@@ -133,18 +134,20 @@ class VersionWatch:
         paths = {name: path for name, path in plan.paths.items() if not is_entry(name)}
 
         def run() -> None:
-            looking.look = look_again(paths, plan.versions, seen, broken, plan.families)
+            try:
+                looking.look = look_again(paths, plan.versions, seen, broken, plan.families)
+            finally:
+                looking.has_ended = True
+                self._ring()
 
-        looking.thread = threading.Thread(target=run, name="versions", daemon=True)
         try:
-            looking.thread.start()
+            threading.Thread(target=run, name="versions", daemon=True).start()
         except RuntimeError:  # no thread can be had now
             self._looking, self._next = None, now + (self._every_s or 0.0)
 
     def _heard(self, looking: _Looking, plan: Plan, now: float) -> Mapping[str, Served]:
-        assert looking.thread is not None
-        if looking.thread.is_alive():
-            if now > looking.began + SLOW_S and not looking.told:
+        if not looking.has_ended:
+            if now >= looking.began + SLOW_S and not looking.told:
                 looking.told = True
                 text = "the models' folders have not answered for %g s: new versions are not seen"
                 log.warning(text, SLOW_S, extra=about("versions_unseen"))

@@ -1,6 +1,7 @@
 """An agenda with the core that it feeds, a fake NVML's GPUs, and workers that do at once what the test says."""
 
 import random
+import select
 import time
 from collections import deque
 from dataclasses import replace
@@ -22,13 +23,14 @@ from pool.core.slots import SlotState
 from pool.devices import discover_gpus
 from pool.plan import Plan
 from pool.planning import make_plan
-from pool.reloads import LOOK_S, Source
+from pool.reloads import Source
 from pool.router.front import Question
 from pool.systemd.notify import Notifier
 from pool.wire.worker_messages import Welcome
 
 __all__ = ["House", "settings"]
 
+SOON_S = 0.02
 QUIET = 4  # turns, each of which takes longer than the first pause of a slot
 
 
@@ -136,6 +138,8 @@ class House:
         self.machine.handle(event, self._now)
         for action in followed(self.machine, self._now):
             self._do(action)
+        if self.agenda.awaits_jobs:
+            self._agenda_turn.soon()
         self.machine.validate()
 
     def turn(self) -> None:
@@ -148,6 +152,8 @@ class House:
                 self._take(step)
         self._now += 1.0
         self.feed(told.Tick())
+        if select.select([self.agenda.bell.fd], [], [], 0)[0]:
+            self.agenda.on_rung()
         self._alarms.call_due()
 
     def _tend_agenda(self) -> None:
@@ -173,7 +179,8 @@ class House:
         eventually(is_quiet)
 
     def _reads(self) -> bool:
-        return self._agenda_turn.is_asked or self._agenda_turn.instant <= time.monotonic() + LOOK_S
+        is_due = self._agenda_turn.is_asked or self._agenda_turn.instant <= time.monotonic() + SOON_S
+        return is_due or self.agenda._reloading.is_busy or self.agenda._versions._looking is not None
 
     def _take(self, step: Any) -> None:
         key = (step.slot, step.incarnation)

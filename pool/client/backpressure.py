@@ -31,6 +31,7 @@ class _Line:
     def __init__(self) -> None:
         self._refused: OrderedDict[int, Job] = OrderedDict()
         self._new: OrderedDict[int, Job] = OrderedDict()
+        self._aside: dict[int, Job] = {}
         self._in_pool = 0
         self._window = math.inf
         self._widen_at = math.inf
@@ -39,7 +40,7 @@ class _Line:
         self._in_vain = 0  # refusals of jobs that had been refused before, since the last answer
 
     def __bool__(self) -> bool:
-        return bool(self._refused or self._new or self._in_pool)
+        return bool(self._refused or self._new or self._aside or self._in_pool)
 
     def head(self) -> Job | None:
         for queue in (self._refused, self._new):
@@ -69,6 +70,16 @@ class _Line:
         self._new.pop(job.number, None)
         self._in_pool += 1
 
+    def put_aside(self, job: Job) -> None:
+        self._aside[job.number] = job
+        (self._refused if job.refusals else self._new).pop(job.number)
+
+    def take_back(self, job: Job) -> None:
+        del self._aside[job.number]
+        queue = self._refused if job.refusals else self._new
+        queue[job.number] = job
+        queue.move_to_end(job.number, last=False)
+
     def refused(self, job: Job, retry_after_s: float | None, now: float, jitter: float) -> None:
         self._refused[job.number] = job
         self._in_pool -= 1
@@ -83,7 +94,7 @@ class _Line:
     def ended(self, job: Job) -> None:
         """Wherever it was."""
         number = job.number
-        if self._refused.pop(number, None) is None and self._new.pop(number, None) is None:
+        if all(jobs.pop(number, None) is None for jobs in (self._refused, self._new, self._aside)):
             self._in_pool -= 1
             self._in_vain = 0
             self._window += 1 / max(1.0, self._window)
@@ -102,17 +113,20 @@ class Backpressure:
         job.in_line = True
 
     def to_send(self, now: float, free_bytes: int) -> Iterator[Job]:
-        """The jobs that may leave now, each when it is asked for; `sent` is to be called before the next one.
+        """The jobs that may leave now, each when it is asked for.
 
-        `free_bytes`: what is left of the client's credit. One that does not fit waits,
-        and those behind it with it, so that many small ones do not hold up a large one for ever.
+        `sent`, `put_aside` or `ended` is to be called before the next one.
+
+        `free_bytes`: what is left of the client's credit. One that does not fit waits, and those behind it with it, so
+        that many small ones do not hold up a large one for ever.
         """
         while (job := self._next(now)) is not None:
             kept_bytes = self.refused_bytes - (job.size_bytes if job.refusals else 0)
             if job.size_bytes > free_bytes - kept_bytes:
                 return
-            free_bytes -= job.size_bytes
             yield job
+            if job.sent_at is not None:
+                free_bytes -= job.size_bytes
 
     def _next(self, now: float) -> Job | None:
         heads = [head for line in self._lines.values() if (head := line.head()) is not None and line.is_open(now)]
@@ -123,6 +137,14 @@ class Backpressure:
         if job.refusals:
             self.refused_bytes -= job.size_bytes
         self._lines[job.request.model].sent(job)
+
+    def put_aside(self, job: Job) -> None:
+        """It waits for something else than room in the pool, and no other of its line for it."""
+        self._lines[job.request.model].put_aside(job)
+
+    def take_back(self, job: Job) -> None:
+        """It does not any more: the next of its line is this one."""
+        self._lines[job.request.model].take_back(job)
 
     def refused(self, job: Job, retry_after_s: float | None, now: float) -> None:
         """It is not in the pool; `job.refusals` counts this one."""

@@ -16,7 +16,7 @@ _Key: TypeAlias = tuple[str, str | None, tuple[str, ...] | None, str | None, int
 
 
 class Call:
-    """`names` and `table` are packed. `jobs`: how many of it are in the pool. `is_told`: the pool has its names."""
+    """`names` and `table` are packed. `jobs`: how many have it. `is_told`: the pool has its names."""
 
     __slots__ = ("is_told", "jobs", "key", "names", "number", "size_bytes", "table")
 
@@ -46,19 +46,58 @@ class Calls:
         self._calls: OrderedDict[_Key, Call] = OrderedDict()  # what was used last is the last
         self._size_bytes = 0
         self._last = 0
+        self.waiting: OrderedDict[_Key, dict[int, Job]] = OrderedDict()  # by call, in the order of the first jobs
+        self._waits_for: dict[int, _Key] = {}  # by job
 
     def of(self, job: "Job") -> "Call | None":
-        """That of a job; None while the pool keeps no more of them, and each has jobs there."""
+        """That of a job. None: the pool keeps no more of them, and each has jobs there, so it waits: see `granted`.
+
+        Only jobs of the same call wait for it, and what waits longest gets the next room.
+        """
+        if job.call is not None:  # it has waited
+            return job.call
         request, table = job.request, job.payload[0]
         assert isinstance(table, bytes)
         counted = job.rows is not None
         key = (request.model, request.signature, request.outputs, request.device, request.version, counted, table)
         call = self._calls.get(key)
-        if call is None:
-            call = self._new(key, len(job.payload) - 1)
-        else:
+        if call is not None:
             self._calls.move_to_end(key)
+        elif self.waiting or (call := self._new(key, len(job.payload) - 1)) is None:
+            self.waiting.setdefault(key, {})[job.number] = job
+            self._waits_for[job.number] = key
         return call
+
+    def waits(self, job: "Job") -> bool:
+        """Whether it waits for room for its call."""
+        return job.number in self._waits_for
+
+    def give_up(self, job: "Job") -> bool:
+        """It waits no more, if it did."""
+        key = self._waits_for.pop(job.number, None)
+        if key is None:
+            return False
+        jobs = self.waiting[key]
+        del jobs[job.number]
+        if not jobs:
+            del self.waiting[key]
+        return True
+
+    def granted(self) -> "list[Job]":
+        """Those that need not wait any more, in their order: the room for their calls is kept for them."""
+        granted: list[Job] = []
+        while self.waiting:
+            key, jobs = next(iter(self.waiting.items()))
+            call = self._new(key, len(next(iter(jobs.values())).payload) - 1)
+            if call is None:
+                break
+            del self.waiting[key]
+            for job in jobs.values():
+                del self._waits_for[job.number]
+                job.call = call
+                call.jobs += 1
+                granted.append(job)
+        return granted
 
     def unknown(self, call: Call) -> None:
         """The pool does not know it any more. Its next job gets another number, and names with it."""

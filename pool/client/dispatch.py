@@ -1,7 +1,7 @@
 """Which jobs of a client are sent, and when, and how each one's future ends."""
 
 import time
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -67,9 +67,8 @@ class Dispatch:
         """Nothing is on the way, and nothing is known of the pool."""
         self._backpressure = Backpressure()
         self.window = Window()
-        self._behind: deque[Job] = deque()  # impatient jobs that the window keeps back, and those that come again
-        self._uncalled: deque[Job] = deque()  # impatient jobs that wait until another call has no job in the pool
-        self._behind_bytes = 0  # of both
+        self._behind: OrderedDict[int, Job] = OrderedDict()  # those in no line that the window keeps back
+        self._behind_bytes = 0  # of these, and of those in no line that wait for their call
         self._calls.clear()
         self._pace = Pace()
 
@@ -147,7 +146,7 @@ class Dispatch:
         elif (lent := self._jobs.sent_bytes + self._behind_bytes) + job.size_bytes > credit_bytes:
             self._refuse(job, f"{lent} bytes of this client are in the pool or on the way", credit_bytes)
         elif self.window.is_open() and not self._behind:
-            self._submit_or_park(job, opened)
+            self._submit_or_wait(job, opened)
         else:
             self._keep_back(job, opened)
 
@@ -155,19 +154,20 @@ class Dispatch:
         self._jobs.take(job.number)
         job.future.finish(Overloaded(f"{lent}, and it lends {credit_bytes}; this job has {job.size_bytes}"))
 
-    def _submit_or_park(self, job: Job, opened: wire.Opened) -> None:
-        """Sends it, or keeps it until there is room for its call."""
+    def _submit_or_wait(self, job: Job, opened: wire.Opened) -> None:
+        """Sends it, unless it has to wait for room for its call."""
         call = self._calls.of(job)
         if call is None:
-            self._keep_back(job, opened, self._uncalled)
+            self._behind_bytes += job.size_bytes
+            self._jobs.wait_until(job, job.submitted + _timeout_s(job, opened))
             return
         if job.patient:  # it was in the pool before
             self._backpressure.add(job)
             self._backpressure.sent(job)
         self._submit(job, opened, call)
 
-    def _keep_back(self, job: Job, opened: wire.Opened, where: "deque[Job] | None" = None) -> None:
-        (self._behind if where is None else where).append(job)
+    def _keep_back(self, job: Job, opened: wire.Opened) -> None:
+        self._behind[job.number] = job
         self._behind_bytes += job.size_bytes
         self._jobs.wait_until(job, job.submitted + _timeout_s(job, opened))
 
@@ -175,16 +175,16 @@ class Dispatch:
         """Sends what has waited for the pool to read on, and the patient jobs for which there may be room by now."""
         if self._opened is None or self._holds:
             return
-        if self._uncalled:
-            self._send_uncalled(self._opened)
+        if self._calls.waiting:
+            self._take_back(self._calls.granted())
         while self._behind and self.window.is_open():
-            job = self._behind.popleft()
+            job = self._behind.popitem(last=False)[1]
             self._behind_bytes -= job.size_bytes
-            if job not in self._jobs or self._is_cancelled(job):
-                continue  # or late since
+            if self._is_cancelled(job):
+                continue
             left = job.submitted + _timeout_s(job, self._opened) - time.monotonic()
             if left >= self._pace.answer_s:
-                self._submit_or_park(job, self._opened)
+                self._submit_or_wait(job, self._opened)
                 continue
             # The pool would only find out that it is late, while jobs with more time left wait behind it.
             self._take(job.number)
@@ -198,23 +198,21 @@ class Dispatch:
                 continue
             call = self._calls.of(job)
             if call is None:
-                return
+                self._backpressure.put_aside(job)
+                continue
             self._backpressure.sent(job)
             self._submit(job, self._opened, call)
             if not self.window.is_open():
                 return
 
-    def _send_uncalled(self, opened: wire.Opened) -> None:
-        """Those for whose call there is room by now, in their order."""
-        while self._uncalled and self.window.is_open():
-            job = self._uncalled[0]
-            ended = job not in self._jobs or self._is_cancelled(job)
-            if not ended and self._calls.of(job) is None:
-                return
-            self._uncalled.popleft()
-            self._behind_bytes -= job.size_bytes
-            if not ended:
-                self._submit_or_park(job, opened)
+    def _take_back(self, granted: Sequence[Job]) -> None:
+        """There is room for the calls of these, so they are the next of those that they were among."""
+        for job in reversed(granted):
+            if job.in_line:
+                self._backpressure.take_back(job)
+            else:
+                self._behind[job.number] = job
+                self._behind.move_to_end(job.number, last=False)
 
     def _is_cancelled(self, job: Job) -> bool:
         """Whether nobody waits for it any more, and so it ends here, though no withdrawal may have come yet."""
@@ -354,8 +352,9 @@ class Dispatch:
     def register_again(self, number: int) -> None:
         """The pool has forgotten this client, or what its call was, so it has not read the job."""
         job = self._jobs.get(number)
-        if job is None or job.call is None:  # it has ended since
+        if job is None or job.sent_at is None:  # it has ended since
             return
+        assert job.call is not None
         self.window.answered(job.place)
         self._calls.unknown(job.call)
         self._forget(job)
@@ -403,7 +402,12 @@ class Dispatch:
         return job
 
     def _forget(self, job: Job) -> None:
-        self._held.pop(job.number, None)
+        """It is no longer where it was."""
+        if job.sent_at is None:
+            self._held.pop(job.number, None)
+            kept_back = self._calls.give_up(job) or self._behind.pop(job.number, None) is not None
+            if kept_back and not job.in_line:
+                self._behind_bytes -= job.size_bytes
         if job.in_line:
             self._backpressure.ended(job)
 
@@ -422,17 +426,17 @@ class Dispatch:
 
     def end_late(self, now: float) -> None:
         for job in self._jobs.take_late(now):
-            held = job.number in self._held
+            error = self._lateness(job, now)
             self._forget(job)
-            job.future.finish(self._lateness(job, held, now))
+            job.future.finish(error)
 
-    def _lateness(self, job: Job, held: bool, now: float) -> PoolError:
+    def _lateness(self, job: Job, now: float) -> PoolError:
         waited = f"within {now - job.submitted:.1f} s"
         if job.sent_at is not None:
             return DeadlineExceeded(f"the pool did not answer {waited}")
-        if held or self._opened is None:
+        if job.number in self._held or self._opened is None:
             return DeadlineExceeded(f"{self._why_held(now)}, and the job had to be done {waited}")
-        if job in self._uncalled:
+        if self._calls.waits(job):
             return Overloaded(f"{MOST_CALLS} other calls of this client, or as many as fit, were in the pool {waited}")
         if _timeout_s(job, self._opened) <= 0.0:
             return DeadlineExceeded("its timeout is 0 s, which leaves no time to send it")

@@ -25,7 +25,7 @@ class Job:
 
     `payload` is kept until the job is answered, since it may have to be sent again: a `patient` one when the pool has
     no room, any when the pool goes away, or has forgotten its `call`. That is what its pool knows it by; None before it
-    is sent. `on_its_way` is set when the job is sent for the first time.
+    is sent, but for one that has waited for it. `on_its_way` is set when the job is sent for the first time.
 
     `attempts` pools have ended while they held it. `in_doubt`: a pool that did not answer may have started it.
 
@@ -129,8 +129,7 @@ class Outstanding:
         self._packs.pop(number, None)
         self._timers.clear(number)
         self.size_bytes -= job.size_bytes
-        if job.sent_at is not None:
-            self._left(job)
+        self._left(job)
         return job
 
     def keep(self, job: Job, indices: Sequence[int]) -> None:
@@ -176,8 +175,9 @@ class Outstanding:
             taken.abandon_after_fork(error)
 
     def mark_sent(self, job: Job, call: Call, instance: bytes, now: float) -> None:
-        job.call = call
-        call.jobs += 1
+        if job.call is None:
+            job.call = call
+            call.jobs += 1
         job.sent_at, job.sent_to = now, instance
         self.sent_bytes += job.size_bytes
         if job.on_its_way is not None:
@@ -196,8 +196,9 @@ class Outstanding:
         job.returned = frozenset()
 
     def _left(self, job: Job) -> None:
-        """It is in the pool no more, or nobody waits for it there."""
-        self.sent_bytes -= job.size_bytes
+        """It is in the pool no more, if it was, or nobody waits for it there."""
+        if job.sent_at is not None:
+            self.sent_bytes -= job.size_bytes
         if job.call is not None:
             job.call.jobs -= 1
             job.call = None
@@ -210,7 +211,8 @@ class Outstanding:
                 if unread:
                     self.mark_returned(job)
                 else:
-                    job.sent_at, job.call, job.in_doubt = None, None, True
+                    job.sent_at, job.in_doubt = None, True
+            job.call = None
             job.in_line, job.refusals, job.last_refusal = False, 0, None
         self.sent_bytes = 0
 

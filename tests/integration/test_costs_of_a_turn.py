@@ -8,6 +8,7 @@ import os
 import select
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -17,6 +18,7 @@ from fakes import pynvml
 
 import pool.supervisor
 from harness import eventually
+from pool import versions
 from pool.config import parse_settings
 from pool.core.actions import PoolStopped
 from pool.devices import discover_gpus
@@ -25,6 +27,7 @@ from pool.loop import Loop
 from pool.planning import make_plan
 from pool.service import Service
 from pool.systemd.notify import Notifier
+from pool.watch import Source, Watch
 from pool.wire import client_messages as wire
 from pool.wire.frames import NO_INSTANCE, decode, encode
 
@@ -72,45 +75,58 @@ def ring(service: Service, endpoint: str, clients: int) -> None:
             eventually(lambda: not select.select([service._written.fd], [], [], 0)[0])
 
 
-def cost(folder: Path, slots: int, models: int, clients: int) -> int:
-    """At the least, for now and then a client's connection, or a timer, falls into one."""
+def run(folder: Path, slots: int, several: list[dict[str, object]], drive: Callable[[Service, str], None]) -> None:
+    """A pool in this thread until the other, which drives it, is done. Each model is in each slot."""
     endpoint = f"ipc://{folder}/socket"
-    several = [{"name": f"m{number}", "path": "stub:echo", "replicas": slots} for number in range(models)]
-    data = {"pool": {"devices": ["cpu"] * slots, "endpoint": endpoint}, "model": several}
+    several = [{**model, "replicas": slots} for model in several]
+    data = {"pool": {"devices": ["cpu"] * slots, "endpoint": endpoint, "watch": "100ms"}, "model": several}
     plan = make_plan(parse_settings(data, "f.toml", folder), {}, discover_gpus(pynvml))  # type: ignore[arg-type]
-    assert [len(share.models) for share in plan.shares] == [models] * slots
+    assert [len(share.models) for share in plan.shares] == [len(several)] * slots
     service = Service(plan, {**os.environ, "XDG_STATE_HOME": str(folder)}, lambda *_: None, Notifier.of_nobody())
     reader, writer = os.pipe()
-    turns = Turns()
 
-    def drive() -> None:
+    def main() -> None:
         try:
-            ring(service, endpoint, clients)
+            drive(service, endpoint)
         finally:
             os.close(writer)  # which ends the pool
 
-    driver = threading.Thread(target=drive)
+    driver = threading.Thread(target=main)
     driver.start()
-    before = sys.getprofile()
-    sys.setprofile(turns.note)
     try:
         ended = service.run(reader)
     finally:
-        sys.setprofile(before)
         driver.join()
         os.close(reader)
     assert isinstance(ended, PoolStopped)
+
+
+def cost(folder: Path, slots: int, models: int, clients: int) -> int:
+    """At the least, for now and then a client's connection, or a timer, falls into one."""
+    several: list[dict[str, object]] = [{"name": f"m{number}", "path": "stub:echo"} for number in range(models)]
+    turns = Turns()
+    before = sys.getprofile()
+    sys.setprofile(turns.note)
+    try:
+        run(folder, slots, several, lambda service, endpoint: ring(service, endpoint, clients))
+    finally:
+        sys.setprofile(before)
     assert len(turns.rung) == RINGS
     return min(turns.rung)
 
 
-def test_an_empty_turn_costs_the_same_whatever_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The workers never say anything."""
+@pytest.fixture
+def _silent_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They never say anything."""
 
     def launch(**_: object) -> Launch:
         return Launch(("sleep", "600"), dict(os.environ))
 
     monkeypatch.setattr(pool.supervisor, "worker_launch", launch)
+
+
+@pytest.mark.usefixtures("_silent_workers")
+def test_an_empty_turn_costs_the_same_whatever_there_is(tmp_path: Path) -> None:
     found = {}
     for slots, models, clients in ((1, 1, 0), (64, 1, 0), (1, 20, 0), (1, 1, 50)):
         folder = tmp_path / f"{slots}-{models}-{clients}"
@@ -118,3 +134,40 @@ def test_an_empty_turn_costs_the_same_whatever_there_is(tmp_path: Path, monkeypa
         found[slots, models, clients] = cost(folder, slots, models, clients)
     assert len(set(found.values())) == 1, found
     assert 5 < min(found.values()) < 20, found
+
+
+@pytest.mark.usefixtures("_silent_workers")
+@pytest.mark.parametrize("slots", [1, 16])
+def test_nothing_is_looked_at_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slots: int) -> None:
+    """The models' folders are looked at every tenth of a second, and the disk does not answer: the loop is idle."""
+    looks, answers = threading.Event(), threading.Event()
+    waits: list[float] = []
+    whole, wait = versions.versions_in, Watch.wait
+
+    def versions_in(folder: Path) -> object:
+        if threading.current_thread().name == "versions":
+            looks.set()
+            assert answers.wait(60)
+        return whole(folder)
+
+    def noted(self: Watch, seconds: float) -> list[Source]:
+        waits.append(seconds)
+        return wait(self, seconds)
+
+    def drive(service: Service, endpoint: str) -> None:
+        assert looks.wait(60)
+        ring(service, endpoint, 0)  # once round, for what the beginning has left
+        waits.clear()
+        ring(service, endpoint, 0)
+        idle.extend(waits)
+        answers.set()
+
+    idle: list[float] = []
+    monkeypatch.setattr(versions, "versions_in", versions_in)
+    monkeypatch.setattr(Watch, "wait", noted)
+    folder = tmp_path / "model"
+    (folder / "1").mkdir(parents=True)
+    (folder / "1" / "saved_model.pb").write_text("echo")
+    run(tmp_path, slots, [{"name": "m", "path": f"stub:files?{folder}"}], drive)
+    assert RINGS - 1 <= len(idle) <= RINGS + 1, "one turn for each ring, and none by the clock"
+    assert min(idle) > 1.0, "the next is due when the disk has said nothing for long"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from run_ledger import Ledger
 from steady_clients import answers, asked_all_the_time, put, run_pool
 
 from harness import PoolProcess, eventually, pool_process, stub_config
@@ -108,6 +109,25 @@ def test_a_version_whose_folder_goes_is_unloaded_after_its_jobs(folder: Path) ->
             shutil.rmtree(folder / "m" / "3")
             eventually(lambda: named(client) == {"m@1": ([], True)}, 40.0)
         assert answers(client) == 1.0
+
+
+def test_a_version_goes_with_the_last_of_its_jobs(folder: Path) -> None:
+    """Not when `drain_timeout` is over, nor when the loop comes round for something else."""
+    ledger = Ledger(folder)
+    put(folder / "m", 2, f"counter?{ledger.path}")
+    model = f'[[model]]\nname = "m"\npath = "stub:files?{folder / "m"}"\ndevices = "all"\nversions = "all"\n'
+    text = stub_config('watch = "50ms"\ndrain_timeout = "100s"', '["cpu"]', models=model)
+    with pool_process(text) as pool, pool.client() as client:
+        workers = pool.workers()
+        job = client.submit("m", {"n": [-1]}, signature="gated", version=2, timeout=60.0)
+        eventually(lambda: client.status()["slots"][0]["doing"].startswith("running"))
+        shutil.rmtree(folder / "m" / "2")
+        eventually(lambda: client.status()["roll"]["left"] == [0])
+        assert not job.done()
+        assert pool.workers() == workers, "it is waited for"
+        ledger.open_gate()
+        assert job.result(30)
+        eventually(lambda: pool.workers() != workers, 5.0)
 
 
 def test_a_broken_version_harms_no_other_and_is_tried_once(folder: Path) -> None:

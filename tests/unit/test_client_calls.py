@@ -11,7 +11,7 @@ from pool import Client, errors
 from pool.client import calls
 from pool.client.calls import Calls
 from pool.client.futures import JobFuture
-from pool.client.outstanding import Job
+from pool.client.outstanding import Job, Outstanding
 from pool.client.request import Request
 from pool.wire import client_messages as wire
 from pool.wire.calls import CALLS_BYTES
@@ -237,3 +237,101 @@ def test_calls_are_bounded_in_bytes_as_the_pool_counts_them() -> None:
         held.jobs = 1
     assert book.of(jobs[0]) is None
     assert len(forgotten) == 20 - len(book), "what has jobs in the pool stays"
+
+
+def settled_with_one_call(pool: Watching, client: Client, patch: pytest.MonkeyPatch) -> tuple[Any, Asked]:
+    """A client that may have one call, and has a job of it in the pool."""
+    patch.setattr(calls, "MOST_CALLS", 1)
+    future = client.submit("a", np.ones(2, np.float32))
+    pool.open(credit_bytes=2000)
+    return future, pool.expect(Asked)
+
+
+@pytest.mark.parametrize("end", ["cancelled", "late"])
+def test_what_ends_behind_a_job_that_waits_for_a_call_keeps_no_credit(
+    pool: Watching, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    with Client(pool.endpoint) as client:
+        future, first = settled_with_one_call(pool, client, monkeypatch)
+        waits = client.submit("b", np.ones(10, np.float32))
+        large = np.ones(300, np.float32)
+        ended = client.submit("c", large, timeout=None if end == "cancelled" else 0.2)
+        refused = client.submit("a", large)
+        assert isinstance(refused.exception(5), errors.Overloaded), "they have used the credit up"
+        if end == "cancelled":
+            assert ended.cancel()
+        else:
+            assert isinstance(ended.exception(5), errors.Overloaded)
+        fits = client.submit("a", large)
+        second = pool.expect(Asked)
+        assert (second.model, second.rows) == ("a", 300)
+        for job in (first, second):
+            pool.answer(job.job, {"y": np.float32(1)})
+        assert future.result(5)
+        assert fits.result(5)
+        assert answered(pool).model == "b"
+        assert waits.result(5)
+
+
+def patient(client: Client, model: str, rows: int) -> Any:
+    return client._start(model, np.ones(rows, np.float32), **NOTHING, timeout=30.0, patient=True)
+
+
+def test_a_patient_job_that_waits_for_a_call_holds_up_none_of_a_call_that_is_there(
+    pool: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Client(pool.endpoint) as client:
+        _, first = settled_with_one_call(pool, client, monkeypatch)
+        waits = client._start("a", np.float32(1), **NOTHING, timeout=30.0, patient=True)
+        other = client._start("b", np.float32(1), **NOTHING, timeout=30.0, patient=True)
+        same = patient(client, "a", 3)
+        second = pool.expect(Asked)
+        assert (second.model, second.rows) == ("a", 3), "of the same model, and of the call that is there"
+        pool.nothing_of(Asked)
+        for job in (first, second):
+            pool.answer(job.job, {"y": np.float32(1)})
+        assert same.result(5)
+        assert [answered(pool).model for _ in range(2)] == ["a", "b"], "in their order"
+        assert waits.result(5)
+        assert other.result(5)
+
+
+def test_patient_jobs_that_wait_for_calls_leave_in_their_order_and_what_ends_is_gone(
+    pool: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Client(pool.endpoint) as client:
+        _, first = settled_with_one_call(pool, client, monkeypatch)
+        waiting = [patient(client, model, rows) for model in "bcb" for rows in (1, 2, 3)]
+        assert waiting[1].cancel()
+        assert waiting[3].cancel()
+        pool.nothing_of(Asked)
+        pool.answer(first.job, {"y": np.float32(1)})
+        left = [answered(pool) for _ in range(7)]
+        assert [(job.model, job.rows) for job in left] == [
+            *(("b", rows) for rows in (1, 3, 1, 2, 3)),
+            *(("c", rows) for rows in (2, 3)),
+        ]
+        assert all(future.result(5) for future in waiting if not future.cancelled())
+
+
+def test_the_room_of_a_call_goes_to_what_waits_longest_and_is_kept_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "MOST_CALLS", 1)
+    outstanding, book = Outstanding(), Calls(lambda _: None)
+    first, second, also, third = jobs = [job_of(model) for model in "abbc"]
+    for job in jobs:
+        outstanding.add(job)
+    call = book.of(first)
+    assert call is not None
+    outstanding.mark_sent(first, call, b"i", 0.0)
+    assert book.of(second) is None
+    assert book.granted() == []
+    outstanding.take(first.number)
+    assert book.of(third) is None, "it came later"
+    assert book.of(also) is None
+    assert book.granted() == [second, also]
+    assert book.granted() == [], "they have the room, though they are not sent yet"
+    assert book.of(second) is book.of(also)
+    outstanding.take(second.number)
+    outstanding.take(also.number)
+    assert book.granted() == [third]
+    assert not book.waiting

@@ -11,9 +11,11 @@ import pytest
 from fake_pool import TIMELINE, FakePool, Serving
 
 from asked import Asked
+from harness import eventually
 from pool import Client, errors
-from pool.client import connection, pulse
+from pool.client import connection, dispatch, pulse
 from pool.client.connection import Connection
+from pool.client.helm import Helm
 from pool.client.peer import Peer
 from pool.client.request import Request
 from pool.wire import client_messages as wire
@@ -214,3 +216,51 @@ def test_who_keeps_one_small_answer_of_many_keeps_no_other(fake: FakePool) -> No
                 kept = kept.base
             owner = kept.base.obj if isinstance(kept.base, memoryview) else kept.base
             assert owner is None or len(owner) < 2 * 4000
+
+
+@pytest.mark.parametrize("where", ["in a callback", "in its wait"])
+def test_what_came_while_it_stood_still_is_read_before_anything_is_late(
+    fake: FakePool, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """The answer may take a while from the kernel to whoever judges: here until the test sends it."""
+    monkeypatch.setattr(dispatch, "LATE_S", 0.05)
+    monkeypatch.setattr(pulse, "OVERSLEPT_S", 0.1)
+    monkeypatch.setattr(pulse, "SETTLE_S", 60.0)
+    armed, stands, goes_on = (threading.Event() for _ in range(3))
+    if where == "in its wait":
+        whole = Helm.rest
+
+        def rest(self: Helm, seconds: float) -> dict[int, int]:
+            ready = whole(self, seconds)
+            if armed.is_set() and not ready and not stands.is_set():  # its time is over: the job is late
+                stands.set()
+                assert goes_on.wait(10)
+            return ready
+
+        monkeypatch.setattr(Helm, "rest", rest)
+
+    def call_back(_: object) -> None:
+        stands.set()
+        assert goes_on.wait(10)
+
+    with Client(fake.endpoint) as client:
+        first = client.submit("m", 1.0)
+        fake.open()
+        job = fake.expect(Asked)
+        late = time.monotonic() + 0.3 + dispatch.LATE_S + 2 * pulse.OVERSLEPT_S
+        waits = client.submit("m", 2.0, timeout=0.3)
+        waiting = fake.expect(Asked)
+        armed.set()
+        if where == "in a callback":
+            first.add_done_callback(call_back)
+            fake.answer(job.job, {"y": np.float32(1)})
+        assert stands.wait(5)
+        eventually(lambda: time.monotonic() > late)
+        goes_on.set()
+        for _ in range(2):  # whole turns: it judges last of all
+            other = client.submit("m", 3.0)
+            fake.answer(fake.expect(Asked).job, {"y": np.float32(3)})
+            assert other.result(5)
+        assert not waits.done()
+        fake.answer(waiting.job, {"y": np.float32(2)})
+        assert waits.result(5)["y"] == 2

@@ -133,7 +133,7 @@ def test_what_was_read_for_another_plan_than_runs_by_now_is_read_again() -> None
         times.append(1)
         return read
 
-    reloads = Reloads(Source("f.toml", read, again), {})
+    reloads = Reloads(Source("f.toml", read, again), {}, lambda: None)
     former = make_plan(read, {}, discover_gpus(pynvml))  # type: ignore[arg-type]
     running = replace(former)
     reloads.ask(RELOAD, None)

@@ -13,7 +13,7 @@ from pool.core import events as told
 from pool.core.machine import Machine
 from pool.core.policy import Policy, SlotPlan
 from pool.core.slots import SlotState
-from pool.roll import LOOK_S, Refused, Roll
+from pool.roll import Refused, Roll
 from pool.wire.signatures import ModelInfo
 from pool.wire.worker_messages import ModelSettings, SessionSettings, Welcome
 
@@ -376,11 +376,12 @@ def test_what_goes_has_its_jobs_finished_first(beside: Seats) -> None:
     assert roll.begin(everywhere(OLD)) == [0, 1, 2]
     assert not roll.due()
     assert list(roll.tend()) == []
-    assert roll.next_deadline(5.0) == 5.0 + LOOK_S
+    assert roll.awaits_jobs
     assert roll.is_under_way
     assert roll.status()["left"] == [0, 1, 2]
     busy = False
-    assert roll.next_deadline(5.0) == 5.0
+    assert roll.due()
     assert list(roll.tend())[-1] == told.RestartAsked(0, sparing=True)
-    assert roll.next_deadline(5.0) is None, "a worker is awaited"
+    assert not roll.due()
+    assert not roll.awaits_jobs, "a worker is awaited"
     assert {frozenset(names) for names in asked} == {frozenset({"new"})}

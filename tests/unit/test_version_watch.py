@@ -3,6 +3,7 @@
 import logging
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,7 +31,7 @@ class Pool:
         models = [{"name": name, "path": f"stub:files?{folder / name}", "versions": versions} for name in names]
         settings = parse_settings({"pool": {"devices": ["cpu"]}, "model": models}, "f.toml", folder)
         self.plan: Plan = make_plan(settings, {}, discover_gpus(pynvml))  # type: ignore[arg-type]
-        self.watch = VersionWatch(every_s)
+        self.watch = VersionWatch(every_s, lambda: None)
         self.bad: set[str] = set()
         self.rolls: list[dict[str, int]] = []
         self.families: list[dict[str, tuple[int, ...]]] = []
@@ -139,6 +140,7 @@ def test_a_disk_that_does_not_answer_holds_up_nobody_and_is_told(
     put(tmp_path / "a", 2)
     with caplog.at_level(logging.WARNING, "pool"):
         pool.until(lambda: "have not answered for 0.05 s" in caplog.text)
+    assert pool.watch.next_deadline(time.monotonic(), rolling=False) is None, "the thread rings"
     assert pool.served() == {"a": 1}
     answers.set()
     pool.until(lambda: pool.served() == {"a": 2})
