@@ -19,7 +19,7 @@ class Presence:
         self._asleep_s = 0.0  # of all pauses, what is beyond the time between two looks
         self._looked = math.inf
         self._heard: OrderedDict[bytes, float] = OrderedDict()  # the one not heard of for longest is first
-        self._latest: bytes | None = None  # which is last there
+        self._latest: bytes | None = None  # which is last there, if it is there
 
     def heard(self, client: bytes, now: float) -> None:
         if now - self._looked > LOOK_S:
@@ -32,8 +32,6 @@ class Presence:
 
     def forget(self, client: bytes) -> None:
         self._heard.pop(client, None)
-        if client == self._latest:
-            self._latest = None
 
     def clients(self) -> list[bytes]:
         return list(self._heard)
