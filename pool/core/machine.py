@@ -41,7 +41,7 @@ from pool.core.packs import Packs
 from pool.core.policy import Policy, SlotPlan
 from pool.core.recycling import Recycling
 from pool.core.settlement import Settlement
-from pool.core.slots import READY, Slot, SlotState
+from pool.core.slots import Slot, SlotState
 from pool.core.supervision import Supervision
 from pool.core.timers import Timers
 from pool.wire.entries import entry_name, is_entry
@@ -462,9 +462,6 @@ class Machine:
             return
         self._dispatch.ended(batch)
         self._settlement.done(slot, batch, payloads, failures, run_s, fetch_s, now)
-        line = batch.key.line
-        if slot.state is not READY and (line.by_age or line.retries or line.suspects) and not self._hope.has(line):
-            self._refuse(line, now)  # what is left of a large job
 
     def _batch_unsent(self, event: told.BatchUnsent, now: float) -> None:
         """The lane cannot be reached, so the worker is of no use any more."""

@@ -1,4 +1,4 @@
-"""What the core's decisions cost: `python tests/benchmarks/decisions.py [--quick] [--packs]`.
+"""What the core's decisions cost: `python tests/benchmarks/decisions.py [--quick] [--packs | --growth]`.
 
 Microseconds of processor time a job, of the core's work for its arrival, its dispatch and its end, in the steady
 state, with a few for the tests' driver: every job that ends is replaced by a new one of one of 1,000 clients, so that
@@ -7,10 +7,14 @@ as many wait all the time. Every lane of every slot is busy. Medians of rounds. 
 afterwards is.
 
 `--packs`: the jobs come by 64 in a message, or one by one, into batches of up to 64 rows.
+
+`--growth`: the smallest and the largest of them alone, which take turns in rounds, and how much more a job costs in the
+largest. It ends before it takes more than 8 GiB.
 """
 
 import gc
 import random
+import resource
 import statistics
 import sys
 import time
@@ -39,6 +43,7 @@ CLIENTS = [b"client %d" % number for number in range(1000)]
 SPEC = TensorSpec("float32", (-1, 4))
 INFO = ModelInfo("m", "stub:m", {"serving_default": Signature({"x": SPEC}, {"y": SPEC})}, False)
 BATCH_S = 0.05
+MOST_BYTES = 8 << 30
 DONE = Succeeded(b"")
 
 
@@ -127,10 +132,40 @@ def measure(slots: int, queued: int, max_batch: int, rounds: int, jobs: int, pac
         return 1e6 * statistics.median(state.round(jobs) for _ in range(rounds))
 
 
+def growth(small: tuple[int, int], large: tuple[int, int], max_batch: int, rounds: int, jobs: int) -> list[float]:
+    """Microseconds with so many slots and queued jobs, and the median of how many times as many they are."""
+    gc.disable()
+    states = [SteadyState(*size, max_batch) for size in (small, large)]
+    gc.enable()
+    for state in states:
+        state.round(jobs)
+    with set_up_frozen():
+        costs = [[1e6 * state.round(jobs) for state in states] for _ in range(rounds)]
+    ratio = statistics.median(grown / cost for cost, grown in costs)
+    return [*(statistics.median(column) for column in zip(*costs, strict=True)), ratio]
+
+
 def main() -> None:
     quick = "--quick" in sys.argv[1:]
     sizes = QUEUED[:3] if quick else QUEUED
     rounds, jobs = (3, 4_000) if quick else (7, 20_000)
+    if "--growth" in sys.argv[1:]:
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+        small, large = (SLOTS[0], sizes[0]), (SLOTS[-1], sizes[-1])
+        table = Table(title=f"µs of core a job; {rounds} rounds of {jobs} jobs, taking turns")
+        for column in (
+            "batches of",
+            *(f"{slots:,} slots, {queued:,} queued" for slots, queued in (small, large)),
+            "times",
+        ):
+            table.add_column(column, justify="right")
+        for max_batch in (32, 1):
+            cost, grown, ratio = growth(small, large, max_batch, rounds, jobs)
+            table.add_row(str(max_batch), f"{cost:.1f}", f"{grown:.1f}", f"{ratio:.2f}")
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+        table.caption = f"{peak:,} MiB at most"
+        Console().print(table)
+        return
     if "--packs" in sys.argv[1:]:
         table = Table(title=f"µs of core a job in batches up to 64 rows, 10,000 queued; median of {rounds} rounds")
         for column in ("slots", "one by one", "by 64 in a message"):
