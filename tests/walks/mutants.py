@@ -124,7 +124,7 @@ MUTANTS = (
         "what cannot be joined",
         "jobs of a signature without rows run one by one",
         "models.py",
-        "                and info.has_rows(name, outputs)\n",
+        "            and info.has_rows(name, outputs)\n",
         "",
         "program 2",
     ),
