@@ -104,12 +104,12 @@ class Backpressure:
     """Used by the I/O thread alone. The clock is an argument; `chance` gives numbers in [0, 1)."""
 
     def __init__(self, chance: Callable[[], float] = random.random) -> None:
-        self._lines: dict[str, _Line] = {}
+        self.lines: dict[str, _Line] = {}
         self._chance = chance
         self.refused_bytes = 0  # of jobs that are to be sent again
 
     def add(self, job: Job) -> None:
-        self._lines.setdefault(job.request.model, _Line()).add(job)
+        self.lines.setdefault(job.request.model, _Line()).add(job)
         job.in_line = True
 
     def to_send(self, now: float, free_bytes: int) -> Iterator[Job]:
@@ -129,39 +129,39 @@ class Backpressure:
                 free_bytes -= job.size_bytes
 
     def _next(self, now: float) -> Job | None:
-        heads = [head for line in self._lines.values() if (head := line.head()) is not None and line.is_open(now)]
+        heads = [head for line in self.lines.values() if (head := line.head()) is not None and line.is_open(now)]
         # What was refused first: a new job that waits for the credit that it holds would wait for ever.
         return min(heads, key=lambda job: (not job.refusals, job.number), default=None)
 
     def sent(self, job: Job) -> None:
         if job.refusals:
             self.refused_bytes -= job.size_bytes
-        self._lines[job.request.model].sent(job)
+        self.lines[job.request.model].sent(job)
 
     def put_aside(self, job: Job) -> None:
         """It waits for something else than room in the pool, and no other of its line for it."""
-        self._lines[job.request.model].put_aside(job)
+        self.lines[job.request.model].put_aside(job)
 
     def take_back(self, job: Job) -> None:
         """It does not any more: the next of its line is this one."""
-        self._lines[job.request.model].take_back(job)
+        self.lines[job.request.model].take_back(job)
 
     def refused(self, job: Job, retry_after_s: float | None, now: float) -> None:
         """It is not in the pool; `job.refusals` counts this one."""
         self.refused_bytes += job.size_bytes
-        self._lines[job.request.model].refused(job, retry_after_s, now, 1.0 + 0.5 * self._chance())
+        self.lines[job.request.model].refused(job, retry_after_s, now, 1.0 + 0.5 * self._chance())
 
     def ended(self, job: Job) -> None:
         """A job that was added has its answer, is cancelled or late."""
         if job.refusals and job.sent_at is None:
             self.refused_bytes -= job.size_bytes
-        line = self._lines[job.request.model]
+        line = self.lines[job.request.model]
         line.ended(job)
         job.in_line = False
         if not line:
-            del self._lines[job.request.model]
+            del self.lines[job.request.model]
 
     def next_instant(self) -> float | None:
         """When a line opens by the clock alone."""
-        instants = [instant for line in self._lines.values() if (instant := line.opens_at()) is not None]
+        instants = [instant for line in self.lines.values() if (instant := line.opens_at()) is not None]
         return min(instants, default=None)

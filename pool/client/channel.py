@@ -16,7 +16,7 @@ __all__ = ["Channel"]
 
 LINGER_MS = 200
 # Numbers: pyzmq's enums take a microsecond each.
-EVENTS, FD, POLLIN, POLLOUT = int(zmq.EVENTS), int(zmq.FD), int(zmq.POLLIN), int(zmq.POLLOUT)
+FD, POLLIN, POLLOUT = int(zmq.FD), int(zmq.POLLIN), int(zmq.POLLOUT)
 
 
 class Channel:
@@ -39,6 +39,7 @@ class Channel:
         helm.watch(self._descriptor)
         helm.watch(self._told)
         self._awaits_connection = True
+        self._looked_at = [(dealer, POLLIN | POLLOUT), (self._monitor, POLLIN)]
         self.is_connected = False
         self.is_greeted = False  # OPEN was sent
         self.is_broken = False
@@ -55,15 +56,15 @@ class Channel:
         The descriptor of a ZeroMQ socket tells nothing to whoever has not looked before, and then only that something
         has changed since the socket was used, whatever for.
         """
-        events = _number(self._dealer, EVENTS)
-        news = bool(events & POLLIN)
-        # Writable means connected; only then can the first message leave.
-        if self._awaits_connection and events & POLLOUT:
-            self._awaits_connection = False
-            self.is_connected = news = True
-        if _number(self._monitor, EVENTS) & POLLIN:
-            self.is_broken = news = True
-        return news
+        found = zmq.zmq_poll(self._looked_at, 0)
+        for socket, events in found:
+            if socket is self._monitor:
+                self.is_broken = True
+            elif events & POLLOUT:  # writable means connected; only then can the first message leave
+                self._awaits_connection = False
+                self.is_connected = True
+                self._looked_at = [(self._dealer, POLLIN), (self._monitor, POLLIN)]
+        return bool(found)
 
     def woken(self, ready: Container[int]) -> None:
         """By these descriptors: as `look`, where the next `receive` does not tell as much."""

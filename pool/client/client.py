@@ -149,8 +149,9 @@ class Client(Replicas):
         )
         try:
             return future.result()
-        finally:
+        except BaseException:
             future.cancel()  # does nothing to one that is done
+            raise
 
     def placement(self, model: str, *, timeout: float | None = None, device: str | int | None = None) -> dict[str, Any]:
         """What of a model runs where in a worker, which `device` may choose: what `pool placement --json` prints.

@@ -28,7 +28,7 @@ from pool.wire.frames import NO_INSTANCE, BadFrame, OtherVersion, decode, encode
 from pool.wire.hot import Buffer
 from pool.wire.message import Message
 
-__all__ = ["Dialogue"]
+__all__ = ["RECEIVE_BURST", "Dialogue"]
 
 RECEIVE_BURST = 100  # answers taken before pings, cancellations and new jobs get their turn
 
@@ -92,8 +92,8 @@ class Dialogue:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody wants anything, and nothing has come."""
-        return not self._has_work and self._channel is not None and not self._channel.look()
+        """Whether nobody wants anything of the pool that is there."""
+        return self._channel is not None and not self._has_work
 
     @property
     def _has_work(self) -> bool:
@@ -115,13 +115,23 @@ class Dialogue:
         """Nobody works on it for so long."""
         self._pulse.sleep(now, seconds)
 
-    def work(self, ready: Container[int] = ()) -> None:
-        """All that is to do now; `ready`: the descriptors that have something."""
+    def send_off(self) -> None:
+        """What the callers have left. REQUIRES a pool."""
         try:
             self._see_gap(time.monotonic())
+            self._take_outbox()
+            self._dispatch.send_waiting()
+        except PoolAway as away:
+            self._lose_pool(away, time.monotonic())
+
+    def work(self, ready: Container[int] = (), most: int = RECEIVE_BURST) -> None:
+        """All that is to do now; `ready`: the descriptors that have something. Hears so many messages at most."""
+        try:
+            now = time.monotonic()
+            self._see_gap(now)
             if self._channel is not None:
                 self._channel.woken(ready)
-                self._hear(self._channel)
+                self._hear(self._channel, now, most)
             self._take_outbox()
             self._keep_time(time.monotonic())
             self._dispatch.send_waiting()
@@ -130,12 +140,12 @@ class Dialogue:
         except PoolAway as away:
             self._lose_pool(away, time.monotonic())
 
-    def _hear(self, channel: Channel) -> None:
+    def _hear(self, channel: Channel, now: float, most: int) -> None:
         if channel.is_connected and not channel.is_greeted:
             self._peer.check()
             self._send(wire.Open(self._name))
             channel.is_greeted = True
-        self._receive(channel)
+        self._receive(channel, now, most)
         if channel.is_broken:
             raise PoolAway(f"the pool at {self._peer.endpoint} went away before it answered")
 
@@ -205,7 +215,7 @@ class Dialogue:
         """Answers that came before the connection broke are answers, and so is a farewell."""
         assert self._channel is not None
         try:
-            while self._receive(self._channel):
+            while self._receive(self._channel, time.monotonic(), RECEIVE_BURST):
                 pass
         except PoolAway as farewell:
             return farewell if farewell.unread else away
@@ -266,14 +276,17 @@ class Dialogue:
 
     # --- in -----------------------------------------------------------------------------------------------------
 
-    def _receive(self, channel: Channel) -> bool:
-        """Takes a burst of messages; whether there may be more."""
-        for _ in range(RECEIVE_BURST):
+    def _receive(self, channel: Channel, now: float, most: int) -> bool:
+        """Takes so many messages at most; whether there may be more."""
+        is_first = True
+        for _ in range(most):
             frames = channel.receive()
             if frames is None:
                 return False
-            now = time.monotonic()
-            self._see_gap(now)  # the callbacks of the answer before this one may have taken long
+            if not is_first:
+                now = time.monotonic()
+                self._see_gap(now)  # the callbacks of the answer before this one may have taken long
+            is_first = False
             self._pulse.heard(now)
             self._understand(frames)
         return True

@@ -175,6 +175,8 @@ class Dispatch:
         """Sends what has waited for the pool to read on, and the patient jobs for which there may be room by now."""
         if self._opened is None or self._holds:
             return
+        if not (self._behind or self._backpressure.lines or self._calls.waiting):
+            return
         if self._calls.waiting:
             self._take_back(self._calls.granted())
         while self._behind and self.window.is_open():

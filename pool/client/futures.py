@@ -72,6 +72,11 @@ class JobFuture(PoolFuture["dict[str, np.ndarray[Any, Any]]"]):
         """As `cancelled()`, without its lock: the I/O thread looks at each job before it leaves."""
         return self._state in (CANCELLED, CANCELLED_AND_NOTIFIED)
 
+    @property
+    def is_pending(self) -> bool:
+        """As `not done()`, without its lock, for who would finish it."""
+        return self._state == PENDING
+
     def cancel(self) -> bool:
         """True if nobody will see an answer; says so to the pool, and to those who wait for this future."""
         try:

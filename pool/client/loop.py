@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from pool.client.context import SharedContext, shared
-from pool.client.dialogue import Dialogue
+from pool.client.dialogue import RECEIVE_BURST, Dialogue
 from pool.client.futures import JobFuture
 from pool.client.helm import Helm
 from pool.client.waker import Waker
@@ -58,9 +58,9 @@ class Loop:
             return False
         try:
             if dialogue.is_about_one_job:
-                dialogue.work()
-            while dialogue.is_about_one_job and not future.done():
-                self._turn(helm.wait)
+                dialogue.send_off()
+            while future.is_pending and dialogue.is_about_one_job:
+                self._turn(helm.wait, 1)  # the answer, mostly: a look tells whether more has come, not another receive
             return self._may_rest(time.monotonic())
         except BaseException as error:
             if not helm.was_waiting:
@@ -74,13 +74,15 @@ class Loop:
 
     def _may_rest(self, now: float) -> bool:
         """Whether the I/O thread looks by itself before there is anything to do."""
-        left = self._helm.rests_until - now
-        if self._dialogue.is_idle and left <= self._dialogue.wait_s(now):
-            self._dialogue.sleeps(now, left)
-            return True
-        return False
+        if not self._dialogue.is_idle:
+            return False
+        left, seconds = self._helm.rests_until - now, self._dialogue.wait_s(now)
+        if not seconds or left > seconds:
+            return False
+        self._dialogue.sleeps(now, left)
+        return True
 
-    def _turn(self, wait: Wait) -> None:
+    def _turn(self, wait: Wait, most: int = RECEIVE_BURST) -> None:
         now = time.monotonic()
         seconds = self._dialogue.wait_s(now)
         ready: dict[int, int] = {}
@@ -91,7 +93,7 @@ class Loop:
                 raise self._failure
             if self._waker.fileno() in ready:
                 self._waker.drain()
-        self._dialogue.work(ready)
+        self._dialogue.work(ready, most)
 
 
 def _as_pool_error(error: BaseException) -> PoolError:

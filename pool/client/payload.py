@@ -46,7 +46,9 @@ def to_inputs(model: str, inputs: object) -> Inputs:
     """`inputs` maps input names to anything array-like, or is the only input itself. Raises `InvalidInput`."""
     if isinstance(inputs, Inputs):
         return inputs
-    named: Mapping[object, object] = inputs if isinstance(inputs, Mapping) else {"": inputs}
+    # Most are dicts, and asking an abstract class takes a microsecond.
+    is_named = type(inputs) is dict or isinstance(inputs, Mapping)
+    named: Mapping[object, object] = inputs if is_named else {"": inputs}  # type: ignore[assignment]
     tensors: dict[str, tuple[Array, bool]] = {}
     for name, value in named.items():
         check_name(f"model {model}: an input's name", name)
@@ -74,7 +76,9 @@ def encode_call(model: str, inputs: object, arenas: Arenas | None = None) -> tup
         buffer = tensor_bytes(array)
         shape = (ROWS, *array.shape[1:]) if counted else array.shape
         tensors.append((name, array.dtype, shape, weak))
-        piece = _placed(array, buffer, arenas) if lent < MOST_LENT else None
+        piece = None
+        if arenas is not None and lent < MOST_LENT and len(buffer) >= LENT_BYTES:
+            piece = _placed(array, buffer, arenas)
         lent += piece is not None
         buffers.append(piece or bytes(buffer))
     read = _table if len(tensors) <= _SMALL else _table.__wrapped__
@@ -91,9 +95,7 @@ def _table(tensors: "tuple[tuple[str, np.dtype[Any], tuple[int, ...], bool], ...
     return pack(Table(tuple(headers)))
 
 
-def _placed(array: Array, buffer: bytes | memoryview, arenas: Arenas | None) -> Piece | None:
-    if arenas is None or len(buffer) < LENT_BYTES:
-        return None
+def _placed(array: Array, buffer: bytes | memoryview, arenas: Arenas) -> Piece | None:
     if (piece := piece_of(array)) is not None and arenas.has(piece.region):
         return piece
     region = arenas.place(len(buffer))

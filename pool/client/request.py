@@ -3,6 +3,8 @@
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from types import NoneType
 
 from pool.errors import InvalidInput
 
@@ -12,6 +14,10 @@ LONGEST_TIMEOUT_S = 1e8  # three years
 HIGHEST_PRIORITY = 100
 NAME_CHARS = 1000
 OUTPUTS_BYTES = 32 << 10  # of all names together; the pool reads no SUBMIT whose header is over 64 KiB
+
+_KEPT = 64  # requests of late …
+_PLAIN = frozenset((NoneType, int, float, str))  # … of nothing but these: what is equal stays equal
+_NAMES = frozenset((str,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,23 @@ def request_for(
     version: str | int | None = None,
 ) -> Request:
     """Raises `InvalidInput` for a value that no job can have."""
+    if type(outputs) is list:
+        outputs = tuple(outputs)
+    is_plain = _PLAIN.issuperset(map(type, (model, signature, timeout, priority, device, version)))
+    if is_plain and (outputs is None or (type(outputs) is tuple and _NAMES.issuperset(map(type, outputs)))):
+        return _known(model, signature, outputs, timeout, priority, device, version)
+    return _checked(model, signature, outputs, timeout, priority, device, version)
+
+
+def _checked(
+    model: str,
+    signature: str | None,
+    outputs: Sequence[str] | None,
+    timeout: float | None,
+    priority: int,
+    device: str | int | None,
+    version: str | int | None,
+) -> Request:
     check_name("a model's name", model)
     if signature is not None:
         check_name(f"model {model}: a signature's name", signature)
@@ -49,6 +72,9 @@ def request_for(
         _device(device),
         _version(model, version),
     )
+
+
+_known = lru_cache(_KEPT, typed=True)(_checked)
 
 
 def check_name(what: str, name: object) -> None:

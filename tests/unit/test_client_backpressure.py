@@ -165,7 +165,7 @@ def test_nothing_is_remembered_of_a_line_that_is_over() -> None:
         door.end(each)
     assert door.backpressure.refused_bytes == 0
     assert door.backpressure.next_instant() is None
-    assert not door.backpressure._lines
+    assert not door.backpressure.lines
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -17,6 +17,7 @@ from asked import Asked
 from harness import eventually
 from pool import Client, errors
 from pool.client import pulse
+from pool.client.channel import Channel
 from pool.client.connection import Connection
 from pool.client.dialogue import Dialogue
 from pool.client.helm import Helm
@@ -69,6 +70,26 @@ def test_the_caller_of_a_lone_job_wakes_nobody(client: Client, monkeypatch: pyte
         assert client.run("m", float(n))["y"] == n + 1
     assert set(works) == {threading.current_thread()}
     assert rests == []
+
+
+@pytest.mark.usefixtures("serving")
+def test_the_caller_of_a_lone_job_receives_what_has_come_and_no_more(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled(client)
+    received: list[bool] = []
+    whole = Channel.receive
+
+    def receive(self: Channel) -> Any:
+        frames = whole(self)
+        received.append(frames is not None)
+        return frames
+
+    monkeypatch.setattr(Channel, "receive", receive)
+    for n in range(20):
+        assert client.run("m", float(n))["y"] == n + 1
+    assert received.count(True) >= 20
+    assert received.count(False) <= 10, "ZeroMQ wakes one now and then for nothing"
 
 
 def test_others_jobs_are_seen_to_meanwhile(fake: FakePool, client: Client) -> None:

@@ -107,3 +107,22 @@ def test_a_mistake_is_the_futures_error() -> None:
     with Client("ipc:///nowhere/p.sock") as client:
         for future in (client.submit("m", 1.0, priority=1000), client.submit("m", 1.0, device="", block=True)):
             assert isinstance(future.exception(0), InvalidInput)
+
+
+def test_what_only_equals_what_was_right_before_is_looked_at_too() -> None:
+    assert request(priority=1).priority == 1
+    with pytest.raises(InvalidInput, match="priority is True"):
+        request(priority=True)
+    assert [request(version=version).version for version in (1, "1")] == [1, "1"]
+    with pytest.raises(InvalidInput, match=r"version is 1\.0"):
+        request(version=1.0)
+    assert request(timeout=1).timeout_s == 1
+    with pytest.raises(InvalidInput, match="timeout is True"):
+        request(timeout=True)
+    names = ["y"]
+    assert request(outputs=names).outputs == ("y",)
+    names.append("z")
+    assert request(outputs=names).outputs == ("y", "z")
+    with pytest.raises(InvalidInput, match="an output's name is a str, not list"):
+        request(outputs=["y", []])
+    assert request() is request(), "the check is made once"
