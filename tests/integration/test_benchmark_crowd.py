@@ -21,8 +21,8 @@ CASE = replace(calls.STUB, name="mlp")  # as the benchmarks call it
 MODEL = '[[model]]\nname = "mlp"\npath = "stub:rows"\n'
 SHORT_S = 0.3
 # A lone job's calls at most. Lower them with what makes the way of a job shorter; nothing raises them.
-CEILINGS = {"client": 515, "pool": 415, "lane": 95}
-SOCKETS = 15  # 14, and a worker's beat now and then
+CEILINGS = {"client": 375, "pool": 245, "lane": 95}
+SOCKETS = 13  # 12, and a worker's beat now and then
 
 
 @pytest.fixture(scope="module")
