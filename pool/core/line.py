@@ -26,6 +26,7 @@ __all__ = ["Line"]
 
 MOST_IDLE_KEYS = 256  # keys of a line that are kept while no job of theirs waits
 MOST_IDLE_CLIENTS = 256
+FEW = 64  # jobs of a client; the dict of so many takes 3 KiB
 LOOK_EVERY = 64  # so often entries of a heap that count no more are looked for
 
 
@@ -43,13 +44,15 @@ class ClientQueue:
     """One client's waiting jobs in one line. `used_s`: the device time it has used, on the line's own scale.
 
     Each level has jobs, but that the last one stays when it is empty: the next job is likely to have its priority.
+    One in which many have waited goes: a dict keeps the size that it had at its largest.
     """
 
-    __slots__ = ("entry", "entry_priority", "levels", "top", "used_s", "waiting")
+    __slots__ = ("entry", "entry_priority", "grown", "levels", "top", "used_s", "waiting")
 
     def __init__(self, used_s: float) -> None:
         self.levels: dict[int, Level] = {}
         self.waiting = 0  # jobs
+        self.grown = False  # more than a few have waited since the levels were made
         self.used_s = used_s
         self.top = 0
         """The highest priority that waits, if any does."""
@@ -108,6 +111,8 @@ class Line:
         if not queue.waiting or job.priority > queue.top:
             queue.top = priority
         queue.waiting += 1
+        if queue.waiting > FEW:
+            queue.grown = True
         if priority in queue.levels:
             level = queue.levels[priority]
         else:
@@ -138,6 +143,9 @@ class Line:
         queue.waiting -= 1
         if not queue.waiting:
             level.work_s = 0.0
+            if queue.grown:
+                queue.grown = False
+                queue.levels.clear()
         elif not level.jobs:
             del queue.levels[job.priority]
             if job.priority == queue.top:

@@ -1,5 +1,6 @@
 """What clients name does not outlive their jobs, but for a bounded rest."""
 
+import gc
 import tracemalloc
 
 import pytest
@@ -11,6 +12,7 @@ from pool.wire.faults import Fault
 
 JOBS = 400
 NAMES = 1000
+CLIENT_BYTES = 4 << 10  # of one that is gone; the dict of its 300 jobs has 18
 ROOM_BYTES = 5 * MOST_NAME_BYTES  # costs, idle keys, calls, jobs that were done, jobs that failed
 
 
@@ -51,3 +53,24 @@ def test_the_last_one_is_kept_however_long() -> None:
     remembered.put(("short", None, b""), 1)
     remembered.put(("x" * (MOST_NAME_BYTES + 1), None, b""), 2)
     assert [value for _, value in remembered.items()] == [2]
+
+
+def test_a_client_that_is_gone_leaves_nothing_of_its_burst() -> None:
+    driver = Driver(["m"]).serve()
+    driver.submit()
+    assert driver.running(), "the others wait behind it"
+    held = []
+    tracemalloc.start()
+    try:
+        for client in range(6):
+            name = b"%d" % client
+            for _ in range(300):
+                driver.submit(client=name)
+            driver.feed(told.ClientGone(name))
+            driver.log.clear()
+            gc.collect()
+            held.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert len(driver.machine.backlog.jobs) == 1, "but for the first, all have left"
+    assert held[-1] < held[0] + 5 * CLIENT_BYTES
