@@ -291,6 +291,10 @@ class Batch:
         """Whether anybody still waits for an answer of it."""
         return any(part.wanted for part in self.parts)
 
+    def has_ended(self) -> bool:
+        """Whether some of it are rows of a job that has ended, by itself or as a pack that was dissolved."""
+        return any(part.job.state in FINISHED for part in self.parts)
+
     def claims(self) -> list[Part]:
         """Its parts; in the place of a pack's that was dissolved, its members'."""
         return [claim for part in self.parts for claim in part.heirs or (part,)]

@@ -149,9 +149,23 @@ class Machine:
         """
         if self._is_restless(now):
             self._follow_up(now)
-        ended = self._answers.ended
-        self._dispatch.lease(now)
-        return self._answers.ended != ended and self._is_restless(now)
+        ended, leased = self._answers.ended, None
+        while leased != self._answers.ended:
+            leased = self._answers.ended
+            self._dispatch.lease(now)
+            if leased != self._answers.ended:
+                self._recall(now)
+        return leased != ended and self._is_restless(now)
+
+    def _recall(self, now: float) -> None:
+        """A job that ended while lanes were leased has no inputs any more, and one of them may just have had rows of it.
+
+        Its batch has not left yet: its other jobs are leased anew.
+        """
+        for batch in [batch for batch in self.orders.batches if isinstance(batch, Batch) and batch.has_ended()]:
+            self.orders.batches.remove(batch)
+            self._dispatch.ended(batch)
+            self._settlement.recalled(self.supervision.slots[batch.slot], batch, now)
 
     def _is_restless(self, now: float) -> bool:
         """Whether anything may have to follow beside leases. In the ordinary state nothing does."""

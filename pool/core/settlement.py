@@ -226,6 +226,11 @@ class Settlement:
 
     # --- the worker did not answer ------------------------------------------------------------------------------
 
+    def recalled(self, slot: Slot, batch: Batch, now: float) -> None:
+        """LEASED → QUEUED: it stays here, so nobody pays for it."""
+        self._charge(batch, now)
+        self.unsent(slot, batch, now)
+
     def unsent(self, slot: Slot, batch: Batch, now: float) -> None:
         """LEASED → QUEUED: the batch was never out, so this was no attempt."""
         parts = []

@@ -774,3 +774,23 @@ def test_a_pack_of_jobs_that_each_have_room_is_not_refused_for_ever_by_its_model
     driver.submit(size_bytes=60)
     driver.submit(members=(1, 3), size_bytes=60)
     assert driver.fault(8) is Fault.OVERLOADED, "it waits until there is room"
+
+
+@pytest.mark.parametrize(("slots", "lanes"), [(1, 2), (2, 1)])
+def test_a_batch_whose_pack_is_dissolved_as_the_next_lane_is_leased_does_not_leave(slots: int, lanes: int) -> None:
+    """Its inputs have gone with the pack: a RUN of them cannot be written."""
+    driver = Driver(*[["m"]] * slots, models=EIGHT).serve(lanes)
+    driver.submit(members=(1, 1))
+    driver.feed(told.JobCancelled(b"client", 3))
+    (run,) = driver.running()
+    did = driver.spoil(run, Fault.OUT_OF_MEMORY)  # as two halves it may fit, of which nobody wants the second
+    assert every(did, do.PackDissolved)
+    (again,) = driver.running()
+    assert [part.payload for part in again.parts] == ["payload 1"]
+    assert spans(again) == [(0, 1)]
+    driver.done(again)
+    assert done(driver) == {2}
+    driver.machine.validate()
+    assert nothing_is_left(driver)
+    assert not any(slot.batches for slot in driver.machine.supervision.slots)
+    assert driver.machine.answered == {"done": 1, "cancelled": 1}
