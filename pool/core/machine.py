@@ -158,7 +158,7 @@ class Machine:
         return leased != ended and self._is_restless(now)
 
     def _recall(self, now: float) -> None:
-        """A job that ended while lanes were leased has no inputs any more, and one of them may just have had rows of it.
+        """A job that ended while lanes were leased has no inputs any more, and a lane may have been given rows of it.
 
         Its batch has not left yet: its other jobs are leased anew.
         """

@@ -329,9 +329,12 @@ class Front:
         except BadFrame as error:
             self._unreadable(client, submit.job, error)
             return
-        if self._debts.owes(client, submit.job):  # nothing of the first one is another's, or released
-            text = f"job {submit.job} is already in the pool"
+        owed = self._debts.owes(client, submit.job, len(submit.members))
+        if owed is not None:  # nothing of the first one is another's, or released
+            text = f"job {owed} is already in the pool"
             self._say(client, wire.Failure(submit.job, Fault.INVALID_INPUT, text, None))
+            if owed != submit.job:
+                self._released(client, submit.job)
             return
         if call is None:
             self._say(client, wire.Unregistered(submit.job))
@@ -346,7 +349,7 @@ class Front:
         except BadFrame as error:
             self._unreadable(client, submit.job, error)
             return
-        self._debts.add(client, submit.job, inputs.tenancy)
+        self._debts.add(client, submit.job, inputs.tenancy, len(submit.members))
         if self._repeats.samples and self._repeats.suspects(inputs, now):
             self._compare(client, submit, call, inputs, now)
         else:

@@ -362,6 +362,36 @@ def test_a_second_job_with_the_number_of_one_that_is_here_keeps_no_memory(
         assert front._arenas.lent_bytes == 0
 
 
+def test_a_number_of_a_packs_member_is_in_use_before_the_pack_is_taken_apart(
+    front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
+) -> None:
+    """Else the member's debt would take the place of the other's, whose memory nobody would ever give back."""
+    with connect(front, context) as dealer:
+        client = submit(front, dealer, now=1.0, job=9)
+        arena = front._arenas.lend(client, Wish(1, ARENA_BYTES))
+        assert arena is not None
+        pack = replace(submission(4, rows=2), members=(1, 1))
+        lent = (Lent(0, arena.number, 0, 16),)
+        dealer.send_multipart(framed(pack, INSTANCE, [TABLE, bytes(16)]))
+        for number in (4, 5, 6):
+            dealer.send_multipart(framed(replace(submission(number), lent=lent), INSTANCE, [TABLE, b""]))
+        before = replace(submission(3, rows=2), members=(1, 1), lent=lent)
+        dealer.send_multipart(framed(before, INSTANCE, [TABLE, b""]))
+        dealer.send_multipart(framed(submission(7), INSTANCE, [TABLE, bytes(8)]))
+        assert [job_of(front, now=1.0).job for _ in range(2)] == [4, 7]
+        said = [heard_by(dealer) for _ in range(5)]
+        failures = [message for message in said if isinstance(message, wire.Failure)]
+        assert [(each.job, each.text) for each in failures] == [
+            (4, "job 4 is already in the pool"),
+            (5, "job 5 is already in the pool"),
+            (6, "job 6 is already in the pool"),
+            (3, "job 4 is already in the pool"),
+        ]
+        assert [message for message in said if isinstance(message, wire.Released)] == [wire.Released(3)]
+        front._arenas.take_back(client)
+        assert front._arenas.lent_bytes == 0
+
+
 def test_nothing_is_owed_to_the_cancelled_members_of_a_pack_that_was_taken_apart(
     front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
 ) -> None:
@@ -628,7 +658,7 @@ def test_a_job_whose_rows_are_not_there_is_answered_and_the_client_goes_on(
         assert failure.text.startswith(f"the job cannot be read: {told}")
         assert sum(front.refused.values()) == 1
         (client,) = front._presence.clients()
-        assert [job for job in (7, 8) if front._debts.owes(client, job)] == [8]
+        assert [job for job in (7, 8) if front._debts.owes(client, job) is not None] == [8]
 
 
 def test_an_answer_says_how_many_frames_each_piece_has(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
