@@ -136,6 +136,7 @@ class Service:
         self._tell = Feed(planted(self._machine, environ), self._prepare, self._run, self._act)
         self._footprints = Footprints(plan.state)
         self._slot_log = SlotLog(plan.devices, plan.placement)
+        self._ended = 0  # jobs, when the agenda was told of it last
         self._end: do.PoolStopped | None = None
         self._agenda = Agenda(
             plan,
@@ -298,9 +299,15 @@ class Service:
                 self._measure(event)
 
     def _follow(self) -> None:
-        """What comes of all that was told, once for all of it. Where jobs have ended, a slot may have its turn."""
+        """What comes of all that was told, once for all of it."""
         self._tell.dispatch()
         if self._agenda.awaits_jobs:
+            self._look_at_jobs()
+
+    def _look_at_jobs(self) -> None:
+        """Where some have ended, a slot may have its turn."""
+        if self._machine.ended != self._ended:
+            self._ended = self._machine.ended
             self._agenda_turn.soon()
 
     def _orphaned(self, loop: Loop, parent_fd: int) -> None:
@@ -325,7 +332,6 @@ class Service:
         due = self._machine.next_deadline()
         if due is not None and due <= time.monotonic():
             self._feed(Tick())
-            self._follow()
             due = self._machine.next_deadline()
         if due is not None:
             self._core_turn.by(due)
@@ -368,6 +374,8 @@ class Service:
         if isinstance(event, WorkerExited) and not event.death.restartable and self._is_lost(event.slot):
             self._agenda.lost()  # what it tells the core comes first
         self._tell(event)
+        if self._agenda.awaits_jobs:
+            self._look_at_jobs()
 
     def _prepare(self, event: Event, now: float) -> None:
         """What has to be known before the core hears of the event."""

@@ -91,6 +91,11 @@ class Machine:
         self._pins = frozenset(name for plan in plans for name in plan.names)
 
     @property
+    def ended(self) -> int:
+        """How many jobs have, whichever way, since the pool began."""
+        return self._answers.ended
+
+    @property
     def answered(self) -> Counter[str]:
         """How many jobs ended in which way."""
         return self._answers.counts

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from pool.router.payload import Payload
+from pool.router.payload import VIEW_BYTES, Payload
 from pool.wire.client_messages import Result, Results
 from pool.wire.hot import Buffer
 
@@ -35,5 +35,5 @@ class Answers(dict[bytes, Letter]):
         letter.results += (result,)
         for piece in pieces:
             letter.payload += piece
-            letter.size_bytes += sum(map(len, piece))
+            letter.size_bytes += sum(map(len, piece)) + VIEW_BYTES * len(piece)
         return letter.size_bytes >= MOST_BYTES or len(letter.results) >= MOST_JOBS
