@@ -24,6 +24,7 @@ from fault_orders import descriptors, segments
 from harness import PoolProcess, eventually, pool_process, stub_config
 from mutations import mutated
 from pool import Client, errors
+from pool.wire.refusal import Refusal
 from pool.wire.worker_messages import WORKER_MESSAGES
 from strangers import Borrower, Stranger
 
@@ -33,6 +34,7 @@ LONG_S = 90.0
 LONGER_S = 90.0  # a run goes on until each kind of message was mutated, but for no longer than this
 MAD_KINDS = {"Hello", "Beat", "Ready", "Run", "Done"}
 RARE_KINDS = {"Welcome"}  # in a run of minutes
+SAID = {**WORKER_MESSAGES, Refusal.kind: Refusal}  # to a HELLO of another version
 GROWTH_BYTES = 24 << 20
 FORGOTTEN_S = 40.0  # the pool calls a client gone that has said nothing for 30 s
 MODELS = """
@@ -132,7 +134,7 @@ class Madhouse:
     def mutated(self) -> Counter[str]:
         """How many messages of each kind the mad workers have sent or heard in a mutated form."""
         kinds = b"".join(path.read_bytes() for path in self.folder.glob("mad-*"))
-        return Counter(WORKER_MESSAGES[kind].__name__ for kind in kinds)
+        return Counter(SAID[kind].__name__ for kind in kinds)
 
     def said_by_workers(self) -> list[Message]:
         said: list[Message] = []
