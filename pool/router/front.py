@@ -329,12 +329,9 @@ class Front:
         except BadFrame as error:
             self._unreadable(client, submit.job, error)
             return
-        owed = self._debts.owes(client, submit.job, len(submit.members))
+        owed = self._debts.owes(client, submit.job)
         if owed is not None:  # nothing of the first one is another's, or released
-            text = f"job {owed} is already in the pool"
-            self._say(client, wire.Failure(submit.job, Fault.INVALID_INPUT, text, None))
-            if owed != submit.job:
-                self._released(client, submit.job)
+            self._twice(client, submit.job, owed)
             return
         if call is None:
             self._say(client, wire.Unregistered(submit.job))
@@ -349,11 +346,24 @@ class Front:
         except BadFrame as error:
             self._unreadable(client, submit.job, error)
             return
+        if submit.members:
+            owed = self._debts.owes(client, submit.job, len(submit.members))
+            if owed is not None:
+                self._twice(client, submit.job, owed)
+                if inputs.tenancy is None:
+                    self._released(client, submit.job)
+                else:
+                    inputs.tenancy.let_go()
+                return
         self._debts.add(client, submit.job, inputs.tenancy, len(submit.members))
         if self._repeats.samples and self._repeats.suspects(inputs, now):
             self._compare(client, submit, call, inputs, now)
         else:
             self._tell(client, submit, call, inputs, submit.timeout_s)
+
+    def _twice(self, client: bytes, job: int, owed: int) -> None:
+        text = f"job {owed} is already in the pool"
+        self._say(client, wire.Failure(job, Fault.INVALID_INPUT, text, None))
 
     def _unreadable(self, client: bytes, job: int, error: BadFrame) -> None:
         text = f"the job cannot be read: {error}"
