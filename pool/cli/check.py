@@ -14,15 +14,14 @@ from rich.table import Table
 from rich.text import Text
 
 from pool.cli.options import as_json, config_option
-from pool.cli.readable import labelled, short_uuid, size
 from pool.cli.servable import Servable, look_at
 from pool.cli.start import settings_of
-from pool.cli.tables import fitting, new_table, show
 from pool.cores import written
 from pool.endpoint import holder, ipc_path
 from pool.errors import PoolError
 from pool.plan import Plan
 from pool.planning import make_plan
+from pool.terminal import fitting, labelled, new_table, short_uuid, show, size
 from pool.wire.entries import model_of, version_of
 
 if TYPE_CHECKING:
