@@ -18,7 +18,7 @@ from pool.bench.job import BenchJob
 from pool.bench.load import Load, Warmup
 from pool.bench.measured import INTERRUPTED
 from pool.bench.point import percentiles
-from pool.bench.progress import progress_bar
+from pool.bench.sweep import progress_bar
 from pool.client.client import Client
 from pool.errors import PoolError
 from pool.terminal import count_of, new_table, numeric

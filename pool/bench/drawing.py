@@ -3,15 +3,14 @@
 from collections.abc import Sequence
 from itertools import pairwise
 from math import ceil, floor, isnan, log10
-from typing import Protocol
 
 import numpy as np
 from rich.text import Text
 
-from pool.bench.point import Point
+from pool.bench.point import Point, limit, most
 from pool.terminal import numeric
 
-__all__ = ["Curve", "drawn"]
+__all__ = ["drawn"]
 
 HEIGHT = 18
 MARGIN = 8  # for the labels of the latency
@@ -23,23 +22,14 @@ _LINES = (("p99", "●", "red"), ("p50", "○", "cyan"))
 _LIMIT = ("┊", "green")
 
 
-class Curve(Protocol):
-    """What is drawn of a sweep, in the order of its measurement."""
+def drawn(points: Sequence[Point], width: int) -> Text:
+    """Of a sweep, in the order of its measurement: a picture of `width` columns, legible without colours too.
 
-    points: list[Point]
-
-    @property
-    def is_open(self) -> bool: ...
-    @property
-    def most(self) -> float: ...
-    def limit(self, most: str) -> str: ...
-
-
-def drawn(curve: Curve, width: int) -> Text:
-    """A picture of `width` columns, legible without colours too; of nothing where nothing was answered."""
-    answered = [point for point in curve.points if not isnan(point.latencies_s["p50"])]
-    most, end = curve.most, numeric(curve.most)
-    if not most:
+    Of nothing where nothing was answered.
+    """
+    answered = [point for point in points if not isnan(point.latencies_s["p50"])]
+    highest, end = most(points), numeric(most(points))
+    if not highest:
         return Text()
     columns = max(LEAST_WIDTH, width - MARGIN - 2)
     latencies_ms = [max(point.latencies_s[name] * 1000, 1e-6) for point in answered for name, *_ in _LINES]
@@ -48,7 +38,7 @@ def drawn(curve: Curve, width: int) -> Text:
 
     def cell(goodput: float, latency_ms: float) -> tuple[int, int]:
         height = (log10(max(latency_ms, 1e-6)) - low) / (high - low)
-        return round((1 - height) * (HEIGHT - 1)), round(goodput / most * (columns - 1))
+        return round((1 - height) * (HEIGHT - 1)), round(goodput / highest * (columns - 1))
 
     cells = {(line, columns - 1): _LIMIT for line in range(HEIGHT)}
     places = {name: [cell(point.goodput, point.latencies_s[name] * 1000) for point in answered] for name, *_ in _LINES}
@@ -57,13 +47,13 @@ def drawn(curve: Curve, width: int) -> Text:
     for name, sign, style in _LINES:  # a point is never lost behind a line
         cells.update(dict.fromkeys(places[name], (sign, style)))
     legend = Text.assemble(*((f"{sign} {name}  ", style) for name, sign, style in _LINES))
-    text = Text.assemble(f"{'ms':>{MARGIN}}  ", legend, (curve.limit(end).rjust(columns - len(legend)), "green"))
+    text = Text.assemble(f"{'ms':>{MARGIN}}  ", legend, (limit(points).rjust(columns - len(legend)), "green"))
     labels = {cell(0, 10.0**decade)[0]: f"{10.0**decade:,g}" for decade in range(low, high + 1)}
     for line in range(HEIGHT):
         text.append(f"\n{labels.get(line, ''):>{MARGIN}} {'┤' if line in labels else '│'}", "dim")
         text.append_text(Text.assemble(*(cells.get((line, column), " ") for column in range(columns))))
     text.append(f"\n{'':>{MARGIN}} └{'─' * columns}\n{'':>{MARGIN}} 0", "dim")
-    axis = "goodput, answers/s" if curve.is_open else "throughput, answers/s"
+    axis = "goodput, answers/s" if points[0].load.is_open else "throughput, answers/s"
     return text.append(f"{axis:^{columns - len(end)}}{end}")
 
 

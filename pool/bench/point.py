@@ -10,8 +10,9 @@ import numpy as np
 
 from pool.bench.load import Load
 from pool.bench.measured import Measured
+from pool.terminal import numeric
 
-__all__ = ["CPU_SHARE", "Point", "percentiles", "saturated"]
+__all__ = ["CPU_SHARE", "Point", "limit", "most", "percentiles", "saturated"]
 
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 PACE = 0.95  # of what was due; a sender that is further behind has measured itself
@@ -122,6 +123,15 @@ class Point:
                 "ended_early": measured.early or None,
             }
         return {**figures, "unsteady": measured.unsteady or None, "stages": self.stages}
+
+
+def most(points: Sequence[Point]) -> float:
+    return max((point.goodput for point in points), default=0.0)
+
+
+def limit(points: Sequence[Point]) -> str:
+    figure = f"{numeric(most(points))}/s"
+    return f"capacity {figure}" if saturated(points) else f"no limit up to {figure}"
 
 
 def saturated(points: Sequence[Point]) -> bool:

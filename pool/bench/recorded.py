@@ -62,12 +62,10 @@ def _from_npz(path: Path, where: str) -> list[Job]:
             raise BadInputs(f"{where}: {name} is not an array in .npy")
         if not array.ndim:
             raise BadInputs(f"{where}: array {name!r} has no axis 0, along which the jobs are")
-    counts = {name: len(array) for name, array in arrays.items()}
-    if len(set(counts.values())) > 1:
-        told = ", ".join(f"{name} has {count}" for name, count in counts.items())
+    if len({len(array) for array in arrays.values()}) > 1:
+        told = ", ".join(f"{name} has {len(array)}" for name, array in arrays.items())
         raise BadInputs(f"{where}: its arrays are not of the same number of jobs: {told}")
-    count = next(iter(counts.values()), 0)
-    return [{name: array[number] for name, array in arrays.items()} for number in range(count)]
+    return [dict(zip(arrays, job, strict=True)) for job in zip(*arrays.values(), strict=True)]
 
 
 def _from_json(path: Path, where: str, specs: Specs) -> list[Job]:
@@ -78,10 +76,9 @@ def _from_json(path: Path, where: str, specs: Specs) -> list[Job]:
     data = parsed.get("data") if isinstance(parsed, dict) else None
     if not isinstance(data, list):
         raise BadInputs(f'{where}: expected {{"data": [{{"INPUT": [VALUES]}}, …]}}')
-    jobs = list(_jobs(data, where))
     return [
-        {name: _values(value, specs.get(name), f"{where}, entry {number}, {name}") for name, value in job.items()}
-        for number, job in enumerate(jobs)
+        {name: _value(value, specs.get(name), f"{where}, entry {number}, {name}") for name, value in job.items()}
+        for number, job in enumerate(_jobs(data, where))
     ]
 
 
@@ -96,28 +93,31 @@ def _jobs(data: Sequence[object], where: str) -> Iterator[Mapping[str, object]]:
             raise BadInputs(f"{where}: an entry of its data is {type(each).__name__}, not an object with the inputs")
 
 
-def _values(value: object, spec: TensorSpec | None, where: str) -> object:
-    shape: object = None
-    if isinstance(value, dict):
-        shape = value.get("shape")
-        value = value["content"] if "content" in value else _bytes(value, spec, where)
-    if shape is None or spec is None:
+def _value(value: object, spec: TensorSpec | None, where: str) -> object:
+    if not isinstance(value, dict):
         return value
+    found = value["content"] if "content" in value else _bytes(value, spec, where)
+    shape = value.get("shape")
+    if shape is None or spec is None:
+        return found
     if not isinstance(shape, list) or not all(isinstance(axis, int) and axis >= 0 for axis in shape):
         raise BadInputs(f"{where}: {shape!r:.80} is no shape")
-    return _reshaped(_array(value, where), tuple(shape), where)
+    array = _array(found, where)
+    if math.prod(shape) != array.size:
+        raise BadInputs(f"{where}: {array.size} values do not make the shape {shape}")
+    return array.reshape(shape)
 
 
-def _bytes(value: dict[str, object], spec: TensorSpec | None, where: str) -> object:
+def _bytes(value: Mapping[str, object], spec: TensorSpec | None, where: str) -> object:
     try:
         content = base64.b64decode(str(value.get("b64", "!")), validate=True)
     except binascii.Error:
         raise BadInputs(f'{where}: an object that has neither "content" nor "b64" with base64') from None
     if spec is None or spec.dtype == "string":
         return [content]
-    itemsize = DTYPES[spec.dtype].itemsize
+    count = len(content) // DTYPES[spec.dtype].itemsize
     try:
-        return decode_tensor(TensorHeader("", spec.dtype, (len(content) // itemsize,), False), content)
+        return decode_tensor(TensorHeader("", spec.dtype, (count,), False), content)
     except BadFrame:
         raise BadInputs(f"{where}: {len(content)} bytes are no whole number of {spec.dtype} values") from None
 
@@ -130,70 +130,64 @@ def _array(value: object, where: str) -> Array:
         raise BadInputs(f"{where}: not a tensor: {reason}") from None
 
 
-def _reshaped(array: Array, shape: tuple[int, ...], where: str) -> Array:
-    if math.prod(shape) != array.size:
-        raise BadInputs(f"{where}: {array.size} values do not make the shape {list(shape)}")
-    return array.reshape(shape)
-
-
 def _fitted(entry: Job, specs: Specs, own: bool, where: str) -> dict[str, Array]:
-    """An entry whose names, dtypes and shapes are those of the inputs; a single row is still without axis 0."""
-    missing = [name for name in specs if name not in entry]
-    foreign = [name for name in entry if name not in specs]
-    if foreign:
-        raise BadInputs(f"{where}: no input {foreign[0]!r}; there are: {', '.join(specs) or 'none'}")
-    if missing:
-        raise BadInputs(f"{where}: input {missing[0]!r} ({specs[missing[0]]}) is missing")
-    return {name: _shaped(entry[name], specs[name], own, f"{where}, {name}") for name in specs}
+    """An entry whose names, dtypes and shapes are those of the inputs; a single row is still without axis 0.
+
+    `own`: the arrays have dtypes of their own, of which the worker is the judge; JSON's numbers take the input's.
+    """
+    foreign = next((name for name in entry if name not in specs), None)
+    if foreign is not None:
+        raise BadInputs(f"{where}: no input {foreign!r}; there are: {', '.join(specs) or 'none'}")
+    fitted = {}
+    for name, spec in specs.items():
+        if name not in entry:
+            raise BadInputs(f"{where}: input {name!r} ({spec}) is missing")
+        array = _array(entry[name], f"{where}, {name}")
+        shaped = _shaped(array, spec) if array.dtype.hasobject == (spec.dtype == "string") else None
+        if shaped is None:
+            got = f"{dtype_name(array.dtype)} {list(array.shape)}"
+            raise BadInputs(f"{where}, {name}: expected {spec}, got {got}")
+        fitted[name] = shaped if own else _typed(shaped, spec, f"{where}, {name}")
+    return fitted
 
 
-def _shaped(value: object, spec: TensorSpec, own: bool, where: str) -> Array:
-    """`own`: the array has a dtype of its own, of which the worker is the judge; JSON's numbers take the input's."""
-    array = _array(value, where)
-    if (array.dtype.hasobject) != (spec.dtype == "string"):
-        raise BadInputs(f"{where}: expected {spec}, got {dtype_name(array.dtype)} {list(array.shape)}")
-    if not own:
-        array = _typed(array, spec, where)
-    if spec.shape is None or _fits(array.shape, spec.shape) or _fits(array.shape, spec.shape[1:]):
+def _shaped(array: Array, spec: TensorSpec) -> Array | None:
+    """With the axes of the input, or all but axis 0; flat values get them."""
+    if spec.shape is None or any(_fits(array.shape, wanted) for wanted in (spec.shape, spec.shape[1:])):
         return array
-    row = spec.shape[1:] if spec.shape else ()
-    if array.ndim == 1 and all(axis >= 0 for axis in row) and spec.shape:
-        size = math.prod(row)
-        if array.size == size:
-            return array.reshape(row)
-        if size and array.size % size == 0 and spec.shape[0] in (-1, array.size // size):
-            return array.reshape((-1, *row))
-    raise BadInputs(f"{where}: expected {spec}, got {dtype_name(array.dtype)} {list(array.shape)}")
-
-
-def _typed(array: Array, spec: TensorSpec, where: str) -> Array:
-    dtype = DTYPES[spec.dtype]
-    if array.dtype == dtype:
-        return array
-    with np.errstate(all="ignore"):
-        cast = array.astype(dtype)
-    if spec.dtype.startswith(("int", "uint", "bool")) and not (cast.astype(array.dtype) == array).all():
-        raise BadInputs(f"{where}: its values are no {spec.dtype}")
-    return cast
+    row = spec.shape[1:]
+    size = math.prod(row)
+    if array.ndim != 1 or not spec.shape or min(row, default=0) < 0:
+        return None
+    if array.size == size:
+        return array.reshape(row)
+    whole = size > 0 and array.size % size == 0 and spec.shape[0] in (-1, array.size // size)
+    return array.reshape((-1, *row)) if whole else None
 
 
 def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     return len(shape) == len(wanted) and all(axis in (-1, size) for size, axis in zip(shape, wanted, strict=True))
 
 
+def _typed(array: Array, spec: TensorSpec, where: str) -> Array:
+    with np.errstate(all="ignore"):
+        cast = array.astype(DTYPES[spec.dtype], copy=False)
+    if spec.dtype.startswith(("int", "uint", "bool")) and not (cast.astype(array.dtype) == array).all():
+        raise BadInputs(f"{where}: its values are no {spec.dtype}")
+    return cast
+
+
 def _joined(entries: list[dict[str, Array]], specs: Specs, rows: int, where: str) -> list[dict[str, object]]:
     if rows > 1 and not all(_is_row(entry[name], spec) for entry in entries for name, spec in specs.items()):
         raise BadInputs(f"{where}: its entries have their own rows: leave out --rows")
-    jobs: list[dict[str, object]] = []
-    for first in range(0, len(entries), rows):
-        part = [entries[(first + number) % len(entries)] for number in range(rows)]
-        jobs.append(
-            {
-                name: np.stack([entry[name] for entry in part]) if _is_row(part[0][name], spec) else part[0][name]
-                for name, spec in specs.items()
-            }
-        )
-    return jobs
+    parts = [[entries[(first + n) % len(entries)] for n in range(rows)] for first in range(0, len(entries), rows)]
+    return [
+        {
+            name: np.stack([entry[name] for entry in part]) if _is_row(part[0][name], spec) else part[0][name]
+            for name, spec in specs.items()
+        }
+        for part in parts
+    ]
 
 
 def _is_row(array: Array, spec: TensorSpec) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isnan
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -15,11 +15,11 @@ from pool.bench.drawing import drawn
 from pool.bench.job import BenchJob
 from pool.bench.load import Load
 from pool.bench.measured import Measured
-from pool.bench.point import CPU_SHARE, Point, saturated
+from pool.bench.point import CPU_SHARE, Point, most, saturated
 from pool.errors import PoolError
 from pool.terminal import count_of, new_table, numeric, percent
 
-__all__ = ["LoadReport", "Report", "write_csv"]
+__all__ = ["LoadReport", "write_csv"]
 
 CURVE_WIDTH = 100  # at most
 _ABOUT = ("model", "signature", "rows", "clients", "timeout_s", "arrivals", "seed")  # a column each, the same for all
@@ -33,14 +33,6 @@ _PLACES = {
     "fetch": "answers cut, and back to the pool",
     "reply": "between client and pool, both ways",
 }
-
-
-class Report(Protocol):
-    def values(self) -> dict[str, Any]:
-        """For JSON. Under `points` or `ways`, if there are several, are what lines of CSV are made of."""
-
-    def text(self, width: int) -> Iterator[RenderableType]:
-        """Blocks, with an empty line between them."""
 
 
 def write_csv(path: Path, values: Mapping[str, Any]) -> None:
@@ -94,10 +86,6 @@ class LoadReport:
         return self.loads[0].is_open
 
     @property
-    def most(self) -> float:
-        return max((point.goodput for point in self.points), default=0.0)
-
-    @property
     def best(self) -> Point | None:
         """Of those within the bound the one with the most answers."""
         within = [point for point in self.points if self.bound_s is not None and point.keeps(self.bound_s)]
@@ -121,9 +109,6 @@ class LoadReport:
             return ", ".join(["closed loop", rows, *clients, each])
         return ", ".join([f"{load.in_flight:,} in flight", rows, *clients])
 
-    def limit(self, most: str) -> str:
-        return f"capacity {most}/s" if saturated(self.points) else f"no limit up to {most}/s"
-
     def values(self) -> dict[str, Any]:
         about = {
             "model": self.job.model,
@@ -144,7 +129,7 @@ class LoadReport:
             "p99_bound_s": self.bound_s,
             **arrivals,
             "points": points,
-            "highest_goodput" if self.is_open else "highest_jobs_per_s": self.most,
+            "highest_goodput" if self.is_open else "highest_jobs_per_s": most(self.points),
             "saturated": saturated(self.points),
             "best": None if self.best is None else self.best.asked,
             "errors": dict(sum((point.measured.errors for point in self.points), Counter())),
@@ -163,7 +148,7 @@ class LoadReport:
             yield from _remarks(point, _where(point) if self.several else "")
         if not self.several and self.points[0].stages:
             yield _stage_table(self.points[0])
-        if curve and (picture := drawn(self, min(CURVE_WIDTH, width))):
+        if curve and (picture := drawn(self.points, min(CURVE_WIDTH, width))):
             yield picture
         if self.bound_s is not None:
             yield self._verdict()

@@ -27,10 +27,11 @@ __all__ = ["bench"]
 LOADING_S = 120.0
 OPEN_TIMEOUT_S = 1.0
 FORMATS = (".png", ".svg", ".pdf")
-STRING_LENGTH = 24
 
-_WIDE = {"max_content_width": 100}
-_SECONDS = click.FloatRange(0, min_open=True)
+_WIDE: dict[str, Any] = {"max_content_width": 100, "show_default": True}
+_SECONDS, _PERCENT = click.FloatRange(0, min_open=True), click.FloatRange(0, 100, min_open=True)
+_COUNT, _CLIENTS, _BYTES = click.IntRange(1), click.IntRange(1, 64), click.IntRange(0, 1 << 24)
+_SECONDS.name, _PERCENT.name, _COUNT.name, _CLIENTS.name, _BYTES.name = "seconds", "percent", "n", "n", "bytes"
 _STABLE_ONLY = {"stability": "--stability", "window": "--window", "longest_warmup": "--longest-warmup"}
 _MADE_ONLY = {"zero_data": "--zero-data", "string_length": "--string-length", "shapes": "--shape"}
 # What says which kind is meant where none is named.
@@ -73,73 +74,34 @@ def _file(_ctx: click.Context, option: click.Parameter, path: Path | None) -> Pa
     return path
 
 
-_FILE: dict[str, Any] = {
-    "type": click.Path(dir_okay=False, writable=True, path_type=Path),
-    "metavar": "FILE",
-    "callback": _file,
-}
+_FILE: dict[str, Any] = {"type": click.Path(dir_okay=False, path_type=Path), "metavar": "FILE", "callback": _file}
+
+_DATA = "Recorded inputs, in turn: an .npz with an array an input, its axis 0 the jobs, or JSON as perf_analyzer's."
+_SHARED = "Processes with a connection each, that share the load; the pool is fair between them."
+_TIMEOUT = f"Of each job; {OPEN_TIMEOUT_S:g} in an open loop, the pool's default_timeout otherwise."
+_WARMUP = "Not measured: until three windows in a row agree in throughput and median latency, or so long."
 
 _job_options = _options(
     click.argument("model"),
     signature_option,
-    click.option(
-        "--duration", type=_SECONDS, default=10.0, show_default=True, help="Seconds to measure, of each step."
-    ),
-    click.option("--rows", type=click.IntRange(1), default=1, show_default=True, help="Rows a job, on axis 0."),
+    click.option("--duration", type=_SECONDS, default=10.0, help="Seconds to measure, of each step."),
+    click.option("--rows", type=_COUNT, default=1, help="Rows a job, on axis 0."),
     input_option,
     click.option(
-        "--input-data",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        metavar="FILE",
-        help="Recorded inputs, taken in turn: an .npz with an array an input, along whose axis 0 are the jobs, or JSON"
-        " as perf_analyzer's.",
+        "--input-data", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE", help=_DATA
     ),
-    click.option(
-        "--shape", "shapes", multiple=True, metavar="NAME:1,224,…", help="Of an input with unknown axes; repeatable."
-    ),
+    click.option("--shape", "shapes", multiple=True, metavar="NAME:1,224,…", help="Of unknown axes; repeatable."),
     click.option("--zero-data", is_flag=True, help="Zeros and empty strings, rather than random ones."),
-    click.option(
-        "--string-length",
-        type=click.IntRange(0, 1 << 24),
-        default=STRING_LENGTH,
-        show_default=True,
-        metavar="BYTES",
-        help="Of random strings.",
-    ),
-    click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of what is left to chance."),
-    click.option(
-        "--timeout",
-        type=_SECONDS,
-        metavar="SECONDS",
-        help=f"Of each job; the pool's default_timeout otherwise, {OPEN_TIMEOUT_S:g} in an open loop.",
-    ),
-    click.option(
-        "--clients",
-        type=click.IntRange(1, 64),
-        default=1,
-        show_default=True,
-        help="Processes with a connection each, that share the load; the pool is fair between them.",
-    ),
+    click.option("--string-length", type=_BYTES, default=24, help="Of random strings."),
+    click.option("--seed", type=click.IntRange(0), metavar="N", default=0, help="Of what is left to chance."),
+    click.option("--timeout", type=_SECONDS, help=_TIMEOUT),
+    click.option("--clients", type=_CLIENTS, default=1, help=_SHARED),
 )
 _warmup_options = _options(
-    click.option(
-        "--warmup",
-        type=warmup_time,
-        default="stable",
-        show_default=True,
-        metavar="stable|SECONDS",
-        help="Not measured: until three windows in a row agree in throughput and median latency, or so long.",
-    ),
-    click.option(
-        "--stability",
-        type=click.FloatRange(0, 100, min_open=True),
-        default=10.0,
-        show_default=True,
-        metavar="PERCENT",
-        help="Within which the windows agree, of their mean.",
-    ),
-    click.option("--window", type=_SECONDS, default=1.0, show_default=True, help="Seconds of such a window."),
-    click.option("--longest-warmup", type=_SECONDS, default=20.0, show_default=True, help="Seconds; then it measures."),
+    click.option("--warmup", type=warmup_time, default="stable", metavar="stable|SECONDS", help=_WARMUP),
+    click.option("--stability", type=_PERCENT, default=10.0, help="Within which the windows agree, of their mean."),
+    click.option("--window", type=_SECONDS, default=1.0, help="Seconds of such a window."),
+    click.option("--longest-warmup", type=_SECONDS, default=20.0, help="Seconds; then it measures."),
 )
 _output_options = _options(
     click.option("--csv", help="Write a line a step, with the stages, for other programs.", **_FILE),
@@ -147,13 +109,9 @@ _output_options = _options(
     endpoint_option,
     click.pass_context,
 )
-_in_flight_option = click.option(
-    "--in-flight", type=one_count, default="16", show_default=True, metavar="N", help="Jobs always outstanding."
-)
-_jobs_option = click.option("--jobs", type=click.IntRange(1), help="Measure so many jobs, however long they take.")
-_uniform_option = click.option(
-    "--uniform", is_flag=True, help="Jobs of an open loop at even distances, rather than by chance (Poisson)."
-)
+_in_flight_option = click.option("--in-flight", type=one_count, default="16", metavar="N", help="Always outstanding.")
+_jobs_option = click.option("--jobs", type=_COUNT, help="Measure so many jobs, however long they take.")
+_uniform_option = click.option("--uniform", is_flag=True, help="At even distances, rather than by chance (Poisson).")
 
 
 @click.group(cls=_Kinds, context_settings=_WIDE)
@@ -173,44 +131,40 @@ def bench() -> None:
 
 
 @bench.command(context_settings=_WIDE)
-@_job_options
 @_in_flight_option
 @_jobs_option
+@_job_options
 @_warmup_options
 @_output_options
 def run(ctx: click.Context, /, **given: Any) -> None:
-    """A closed loop: each answer is followed by the next job of MODEL, without a pause."""
+    """Jobs of MODEL in a closed loop.
+
+    So many are always in flight: each answer is followed by the next job, without a pause.
+    """
     _check(ctx, given, [given["in_flight"]])
     _measure(given, {"in_flight": [given["in_flight"]]})
 
 
 @bench.command(context_settings=_WIDE)
-@_job_options
+@click.option("--in-flight", type=count_steps, metavar="LOW:[HIGH]", help="Closed loops, doubling, or these: 1,4,9.")
 @click.option(
-    "--in-flight",
-    type=count_steps,
-    metavar="LOW:[HIGH]",
-    help="Closed loops with more and more jobs outstanding, doubling (1:64), or these: 1,4,9.",
+    "--rate", type=rate_steps, metavar="LOW:[HIGH[:STEPS]]", help="Open loops, or of these rates: 50,100,200."
 )
 @click.option(
-    "--rate",
-    type=rate_steps,
-    metavar="LOW:[HIGH[:STEPS]]",
-    help="Open loops of several rates, each the same factor above the one before, or of these: 50,100,200.",
-)
-@click.option(
-    "--p99-bound",
-    type=duration,
-    metavar="TIME",
-    help="End with the first step whose p99 is above it (50ms); LOW: has no other end.",
+    "--p99-bound", type=duration, metavar="TIME", help="End with the first step whose p99 is above it (50ms)."
 )
 @click.option("--plot", help="Draw it into a .png, .svg or .pdf instead of the terminal.", **_FILE)
 @_jobs_option
 @_uniform_option
+@_job_options
 @_warmup_options
 @_output_options
 def sweep(ctx: click.Context, /, **given: Any) -> None:
-    """Several loads of MODEL, one after the other, and the latency drawn over the throughput."""
+    """Several loads of MODEL, and their curve.
+
+    One after the other, closed or open loops; the latency is drawn over the throughput. Steps of LOW: end at
+    --p99-bound.
+    """
     counts, rates = given["in_flight"], given["rate"]
     if (counts is None) == (rates is None):
         raise click.UsageError("a sweep is of closed or of open loops: give --in-flight LOW:HIGH or --rate LOW:HIGH.")
@@ -226,28 +180,29 @@ def sweep(ctx: click.Context, /, **given: Any) -> None:
 
 
 @bench.command("open-loop", context_settings=_WIDE)
-@_job_options
 @click.option("--rate", type=one_rate, required=True, metavar="RATE", help="So many jobs a second, answered or not.")
 @_uniform_option
+@_job_options
 @_warmup_options
 @_output_options
 def open_loop(ctx: click.Context, /, **given: Any) -> None:
-    """Jobs of MODEL at instants of their own, as those of independent callers have.
+    """Jobs of MODEL that wait for no answer.
 
-    The latency is counted from these instants; goodput is what was answered within the timeout.
+    They have instants of their own, as those of independent callers. The latency is counted from these instants;
+    goodput is what was answered within the timeout.
     """
     _check(ctx, given)
     _measure(given, {"rate": [given["rate"]]})
 
 
 @bench.command(context_settings=_WIDE)
-@_job_options
 @_in_flight_option
+@_job_options
 @_output_options
 def compare(ctx: click.Context, /, **given: Any) -> None:
-    """The pool and MODEL without one, in turns, with the same inputs.
+    """In turns with MODEL without a pool.
 
-    A process of its own loads the model, and runs plain Session.run and a prepared callable.
+    The inputs are the same. A process of its own loads the model, and runs plain Session.run and a prepared callable.
     """
     _check(ctx, given, [given["in_flight"]])
     from pool.bench import compare as taken_in_turns

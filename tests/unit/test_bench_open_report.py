@@ -212,7 +212,7 @@ def test_a_bound_ends_a_sweep_and_has_a_best_rate(capsys: pytest.CaptureFixture[
 
 
 def test_a_curve_of_text() -> None:
-    lines = drawn(report(POINTS), 80).plain.splitlines()
+    lines = drawn(POINTS, 80).plain.splitlines()
     assert all(len(line) == 80 for line in lines[:1] + lines[1 : HEIGHT + 1])
     assert len(lines) == HEIGHT + 3
     assert lines[0].split() == ["ms", "●", "p99", "○", "p50", "capacity", "702.0/s"]
@@ -229,9 +229,9 @@ def test_a_curve_of_text() -> None:
 
 
 def test_a_curve_of_little() -> None:
-    assert drawn(report([]), 80).plain == ""
-    assert drawn(report([point(10.0, 0, math.nan, math.nan)]), 80).plain == ""
-    one = drawn(report([point(10.0, 100, 0.001, 0.001)]), 80).plain
+    assert drawn([], 80).plain == ""
+    assert drawn([point(10.0, 0, math.nan, math.nan)], 80).plain == ""
+    one = drawn([point(10.0, 100, 0.001, 0.001)], 80).plain
     assert "no limit up to 10.00/s" in one
     assert one.count("○") == 2  # one of them in the legend
 
@@ -240,7 +240,7 @@ def test_a_curve_in_a_file(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
     drawer()(tmp_path / "curve.svg", report(POINTS))
     svg = (tmp_path / "curve.svg").read_text()
-    for text in ("digits serving_default", "capacity 702/s", "timeout 1 s", "the sender at its limit", "p50", "p99"):
+    for text in ("digits serving_default", "capacity 702.0/s", "timeout 1 s", "the sender at its limit", "p50", "p99"):
         assert f"<!-- {text} -->" in svg
 
 

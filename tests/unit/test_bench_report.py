@@ -140,9 +140,9 @@ def test_a_sweep_in_a_file(tmp_path: Path) -> None:
     drawer()(tmp_path / "curve.svg", sweep())
     svg = (tmp_path / "curve.svg").read_text()
     for text in (
-        "capacity 195/s",
+        "capacity 195.0/s",
         "jobs in flight",
-        "bound of the p99, 50 ms",
+        "bound of the p99, 50.00 ms",
         "closed loop, 4 rows a job, 10 s each",
     ):
         assert f"<!-- {text} -->" in svg
