@@ -160,6 +160,5 @@ class _Loop:
             due, ended, future = self._answers.get(block=longest_s > 0, timeout=longest_s)
             while True:
                 self._outstanding.discard(future)
-                if not future.cancelled():
-                    self._tally.answered(answer_of(due, ended, future))
+                self._tally.answered(answer_of(due, ended, future))
                 due, ended, future = self._answers.get_nowait()

@@ -24,14 +24,14 @@ __all__ = ["LoadReport", "write_csv"]
 CURVE_WIDTH = 100  # at most
 _ABOUT = ("model", "signature", "rows", "clients", "timeout_s", "arrivals", "seed")  # a column each, the same for all
 _PLACES = {
-    "sent late": "this process, behind its own schedule",
-    "encode": "client: checks and copies the inputs",
-    "queue": "client's and pool's queues, until a lane is free",
+    "sent late": "this process, behind schedule",
+    "encode": "client: checks, copies the inputs",
+    "queue": "waits until a lane is free",
     "batch wait": "pool: waits for company",
-    "feed": "to the worker, and joined to a batch",
+    "feed": "to the worker, joined to a batch",
     "run": "inside the model",
     "fetch": "answers cut, and back to the pool",
-    "reply": "between client and pool, both ways",
+    "reply": "client to pool, and back",
 }
 
 

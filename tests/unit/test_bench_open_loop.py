@@ -105,6 +105,19 @@ def test_poisson_arrivals_are_the_same_again() -> None:
     assert first == again != other
 
 
+def test_several_senders_make_the_same_load() -> None:
+    whole = even(40.0, 2.0)
+    assert sorted(instant for share in whole.shares(3) for instant in share.arrivals()) == pytest.approx(
+        whole.arrivals(), abs=1e-9
+    )
+    chance = Load(rate=300.0, duration_s=20.0, seed=5).shares(3)
+    assert [share.rate for share in chance] == pytest.approx([100.0] * 3)
+    first, second, third = (tuple(share.arrivals()) for share in chance)
+    assert len({first, second, third}) == 3, "senders of the same seed would send in bursts"
+    closed = Load(in_flight=8, duration_s=1.0).shares(3)
+    assert [share.in_flight for share in closed] == [3, 3, 2]
+
+
 # --- the loop
 
 

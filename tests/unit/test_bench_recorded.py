@@ -13,6 +13,7 @@ from pool.bench.recorded import read_input_data
 from pool.wire.signatures import TensorSpec
 
 PIXELS = {"pixels": TensorSpec("float32", (-1, 4))}
+CUBE = {"cube": TensorSpec("float32", (-1, 2, 2))}
 TEXT = {"text": TensorSpec("string", (-1,))}
 TWO = {**PIXELS, "size": TensorSpec("int64", (-1,))}
 
@@ -41,6 +42,11 @@ def test_rows_in_turn_are_a_job(tmp_path: Path) -> None:
     assert np.array_equal(np.asarray(first["pixels"]), pixels[:2])
     assert np.array_equal(np.asarray(second["pixels"]), pixels[[2, 0]])
     assert np.asarray(second["size"]).tolist() == [3, 1]
+
+
+def test_flat_values_of_one_row_are_joined_as_rows_are(tmp_path: Path) -> None:
+    (job,) = read_input_data(data(tmp_path, {"cube": [1, 2, 3, 4]}, {"cube": [5, 6, 7, 8]}), CUBE, 2)
+    assert np.asarray(job["cube"]).tolist() == [[[1, 2], [3, 4]], [[5, 6], [7, 8]]]
 
 
 def test_jobs_with_rows_of_their_own(tmp_path: Path) -> None:
