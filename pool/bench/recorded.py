@@ -143,11 +143,14 @@ def _fitted(entry: Job, specs: Specs, own: bool, where: str) -> dict[str, Array]
         if name not in entry:
             raise BadInputs(f"{where}: input {name!r} ({spec}) is missing")
         array = _array(entry[name], f"{where}, {name}")
-        shaped = _shaped(array, spec) if array.dtype.hasobject == (spec.dtype == "string") else None
+        alike = array.dtype.hasobject == (spec.dtype == "string")
+        if alike and not own:
+            array = _typed(array, spec, f"{where}, {name}")
+        shaped = _shaped(array, spec) if alike else None
         if shaped is None:
             got = f"{dtype_name(array.dtype)} {list(array.shape)}"
             raise BadInputs(f"{where}, {name}: expected {spec}, got {got}")
-        fitted[name] = shaped if own else _typed(shaped, spec, f"{where}, {name}")
+        fitted[name] = shaped
     return fitted
 
 
