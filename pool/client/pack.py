@@ -31,7 +31,7 @@ class Pack:
         self.most_rows = max(first.rows, min(most_rows, int(most_bytes / max(1.0, row_bytes))))
         self._most_bytes = _most_bytes(arenas)
         self._columns = {
-            name: empty((self.most_rows, *array.shape[1:]), array.dtype, arenas)
+            name: empty((self.most_rows, *array.shape[1:]), array.dtype, arenas, (name, array.dtype, array.shape[1:]))
             for name, (array, _) in first.tensors.items()
         }
         self._is_weak = any(weak or array.dtype.hasobject for array, weak in first.tensors.values())

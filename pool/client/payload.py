@@ -2,7 +2,7 @@
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -17,7 +17,7 @@ from pool.errors import InvalidInput
 from pool.wire.calls import MOST_TENSORS, ROWS, TABLE_BYTES, Table, TensorHeader
 from pool.wire.codec import BadFrame, pack
 from pool.wire.hot import Buffer
-from pool.wire.lent import LENT_BYTES, MOST_LENT
+from pool.wire.lent import LENT_BYTES, MOST_LENT, rounded_up
 from pool.wire.packing import unpack_answer
 from pool.wire.tensors import Array, dtype_name, tensor_bytes, to_array
 
@@ -70,22 +70,23 @@ def encode_call(model: str, inputs: object, arenas: Arenas | None = None) -> tup
     prepared = to_inputs(model, inputs)
     counted = prepared.rows is not None
     tensors = []
-    buffers: list[bytes | Piece] = []
-    lent = 0
     for name, (array, weak) in prepared.tensors.items():
-        buffer = tensor_bytes(array)
         shape = (ROWS, *array.shape[1:]) if counted else array.shape
         tensors.append((name, array.dtype, shape, weak))
-        piece = None
-        if arenas is not None and lent < MOST_LENT and len(buffer) >= LENT_BYTES:
-            piece = _placed(array, buffer, arenas)
-        lent += piece is not None
-        buffers.append(piece or bytes(buffer))
     read = _table if len(tensors) <= _SMALL else _table.__wrapped__
     table = read(tuple(tensors))
     if len(table) > TABLE_BYTES or len(tensors) > MOST_TENSORS:
         raise InvalidInput(f"model {model}: {len(tensors)} inputs are more than one job can have")
-    return prepared.rows, [table, *buffers]
+    payload: list[bytes | Piece] = [table]
+    lent = 0
+    for name, (array, _) in prepared.tensors.items():
+        buffer = tensor_bytes(array)
+        piece = None
+        if arenas is not None and lent < MOST_LENT and len(buffer) >= LENT_BYTES:
+            piece = _placed(array, buffer, arenas, (model, table, name) if counted else None)
+        lent += piece is not None
+        payload.append(piece or bytes(buffer))
+    return prepared.rows, payload
 
 
 @lru_cache(_KEPT)
@@ -95,10 +96,10 @@ def _table(tensors: "tuple[tuple[str, np.dtype[Any], tuple[int, ...], bool], ...
     return pack(Table(tuple(headers)))
 
 
-def _placed(array: Array, buffer: bytes | memoryview, arenas: Arenas) -> Piece | None:
+def _placed(array: Array, buffer: bytes | memoryview, arenas: Arenas, call: Hashable) -> Piece | None:
     if (piece := piece_of(array)) is not None and arenas.has(piece.region):
         return piece
-    region = arenas.place(len(buffer))
+    region = arenas.place(len(buffer), call)
     if region is None:
         return None
     region.memory[: len(buffer)] = buffer
@@ -132,13 +133,16 @@ def decode_answer(pieces: Sequence[int], payload: Sequence[Buffer], room: Region
         raise BadFrame(f"its {len(answers)} pieces do not belong together: {error}") from None
 
 
-def empty(shape: int | Sequence[int], dtype: DTypeLike, arenas: Arenas) -> Array:
-    """An array of any values, in an arena if there is room."""
+def empty(shape: int | Sequence[int], dtype: DTypeLike, arenas: Arenas, call: Hashable = None) -> Array:
+    """An array of any values, in an arena if there is room; those of one `call` side by side, as in `Arenas.place`.
+
+    Each begins where TensorFlow takes it as it is.
+    """
     kind = np.dtype(dtype)
     axes = tuple(map(operator.index, shape if isinstance(shape, Sequence) else (shape,)))
     size_bytes = math.prod(axes) * kind.itemsize
     lendable = not kind.hasobject and min(axes, default=0) >= 0 and size_bytes >= LENT_BYTES
-    if not lendable or (region := arenas.place(size_bytes)) is None:
+    if not lendable or (region := arenas.place(rounded_up(size_bytes), call)) is None:
         return np.empty(axes, kind)
     return array_over(region, region.offset, size_bytes).view(kind).reshape(axes)
 
