@@ -32,6 +32,7 @@ GRANT_S = 1.0  # the pool grants at once, unless it is busy: then what is asked 
 PAUSE_S = 5.0  # before a pool that lends nothing is asked again
 TRIM_S = 10.0  # memory that nothing has used for so long is given back to the machine
 MOST_BYTES = 1 << 60  # more is no size for memory
+JOINED_BYTES = 4 << 20  # larger ones hardly run together, so each begins where TensorFlow takes it as it is
 JOBS_AHEAD = 16  # of a call, at least, for which place is kept behind its last one
 MOST_AHEAD = 16  # calls for which place is kept
 
@@ -66,7 +67,7 @@ class Arena:
         Of a `call` it begins where the last one of that call ends, while that is in use and there is place behind it.
         """
         self._collect()
-        if call is None:
+        if call is None or size_bytes > JOINED_BYTES:
             begin = self._begin(size_bytes)
         else:
             ahead = self._ahead.get(call)

@@ -17,7 +17,7 @@ from pool.errors import InvalidInput
 from pool.wire.calls import MOST_TENSORS, ROWS, TABLE_BYTES, Table, TensorHeader
 from pool.wire.codec import BadFrame, pack
 from pool.wire.hot import Buffer
-from pool.wire.lent import LENT_BYTES, MOST_LENT, rounded_up
+from pool.wire.lent import LENT_BYTES, MOST_LENT
 from pool.wire.packing import unpack_answer
 from pool.wire.tensors import Array, dtype_name, tensor_bytes, to_array
 
@@ -134,15 +134,12 @@ def decode_answer(pieces: Sequence[int], payload: Sequence[Buffer], room: Region
 
 
 def empty(shape: int | Sequence[int], dtype: DTypeLike, arenas: Arenas, call: Hashable = None) -> Array:
-    """An array of any values, in an arena if there is room; those of one `call` side by side, as in `Arenas.place`.
-
-    Each begins where TensorFlow takes it as it is.
-    """
+    """An array of any values, in an arena if there is room; those of one `call` side by side, as in `Arenas.place`."""
     kind = np.dtype(dtype)
     axes = tuple(map(operator.index, shape if isinstance(shape, Sequence) else (shape,)))
     size_bytes = math.prod(axes) * kind.itemsize
     lendable = not kind.hasobject and min(axes, default=0) >= 0 and size_bytes >= LENT_BYTES
-    if not lendable or (region := arenas.place(rounded_up(size_bytes), call)) is None:
+    if not lendable or (region := arenas.place(size_bytes, call)) is None:
         return np.empty(axes, kind)
     return array_over(region, region.offset, size_bytes).view(kind).reshape(axes)
 

@@ -127,6 +127,53 @@ def test_a_lone_part_is_taken_where_it_lies(load, shapes, arena, signature, adop
         np.testing.assert_array_equal(answer["best"], np.argsort(-values, 1)[:, :3])
 
 
+@pytest.mark.parametrize(
+    ("begin", "order", "pad_to", "address"),
+    [
+        (4 * MIB, (0, 1, 2), 6, 4 * MIB),
+        (4 * MIB, (1, 2), 4, 4 * MIB + 8 * WIDTH),
+        (4 * MIB, (0, 1, 2), 8, None),
+        (4 * MIB, (1, 0, 2), 6, None),
+        (4 * MIB + 20, (0, 1, 2), 6, None),
+    ],
+)
+def test_parts_side_by_side_are_taken_where_they_lie(load, shapes, arena, begin, order, pad_to, address) -> None:
+    """The output of `identity` is at the address of the first, and of nobody's but theirs; else it is in a copy."""
+    memory, arenas = arena
+    model = load(shapes)
+    mapped = np.frombuffer(arenas.memory(NUMBER, 0, ARENA), np.uint8)
+    seen = []
+
+    class Watched:
+        info = model.info
+        bears_change = model.bears_change
+
+        def run(self, signature, feeds, outputs):
+            fetched = model.run(signature, feeds, outputs)
+            same = fetched["same"]
+            seen.append(same.ctypes.data - mapped.ctypes.data if np.may_share_memory(same, mapped) else None)
+            assert len(same) == pad_to
+            return fetched
+
+    memory[:] = b"\x7f" * ARENA
+    given = [np.random.default_rng(number).standard_normal((2, WIDTH)).astype(np.float32) for number in range(3)]
+    for number, values in enumerate(given):
+        memory[begin + number * values.nbytes :][: values.nbytes] = memoryview(values).cast("B")
+    before = bytes(memory)
+    lent = tuple(Lent(index, NUMBER, begin + 8 * WIDTH * number, 8 * WIDTH) for index, number in enumerate(order))
+    run = Run(1, "m", "views", None, (2,) * len(order), pad_to, True, lent, ())
+    runner, lane = Runner({"m": Watched()}, arenas), BatchMemory()
+    for _ in range(2):
+        finished = runner.run(run, frames(len(order)), lane)
+        assert bytes(memory) == before
+        memory[:] = bytes(ARENA)  # the client uses it for something else before the answers leave
+        for number, answer in zip(order, answers(finished, memory), strict=True):
+            np.testing.assert_array_equal(answer["same"], given[number])
+            np.testing.assert_array_equal(answer["square"], given[number].reshape(-1, 256, 256))
+        memory[:] = before
+    assert seen == [address] * 2
+
+
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("room", [False, True])
 @pytest.mark.parametrize("signature", ["relu", "chain", "views"])
