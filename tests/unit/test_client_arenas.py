@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 
 from harness import eventually
 from pool.client import arenas as client_arenas
-from pool.client.arenas import JOBS_AHEAD, TRIM_S, Arena, Arenas, Region
+from pool.client.arenas import JOBS_AHEAD, JOINED_BYTES, MOST_AHEAD, TRIM_S, Arena, Arenas, Piece, Region
 from pool.client.loan import USUAL_BYTES
-from pool.client.payload import decode_answer, empty, encode_call
+from pool.client.pack import Pack
+from pool.client.payload import decode_answer, empty, encode_call, to_inputs
 from pool.client.request import Request
 from pool.client.rooms import FADES, Rooms
 from pool.client.spans import array_over, piece_of
@@ -241,6 +242,29 @@ def test_jobs_in_flight_come_round_in_memory_that_was_used_before() -> None:
     os.close(fd)
 
 
+def test_what_hardly_runs_together_begins_where_tensorflow_takes_it() -> None:
+    arena, fd = lone_arena(4 * JOINED_BYTES // PAGE * PAGE)
+    for size, adjoin in ((JOINED_BYTES - 60, True), (JOINED_BYTES + 4, False)):
+        one, other = arena.take(size, size), arena.take(size, size)
+        assert one is not None
+        assert other is not None
+        assert one.offset % 64 == 0
+        assert (one.offset + size == other.offset) == adjoin
+        assert (other.offset % 64 == 0) != adjoin
+        del one, other
+    os.close(fd)
+
+
+def test_place_is_kept_for_so_many_calls_at_most() -> None:
+    arena, fd = lone_arena(1024 * PAGE)
+    held = [arena.take(PAGE, call) for call in range(3 * MOST_AHEAD)]
+    assert None not in held
+    lowest = arena.take(PAGE)
+    assert lowest is not None
+    assert lowest.offset == PAGE, "behind the job of the first, whose place is kept no more"
+    os.close(fd)
+
+
 def test_what_is_kept_for_a_call_is_given_to_another_before_none_is() -> None:
     arena, fd = lone_arena()
     job = arena.take(PAGE, "a")
@@ -366,6 +390,42 @@ def test_large_inputs_are_placed_and_small_ones_sent(arenas: Arenas) -> None:
     assert bytes(piece.memory) == large.tobytes()
     large[:] = 0
     assert piece.memory[4:8] == np.float32(1).tobytes(), "a copy"
+
+
+def test_what_is_submitted_adjoins_by_model_input_and_kind(arenas: Arenas) -> None:
+    kinds = {
+        ("m", "x"): np.ones((1, LARGE + 1), np.float32),
+        ("n", "x"): np.ones((1, LARGE + 1), np.float32),
+        ("m", "y"): np.ones((1, LARGE + 1), np.float32),
+        ("m", "z"): np.ones((1, LARGE + 1), np.uint8),
+    }
+    placed: dict[tuple[str, str], list[Piece]] = {kind: [] for kind in kinds}
+    for _ in range(5):
+        for (model, name), array in kinds.items():
+            (_, (_, piece)) = encode_call(model, {name: array}, arenas)
+            assert not isinstance(piece, bytes)
+            placed[model, name].append(piece)
+    for pieces in placed.values():
+        assert pieces[0].offset % 64 == 0
+        assert all(one.offset + len(one) == other.offset for one, other in pairwise(pieces))
+
+
+@pytest.mark.parametrize(("most_rows", "adjoin"), [(1, True), (2, False)])
+def test_a_pack_of_one_job_lies_beside_the_last_and_one_of_several_where_it_is_adopted(
+    arenas: Arenas, most_rows: int, adjoin: bool
+) -> None:
+    given = to_inputs("m", np.arange(LARGE + 1, dtype=np.float32).reshape(1, -1))
+    packs = []
+    for _ in range(4):
+        pack = Pack(given, most_rows, arenas)
+        for _ in range(most_rows - 1):
+            pack.add(given)
+        _, (_, piece) = encode_call("m", pack.inputs(), arenas)
+        assert not isinstance(piece, bytes)
+        assert bytes(piece.memory) == given.tensors[""][0].tobytes() * most_rows
+        packs.append(piece)
+    assert [one.offset + len(one) == other.offset for one, other in pairwise(packs)] == [adjoin] * 3
+    assert all(piece.offset % 64 == 0 for piece in packs) != adjoin
 
 
 def test_no_more_tensors_are_placed_than_a_header_can_name(arenas: Arenas) -> None:

@@ -233,6 +233,42 @@ def test_from_where_tensorflow_does_not_take_it_the_lane_makes_the_one_copy(
     assert [np.unique(answer).tolist() for answer in worker.answers(finished)] == [[n + 1] for n in range(parts)]
 
 
+def test_offsets_that_adjoin_in_two_arenas_do_not(worker: Worker) -> None:
+    fd = create(ARENA)
+    send_grant(worker.ours, Grant(8, ARENA), fd)
+    assert worker.arenas.receive(worker.theirs)
+    one, other = beside(worker, (1, 1))
+    memory = memoryview(attach(fd, ARENA))
+    memory[other.offset : other.offset + other.size_bytes] = rows_of(1, 9).tobytes()
+    os.close(fd)
+    model = Model(same)
+    answers = worker.answers(worker.run(model, [1, 1], [one, Lent(0, 8, other.offset, other.size_bytes)]))
+    assert [np.unique(answer).tolist() for answer in answers] == [[1], [9]]
+
+
+def test_a_part_that_was_sent_keeps_its_place_between_those_that_lie_side_by_side(worker: Worker) -> None:
+    one, other = beside(worker, (1, 1))
+    lent = (one, Lent(2, NUMBER, other.offset, other.size_bytes))
+    table = pack(Table((TensorHeader("x", "float32", (ROWS, WIDTH), False),)))
+    message = Run(1, "m", None, None, (1, 1, 1), 3, True, lent, ())
+    model = Model(same)
+    frames = [table, b"", rows_of(1, 7).tobytes(), b""]
+    finished = Runner({"m": model}, worker.arenas).run(message, frames, worker.lane)
+    assert [np.unique(answer).tolist() for answer in worker.answers(finished)] == [[1], [7], [2]]
+
+
+@pytest.mark.parametrize("bears", [True, False])
+def test_a_job_without_rows_is_fed_as_a_lone_part_is(worker: Worker, bears: bool) -> None:
+    model = Model(same)
+    model.bears = bears
+    lent = worker.put(MIB, rows_of(2, 5))
+    table = pack(Table((TensorHeader("x", "float32", (2, WIDTH), False),)))
+    message = Run(1, "m", None, None, (), 0, False, (lent,), ())
+    (answer,) = worker.answers(Runner({"m": model}, worker.arenas).run(message, [table, b""], worker.lane))
+    assert np.shares_memory(model.fed[0], worker.mapped) == bears
+    np.testing.assert_array_equal(answer, rows_of(2, 5))
+
+
 def test_padding_is_not_taken_from_whoever_lies_behind(worker: Worker) -> None:
     model = Model(same)
     lent = beside(worker, (1, 1, 1, 1, 1))
