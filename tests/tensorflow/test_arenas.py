@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from feeds import counting, feeds
 
 from harness import PoolProcess, pool_process, stub_config
 from pool.wire.arena import Grant, attach, create, send_grant
@@ -195,10 +196,53 @@ def test_inputs_stay_as_they_are_for_the_job_may_run_again(load, shapes, arena, 
 
 
 @pytest.fixture(scope="module")
-def pool(shapes: Path) -> Iterator[PoolProcess]:
-    model = f'[[model]]\nname = "shapes"\npath = "{shapes}"\nbatching = true\ndevices = "all"\nmax_batch = 8\n'
-    with pool_process(stub_config(models=model, devices='["cpu"]')) as running:
+def counts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("feeds")
+
+
+@pytest.fixture(scope="module")
+def pool(shapes: Path, counts: Path) -> Iterator[PoolProcess]:
+    named = f'name = "shapes"\npath = "{shapes}"\nmax_batch = 8'
+    padded = f'name = "padded"\npath = "{shapes}"\nmax_batch = 8\nallowed_batch_sizes = [8]'
+    models = "".join([f'[[model]]\n{model}\nbatching = true\ndevices = "all"\n' for model in (named, padded)])
+    with pool_process(stub_config(models=models, devices='["cpu"]'), counting(counts)) as running:
         yield running
+
+
+@pytest.mark.parametrize(
+    ("model", "signature", "dtype", "viewed"),
+    [
+        ("shapes", "views", "float32", True),
+        ("shapes", "chain", "float32", True),
+        ("shapes", "ranked", "float32", False),  # which does not bear change
+        ("shapes", "views", "uint8", False),  # which is cast
+        ("padded", "views", "float32", False),
+    ],
+)
+def test_jobs_in_shared_batches_are_one_view_and_each_gets_its_own(
+    pool: PoolProcess, counts: Path, model: str, signature: str, dtype: str, viewed: bool
+) -> None:
+    """Some are cancelled, and the memory of those that are answered is another's at once."""
+    with pool.client() as client:
+        client.run(model, {"x": np.zeros((1, WIDTH), dtype)}, signature=signature, timeout=90)
+        before, rows = feeds(counts), set()
+        for turn in range(4):
+            given = [np.full((1, WIDTH), 41 * turn + number, dtype) for number in range(41)]
+            futures = [client.submit(model, {"x": array}, signature=signature, timeout=90) for array in given]
+            for future in futures[::7]:
+                future.cancel()
+            for array, future in zip(given, futures, strict=True):
+                if future.cancelled():
+                    continue
+                answer = future.result()
+                rows.add(future.timeline.batch_rows)
+                value = float(array[0, 0])
+                for name, found in answer.items():
+                    assert (found == (np.arange(3) if name == "best" else 1 if name == "y" else value)).all(), name
+        found = feeds(counts).since(before)
+        assert max(rows) == 8
+        assert (found.views > 0) == viewed, found
+        assert viewed or found.copies or dtype == "uint8", "what is cast lies in no shared memory any more"
 
 
 def test_two_clients_in_shared_batches_each_get_their_own(pool: PoolProcess) -> None:

@@ -256,7 +256,7 @@ def test_what_hardly_runs_together_begins_where_tensorflow_takes_it() -> None:
 
 
 def test_place_is_kept_for_so_many_calls_at_most() -> None:
-    arena, fd = lone_arena(1024 * PAGE)
+    arena, fd = lone_arena(4096 * PAGE)
     held = [arena.take(PAGE, call) for call in range(3 * MOST_AHEAD)]
     assert None not in held
     lowest = arena.take(PAGE)
