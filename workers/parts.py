@@ -50,7 +50,7 @@ class Parts:
         """What is fed to a run of all of them."""
         feeds = {}
         for each, column in zip(self.call.inputs, self.columns, strict=True):
-            pieces, adopted = self.shared.get(each.name, (column, True))
+            pieces, adopted = self.shared.get(each.name, (column, True)) if self.shared else (column, True)
             if by_rows:
                 row_shape = each.header.shape[1:]
                 feeds[each.name] = join(pieces, each.dtype, self.total, self.fed, row_shape, memory, adopted)

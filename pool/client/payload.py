@@ -70,23 +70,22 @@ def encode_call(model: str, inputs: object, arenas: Arenas | None = None) -> tup
     prepared = to_inputs(model, inputs)
     counted = prepared.rows is not None
     tensors = []
+    buffers: list[bytes | Piece] = []
+    lent = 0
     for name, (array, weak) in prepared.tensors.items():
+        buffer = tensor_bytes(array)
         shape = (ROWS, *array.shape[1:]) if counted else array.shape
         tensors.append((name, array.dtype, shape, weak))
+        piece = None
+        if arenas is not None and lent < MOST_LENT and len(buffer) >= LENT_BYTES:
+            piece = _placed(array, buffer, arenas, (model, name, array.dtype, array.shape[1:]) if counted else None)
+        lent += piece is not None
+        buffers.append(piece or bytes(buffer))
     read = _table if len(tensors) <= _SMALL else _table.__wrapped__
     table = read(tuple(tensors))
     if len(table) > TABLE_BYTES or len(tensors) > MOST_TENSORS:
         raise InvalidInput(f"model {model}: {len(tensors)} inputs are more than one job can have")
-    payload: list[bytes | Piece] = [table]
-    lent = 0
-    for name, (array, _) in prepared.tensors.items():
-        buffer = tensor_bytes(array)
-        piece = None
-        if arenas is not None and lent < MOST_LENT and len(buffer) >= LENT_BYTES:
-            piece = _placed(array, buffer, arenas, (model, table, name) if counted else None)
-        lent += piece is not None
-        payload.append(piece or bytes(buffer))
-    return prepared.rows, payload
+    return prepared.rows, [table, *buffers]
 
 
 @lru_cache(_KEPT)

@@ -18,12 +18,13 @@ from hypothesis import strategies as st
 
 from harness import eventually
 from pool.client import arenas as client_arenas
-from pool.client.arenas import JOBS_AHEAD, JOINED_BYTES, MOST_AHEAD, TRIM_S, Arena, Arenas, Piece, Region
+from pool.client.arenas import TRIM_S, Arena, Arenas, Piece, Region
 from pool.client.loan import USUAL_BYTES
 from pool.client.pack import Pack
 from pool.client.payload import decode_answer, empty, encode_call, to_inputs
 from pool.client.request import Request
 from pool.client.rooms import FADES, Rooms
+from pool.client.space import JOBS_AHEAD, JOINED_BYTES, MOST_AHEAD
 from pool.client.spans import array_over, piece_of
 from pool.router.arenas import Arena as LentArena
 from pool.router.arenas import Arenas as Lent
