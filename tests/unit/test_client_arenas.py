@@ -24,7 +24,7 @@ from pool.client.pack import Pack
 from pool.client.payload import decode_answer, empty, encode_call, to_inputs
 from pool.client.request import Request
 from pool.client.rooms import FADES, Rooms
-from pool.client.space import JOBS_AHEAD, JOINED_BYTES, MOST_AHEAD
+from pool.client.space import FEW_JOBS, JOBS_AHEAD, JOINED_BYTES, MOST_AHEAD
 from pool.client.spans import array_over, piece_of
 from pool.router.arenas import Arena as LentArena
 from pool.router.arenas import Arenas as Lent
@@ -173,13 +173,13 @@ def test_no_two_regions_overlap_and_everything_comes_back(steps: list[tuple[str,
     os.close(fd)
 
 
-@given(st.integers(1, 3 * PAGE), st.integers(1, 3 * PAGE), st.lists(st.integers(1, PAGE), max_size=8))
+@given(st.integers(256, 3 * PAGE), st.integers(256, 3 * PAGE), st.lists(st.integers(1, PAGE), max_size=8))
 @settings(deadline=None)
 def test_jobs_of_one_call_adjoin_to_the_byte_whatever_comes_between(size: int, other: int, rooms: list[int]) -> None:
     arena, fd = lone_arena(1024 * PAGE)
     jobs: dict[str, list[Region]] = {"a": [], "b": []}
     held = []
-    for number in range(JOBS_AHEAD):
+    for number in range(JOBS_AHEAD - 1):  # gaps before the first few take less than one job's place
         for call, size_bytes in (("a", size), ("b", other)):
             region = arena.take(size_bytes, call)
             assert region is not None
@@ -188,8 +188,9 @@ def test_jobs_of_one_call_adjoin_to_the_byte_whatever_comes_between(size: int, o
     assert None not in held
     for regions in jobs.values():
         assert regions[0].offset % 64 == 0
-        for before, behind in pairwise(regions):
-            assert before.offset + before.size_bytes == behind.offset
+        for number, (before, behind) in enumerate(pairwise(regions), 1):
+            gap_bytes = behind.offset - before.offset - before.size_bytes
+            assert gap_bytes == 0 or (number < FEW_JOBS and gap_bytes < 64 and behind.offset % 64 == 0)
     os.close(fd)
 
 
@@ -243,16 +244,30 @@ def test_jobs_in_flight_come_round_in_memory_that_was_used_before() -> None:
     os.close(fd)
 
 
+def test_while_few_are_in_flight_each_begins_where_tensorflow_takes_it_and_not_a_byte_is_lost() -> None:
+    arena, fd = lone_arena()
+    out = deque([arena.take(1001, "a")])
+    for _ in range(100):
+        out.append(arena.take(1001, "a"))
+        assert all(region is not None and region.offset % 64 == 0 for region in out)
+        if len(out) == FEW_JOBS:
+            out.popleft()
+    out.clear()
+    assert arena.take(64 * PAGE) is not None
+    os.close(fd)
+
+
 def test_what_hardly_runs_together_begins_where_tensorflow_takes_it() -> None:
-    arena, fd = lone_arena(4 * JOINED_BYTES // PAGE * PAGE)
+    arena, fd = lone_arena(32 * JOINED_BYTES)
     for size, adjoin in ((JOINED_BYTES - 60, True), (JOINED_BYTES + 4, False)):
+        before = [arena.take(size, size) for _ in range(FEW_JOBS)]
+        assert None not in before
         one, other = arena.take(size, size), arena.take(size, size)
         assert one is not None
         assert other is not None
-        assert one.offset % 64 == 0
         assert (one.offset + size == other.offset) == adjoin
         assert (other.offset % 64 == 0) != adjoin
-        del one, other
+        del before, one, other
     os.close(fd)
 
 
@@ -408,7 +423,7 @@ def test_what_is_submitted_adjoins_by_model_input_and_kind(arenas: Arenas) -> No
             placed[model, name].append(piece)
     for pieces in placed.values():
         assert pieces[0].offset % 64 == 0
-        assert all(one.offset + len(one) == other.offset for one, other in pairwise(pieces))
+        assert all(one.offset + len(one) == other.offset for one, other in pairwise(pieces[1:]))
 
 
 @pytest.mark.parametrize(("most_rows", "adjoin"), [(1, True), (2, False)])
@@ -417,7 +432,7 @@ def test_a_pack_of_one_job_lies_beside_the_last_and_one_of_several_where_it_is_a
 ) -> None:
     given = to_inputs("m", np.arange(LARGE + 1, dtype=np.float32).reshape(1, -1))
     packs = []
-    for _ in range(4):
+    for _ in range(FEW_JOBS + 4):
         pack = Pack(given, most_rows, arenas)
         for _ in range(most_rows - 1):
             pack.add(given)
@@ -425,7 +440,7 @@ def test_a_pack_of_one_job_lies_beside_the_last_and_one_of_several_where_it_is_a
         assert not isinstance(piece, bytes)
         assert bytes(piece.memory) == given.tensors[""][0].tobytes() * most_rows
         packs.append(piece)
-    assert [one.offset + len(one) == other.offset for one, other in pairwise(packs)] == [adjoin] * 3
+    assert [one.offset + len(one) == other.offset for one, other in pairwise(packs)][FEW_JOBS:] == [adjoin] * 3
     assert all(piece.offset % 64 == 0 for piece in packs) != adjoin
 
 
