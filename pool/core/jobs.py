@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from pool.wire.timeline import Timeline
 
 if TYPE_CHECKING:
-    from pool.core.blame import Loss
     from pool.core.keys import Client, Key
     from pool.core.line import Line
+    from pool.core.trial import Loss
 
 __all__ = [
     "DONE",
@@ -73,7 +73,7 @@ class Job:
     when a batch has room for them. `out` parts are leased now, the last one in `batch`. `pieces` are the answers so
     far, by first row.
     `losses` counts the workers that died while they held a part of it, and `attempts`; what counts against it, its
-    parts say (see `settlement`). `runs` counts the batches that a part of it was in.
+    parts say (see `trial`). `runs` counts the batches that a part of it was in.
     `attempts` pools have ended while they held it; `in_doubt`: it may have started in one that gave no answer.
     `round` is raised when it starts over: answers to parts of an earlier one are of no use.
     `ran`: once it is done, of the batch that gave its last rows when it started, its run and its fetch in seconds, its
@@ -108,7 +108,7 @@ class Job:
     round: int = 0
     gathered_s: float = 0.0
     waiting: bool = False  # in its line, for the next lane
-    confined: bool = False  # its line is that of one slot by the pool's choice, see `cells`
+    confined: bool = False  # its line is that of one slot by the pool's choice, see `trial`
     homed: bool = False  # the same, see `homes`
     asked: str | None = None  # the device that its client named, where a home on it was chosen among several slots
     gathering: bool = False  # for company, as `batch_wait` asks
@@ -158,6 +158,11 @@ class Job:
             raise IllegalStep(f"job {self.id}: {self.state.name} → {state.name}")
         self.state = state
 
+    def came_back(self) -> None:
+        """LEASED → QUEUED, if nothing of it is out any more."""
+        if not self.out and self.state is LEASED:
+            self.become(JobState.QUEUED)
+
     def note(self, now: float, what: str, *values: object) -> None:
         """A line of its story; it is put into words when somebody asks."""
         story = self.story
@@ -200,7 +205,7 @@ class Part:
     """Rows `start` to `stop` of a job, both 0 where it has none: what is leased.
 
     `losses`: workers that died with these rows and perhaps by them, and the job's `attempts`; `died_in`: the slots in
-    which they did; `loss`: the last of these deaths, see `blame`. `charged_s`: device time that its client was charged
+    which they did; `loss`: the last of these deaths, see `trial`. `charged_s`: device time that its client was charged
     when it was cut. `heirs`: its job was a pack, and dissolved while this was out: parts of its members.
     """
 

@@ -3,9 +3,8 @@
 It knows no process, socket, clock or tensor. The same machine runs in `pool start` and under the property tests.
 
     arrived ─► admission ─► line ─dispatch─► batch on (slot, incarnation, lane) ─batch_done─► settlement ─► answer
-                             ▲ ▲                      │                                          │
-                             │ └──── suspects ◄── WorkerExited                                   │
-                             └────── retries ◄───────────────────────────────────────────────────┘
+                              ▲                       └─ WorkerExited, BatchUnsent ─┐           │ failed
+                              └─── before all that wait, or alone ◄── trial ◄───────┴───────────┘
 
 What happens for every job is a method with plain arguments; what is rare is an event. Of a burst all is told, and then
 there is one dispatch: so jobs that came together find each other, and one that came alone waits for nobody.
@@ -25,9 +24,7 @@ from pool.core.admission import refusal, unknown
 from pool.core.answers import Answers
 from pool.core.backlog import Backlog
 from pool.core.calls import Call, Calls, Names
-from pool.core.cells import Cells
 from pool.core.dispatch import Dispatch
-from pool.core.doubts import Doubts
 from pool.core.explain import recent_jobs, story_of
 from pool.core.history import History
 from pool.core.hope import Hope
@@ -44,6 +41,7 @@ from pool.core.settlement import Settlement
 from pool.core.slots import Slot, SlotState
 from pool.core.supervision import Supervision
 from pool.core.timers import Timers
+from pool.core.trial import Trial
 from pool.wire.entries import entry_name, is_entry
 from pool.wire.faults import Fault
 from pool.wire.independence import RowsJudged
@@ -80,9 +78,8 @@ class Machine:
         self._packs = Packs(self.backlog, slots, self.timers, self._answers, self.orders)
         self._dispatch = Dispatch(policy, slots, models, self.timers, self._answers, self._packs, self.orders)
         self._joining = Joining(slots, models, self.orders)
-        self._cells = Cells()
-        self._doubts = Doubts(policy, self.backlog, self._answers)
-        self._settlement = Settlement(policy, self._dispatch, self._answers, self._packs, self._cells, self.orders, own)
+        self._trial = Trial(policy, self.backlog, self._dispatch, self._answers, self._packs, self.orders)
+        self._settlement = Settlement(self._dispatch, self._trial, self._answers, self._packs, own)
         self._hope = Hope(self.supervision, self._dispatch, models)
         self._recycling = Recycling(policy, self.supervision, models, self.timers, rng)
         self._leaving: set[str] = set()
@@ -169,8 +166,8 @@ class Machine:
         """
         for batch in [batch for batch in self.orders.batches if isinstance(batch, Batch) and batch.has_ended()]:
             self.orders.batches.remove(batch)
-            self._dispatch.ended(batch)
-            self._settlement.recalled(self.supervision.slots[batch.slot], batch, now)
+            self._dispatch.ended(batch, now)
+            self._trial.unsent(batch, now)
 
     def _is_restless(self, now: float) -> bool:
         """Whether anything may have to follow beside leases. In the ordinary state nothing does."""
@@ -182,14 +179,14 @@ class Machine:
             or supervision.fatal
             or supervision.turnover.wishes
             or self._leaving
-            or self._dispatch.suspects.lines
+            or self._dispatch.reruns.lines
             or (self.timers.heap and self.timers.heap[0][0] <= now)
         )
 
     def _follow_up(self, now: float) -> None:
         self._slots_changed(now)
         self._fire_timers(now)
-        self._dispatch.suspects.forget_unwanted()
+        self._dispatch.reruns.forget_unwanted()
         while self.supervision.turnover and self.supervision.turnover.go_on(now):
             self._slots_changed(now)
         if self._leaving:
@@ -206,8 +203,7 @@ class Machine:
         self.policy = policy
         self.supervision.adopt(policy)
         self._dispatch.adopt(policy)
-        self._settlement.adopt(policy)
-        self._doubts.adopt(policy)
+        self._trial.adopt(policy)
         self._recycling.adopt(policy)
         for name, model in self.backlog.models.items():
             if name in policy.models or not is_entry(name):  # a version on its way out is scheduled as it was
@@ -308,7 +304,7 @@ class Machine:
             else:
                 failed = found
         if failed is None and (attempts or in_doubt):
-            failed = self._doubts.refusal(model, signature, attempts, in_doubt)
+            failed = self._trial.refusal(model, signature, attempts, in_doubt)
         if call is None or failed is not None:
             assert failed is not None
             self._answers.refuse(route, number, len(members) or 1, failed)
@@ -316,8 +312,8 @@ class Machine:
         if timeout_s is None:
             timeout_s = self.policy.default_timeout_s
         line, key, hope, confined = call.line, call.key, call.hope, None
-        if call.free and self._cells.some:
-            confined = self._cells.device(route, model.name, now)
+        if call.free and self._trial.cells.some:
+            confined = self._trial.cells.device(route, model.name, now)
             if confined is not None and self._hope.has(cell := model.line(confined, call.version)):
                 line, key, hope = cell, cell.key(key.signature, outputs, form), True
                 if key.epoch != model.epoch:
@@ -342,7 +338,7 @@ class Machine:
         )
         backlog.admit(job)
         if attempts or in_doubt:
-            self._doubts.taken_in(job, attempts, in_doubt, now)
+            self._trial.came_again(job, attempts, in_doubt, now)
         job.asked = call.asked
         if call.home is not None:
             job.homed = True
@@ -479,7 +475,7 @@ class Machine:
         if lane != batch.lane:
             self.supervision.kill(slot, f"answered batch {batch.number} of lane {batch.lane} in lane {lane}", now)
             return
-        self._dispatch.ended(batch)
+        self._dispatch.ended(batch, now)
         self._settlement.done(slot, batch, payloads, failures, run_s, fetch_s, now)
 
     def _batch_unsent(self, event: told.BatchUnsent, now: float) -> None:
@@ -488,10 +484,10 @@ class Machine:
         batch = None if slot is None else slot.batches.get(event.batch)
         if slot is None or batch is None:
             return
-        self._dispatch.ended(batch)
+        self._dispatch.ended(batch, now)
         self.supervision.kill(slot, f"has a lane {batch.lane} that cannot be reached", now)
         self._slots_changed(now)
-        self._settlement.unsent(slot, batch, now)
+        self._trial.unsent(batch, now)
         self._dispatch.leave_home(slot, now)
         self._refuse_hopeless(now)
 
@@ -508,10 +504,10 @@ class Machine:
             if not self.supervision.asides.handle(event, now):
                 self.supervision.gone_at_last(event, now)
             return
-        batches = self._dispatch.withdraw(slot)
+        batches = self._dispatch.withdraw(slot, now)
         death = self.supervision.exited(slot, event.death, bool(batches), now)
         self._slots_changed(now)
-        self._settlement.lost(slot, batches, death, now, gone=True)
+        self._trial.lost(slot, batches, death, now, gone=True)
         self._dispatch.leave_home(slot, now)
         self.supervision.seating.succeed(slot, now)
         self._slots_changed(now)
@@ -527,9 +523,9 @@ class Machine:
             slots = dict.fromkeys(self.supervision.changed)  # only what each is now counts
             self.supervision.changed.clear()
             for slot in slots:
-                if slot.state is SlotState.READY:
-                    self._doubts.loaded(slot, now)
                 self._joining.changed(slot)
+                if slot.state is SlotState.READY:
+                    self._trial.loaded(slot, now)
                 self._dispatch.changed(slot, now)
                 self._dispatch.leave_home(slot, now)
         self._refuse_hopeless(now)
@@ -586,10 +582,10 @@ class Machine:
         self.supervision.slot_timer(number, now)
         slot = self.supervision.slots[number]
         if slot.state is SlotState.FATAL:
-            batches: list[Batch] = self._dispatch.withdraw(slot)
+            batches: list[Batch] = self._dispatch.withdraw(slot, now)
             why = f"slot {number} incarnation {slot.incarnation}: {slot.reason}"
             # Before a successor is there, which would be given other pieces of what is lost.
-            self._settlement.lost(slot, batches, why, now, gone=False)
+            self._trial.lost(slot, batches, why, now, gone=False)
             self.supervision.seating.succeed(slot, now)
             self._slots_changed(now)
             # Members of packs that were lost with it, and jobs that had started over, only something stale of which
@@ -611,9 +607,7 @@ class Machine:
 
     def _abandon(self, now: float, reason: str) -> None:
         """Ends the drain: answers what is left and kills what still runs."""
-        failed = do.JobFailed(Fault.POOL_STOPPING, f"the pool stopped before the job was done: {reason}")
-        for job in list(self.backlog.jobs.values()):
-            self._doubts.abandon(job, failed, now)
+        self._trial.stopped(reason, now)
         for slot in self.supervision.alive():
             self.supervision.kill(slot, f"was still running when {reason}", now)
         for aside in self.supervision.asides:
