@@ -506,8 +506,12 @@ class Machine:
             return
         batches = self._dispatch.withdraw(slot, now)
         death = self.supervision.exited(slot, event.death, bool(batches), now)
+        self._lost(slot, batches, death, True, now)
+
+    def _lost(self, slot: Slot, batches: Sequence[Batch], death: str, gone: bool, now: float) -> None:
+        """What ran there runs elsewhere, before a successor is there, which would be given other pieces of it."""
         self._slots_changed(now)
-        self._trial.lost(slot, batches, death, now, gone=True)
+        self._trial.lost(slot, batches, death, now, gone)
         self._dispatch.leave_home(slot, now)
         self.supervision.seating.succeed(slot, now)
         self._slots_changed(now)
@@ -582,15 +586,8 @@ class Machine:
         self.supervision.slot_timer(number, now)
         slot = self.supervision.slots[number]
         if slot.state is SlotState.FATAL:
-            batches: list[Batch] = self._dispatch.withdraw(slot, now)
             why = f"slot {number} incarnation {slot.incarnation}: {slot.reason}"
-            # Before a successor is there, which would be given other pieces of what is lost.
-            self._trial.lost(slot, batches, why, now, gone=False)
-            self.supervision.seating.succeed(slot, now)
-            self._slots_changed(now)
-            # Members of packs that were lost with it, and jobs that had started over, only something stale of which
-            # was out.
-            self._refuse_hopeless(now)
+            self._lost(slot, self._dispatch.withdraw(slot, now), why, False, now)
 
     # --- the end ------------------------------------------------------------------------------------------------
 

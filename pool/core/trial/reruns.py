@@ -43,7 +43,6 @@ class Reruns:
         self._answers = answers
         self._packs = packs
         self.lines: dict[Line, None] = {}  # with suspects; the one served last is at the end
-        self._kept: dict[Line, Slot] = {}
 
     # --- what comes ---------------------------------------------------------------------------------------------
 
@@ -153,9 +152,7 @@ class Reruns:
 
     def slot_went(self, slot: Slot) -> None:
         """A slot is not READY: another one is kept instead, and what waited for it may have to run where it died."""
-        line, slot.kept_for = slot.kept_for, None
-        if line is not None:
-            del self._kept[line]
+        slot.kept_for = None
         for line in list(self.lines):
             self._serve_empty(line)
         for line in list(self.lines):
@@ -198,10 +195,9 @@ class Reruns:
         """The line's suspects are other ones, or the slots that they may run in."""
         if not line.suspects:
             self.lines.pop(line, None)
-        kept = self._kept.get(line)
+        kept = self._kept(line)
         if kept is not None and not any(self._suits(part, line, kept) for part in line.suspects):
             # What waits cannot run there, so the slot takes work again.
-            del self._kept[line]
             kept.kept_for = None
             kept.turn += 1
             for other in list(self.lines):
@@ -209,8 +205,11 @@ class Reruns:
             self._serve(kept)
         self._keep_slot(line)
 
+    def _kept(self, line: Line) -> Slot | None:
+        return next((slot for slot in self._holders(line) if slot.kept_for is line), None)
+
     def _keep_slot(self, line: Line) -> None:
-        if not line.suspects or line in self._kept:
+        if not line.suspects or self._kept(line) is not None:
             return
         free = [slot for slot in self._holders(line) if slot.state is SlotState.READY and slot.kept_for is None]
         if not free:
@@ -222,7 +221,6 @@ class Reruns:
             slot = min(slots, key=lambda slot: (slot.number in died_in, slot.free_at, slot.last_used))
             slot.kept_for = line
             slot.turn += 1
-            self._kept[line] = slot
             if not slot.batches:
                 self._serve(slot)
 
@@ -231,13 +229,13 @@ class Reruns:
         for slot in slots:
             if slot.runs_suspect:
                 assert len(slot.batches) <= 1, slot
-            assert (slot.kept_for is not None) == (slot in self._kept.values())
             if slot.kept_for is not None:
                 assert slot.state is SlotState.READY
+                assert self._kept(slot.kept_for) is slot
                 assert slot.batches, f"slot {slot.number} is kept for a suspect and does not run it"
         for line in lines:
             assert (line in self.lines) == bool(line.suspects)
             for slot in self._holders(line) if line.suspects else ():
                 if slot.state is SlotState.READY and any(self._suits(part, line, slot) for part in line.suspects):
                     assert slot.batches, f"slot {slot.number} is empty, and suspects of {line} wait"
-                    assert line in self._kept or slot.kept_for, f"slot {slot.number} is not kept for those of {line}"
+                    assert self._kept(line) or slot.kept_for, f"slot {slot.number} is not kept for those of {line}"
