@@ -205,7 +205,6 @@ class Dispatch:
 
     def _gather(self, job: Job, release_at: float, now: float) -> None:
         key = job.key
-        job.gathering = True
         key.gathered[job.id] = job
         key.gathered_rows += job.rows
         if key.gathered_rows >= key.most or release_at <= now:
@@ -610,7 +609,9 @@ class Dispatch:
 def _movable(line: Line) -> list[Job]:
     """The jobs of which nothing is out, that wait for no company, and that are to be run again with no other."""
     bound = {part.job for group in line.retries if len({part.job for part in group}) > 1 for part in group}
-    jobs = [job for job in dict.fromkeys(line.unleased()) if not (job.out or job.gathering or job in bound)]
+    jobs = [
+        job for job in dict.fromkeys(line.unleased()) if not (job.out or job.id in job.key.gathered or job in bound)
+    ]
     return sorted(jobs, key=lambda job: (job.arrived, job.number))  # as they came; members of a pack came at once
 
 

@@ -151,7 +151,7 @@ class Packs:
             came_in=pack.number,
             attempts=pack.attempts,
             in_doubt=pack.in_doubt,
-            losses=pack.losses,
+            deaths=pack.deaths,
             runs=pack.runs,
             gathered_s=pack.gathered_s,
             confined=pack.confined,
@@ -198,7 +198,7 @@ def _members(pack: Job) -> Iterator[tuple[int, int, int]]:
 def _share(part: Part, job: Job, begin: int) -> Part | None:
     """What of a pack's part is the member's whose first row there is `begin`."""
     start, stop = max(part.start - begin, 0), min(part.stop - begin, job.rows)
-    return Part(job, start, stop, job.round, job.attempts) if start < stop else None
+    return Part(job, start, stop) if start < stop else None
 
 
 def _gaps(job: Job, taken: Sequence[Part]) -> Iterator[tuple[Part, ...]]:
@@ -207,7 +207,7 @@ def _gaps(job: Job, taken: Sequence[Part]) -> Iterator[tuple[Part, ...]]:
     begin = 0
     for start, stop in [*sorted((part.start, part.stop) for part in taken), (job.cut, job.cut)]:
         for first in range(begin, start, most):
-            yield (Part(job, first, min(start, first + most), job.round, job.attempts),)
+            yield (Part(job, first, min(start, first + most)),)
         begin = stop
 
 

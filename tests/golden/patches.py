@@ -75,7 +75,7 @@ BROKEN = (
                 "trial/verdicts.py",
                 '        parts = _back(batch, Cause.UNSENT, "", now)\n',
                 '        parts = _back(batch, Cause.UNSENT, "", now)\n'
-                "        for part in parts:\n            part.job.losses += 1\n",
+                "        for part in parts:\n            part.job.deaths += 1\n",
             ),
         ),
     ),
@@ -135,7 +135,7 @@ BROKEN = (
             (
                 "machine.py",
                 "        self._answers.cancel(job, now)\n",
-                "        if batch is not None or job.gathering:\n            self._answers.cancel(job, now)\n",
+                "        if batch is not None or job.key.gathered:\n            self._answers.cancel(job, now)\n",
             ),
         ),
     ),

@@ -20,7 +20,7 @@ def job_in(state: JobState, arrived: float = 0.0) -> Job:
 
 
 def batch_of(*jobs: Job) -> Batch:
-    parts = tuple(Part(job, 0, 1, job.round) for job in jobs)
+    parts = tuple(Part(job, 0, 1) for job in jobs)
     return Batch(
         1,
         jobs[0].key,

@@ -474,8 +474,8 @@ MUTANTS = (
         "while it may still write",
         "a job is not run elsewhere before the exit of its worker was seen",
         "trial/verdicts.py",
-        "                why = cause if gone or part.losses >= most",
-        "                why = cause if gone or part.job.payload or part.losses >= most",
+        "                why = cause if gone or attempts >= most",
+        "                why = cause if gone or part.job.payload or attempts >= most",
         "program 51",
     ),
     Mutant(
@@ -492,7 +492,7 @@ MUTANTS = (
         "a cancelled job that has not started never starts",
         "machine.py",
         "        self._answers.cancel(job, now)\n",
-        "        if batch is not None or job.gathering:\n            self._answers.cancel(job, now)\n",
+        "        if batch is not None or job.key.gathered:\n            self._answers.cancel(job, now)\n",
         "program 7",
     ),
     Mutant(

@@ -52,7 +52,7 @@ class Reruns:
         suspects: list[Part] = []
         groups: list[Group] = []
         for group in rule.split(parts):
-            if alone or rule.next is Next.ALONE or (len(group) == 1 and group[0].is_suspect):
+            if alone or rule.next is Next.ALONE or (len(group) == 1 and group[0].deaths):
                 suspects += group
             else:
                 groups.append(group)
@@ -84,8 +84,8 @@ class Reruns:
         key, model = job.key, job.line.model
         if (fault := verdict(Cause.CUT_SHORT, model, key.signature)) is not None:
             self._answers.fail(job, fault, with_story(KEEPS_STATE.format("some of it ran before"), job), now)
-        elif job.losses > job.attempts:  # a piece of it has died, so all of it is suspect
-            self.place(job.line, Cause.CUT_SHORT, [Part(job, 0, job.cut, job.round, job.attempts)])
+        elif job.deaths:  # a piece of it has died, so all of it is suspect
+            self.place(job.line, Cause.CUT_SHORT, [Part(job, 0, job.cut)])
         else:
             return False
         return True

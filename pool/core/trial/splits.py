@@ -47,8 +47,8 @@ def halved(parts: Sequence[Part]) -> list[Group]:
             first.append(part)
         elif room > 0 and not second:
             middle = part.start + room
-            first.append(Part(part.job, part.start, middle, part.round, part.losses, part.died_in))
-            second.append(Part(part.job, middle, part.stop, part.round, part.losses, part.died_in))
+            first.append(part.piece(part.start, middle))
+            second.append(part.piece(middle, part.stop))
         else:
             second.append(part)
     return [tuple(first), tuple(second)]
@@ -60,13 +60,14 @@ def whole_again(part: Part) -> Part:
     Where any piece of the job has died, all of it is suspect.
     """
     job = part.job
-    losses = max(part.losses, job.attempts + min(1, job.losses - job.attempts))
     if not part.whole:
         job.start_over()
     if job.waiting:
         job.line.take(job)
     job.cut = job.rows
-    return Part(job, 0, job.rows, job.round, losses, part.died_in)
+    again = Part(job, 0, job.rows)
+    again.deaths, again.died_in = max(part.deaths, min(1, job.deaths)), part.died_in
+    return again
 
 
 def may_stay(group: Group) -> bool:

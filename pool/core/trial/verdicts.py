@@ -114,13 +114,15 @@ class Trial:
             for part in _back(batch, cause, death, now):
                 if part.job not in counted:
                     counted.add(part.job)
-                    part.job.losses += 1
+                    part.job.deaths += 1
                 charge(part, loss)
-                if part.losses < max(1, most - 1) or (alone and self._is_guilty(slot, part)):
-                    part.losses += 1
+                attempts = part.job.attempts + part.deaths
+                if attempts < max(1, most - 1) or (alone and self._is_guilty(slot, part)):
+                    part.deaths += 1
+                    attempts += 1
                 # A large job is judged by its pieces: each may be lost as often.
-                why = cause if gone or part.losses >= most else Cause.NOT_SEEN_GONE
-                if not self._ends(why, part.job, death, now, part.losses, slot):
+                why = cause if gone or attempts >= most else Cause.NOT_SEEN_GONE
+                if not self._ends(why, part.job, death, now, attempts, slot):
                     again.append(part)
             self._dispatch.reruns.place(batch.key.line, cause, again)
         for line in shaken:
@@ -146,7 +148,7 @@ class Trial:
     def came_again(self, job: Job, attempts: int, in_doubt: bool, now: float) -> None:
         """It is taken in. Those ends of the pool may be another job's fault, but they are attempts."""
         job.in_doubt = in_doubt
-        job.attempts = job.losses = max(0, attempts)
+        job.attempts = max(0, attempts)
         if in_doubt:
             job.note(now, "came again: {}", _sent(attempts))
 
