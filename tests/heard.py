@@ -34,7 +34,7 @@ def new_job(client: bytes, number: int, rows: int = 0, payload: object = None, m
 def ended_job(client: bytes, number: int, timeline: Timeline) -> Job:
     """One that is done, with this timeline; its numbers are those of one that came at 0.0."""
     job = new_job(client, number, timeline.rows)
-    job.id, job.losses, job.gathered_s = timeline.job, timeline.attempts - 1, timeline.batch_wait_s
+    job.id, job.deaths, job.gathered_s = timeline.job, timeline.attempts - 1, timeline.batch_wait_s
     started = timeline.queue_s + timeline.batch_wait_s
     job.ran = (started, timeline.run_s, timeline.fetch_s, timeline.batch_rows, timeline.slot, timeline.device)
     job.ended = started + timeline.feed_s + timeline.run_s + timeline.fetch_s
@@ -45,7 +45,7 @@ def ended_job(client: bytes, number: int, timeline: Timeline) -> Job:
 
 def part_of(part: PartToRun, model: str = "m") -> Part:
     job = new_job(b"client", 1, part.stop - part.start, part.payload, model)
-    return Part(job, part.start, part.stop, 0)
+    return Part(job, part.start, part.stop)
 
 
 def batch_of(run: RunBatch) -> Batch:

@@ -5,7 +5,7 @@ What it wants done for every job is in its own objects, see `orders`.
 
 from dataclasses import dataclass
 
-from pool.core.slots import SlotState
+from pool.core.slots import OfWorker, SlotState
 from pool.wire.faults import Fault
 from pool.wire.independence import RowsJudged
 
@@ -41,81 +41,59 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class SpawnWorker:
+class SpawnWorker(OfWorker):
     """Start the process; answer with WorkerSpawned, or with WorkerExited if that fails.
 
     Before it the answer may be SpawnHeld, once and again: something of the former worker's is not free yet.
     """
 
-    slot: int
-    incarnation: int
-
 
 @dataclass(frozen=True, slots=True)
-class SpawnSuccessor:
+class SpawnSuccessor(OfWorker):
     """Start a second process for the slot, beside the one that sits in it; the answers are those to SpawnWorker.
 
     `must_fit`: only where its device is known to have room for both; otherwise the answer is SuccessorRefused.
     """
 
-    slot: int
-    incarnation: int
     must_fit: bool
 
 
 @dataclass(frozen=True, slots=True)
-class SpawnStandby:
+class SpawnStandby(OfWorker):
     """Start a second process for the slot that will touch no device before it is told to; answers as to SpawnWorker."""
-
-    slot: int
-    incarnation: int
 
 
 @dataclass(frozen=True, slots=True)
-class JudgeRows:
+class JudgeRows(OfWorker):
     """Tell a worker what is known of a signature's rows."""
 
-    slot: int
-    incarnation: int
     judged: RowsJudged
 
 
 @dataclass(frozen=True, slots=True)
-class HoldWorker:
+class HoldWorker(OfWorker):
     """Welcome a standby: it imports, and waits for TakeSeat."""
 
-    slot: int
-    incarnation: int
-
 
 @dataclass(frozen=True, slots=True)
-class SeatStandby:
+class SeatStandby(OfWorker):
     """The standby is to have the slot's device: answer with DeviceFree or DeviceTaken; before it SpawnHeld, as ever."""
 
-    slot: int
-    incarnation: int
-
 
 @dataclass(frozen=True, slots=True)
-class TakeSeat:
+class TakeSeat(OfWorker):
     """Tell the standby that it is a worker like any other from now on, and of what."""
 
-    slot: int
-    incarnation: int
+
+@dataclass(frozen=True, slots=True)
+class WelcomeWorker(OfWorker):
+    """Tell it what it is to load."""
 
 
 @dataclass(frozen=True, slots=True)
-class WelcomeWorker:
-    slot: int
-    incarnation: int
-
-
-@dataclass(frozen=True, slots=True)
-class EndSessions:
+class EndSessions(OfWorker):
     """A client is gone: the worker ends the private sessions that were opened for this `owner`."""
 
-    slot: int
-    incarnation: int
     owner: int
 
 
@@ -180,29 +158,22 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
-class StopWorker:
+class StopWorker(OfWorker):
     """Ask the worker to finish and exit."""
-
-    slot: int
-    incarnation: int
 
 
 @dataclass(frozen=True, slots=True)
-class KillWorker:
+class KillWorker(OfWorker):
     """`stacks`: it hangs, so where it hangs is worth a moment before it is killed."""
 
-    slot: int
-    incarnation: int
     reason: str
     stacks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class SlotChanged:
+class SlotChanged(OfWorker):
     """For people: the log, the status line. `asked`: its worker is gone because somebody wanted another."""
 
-    slot: int
-    incarnation: int
     state: SlotState
     reason: str
     last_output: tuple[str, ...] = ()
@@ -210,51 +181,41 @@ class SlotChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class SuccessorChanged:
+class SuccessorChanged(OfWorker):
     """For people: how far the worker is that is to follow the one in the slot's seat."""
 
-    slot: int
-    incarnation: int
     state: SlotState
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class SuccessorFailed:
+class SuccessorFailed(OfWorker):
     """The worker that was to follow is gone, or as good as gone; the one in the slot's seat serves on."""
 
-    slot: int
-    incarnation: int
     reason: str
     last_output: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class StandbyChanged:
+class StandbyChanged(OfWorker):
     """For people: how far the slot's standby is; READY when it stands by."""
 
-    slot: int
-    incarnation: int
     state: SlotState
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class StandbyLost:
+class StandbyLost(OfWorker):
     """For people: the standby is gone; another one comes after a pause."""
 
-    slot: int
-    incarnation: int
     reason: str
     last_output: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerLeft:
+class WorkerLeft(OfWorker):
     """For people: the exit of a worker was seen that another has followed, or that was not wanted any more."""
 
-    slot: int
-    incarnation: int
     reason: str
 
 

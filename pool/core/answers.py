@@ -90,9 +90,9 @@ class Answers:
             self.counts[count] += ended - len(job.dropped) if job.dropped else ended
         self._timers.clear(job)
         self._backlog.forget(job, ended, now)
-        if job.waiting:
+        if job.id in job.line.by_age:
             job.line.take(job)
-        if job.gathering:
+        if job.id in job.key.gathered:
             job.key.leave(job)
             if not job.key.gathered:
                 self._timers.clear(job.key)

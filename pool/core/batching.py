@@ -149,7 +149,7 @@ def _cut(line: Line, job: Job, room: int, row_s: float) -> Part:
     if stop > job.rows:
         stop = job.rows
     line.cut(job, stop)
-    part = Part(job, start, stop, job.round, job.attempts, charged_s=row_s * (stop - start or 1))
+    part = Part(job, start, stop, row_s * (stop - start or 1))
     line.charge(job.client, part.charged_s)
     return part
 

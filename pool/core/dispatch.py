@@ -16,13 +16,12 @@ import heapq
 import math
 from collections.abc import Sequence
 
-from pool.core.answers import Answers, with_story
+from pool.core.answers import Answers
 from pool.core.banks import Bank
 from pool.core.batching import UNKNOWN_ROW_S, end_if_late, form, must_part, start_by
 from pool.core.costs import STALE_S
 from pool.core.homes import Homes
-from pool.core.isolation import Group, may_be_cut, singly, whole_again
-from pool.core.jobs import LEASED, Batch, Job, JobState, Note, Part
+from pool.core.jobs import LEASED, Batch, Job, Note
 from pool.core.keys import Key
 from pool.core.line import Line
 from pool.core.models import Model
@@ -30,18 +29,17 @@ from pool.core.orders import Orders
 from pool.core.packs import Packs
 from pool.core.policy import Policy
 from pool.core.slots import Slot, SlotState
-from pool.core.suspects import Suspects
 from pool.core.tenants import Tenants
 from pool.core.timers import Timers
-from pool.wire.faults import Fault
+from pool.core.trial import Group, Reruns
 from pool.wire.session_runs import OPEN, WRITING_RUN
 
 __all__ = ["Dispatch"]
 
+WRONG_SHARE = 0.1  # the clients' charges are corrected where the guess was further off; among so many, less evens out
 OLDEST_EVERY = 16  # of so many batches of a slot, one is led by the job that higher priorities have held up longest
 BY_ITSELF = "leased to slot {} incarnation {} as batch {}"
 WHOLE = "leased to slot {} incarnation {} in batch {} of {} rows"
-BEGUN = "the model keeps state now, and some of the job may have run, so it is not run anew"
 PIECE = "leased to slot {} incarnation {} in batch {} of {} rows: rows {} to {}"
 
 
@@ -73,7 +71,7 @@ class Dispatch:
         self._joined: dict[int, int] = {}  # READY slots, with their lanes
         self._offered: dict[Line, None] = {}  # lines with work that has not been looked at yet
         self._spare: dict[Slot, None] = {}  # slots that have not looked for work since they got lanes to spare
-        self.suspects = Suspects(self.holders, self.serve, self._lease)
+        self.reruns = Reruns(self.holders, self.serve, self.offer, self._lease, answers, packs)
         self.homes = Homes(self.holders, orders)
         self.tenants = Tenants(orders)
         for slot in slots:
@@ -150,27 +148,20 @@ class Dispatch:
             line.put(job)
             self._offered[line] = None
 
-    def _wait(self, job: Job) -> None:
-        """For a lane, and for no company."""
-        job.line.put(job)
-        self.offer(job.line)
-
     def move(self, job: Job, line: Line) -> None:
         """A job of which nothing is out, and that runs again with no other, waits in another line from now on."""
         waits, key = job.waiting, job.key
-        suspects = self.suspects.take_away(job)
-        retries = [group for group in job.line.retries if any(part.job is job for part in group)]
-        for group in retries:
-            job.line.retries.remove(group)
+        groups, suspects = self.reruns.take_away(job)
         if waits:
             job.line.take(job)
         job.line, job.key = line, line.key(key.signature, key.outputs, key.form)
         if waits:
-            self._wait(job)
-        if retries:
-            self.again(line, retries)
+            line.put(job)
+            self.offer(line)
+        if groups:
+            self.reruns.first(line, groups)
         if suspects:
-            self.suspects.add(line, suspects)
+            self.reruns.alone(line, suspects)
 
     def leave_home(self, slot: Slot, now: float) -> None:
         """What sessions wrote there may be gone with the slot's worker: jobs that wait for it go where they may now."""
@@ -214,7 +205,6 @@ class Dispatch:
 
     def _gather(self, job: Job, release_at: float, now: float) -> None:
         key = job.key
-        job.gathering = True
         key.gathered[job.id] = job
         key.gathered_rows += job.rows
         if key.gathered_rows >= key.most or release_at <= now:
@@ -242,30 +232,6 @@ class Dispatch:
                 if not model.batchable(key.signature, key.outputs):
                     self.release(key, now)
 
-    def again(self, line: Line, groups: Sequence[Group]) -> None:
-        """Parts that have been out are run again, each group as one batch, before all that wait."""
-        line.retries.extendleft(group for group in reversed(groups) if group)
-        for group in groups:
-            self._returned(group)
-        self.offer(line)
-
-    def suspect(self, line: Line, parts: Sequence[Part]) -> None:
-        """Parts whose worker died are run again, each in a worker that runs nothing else."""
-        self._returned(parts)
-        self.suspects.add(line, parts)
-
-    def _returned(self, parts: Sequence[Part]) -> None:
-        for part in parts:
-            if not part.job.out and part.job.state is JobState.LEASED:
-                part.job.become(JobState.QUEUED)
-
-    def charged_less(self, model: Model) -> None:
-        """The model has used less than was thought, so it may be its turn sooner."""
-        line = model.common
-        if line.by_age or line.retries:
-            for bank in self._banks[model.name]:
-                bank.again(line)
-
     # --- slots come and go --------------------------------------------------------------------------------------
 
     def changed(self, slot: Slot, now: float) -> None:
@@ -278,7 +244,7 @@ class Dispatch:
         if moves:
             self._regroup(slot)
         if not ready:
-            self.suspects.slot_went(slot)
+            self.reruns.slot_went(slot)
             for name in slot.models:
                 self._keep_home(self._models[name], now)
         elif slot.number not in self._joined:
@@ -288,7 +254,7 @@ class Dispatch:
         """What a slot is to hold is another, which its state does not tell where nobody sits there."""
         if slot.number not in self._joined and self._is_elsewhere(slot):
             self._regroup(slot)
-            self.suspects.slot_went(slot)
+            self.reruns.slot_went(slot)
 
     def add(self, model: Model) -> None:
         """A model is known that was not; slots that hold it follow."""
@@ -348,7 +314,7 @@ class Dispatch:
             self.homes.came(self._models[name], slot)
             self._keep_home(self._models[name], now)
         self.serve(slot)
-        self.suspects.slot_came()
+        self.reruns.slot_came()
 
     def _suit(self, model: Model, slot: Slot) -> None:
         """The slot has another worker, which may have another version of the model."""
@@ -362,8 +328,18 @@ class Dispatch:
             else:
                 self._pinned[slot.number].pop(line, None)
 
-    def ended(self, batch: Batch) -> None:
-        """A batch is over, and its slot has lanes to spare."""
+    def withdraw(self, slot: Slot, now: float) -> list[Batch]:
+        """What a worker will not answer any more."""
+        batches = list(slot.batches.values())
+        for batch in batches:
+            self.ended(batch, now)
+        return batches
+
+    def ended(self, batch: Batch, now: float) -> None:
+        """A batch is over, and its slot has lanes to spare.
+
+        Model and clients pay for the time that it took, whatever came of it, instead of what was guessed.
+        """
         batch.over = True
         slot = self._slots[batch.slot]
         del slot.batches[batch.number]
@@ -372,15 +348,20 @@ class Dispatch:
         slot.runs_suspect = False
         slot.turn += 1
         self._spare[slot] = None
-
-    def withdraw(self, slot: Slot) -> list[Batch]:
-        """What a worker will not answer any more."""
-        batches = list(slot.batches.values())
-        slot.batches = {}
-        for batch in batches:
-            batch.over = True
-            self._timers.clear(batch)
-        return batches
+        line, seconds = batch.key.line, now - batch.started
+        line.model.charge(seconds - batch.cost_s)
+        if seconds < batch.cost_s:
+            common = line.model.common  # it has used less than was thought, so it may be its turn sooner
+            if common.by_age or common.retries:
+                for bank in self._banks[line.model.name]:
+                    bank.again(common)
+        row_s = seconds / (batch.rows or 1)
+        for part in batch.parts:
+            wrong_s = row_s * (part.rows or 1) - part.charged_s
+            most_s = WRONG_SHARE * part.charged_s
+            if not -most_s <= wrong_s <= most_s:
+                line.charge(part.job.client, wrong_s)
+            part.charged_s = 0.0  # if it runs again, that is paid for too
 
     # --- work and lanes meet ------------------------------------------------------------------------------------
 
@@ -396,9 +377,9 @@ class Dispatch:
         """Idle lanes take the work that there is, and what is left waits for lanes to be free."""
         spare = self._spare
         while self._offered or spare:
-            if spare and self.suspects.lines:
+            if spare and self.reruns.lines:
                 for slot in list(spare):
-                    self._run_suspect(slot, now)
+                    self.reruns.run_next(slot, now)
             if self._offered:
                 self._hand_out(now)
             while spare:
@@ -442,16 +423,8 @@ class Dispatch:
             for slot in self.holders(line):
                 self._pinned[slot.number][line] = None
 
-    def _run_suspect(self, slot: Slot, now: float) -> bool:
-        return (
-            bool(self.suspects.lines)
-            and not slot.batches
-            and slot.state is SlotState.READY
-            and self.suspects.run_next(slot, now)
-        )
-
     def _serve(self, slot: Slot, now: float) -> None:
-        if self.suspects.lines and self._run_suspect(slot, now):
+        if self.reruns.lines and self.reruns.run_next(slot, now):
             return
         while slot.takes_work:
             line = self._next_line(slot)
@@ -496,30 +469,10 @@ class Dispatch:
     def _start(self, line: Line, slot: Slot, eldest: bool, now: float) -> None:
         """Gives a lane of the slot the line's next batch, or answers jobs of the line that would be too late."""
         model = line.model
-        again = bool(line.retries) and not eldest
-        while line.retries and not eldest:
-            group = tuple(part for part in line.retries.popleft() if part.wanted and part.job.deadline > now)
-            together = bool(group) and may_be_cut(group)
-            parting = [
-                part.job
-                for part in group
-                if part.job.members and (not together or part.job.has_cancelled(part.start, part.stop))
-            ]
-            if parting:
-                line.retries.appendleft(group)
-                self._packs.dissolve(parting[0], now)
-                continue
-            if together:
+        if line.retries and not eldest:
+            if group := self.reruns.next_group(line, slot, now):
                 self._lease(slot, group, now)
-                return
-            whole = [whole_again(part) for part in group if part.wanted]
-            line.retries.extendleft(singly([part for part in reversed(whole) if not part.is_suspect]))
-            if suspects := [part for part in whole if part.is_suspect]:
-                self.suspects.add(line, suspects)
-                if not slot.takes_work:
-                    return
-        if again:
-            return  # it was the line's turn for what had to run again, which nobody wants any more
+            return
         while (job := line.oldest() if eldest else line.leader()) is not None:
             key = job.key
             if key.epoch != model.epoch:
@@ -527,12 +480,7 @@ class Dispatch:
             if job.members and must_part(job):
                 self._packs.dissolve(job, now)
                 continue
-            if job.cut and model.keeps_state(key.signature):
-                self._answers.fail(job, Fault.STATEFUL_WORKER_LOST, with_story(BEGUN, job), now)
-                continue
-            if job.cut and job.losses > job.attempts and not key.batchable:
-                # A piece of it has died, and as it runs whole from now on, all of it is suspect.
-                self.suspects.add(line, [whole_again(Part(job, 0, job.cut, job.round, job.attempts))])
+            if job.cut and not key.batchable and self.reruns.cut_short(job, now):
                 if not slot.takes_work:
                     return
                 continue
@@ -655,13 +603,15 @@ class Dispatch:
                 line = self._next_line(slot)
                 assert line is None, f"slot {slot.number} is idle, and model {line.model.name} waits"
         lines = [line for model in self._models.values() for line in model.lines.values()]
-        self.suspects.validate(self._slots, lines)
+        self.reruns.validate(self._slots, lines)
 
 
 def _movable(line: Line) -> list[Job]:
     """The jobs of which nothing is out, that wait for no company, and that are to be run again with no other."""
     bound = {part.job for group in line.retries if len({part.job for part in group}) > 1 for part in group}
-    jobs = [job for job in dict.fromkeys(line.unleased()) if not (job.out or job.gathering or job in bound)]
+    jobs = [
+        job for job in dict.fromkeys(line.unleased()) if not (job.out or job.id in job.key.gathered or job in bound)
+    ]
     return sorted(jobs, key=lambda job: (job.arrived, job.number))  # as they came; members of a pack came at once
 
 

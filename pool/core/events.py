@@ -6,6 +6,7 @@ Those that are made for every job are not frozen, which would make them cost fiv
 from dataclasses import dataclass
 
 from pool.core.policy import Policy
+from pool.core.slots import OfWorker
 from pool.wire import independence as wire
 from pool.wire.faults import Fault
 from pool.wire.phases import LaneProgress, Phase
@@ -139,11 +140,9 @@ class PolicyChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerMeasured:
+class WorkerMeasured(OfWorker):
     """How much of the machine's memory a worker holds."""
 
-    slot: int
-    incarnation: int
     resident_bytes: int
 
 
@@ -159,94 +158,72 @@ class ClientGone:
 
 
 @dataclass(frozen=True, slots=True)
-class SpawnHeld:
+class SpawnHeld(OfWorker):
     """The worker is not spawned yet; `why` is for people. WorkerSpawned or WorkerExited follows in bounded time."""
 
-    slot: int
-    incarnation: int
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceFree:
+class DeviceFree(OfWorker):
     """Nothing of a former worker is left on the device that the standby is to have."""
 
-    slot: int
-    incarnation: int
-
 
 @dataclass(frozen=True, slots=True)
-class DeviceTaken:
+class DeviceTaken(OfWorker):
     """It has been waited for long enough; `why` says what is left."""
 
-    slot: int
-    incarnation: int
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class SuccessorRefused:
+class SuccessorRefused(OfWorker):
     """The successor was not spawned and will not be: the device has no room for two; `why` is for people."""
 
-    slot: int
-    incarnation: int
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerSpawned:
-    slot: int
-    incarnation: int
+class WorkerSpawned(OfWorker):
     pid: int
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerHello:
-    slot: int
-    incarnation: int
+class WorkerHello(OfWorker):
+    pass
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerBeat:
-    slot: int
-    incarnation: int
+class WorkerBeat(OfWorker):
     phase: Phase
     detail: str
     running: tuple[LaneProgress, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerBroken:
+class WorkerBroken(OfWorker):
     """It said what cannot be understood, so an answer may be missing for ever."""
 
-    slot: int
-    incarnation: int
     what: str
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerReady:
-    slot: int
-    incarnation: int
+class WorkerReady(OfWorker):
     lanes: int
     models: tuple[ModelInfo, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerCompared:
+class WorkerCompared(OfWorker):
     """A lane has compared rows of a job that ran both ways."""
 
-    slot: int
-    incarnation: int
     compared: wire.RowsCompared
 
 
 @dataclass(frozen=True, slots=True)
-class BatchUnsent:
+class BatchUnsent(OfWorker):
     """The lane cannot be reached, so not a byte of the batch has left the pool."""
 
-    slot: int
-    incarnation: int
     batch: int
 
 
@@ -267,11 +244,9 @@ class Death:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerExited:
+class WorkerExited(OfWorker):
     """The process is seen to be gone (or could not be spawned): it will never touch its device or its jobs again."""
 
-    slot: int
-    incarnation: int
     death: Death
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from pool.wire.timeline import Timeline
 
 if TYPE_CHECKING:
-    from pool.core.blame import Loss
     from pool.core.keys import Client, Key
     from pool.core.line import Line
+    from pool.core.trial import Loss
 
 __all__ = [
     "DONE",
@@ -24,13 +24,10 @@ __all__ = [
     "Batch",
     "IllegalStep",
     "Job",
-    "JobKey",
     "JobState",
     "Note",
     "Part",
 ]
-
-JobKey = tuple[bytes, int]
 
 
 class IllegalStep(Exception):
@@ -72,8 +69,8 @@ class Job:
     `rows` is 0 where it has none. Rows before `cut` have been leased or given up to a retry; of the rest, parts are cut
     when a batch has room for them. `out` parts are leased now, the last one in `batch`. `pieces` are the answers so
     far, by first row.
-    `losses` counts the workers that died while they held a part of it, and `attempts`; what counts against it, its
-    parts say (see `settlement`). `runs` counts the batches that a part of it was in.
+    `deaths` counts the workers that died while they held a part of it; what counts against it, its parts say (see
+    `trial`). `runs` counts the batches that a part of it was in.
     `attempts` pools have ended while they held it; `in_doubt`: it may have started in one that gave no answer.
     `round` is raised when it starts over: answers to parts of an earlier one are of no use.
     `ran`: once it is done, of the batch that gave its last rows when it started, its run and its fetch in seconds, its
@@ -103,15 +100,13 @@ class Job:
     pieces: dict[int, object] | None = None
     attempts: int = 0
     in_doubt: bool = False
-    losses: int = 0
+    deaths: int = 0
     runs: int = 0
     round: int = 0
     gathered_s: float = 0.0
-    waiting: bool = False  # in its line, for the next lane
-    confined: bool = False  # its line is that of one slot by the pool's choice, see `cells`
+    confined: bool = False  # its line is that of one slot by the pool's choice, see `trial`
     homed: bool = False  # the same, see `homes`
     asked: str | None = None  # the device that its client named, where a home on it was chosen among several slots
-    gathering: bool = False  # for company, as `batch_wait` asks
     work_s: float = 0.0
     members: tuple[int, ...] = ()
     dropped: Set[int] = frozenset()
@@ -123,9 +118,9 @@ class Job:
     untold: int = 0  # lines that were left out of it
 
     @property
-    def name(self) -> JobKey:
-        """How its client knows it."""
-        return (self.client.route, self.number)
+    def waiting(self) -> bool:
+        """Whether it is in its line, for the next lane."""
+        return self.id in self.line.by_age
 
     @property
     def weight(self) -> int:
@@ -158,6 +153,11 @@ class Job:
             raise IllegalStep(f"job {self.id}: {self.state.name} → {state.name}")
         self.state = state
 
+    def came_back(self) -> None:
+        """LEASED → QUEUED, if nothing of it is out any more."""
+        if not self.out and self.state is LEASED:
+            self.become(JobState.QUEUED)
+
     def note(self, now: float, what: str, *values: object) -> None:
         """A line of its story; it is put into words when somebody asks."""
         story = self.story
@@ -183,7 +183,7 @@ class Job:
             batch_rows=rows,
             slot=slot,
             device=device,
-            attempts=self.losses + 1,
+            attempts=self.attempts + self.deaths + 1,
         )
 
     def told(self) -> list[str]:
@@ -199,28 +199,26 @@ class Job:
 class Part:
     """Rows `start` to `stop` of a job, both 0 where it has none: what is leased.
 
-    `losses`: workers that died with these rows and perhaps by them, and the job's `attempts`; `died_in`: the slots in
-    which they did; `loss`: the last of these deaths, see `blame`. `charged_s`: device time that its client was charged
-    when it was cut. `heirs`: its job was a pack, and dissolved while this was out: parts of its members.
+    `deaths`: workers that died with these rows and perhaps by them; `died_in`: the slots of all that died with them;
+    `loss`: the last of these deaths, see `trial`. `charged_s`: device time that its client was charged when it was cut.
+    `heirs`: its job was a pack, and dissolved while this was out: parts of its members.
     """
 
-    __slots__ = ("charged_s", "died_in", "heirs", "job", "loss", "losses", "round", "rows", "start", "stop")
+    __slots__ = ("charged_s", "deaths", "died_in", "heirs", "job", "loss", "round", "rows", "start", "stop")
 
-    def __init__(
-        self,
-        job: Job,
-        start: int,
-        stop: int,
-        round: int,  # noqa: A002  # the job's own word
-        losses: int = 0,
-        died_in: tuple[int, ...] = (),
-        charged_s: float = 0.0,
-    ) -> None:
+    def __init__(self, job: Job, start: int, stop: int, charged_s: float = 0.0) -> None:
         self.job, self.start, self.stop, self.rows = job, start, stop, stop - start
-        self.round, self.losses, self.died_in = round, losses, died_in
-        self.charged_s = charged_s
+        self.round, self.charged_s = job.round, charged_s
+        self.deaths = 0
+        self.died_in: tuple[int, ...] = ()
         self.loss: Loss | None = None
         self.heirs: tuple[Part, ...] = ()
+
+    def piece(self, start: int, stop: int) -> Part:
+        """Some of its rows, which went through the same."""
+        piece = Part(self.job, start, stop)
+        piece.round, piece.deaths, piece.died_in = self.round, self.deaths, self.died_in
+        return piece
 
     @property
     def whole(self) -> bool:
@@ -234,11 +232,6 @@ class Part:
             return len(members) or 1
         ends = list(accumulate(members))
         return bisect_left(ends, self.stop) - bisect_right(ends, self.start) + 1
-
-    @property
-    def is_suspect(self) -> bool:
-        """Whether a worker of this pool has died with it."""
-        return self.losses > self.job.attempts
 
     @property
     def wanted(self) -> bool:

@@ -127,7 +127,6 @@ class Key:
 
     def leave(self, job: Job) -> None:
         """It gathers no more company."""
-        job.gathering = False
         del self.gathered[job.id]
         self.gathered_rows -= job.rows
 

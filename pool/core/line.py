@@ -91,7 +91,6 @@ class Line:
 
     def put(self, job: Job) -> None:
         """Its rows that are not cut yet wait for a lane from now on."""
-        job.waiting = True
         route, priority, clients = job.client.route, job.priority, self._clients
         # A client that comes anew begins with those who wait, whatever their charges were corrected by.
         start_s = self._clock_s
@@ -135,7 +134,6 @@ class Line:
 
     def take(self, job: Job) -> None:
         """It does not wait any more: all of it is cut, or nobody wants it."""
-        job.waiting = False
         queue = self._clients[job.client.route]
         level = queue.levels[job.priority]
         del level.jobs[job.id]
@@ -313,6 +311,5 @@ class Line:
             assert len(queue.levels) < 2 or queue.waiting
         assert by_client.keys() == by_key.keys() == self.by_age.keys()
         for job in self.by_age.values():
-            assert job.waiting
             assert job.line is self
             assert job.cut < job.rows or (job.rows == 0 and not job.out), job

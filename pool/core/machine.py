@@ -3,9 +3,8 @@
 It knows no process, socket, clock or tensor. The same machine runs in `pool start` and under the property tests.
 
     arrived ─► admission ─► line ─dispatch─► batch on (slot, incarnation, lane) ─batch_done─► settlement ─► answer
-                             ▲ ▲                      │                                          │
-                             │ └──── suspects ◄── WorkerExited                                   │
-                             └────── retries ◄───────────────────────────────────────────────────┘
+                              ▲                       └─ WorkerExited, BatchUnsent ─┐           │ failed
+                              └─── before all that wait, or alone ◄── trial ◄───────┴───────────┘
 
 What happens for every job is a method with plain arguments; what is rare is an event. Of a burst all is told, and then
 there is one dispatch: so jobs that came together find each other, and one that came alone waits for nobody.
@@ -21,13 +20,11 @@ from typing import Any
 
 from pool.core import actions as do
 from pool.core import events as told
-from pool.core.admission import refusal, unknown
+from pool.core.admission import refusal
 from pool.core.answers import Answers
 from pool.core.backlog import Backlog
-from pool.core.calls import Call, Calls, Names
-from pool.core.cells import Cells
+from pool.core.calls import Call, Calls
 from pool.core.dispatch import Dispatch
-from pool.core.doubts import Doubts
 from pool.core.explain import recent_jobs, story_of
 from pool.core.history import History
 from pool.core.hope import Hope
@@ -44,8 +41,8 @@ from pool.core.settlement import Settlement
 from pool.core.slots import Slot, SlotState
 from pool.core.supervision import Supervision
 from pool.core.timers import Timers
-from pool.wire.entries import entry_name, is_entry
-from pool.wire.faults import Fault
+from pool.core.trial import Trial
+from pool.wire.entries import is_entry
 from pool.wire.independence import RowsJudged
 from pool.wire.session_runs import OPEN
 
@@ -80,15 +77,13 @@ class Machine:
         self._packs = Packs(self.backlog, slots, self.timers, self._answers, self.orders)
         self._dispatch = Dispatch(policy, slots, models, self.timers, self._answers, self._packs, self.orders)
         self._joining = Joining(slots, models, self.orders)
-        self._cells = Cells()
-        self._doubts = Doubts(policy, self.backlog, self._answers)
-        self._settlement = Settlement(policy, self._dispatch, self._answers, self._packs, self._cells, self.orders, own)
+        self._trial = Trial(policy, self.backlog, self._dispatch, self._answers, self._packs, self.orders)
+        self._settlement = Settlement(self._dispatch, self._trial, self._answers, self._packs, own)
         self._hope = Hope(self.supervision, self._dispatch, models)
         self._recycling = Recycling(policy, self.supervision, models, self.timers, rng)
         self._leaving: set[str] = set()
-        self._calls = Calls()
-        self._epoch = 0  # raised when what is known of slots or of the policy may be otherwise now
-        self._pins = frozenset(name for plan in plans for name in plan.names)
+        pins = frozenset(name for plan in plans for name in plan.names)
+        self.calls = Calls(self.backlog, self.supervision, self._dispatch.homes, self._hope, pins)
 
     @property
     def ended(self) -> int:
@@ -107,7 +102,7 @@ class Machine:
     def handle(self, event: told.Event, now: float) -> None:
         """Something rare has happened. `now` is monotonic seconds and never goes back."""
         if type(event) not in QUIET:
-            self._epoch += 1
+            self.calls.epoch += 1
         match event:
             case told.Tick():
                 pass
@@ -169,8 +164,8 @@ class Machine:
         """
         for batch in [batch for batch in self.orders.batches if isinstance(batch, Batch) and batch.has_ended()]:
             self.orders.batches.remove(batch)
-            self._dispatch.ended(batch)
-            self._settlement.recalled(self.supervision.slots[batch.slot], batch, now)
+            self._dispatch.ended(batch, now)
+            self._trial.unsent(batch, now)
 
     def _is_restless(self, now: float) -> bool:
         """Whether anything may have to follow beside leases. In the ordinary state nothing does."""
@@ -182,14 +177,14 @@ class Machine:
             or supervision.fatal
             or supervision.turnover.wishes
             or self._leaving
-            or self._dispatch.suspects.lines
+            or self._dispatch.reruns.lines
             or (self.timers.heap and self.timers.heap[0][0] <= now)
         )
 
     def _follow_up(self, now: float) -> None:
         self._slots_changed(now)
         self._fire_timers(now)
-        self._dispatch.suspects.forget_unwanted()
+        self._dispatch.reruns.forget_unwanted()
         while self.supervision.turnover and self.supervision.turnover.go_on(now):
             self._slots_changed(now)
         if self._leaving:
@@ -206,8 +201,7 @@ class Machine:
         self.policy = policy
         self.supervision.adopt(policy)
         self._dispatch.adopt(policy)
-        self._settlement.adopt(policy)
-        self._doubts.adopt(policy)
+        self._trial.adopt(policy)
         self._recycling.adopt(policy)
         for name, model in self.backlog.models.items():
             if name in policy.models or not is_entry(name):  # a version on its way out is scheduled as it was
@@ -243,7 +237,7 @@ class Machine:
             if not self.backlog.models[name].jobs:
                 self._dispatch.forget(self.backlog.models.pop(name))
                 self._leaving.discard(name)
-                self._epoch += 1  # no name comes to it any more
+                self.calls.epoch += 1  # no name comes to it any more
 
     # --- jobs ---------------------------------------------------------------------------------------------------
 
@@ -274,15 +268,15 @@ class Machine:
         `timeout_s` None: the policy's default. The rest as in the wire's SUBMIT.
         """
         names = name, version, signature, outputs, device, form
-        call = self._calls.known.get(names)
+        call = self.calls.known.get(names)
         if call is not None and (
-            call.epoch != self._epoch or call.model_epoch != call.model.epoch or not call.key.kept
+            call.epoch != self.calls.epoch or call.model_epoch != call.model.epoch or not call.key.kept
         ):
             call = None
         backlog = self.backlog
         if call is not None:
             model = call.model
-        elif isinstance(known := self._model(name, version), Model):
+        elif isinstance(known := self.calls.model(name, version), Model):
             model = known
         else:
             self._answers.refuse(route, number, len(members) or 1, known)
@@ -302,13 +296,13 @@ class Machine:
             now,
         )
         if failed is None and call is None:
-            found = self._resolve(model, names)
+            found = self.calls.resolve(model, names)
             if isinstance(found, Call):
                 call = found
             else:
                 failed = found
         if failed is None and (attempts or in_doubt):
-            failed = self._doubts.refusal(model, signature, attempts, in_doubt)
+            failed = self._trial.refusal(model, signature, attempts, in_doubt)
         if call is None or failed is not None:
             assert failed is not None
             self._answers.refuse(route, number, len(members) or 1, failed)
@@ -316,8 +310,8 @@ class Machine:
         if timeout_s is None:
             timeout_s = self.policy.default_timeout_s
         line, key, hope, confined = call.line, call.key, call.hope, None
-        if call.free and self._cells.some:
-            confined = self._cells.device(route, model.name, now)
+        if call.free and self._trial.cells.some:
+            confined = self._trial.cells.device(route, model.name, now)
             if confined is not None and self._hope.has(cell := model.line(confined, call.version)):
                 line, key, hope = cell, cell.key(key.signature, outputs, form), True
                 if key.epoch != model.epoch:
@@ -342,7 +336,7 @@ class Machine:
         )
         backlog.admit(job)
         if attempts or in_doubt:
-            self._doubts.taken_in(job, attempts, in_doubt, now)
+            self._trial.came_again(job, attempts, in_doubt, now)
         job.asked = call.asked
         if call.home is not None:
             job.homed = True
@@ -358,79 +352,8 @@ class Machine:
         if hope:
             self._dispatch.arrive(job, now)
         else:
-            self._give_up(job, self._hope.lost(line), now)
-
-    def _model(self, name: str, version: int | str | None) -> Model | do.JobFailed:
-        """The model that a job gets, or the version of it that it asks for, which is a model by itself."""
-        if name in self.policy.versions:
-            entry = self._entry(name, version)
-            if isinstance(entry, do.JobFailed):
-                return entry
-            name = entry
-        return self.backlog.models.get(name) or unknown(name, self.backlog)
-
-    def _resolve(self, model: Model, names: Names) -> Call | do.JobFailed:
-        """What the names come to now; why they come to nothing."""
-        name, version, signature, outputs, asked, form = names
-        if name in self.policy.versions:
-            version = None  # it is in the model's name
-        name = model.name
-        failed = self._unknown_device(name, asked) or self._unknown_version(name, asked, version)
-        if failed is not None:
-            return failed
-        homes = self._dispatch.homes
-        home = None if asked else homes.device(model, signature)
-        device = homes.within(model, asked) if asked else home
-        wanted = version if isinstance(version, int) else None
-        line = model.line(device, wanted)
-        if device != asked and not self._hope.has(line):
-            # Where it would be kept to, there is another version by now, or another model.
-            device, home, line = asked, None, model.line(asked, wanted)
-        key = line.key(model.signature_name(signature), outputs, form)
-        if key.epoch != model.epoch:
-            key.renew()
-        moved = asked if asked is not None and device != asked else None
-        call = Call(self._epoch, model, line, key, wanted, home, moved, device is None, self._hope.has(line))
-        self._calls.put(names, call)
-        return call
-
-    def _entry(self, name: str, version: int | str | None) -> str | do.JobFailed:
-        """The version that the job gets, by its name as a model."""
-        versions = self.policy.versions[name]
-        number = self.default_version(name) if version is None else versions.number(version)
-        if number is None:
-            assert version is not None
-            return do.JobFailed(Fault.MODEL_NOT_FOUND, versions.unserved(name, version))
-        return entry_name(name, number)
-
-    def default_version(self, name: str) -> int:
-        """Of a model of which several are served, the one that a job gets which names none: the newest that can run."""
-        numbers, models = self.policy.versions[name].numbers, self.backlog.models
-        for number in reversed(numbers):
-            model = models.get(entry_name(name, number))
-            if model is not None and not model.leaving and self._hope.has(model.line(None)):
-                return number
-        return numbers[-1]
-
-    def _unknown_device(self, model: str, device: str | None) -> do.JobFailed | None:
-        if device is None:
-            return None
-        holders = [slot for slot in self.supervision.slots if model in (*slot.models, *slot.planned)]
-        if any(device in slot.names for slot in holders):
-            return None
-        there = ", ".join(dict.fromkeys(slot.device or f"slot:{slot.number}" for slot in holders))
-        why = f"does not hold model {model}" if device in self._pins else "is no device of this pool"
-        return do.JobFailed(Fault.INVALID_INPUT, f"device {device!r:.80} {why}; the model is on: {there}")
-
-    def _unknown_version(self, model: str, device: str | None, version: int | str | None) -> do.JobFailed | None:
-        if version is None:
-            return None
-        if isinstance(version, int) and self._hope.has_version(model, device, version):
-            return None
-        return self._hope.unserved(model, device, version)
-
-    def _give_up(self, job: Job, failed: do.JobFailed, now: float) -> None:
-        self._answers.fail(job, failed.fault, failed.text, now)
+            failed = self._hope.lost(line)
+            self._answers.fail(job, failed.fault, failed.text, now)
 
     def _cancel(self, job: Job, now: float) -> None:
         """Nobody waits for the answer: a queued job is forgotten, the answer of a leased one will be dropped."""
@@ -479,7 +402,7 @@ class Machine:
         if lane != batch.lane:
             self.supervision.kill(slot, f"answered batch {batch.number} of lane {batch.lane} in lane {lane}", now)
             return
-        self._dispatch.ended(batch)
+        self._dispatch.ended(batch, now)
         self._settlement.done(slot, batch, payloads, failures, run_s, fetch_s, now)
 
     def _batch_unsent(self, event: told.BatchUnsent, now: float) -> None:
@@ -488,10 +411,10 @@ class Machine:
         batch = None if slot is None else slot.batches.get(event.batch)
         if slot is None or batch is None:
             return
-        self._dispatch.ended(batch)
+        self._dispatch.ended(batch, now)
         self.supervision.kill(slot, f"has a lane {batch.lane} that cannot be reached", now)
         self._slots_changed(now)
-        self._settlement.unsent(slot, batch, now)
+        self._trial.unsent(batch, now)
         self._dispatch.leave_home(slot, now)
         self._refuse_hopeless(now)
 
@@ -508,10 +431,14 @@ class Machine:
             if not self.supervision.asides.handle(event, now):
                 self.supervision.gone_at_last(event, now)
             return
-        batches = self._dispatch.withdraw(slot)
+        batches = self._dispatch.withdraw(slot, now)
         death = self.supervision.exited(slot, event.death, bool(batches), now)
+        self._lost(slot, batches, death, True, now)
+
+    def _lost(self, slot: Slot, batches: Sequence[Batch], death: str, gone: bool, now: float) -> None:
+        """What ran there runs elsewhere, before a successor is there, which would be given other pieces of it."""
         self._slots_changed(now)
-        self._settlement.lost(slot, batches, death, now, gone=True)
+        self._trial.lost(slot, batches, death, now, gone)
         self._dispatch.leave_home(slot, now)
         self.supervision.seating.succeed(slot, now)
         self._slots_changed(now)
@@ -522,14 +449,14 @@ class Machine:
         if not self.supervision.changed:
             return
         self.backlog.emptied = True  # a slot that is to wind down may be another one now
-        self._epoch += 1
+        self.calls.epoch += 1
         while self.supervision.changed:
             slots = dict.fromkeys(self.supervision.changed)  # only what each is now counts
             self.supervision.changed.clear()
             for slot in slots:
-                if slot.state is SlotState.READY:
-                    self._doubts.loaded(slot, now)
                 self._joining.changed(slot)
+                if slot.state is SlotState.READY:
+                    self._trial.loaded(slot, now)
                 self._dispatch.changed(slot, now)
                 self._dispatch.leave_home(slot, now)
         self._refuse_hopeless(now)
@@ -555,7 +482,7 @@ class Machine:
                 job.confined, job.homed = False, anywhere.device is not None and not job.asked
                 self._dispatch.move(job, anywhere)
             else:
-                self._give_up(job, failed, now)
+                self._answers.fail(job, failed.fault, failed.text, now)
 
     # --- time ---------------------------------------------------------------------------------------------------
 
@@ -586,15 +513,8 @@ class Machine:
         self.supervision.slot_timer(number, now)
         slot = self.supervision.slots[number]
         if slot.state is SlotState.FATAL:
-            batches: list[Batch] = self._dispatch.withdraw(slot)
             why = f"slot {number} incarnation {slot.incarnation}: {slot.reason}"
-            # Before a successor is there, which would be given other pieces of what is lost.
-            self._settlement.lost(slot, batches, why, now, gone=False)
-            self.supervision.seating.succeed(slot, now)
-            self._slots_changed(now)
-            # Members of packs that were lost with it, and jobs that had started over, only something stale of which
-            # was out.
-            self._refuse_hopeless(now)
+            self._lost(slot, self._dispatch.withdraw(slot, now), why, False, now)
 
     # --- the end ------------------------------------------------------------------------------------------------
 
@@ -611,9 +531,7 @@ class Machine:
 
     def _abandon(self, now: float, reason: str) -> None:
         """Ends the drain: answers what is left and kills what still runs."""
-        failed = do.JobFailed(Fault.POOL_STOPPING, f"the pool stopped before the job was done: {reason}")
-        for job in list(self.backlog.jobs.values()):
-            self._doubts.abandon(job, failed, now)
+        self._trial.stopped(reason, now)
         for slot in self.supervision.alive():
             self.supervision.kill(slot, f"was still running when {reason}", now)
         for aside in self.supervision.asides:

@@ -17,30 +17,24 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.answers import Answers, with_story
 from pool.core.backlog import Backlog
-from pool.core.isolation import may_fit
 from pool.core.jobs import Batch, Job, JobState, Part
 from pool.core.line import Line
 from pool.core.orders import Orders
 from pool.core.slots import Slot
 from pool.core.timers import Timers
+from pool.core.trial import Parted, may_fit
 from pool.wire.faults import Fault
 
-__all__ = ["Again", "Packs"]
+__all__ = ["Packs"]
 
 CAME = "goes on by itself: it was rows {} to {} of job {}, in which {} jobs came together"
 PARTED = "dissolved: they go on by themselves, as jobs {} to {}"
 KEEPS_STATE = "the jobs that it came with were run apart; the model keeps state and it may have started"
-
-
-@dataclass(frozen=True, slots=True)
-class Again:
-    """A part has to be run again, though nothing went wrong."""
 
 
 class Packs:
@@ -110,19 +104,19 @@ class Packs:
 
     def heard(
         self, batch: Batch, payloads: Sequence[object], failures: Mapping[int, told.Failure], now: float
-    ) -> list[tuple[Part, told.Failure | Again | None, object]]:
+    ) -> list[tuple[Part, told.Failure | Parted | None, object]]:
         """What came of each part; in the place of a pack's that failed, or was dissolved before, its members'.
 
         That is why there is no answer, or None and the answer.
         """
-        heard: list[tuple[Part, told.Failure | Again | None, object]] = []
+        heard: list[tuple[Part, told.Failure | Parted | None, object]] = []
         for number, part in enumerate(batch.parts):
             failure = failures.get(number)
             if failure is not None and _is_pack(part) and _breaks(batch, part, failure):
                 self.dissolve(part.job, now, [batch])
-            told_of: told.Failure | Again | None = failure
+            told_of: told.Failure | Parted | None = failure
             if part.heirs and failure is None:
-                told_of = Again()  # the answer of all of them cannot be cut
+                told_of = Parted()  # the answer of all of them cannot be cut
             elif isinstance(failure, told.Failed) and part.jobs > 1 and not _is_pack(part):
                 told_of = told.Spoiled(failure.fault, failure.text)
             heard += [(claim, told_of, payloads[number]) for claim in part.heirs or (part,)]
@@ -157,7 +151,7 @@ class Packs:
             came_in=pack.number,
             attempts=pack.attempts,
             in_doubt=pack.in_doubt,
-            losses=pack.losses,
+            deaths=pack.deaths,
             runs=pack.runs,
             gathered_s=pack.gathered_s,
             confined=pack.confined,
@@ -204,7 +198,7 @@ def _members(pack: Job) -> Iterator[tuple[int, int, int]]:
 def _share(part: Part, job: Job, begin: int) -> Part | None:
     """What of a pack's part is the member's whose first row there is `begin`."""
     start, stop = max(part.start - begin, 0), min(part.stop - begin, job.rows)
-    return Part(job, start, stop, job.round, job.attempts) if start < stop else None
+    return Part(job, start, stop) if start < stop else None
 
 
 def _gaps(job: Job, taken: Sequence[Part]) -> Iterator[tuple[Part, ...]]:
@@ -213,7 +207,7 @@ def _gaps(job: Job, taken: Sequence[Part]) -> Iterator[tuple[Part, ...]]:
     begin = 0
     for start, stop in [*sorted((part.start, part.stop) for part in taken), (job.cut, job.cut)]:
         for first in range(begin, start, most):
-            yield (Part(job, first, min(start, first + most), job.round, job.attempts),)
+            yield (Part(job, first, min(start, first + most)),)
         begin = stop
 
 

@@ -12,7 +12,7 @@ from pool.wire.signatures import ModelInfo
 if TYPE_CHECKING:
     from pool.core.line import Line
 
-__all__ = ["ALIVE", "READY", "SLOT_STEPS", "Slot", "SlotState"]
+__all__ = ["ALIVE", "READY", "SLOT_STEPS", "OfWorker", "Slot", "SlotState"]
 
 
 class SlotState(Enum):
@@ -49,6 +49,14 @@ SLOT_STEPS: Mapping[SlotState, frozenset[SlotState]] = {
 
 ALIVE = frozenset({SlotState.STARTING, SlotState.LOADING, SlotState.READY, SlotState.DRAINING, SlotState.STOPPING})
 """The states in which a process may exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfWorker:
+    """What is told of a worker, or to one, which these two numbers name for ever."""
+
+    slot: int
+    incarnation: int
 
 
 @dataclass(slots=True, eq=False)

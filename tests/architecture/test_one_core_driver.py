@@ -8,7 +8,13 @@ import pytest
 TESTS = Path(__file__).parents[1]
 DRIVER = TESTS / "simulation" / "core.py"
 OF_UNITS = TESTS / "simulation" / "driver.py"  # the hand of the core's unit tests, which are in the core's own words
-VALUES = {"policy", "versions", "slots", "cells", "independence"}  # what is configured, states of a slot, two bounds
+VALUES = {
+    "policy",
+    "versions",
+    "slots",
+    "trial.cells",
+    "independence",
+}  # what is configured, states of a slot, two bounds
 INSIDE = {"_machine", "backlog", "supervision"}
 
 
@@ -31,8 +37,8 @@ def offences(source: str) -> list[str]:
         elif isinstance(node, ast.Attribute) and node.attr in INSIDE:
             found.append(f"line {node.lineno}: .{node.attr}")
         for name in names:
-            rooms = name.split(".")
-            if rooms[:2] == ["pool", "core"] and not VALUES.intersection(rooms[2:3]):
+            of_core = name == "pool.core" or name.startswith("pool.core.")
+            if of_core and not any(f"{name}.".startswith(f"pool.core.{value}.") for value in VALUES):
                 found.append(f"line {node.lineno}: {name}")
     return found
 

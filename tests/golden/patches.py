@@ -40,36 +40,30 @@ BROKEN = (
         ("lone",),
         (
             (
-                "settlement.py",
-                '        if job.line.model.keeps_state(job.key.signature):\n            text = f"{death}',
-                '        if job is None:\n            text = f"{death}',
+                "trial/table.py",
+                "    Cause.DIED_ALONE:      Rule(singly,   Next.ALONE,         LOST, ",
+                "    Cause.DIED_ALONE:      Rule(singly,   Next.ALONE,         None, ",
             ),
         ),
     ),
     Patch(
         "a job is lost with its worker",
         ("lone",),
-        (
-            (
-                "settlement.py",
-                "                    suspects.append(part)\n            if",
-                "                    pass\n            if",
-            ),
-        ),
+        (("trial/verdicts.py", "                    again.append(part)\n", "                    pass\n"),),
     ),
     Patch(
         "a wrong fault",
         ("lone",),
-        (("settlement.py", "            fault = Fault.QUARANTINED\n", "            fault = Fault.WORKER_LOST\n"),),
+        (("trial/table.py", "Fault.QUARANTINED, confines", "Fault.WORKER_LOST, confines"),),
     ),
     Patch(
         "an attempt too many",
         ("lone",),
         (
             (
-                "settlement.py",
-                "        most, job = self._policy.max_attempts, part.job\n",
-                "        most, job = self._policy.max_attempts + 1, part.job\n",
+                "trial/verdicts.py",
+                "job.key.signature, attempts >= self._policy.max_attempts)\n",
+                "job.key.signature, attempts > self._policy.max_attempts)\n",
             ),
         ),
     ),
@@ -78,9 +72,10 @@ BROKEN = (
         ("lone",),
         (
             (
-                "settlement.py",
-                '            part.job.note(now, "never reached slot {}", slot.number)\n',
-                "            part.job.losses += 1\n",
+                "trial/verdicts.py",
+                '        parts = _back(batch, Cause.UNSENT, "", now)\n',
+                '        parts = _back(batch, Cause.UNSENT, "", now)\n'
+                "        for part in parts:\n            part.job.deaths += 1\n",
             ),
         ),
     ),
@@ -127,9 +122,9 @@ BROKEN = (
         ("batched",),
         (
             (
-                "settlement.py",
-                "                case told.Spoiled(own_fault, own_text) if jobs == 1:\n",
-                "                case told.Spoiled(own_fault, own_text) if jobs < 3:\n",
+                "trial/verdicts.py",
+                "        case told.Spoiled(fault) if batch.jobs > 1:\n",
+                "        case told.Spoiled(fault) if batch.jobs > 2:\n",
             ),
         ),
     ),
@@ -140,7 +135,7 @@ BROKEN = (
             (
                 "machine.py",
                 "        self._answers.cancel(job, now)\n",
-                "        if batch is not None or job.gathering:\n            self._answers.cancel(job, now)\n",
+                "        if batch is not None or job.key.gathered:\n            self._answers.cancel(job, now)\n",
             ),
         ),
     ),
@@ -187,13 +182,7 @@ OTHERWISE = (
     Patch(
         "a failed batch is taken apart from its end",
         (),
-        (
-            (
-                "settlement.py",
-                "            groups = bisected(parts)\n",
-                "            groups = bisected(parts)[::-1]\n",
-            ),
-        ),
+        (("trial/table.py", "Rule(bisected, Next", "Rule(lambda parts: bisected(parts)[::-1], Next"),),
     ),
 )
 

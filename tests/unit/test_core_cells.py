@@ -2,9 +2,9 @@
 
 from simulation.driver import Driver, RunBatch, every, one
 
-from pool.core.cells import CONFINED_S, MOST_CELLS, Cells
 from pool.core.policy import ModelPolicy
 from pool.core.slots import Slot, SlotState
+from pool.core.trial.cells import CONFINED_S, MOST_CELLS, Cells
 from pool.wire.faults import Fault
 
 EVIL, GOOD = b"evil", b"good"

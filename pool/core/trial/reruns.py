@@ -1,57 +1,135 @@
-"""Parts whose worker died are run again, each in a worker that runs nothing else: its next death is nobody else's.
+"""Where parts run next that have been out: before all that wait, or alone in a worker that runs nothing else.
 
-None is tried a third time in one slot whose worker has finished nothing yet: the slot may be what is broken. A slot
-that is empty takes one at once. Where none is, one slot a line is kept: it takes no other work until what it runs is
-done, or until another one was empty sooner.
+What was lost with its worker is suspect, and runs alone: its next death is nobody else's. None is tried a third time in
+one slot whose worker has finished nothing yet: the slot may be what is broken. A slot that is empty takes one at once.
+Where none is, one slot a line is kept: it takes no other work until what it runs is done, or until another one was
+empty sooner.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from pool.core.isolation import Group, may_be_cut, whole_again
+from pool.core.answers import Answers, with_story
 from pool.core.jobs import Batch, Job, Part
 from pool.core.line import Line
 from pool.core.slots import Slot, SlotState
+from pool.core.trial.splits import Group, may_stay, whole_again
+from pool.core.trial.table import KEEPS_STATE, TABLE, Cause, Next, verdict
 
-__all__ = ["Suspects"]
+if TYPE_CHECKING:
+    from pool.core.packs import Packs
+
+__all__ = ["Reruns"]
 
 
-class Suspects:
+class Reruns:
     def __init__(
         self,
         holders: Callable[[Line], Sequence[Slot]],
         serve: Callable[[Slot], None],
+        offer: Callable[[Line], None],
         lease: Callable[[Slot, Group, float], Batch],
+        answers: Answers,
+        packs: Packs,
     ) -> None:
-        """`holders`: the slots that may run a line. `serve`: a slot is to look for work; `lease` gives it parts."""
+        """`holders`: the slots that may run a line. `serve`, `offer`: a slot or a line is to be looked at."""
         self._holders = holders
         self._serve = serve
+        self._offer = offer
         self._lease = lease
+        self._answers = answers
+        self._packs = packs
         self.lines: dict[Line, None] = {}  # with suspects; the one served last is at the end
-        self._kept: dict[Line, Slot] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self.lines)
+    # --- what comes ---------------------------------------------------------------------------------------------
 
-    def add(self, line: Line, parts: Sequence[Part]) -> None:
+    def place(self, line: Line, cause: Cause, parts: Sequence[Part], alone: bool = False) -> None:
+        """LEASED → QUEUED: split and run again as the table says. `alone`: they were suspects already."""
+        rule = TABLE[cause]
+        suspects: list[Part] = []
+        groups: list[Group] = []
+        for group in rule.split(parts):
+            if alone or rule.next is Next.ALONE or (len(group) == 1 and group[0].deaths):
+                suspects += group
+            else:
+                groups.append(group)
+        if suspects:
+            self.alone(line, suspects)
+        if groups:
+            self.first(line, groups)
+
+    def alone(self, line: Line, parts: Sequence[Part]) -> None:
+        for part in parts:
+            part.job.came_back()
         line.suspects.extend(parts)
         self.lines[line] = None
         self._serve_empty(line)
         self._keep_slot(line)
 
-    def take_away(self, job: Job) -> list[Part]:
-        """The job's suspects, which wait here no more."""
+    def first(self, line: Line, groups: Sequence[Group]) -> None:
+        for group in groups:
+            for part in group:
+                part.job.came_back()
+        line.retries.extendleft(group for group in reversed(groups) if group)
+        self._offer(line)
+
+    def cut_short(self, job: Job, now: float) -> bool:
+        """Some of a waiting job was out, and its signature is none for batches any more: whether it waits no longer.
+
+        If not it runs whole, from its first row on.
+        """
+        key, model = job.key, job.line.model
+        if (fault := verdict(Cause.CUT_SHORT, model, key.signature)) is not None:
+            self._answers.fail(job, fault, with_story(KEEPS_STATE.format("some of it ran before"), job), now)
+        elif job.deaths:  # a piece of it has died, so all of it is suspect
+            self.place(job.line, Cause.CUT_SHORT, [Part(job, 0, job.cut)])
+        else:
+            return False
+        return True
+
+    # --- what goes ----------------------------------------------------------------------------------------------
+
+    def take_away(self, job: Job) -> tuple[list[Group], list[Part]]:
+        """What of the job is to run again, before all that wait and alone: it waits here no more."""
         line = job.line
+        groups = [group for group in line.retries if any(part.job is job for part in group)]
+        for group in groups:
+            line.retries.remove(group)
         parts = [part for part in line.suspects if part.job is job]
         if parts:
             line.suspects = deque(part for part in line.suspects if part.job is not job)
             self._look_again(line)
-        return parts
+        return groups, parts
+
+    def next_group(self, line: Line, slot: Slot, now: float) -> Group:
+        """The parts that come next of those that run before all that wait; () if nobody wants them any more.
+
+        Or if they turn out to have to run alone, and the slot is kept for that.
+        """
+        while line.retries and slot.takes_work:
+            group = tuple(part for part in line.retries.popleft() if part.wanted and part.job.deadline > now)
+            stays = bool(group) and may_stay(group)
+            parting = [
+                part.job
+                for part in group
+                if part.job.members and (not stays or part.job.has_cancelled(part.start, part.stop))
+            ]
+            if parting:
+                line.retries.appendleft(group)
+                self._packs.dissolve(parting[0], now)
+            elif stays:
+                return group
+            else:
+                self.place(line, Cause.CUT_SHORT, group)
+        return ()
 
     def run_next(self, slot: Slot, now: float) -> bool:
-        """Gives an empty slot the next suspect that it can run; whether there is one."""
+        """Gives a slot the next suspect that it can run, if it runs nothing; whether there is one."""
+        if slot.batches or slot.state is not SlotState.READY:
+            return False
         for line in list(self.lines):
             if line.model.name not in slot.models or not line.suits(slot):
                 continue
@@ -61,7 +139,7 @@ class Suspects:
                 del self.lines[line]
                 self.lines[line] = None
                 slot.runs_suspect = True
-                self._lease(slot, (part if may_be_cut((part,)) else whole_again(part),), now).suspect = True
+                self._lease(slot, (part if may_stay((part,)) else whole_again(part),), now).suspect = True
             self._look_again(line)
             if part is not None:
                 return True
@@ -74,9 +152,7 @@ class Suspects:
 
     def slot_went(self, slot: Slot) -> None:
         """A slot is not READY: another one is kept instead, and what waited for it may have to run where it died."""
-        line, slot.kept_for = slot.kept_for, None
-        if line is not None:
-            del self._kept[line]
+        slot.kept_for = None
         for line in list(self.lines):
             self._serve_empty(line)
         for line in list(self.lines):
@@ -119,10 +195,9 @@ class Suspects:
         """The line's suspects are other ones, or the slots that they may run in."""
         if not line.suspects:
             self.lines.pop(line, None)
-        kept = self._kept.get(line)
+        kept = self._kept(line)
         if kept is not None and not any(self._suits(part, line, kept) for part in line.suspects):
             # What waits cannot run there, so the slot takes work again.
-            del self._kept[line]
             kept.kept_for = None
             kept.turn += 1
             for other in list(self.lines):
@@ -130,8 +205,11 @@ class Suspects:
             self._serve(kept)
         self._keep_slot(line)
 
+    def _kept(self, line: Line) -> Slot | None:
+        return next((slot for slot in self._holders(line) if slot.kept_for is line), None)
+
     def _keep_slot(self, line: Line) -> None:
-        if not line.suspects or line in self._kept:
+        if not line.suspects or self._kept(line) is not None:
             return
         free = [slot for slot in self._holders(line) if slot.state is SlotState.READY and slot.kept_for is None]
         if not free:
@@ -143,7 +221,6 @@ class Suspects:
             slot = min(slots, key=lambda slot: (slot.number in died_in, slot.free_at, slot.last_used))
             slot.kept_for = line
             slot.turn += 1
-            self._kept[line] = slot
             if not slot.batches:
                 self._serve(slot)
 
@@ -152,13 +229,13 @@ class Suspects:
         for slot in slots:
             if slot.runs_suspect:
                 assert len(slot.batches) <= 1, slot
-            assert (slot.kept_for is not None) == (slot in self._kept.values())
             if slot.kept_for is not None:
                 assert slot.state is SlotState.READY
+                assert self._kept(slot.kept_for) is slot
                 assert slot.batches, f"slot {slot.number} is kept for a suspect and does not run it"
         for line in lines:
             assert (line in self.lines) == bool(line.suspects)
             for slot in self._holders(line) if line.suspects else ():
                 if slot.state is SlotState.READY and any(self._suits(part, line, slot) for part in line.suspects):
                     assert slot.batches, f"slot {slot.number} is empty, and suspects of {line} wait"
-                    assert line in self._kept or slot.kept_for, f"slot {slot.number} is not kept for those of {line}"
+                    assert self._kept(line) or slot.kept_for, f"slot {slot.number} is not kept for those of {line}"

@@ -1,0 +1,120 @@
+"""The table: what happened to a job, and what follows from it. It is decided nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from pool.core.jobs import Part
+from pool.core.models import Model
+from pool.core.trial.splits import Group, as_one, bisected, halved, singly, whole
+from pool.wire.faults import Fault
+
+__all__ = ["KEEPS_STATE", "NOTES", "TABLE", "VERDICTS", "Cause", "Next", "Parted", "Rule", "verdict"]
+
+
+class Cause(Enum):
+    OWN_ERROR = "its run failed by its own fault, or with no other job in it"
+    SHARED_ERROR = "a run that it shared failed, and nobody knows by whose fault"
+    NO_MEMORY = "a run found no memory, and might with fewer rows"
+    ROWS_CHANGED = "a run gave other rows than it was fed, so its signature is none for batches"
+    PARTED = "nothing went wrong, but the answer is one for jobs that have parted since"
+    CUT_SHORT = "some of it ran, and its signature has turned out to be none for batches"
+    UNSENT = "it never left the pool: its lane cannot be reached, or a job of its batch has ended"
+    DIED_SHARED = "its worker died, which ran other jobs too"
+    DIED_ALONE = "its worker died, which ran this job alone"
+    NOT_SEEN_GONE = "its worker was killed, and may still run it: the exit was not seen"
+    OVERRAN = "its batch, with no other job in it, ran for too long: the worker is killed"
+    POOLS_DIED = "pools have ended that held it"
+    IN_DOUBT = "it was sent to a pool that never answered, and may have started there"
+    STOPPED_WAITING = "the pool stops before it could run"
+    STOPPED_RUNNING = "the pool stops while it runs"
+
+
+class Next(Enum):
+    FIRST = "each group in any worker, before all that wait; what killed a worker once stays by itself"
+    ALONE = "each part in a worker that runs nothing else"
+    IN_TURN = "like any other job"
+    ITS_DEATH = "as the death of its worker decides"
+    NOWHERE = "its job has its verdict"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`stateful`: how it ends where its model keeps state; None if that makes no difference.
+
+    `verdict`: how it ends if it runs nowhere, or had `max_attempts`; None where the worker has said how, or where no
+    number of attempts is too many. `confines`: with that, or at once if there is none, its client is kept to the slot.
+    """
+
+    split: Callable[[Sequence[Part]], list[Group]]
+    next: Next
+    stateful: Fault | None = None
+    verdict: Fault | None = None
+    confines: bool = False
+
+
+LOST = Fault.STATEFUL_WORKER_LOST
+
+# A table is read in columns.
+# fmt: off
+TABLE: Mapping[Cause, Rule] = {
+    #                           split     where it runs next  stateful  verdict      of its client
+    Cause.OWN_ERROR:       Rule(as_one,   Next.NOWHERE),
+    Cause.SHARED_ERROR:    Rule(bisected, Next.FIRST,         LOST),
+    Cause.NO_MEMORY:       Rule(halved,   Next.FIRST,         LOST),
+    Cause.ROWS_CHANGED:    Rule(whole,    Next.FIRST,         LOST),
+    Cause.PARTED:          Rule(as_one,   Next.FIRST,         LOST),
+    Cause.CUT_SHORT:       Rule(whole,    Next.FIRST,         LOST),
+    Cause.UNSENT:          Rule(as_one,   Next.FIRST),
+    Cause.DIED_SHARED:     Rule(singly,   Next.ALONE,         LOST,     Fault.WORKER_LOST),
+    Cause.DIED_ALONE:      Rule(singly,   Next.ALONE,         LOST,     Fault.QUARANTINED, confines=True),
+    Cause.NOT_SEEN_GONE:   Rule(as_one,   Next.NOWHERE,       LOST,     Fault.WORKER_LOST),
+    Cause.OVERRAN:         Rule(as_one,   Next.ITS_DEATH,                                  confines=True),
+    Cause.POOLS_DIED:      Rule(as_one,   Next.IN_TURN,       None,     Fault.WORKER_LOST),
+    Cause.IN_DOUBT:        Rule(as_one,   Next.IN_TURN,       LOST),
+    Cause.STOPPED_WAITING: Rule(as_one,   Next.NOWHERE,       None,     Fault.POOL_STOPPING),
+    Cause.STOPPED_RUNNING: Rule(as_one,   Next.NOWHERE,       LOST,     Fault.POOL_STOPPING),
+}
+# fmt: on
+
+TAKEN_APART = "batch {1} failed, and is taken apart: {0}"
+LOST_WITH = "lost: {0}"
+NOTES: Mapping[Cause, str] = {
+    Cause.SHARED_ERROR: TAKEN_APART,
+    Cause.NO_MEMORY: TAKEN_APART,
+    Cause.ROWS_CHANGED: "batch {1} is run again job by job: {0}",
+    Cause.UNSENT: "never reached slot {2}",
+    Cause.DIED_SHARED: LOST_WITH,
+    Cause.DIED_ALONE: LOST_WITH,
+}
+"""The line of its story: of why, the batch and its slot."""
+
+KEEPS_STATE = "{0}; the model keeps state and the job may have started, so it is not run again"
+SPENT = "{1} of {2} attempts ended with their worker"
+POOLS = "the pool ended unexpectedly while it held the job, {1} times of {2} at most ([queue] max_attempts)"
+VERDICTS: Mapping[Cause, str] = {
+    Cause.DIED_SHARED: SPENT,
+    Cause.DIED_ALONE: SPENT + ", the last with this job alone in it",
+    Cause.NOT_SEEN_GONE: "its worker is not seen to be gone, so the job is not run elsewhere",
+    Cause.POOLS_DIED: POOLS,
+    Cause.STOPPED_WAITING: "{0}",
+    Cause.STOPPED_RUNNING: "{0}",
+}
+"""What its caller is told: of why, the attempts, and how many there may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """The answer of a part is one for jobs that have parted since."""
+
+    text: str = "the jobs with it were parted"
+
+
+def verdict(cause: Cause, model: Model, signature: str | None, spent: bool = False) -> Fault | None:
+    """How a job ends after this; None if it runs again, or its worker has said how. `spent`: it had its attempts."""
+    rule = TABLE[cause]
+    if rule.stateful is not None and model.keeps_state(signature):
+        return rule.stateful
+    return rule.verdict if spent or rule.next is Next.NOWHERE else None
