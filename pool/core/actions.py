@@ -24,7 +24,6 @@ __all__ = [
     "PackDissolved",
     "PoolReady",
     "PoolStopped",
-    "SeatStandby",
     "SlotChanged",
     "SpawnStandby",
     "SpawnSuccessor",
@@ -44,7 +43,7 @@ __all__ = [
 class SpawnWorker:
     """Start the process; answer with WorkerSpawned, or with WorkerExited if that fails.
 
-    Before it the answer may be SpawnHeld, once and again: something of the former worker's is not free yet.
+    Before it the answer may be SpawnHeld: the process of a former worker is not gone yet.
     """
 
     slot: int
@@ -55,7 +54,7 @@ class SpawnWorker:
 class SpawnSuccessor:
     """Start a second process for the slot, beside the one that sits in it; the answers are those to SpawnWorker.
 
-    `must_fit`: only where its device is known to have room for both; otherwise the answer is SuccessorRefused.
+    `must_fit`: only where its device is known to have room for both; otherwise its end is a death with `no_room`.
     """
 
     slot: int
@@ -83,14 +82,6 @@ class JudgeRows:
 @dataclass(frozen=True, slots=True)
 class HoldWorker:
     """Welcome a standby: it imports, and waits for TakeSeat."""
-
-    slot: int
-    incarnation: int
-
-
-@dataclass(frozen=True, slots=True)
-class SeatStandby:
-    """The standby is to have the slot's device: answer with DeviceFree or DeviceTaken; before it SpawnHeld, as ever."""
 
     slot: int
     incarnation: int
@@ -279,7 +270,6 @@ Action = (
     | SpawnSuccessor
     | SpawnStandby
     | HoldWorker
-    | SeatStandby
     | TakeSeat
     | WelcomeWorker
     | EndSessions
@@ -307,7 +297,6 @@ GIVES = frozenset(
         SpawnSuccessor,
         SpawnStandby,
         HoldWorker,
-        SeatStandby,
         TakeSeat,
         WelcomeWorker,
         JudgeRows,

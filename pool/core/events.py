@@ -15,8 +15,6 @@ __all__ = [
     "BatchUnsent",
     "ClientGone",
     "Death",
-    "DeviceFree",
-    "DeviceTaken",
     "DrainAsked",
     "Event",
     "Failed",
@@ -31,7 +29,6 @@ __all__ = [
     "Spoiled",
     "Start",
     "StopAsked",
-    "SuccessorRefused",
     "Tick",
     "WorkerBeat",
     "WorkerBroken",
@@ -168,32 +165,6 @@ class SpawnHeld:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceFree:
-    """Nothing of a former worker is left on the device that the standby is to have."""
-
-    slot: int
-    incarnation: int
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceTaken:
-    """It has been waited for long enough; `why` says what is left."""
-
-    slot: int
-    incarnation: int
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class SuccessorRefused:
-    """The successor was not spawned and will not be: the device has no room for two; `why` is for people."""
-
-    slot: int
-    incarnation: int
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class WorkerSpawned:
     slot: int
     incarnation: int
@@ -256,7 +227,7 @@ class Death:
 
     `untouched`: it ended by itself, or by others, before the pool's kill came to it, if there was one.
     `other_release`: it said that it is of another release than the pool. Only the pool's restart mends that, or the
-    former files.
+    former files. `no_room`: it was to follow a worker beside it, and its device has no room for both.
     """
 
     text: str
@@ -264,6 +235,7 @@ class Death:
     last_output: tuple[str, ...] = ()
     untouched: bool = False
     other_release: bool = False
+    no_room: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,9 +260,6 @@ Event = (
     | JobCancelled
     | ClientGone
     | SpawnHeld
-    | SuccessorRefused
-    | DeviceFree
-    | DeviceTaken
     | WorkerSpawned
     | WorkerHello
     | WorkerBeat
