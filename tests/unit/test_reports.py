@@ -95,8 +95,9 @@ def test_without_a_gpu_nobody_listens(loop: Loop) -> None:
         f'["{CARD}", 1, {{}}]',
         f'["{CARD}", 1e999, 1]',
         f'["{CARD}", 1, NaN]',
-    ]
-    + ["[" * 99999, "no end of a line" * 9999],
+        "[" * 99999,
+        "no end of a line" * 9999,
+    ],
 )
 def test_one_that_says_what_is_no_report_is_started_anew(
     loop: Loop, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -170,7 +170,7 @@ MOVES: tuple[tuple[int, str, Mapping[str, Table]], ...] = (
     (
         6,
         "somebody_else_speaks",
-        {"slot": range(-1, 6), "incarnation": range(7), "batch": range(100), "which": range(9)},
+        {"slot": range(-1, 6), "incarnation": range(7), "batch": range(100), "which": range(11)},
     ),
     (40, "time_passes", {"seconds": mostly(PAUSES_S, (11.0, 70.0), 16)}),
     (2, "the_pool_sleeps", {"seconds": (0.3, 1.0, 20.0, 2000.0)}),
