@@ -4,7 +4,6 @@ import contextlib
 import ctypes
 import os
 import signal
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
