@@ -127,8 +127,11 @@ class Processes:
         self.seen.append((action.slot, [slot.pid for slot in self.machine.supervision.slots]))
         return told.WorkerSpawned(action.slot, action.incarnation, 4711)
 
-    def lost(self, _: int) -> None:
-        """No device is."""
+    def is_lost(self, _: int) -> bool:
+        return False
+
+    def device_wait(self, *_: int) -> None:
+        """No GPU."""
 
 
 class Mute:
