@@ -394,6 +394,7 @@ def refused(driver: Driver, incarnation: int = 2) -> list[do.Action]:
 def test_without_room_the_worker_goes_first() -> None:
     driver = begun()
     assert one(refused(driver), do.StopWorker).incarnation == 1
+    assert every(driver.log, do.SuccessorFailed) == [], "nothing is wrong with it"
     assert driver.reason(0) == "its restart was asked for; without a successor: gpu:0 has 1.0 GiB free"
     assert one(exits(driver, 1), do.SpawnWorker).incarnation == 3
     driver.up(0)
@@ -414,10 +415,10 @@ def test_one_that_finds_no_room_in_the_seat_itself_is_followed_by_another() -> N
 def test_the_word_of_one_that_is_not_wanted_any_more_changes_nothing() -> None:
     driver = begun()
     spawned(driver)
-    driver.feed(told.DrainAsked(0))
-    refused(driver)
-    exits(driver, 1)
-    assert driver.reason(0) == DRAIN
+    assert one(driver.feed(told.RestartAsked(0)), do.StopWorker).incarnation == 2
+    actions = refused(driver)
+    assert one(actions, do.SpawnSuccessor).incarnation == 3
+    assert every(actions, do.StopWorker) == []
 
 
 def test_in_a_roll_it_goes_only_while_enough_others_are_ready() -> None:

@@ -179,8 +179,9 @@ def test_a_device_that_is_reset_meanwhile_is_not(bench: Callable[..., Bench]) ->
     worker = bench(FORMER)
     worker.at(0.0, error="GPU is lost")
     worker.at(LOST_S - 1.0, error="Unknown Error")
-    worker.at(LOST_S + 2.0)
-    assert worker.free() >= LOST_S + 2.0
+    worker.at(LOST_S + 1.0, error="GPU is lost")
+    worker.at(LOST_S + 4.0)
+    assert worker.free() >= LOST_S + 4.0
 
 
 def test_where_less_time_is_left_it_is_lost_at_the_end(bench: Callable[..., Bench]) -> None:
