@@ -5,6 +5,7 @@ end of file tells the worker that the pool is gone, and the pool that the worker
 """
 
 import contextlib
+import logging
 import os
 import secrets
 import signal
@@ -23,6 +24,7 @@ from pool.devices import Device
 from pool.devices.reports import Reports
 from pool.devices.tenants import Tenants
 from pool.launch import inherited, worker_launch
+from pool.logs import about
 from pool.loop import Loop
 from pool.output import Output
 from pool.stacks import LOOK_S, Stacks, Trace
@@ -31,6 +33,8 @@ from pool.wire.device_memory import DeviceHeld, DeviceWait
 from pool.wire.exits import Exit
 
 __all__ = ["Supervisor"]
+
+log = logging.getLogger("pool.worker")
 
 REAP_RETRY_S = 0.05
 NOT_ASKED = 'NVML is not asked ([health] device_free_timeout is "0s")'
@@ -118,9 +122,12 @@ class Supervisor:
             self._after[action.slot] = action
             pids = ", ".join(str(process.popen.pid) for process in former)
             return SpawnHeld(action.slot, action.incarnation, f"waiting for pid {pids} to be gone")
-        unasked = bool(self._devices[action.slot].uuids) and not self._tenants.timeout_s
-        if isinstance(action, SpawnSuccessor) and action.must_fit and unasked:
-            return WorkerExited(action.slot, action.incarnation, Death(NOT_ASKED, restartable=True, no_room=True))
+        if isinstance(action, SpawnSuccessor):
+            gpu = bool(self._devices[action.slot].uuids)
+            if gpu and action.must_fit and not self._tenants.timeout_s:
+                return WorkerExited(action.slot, action.incarnation, Death(NOT_ASKED, restartable=True, no_room=True))
+            if not (gpu and action.must_fit):  # else it says so itself, once it has looked
+                _say_beside(action, '[restart] successor is "always"' if gpu else "on the CPU there is room for both")
         return self._spawn(action)
 
     def device_wait(self, slot: int, incarnation: int) -> DeviceWait | None:
@@ -358,6 +365,12 @@ class Supervisor:
             said = self._reports.of(process.slot)
             death = replace(death, text=f"{death.text} ({said})") if said else death
         self._tell(WorkerExited(process.slot, process.incarnation, death))
+
+
+def _say_beside(action: SpawnSuccessor, why: str) -> None:
+    extra = about("successor_fits", slot=action.slot, incarnation=action.incarnation, reason=why)
+    text = "slot %d: incarnation %d gets ready beside its worker: %s"
+    log.info(text, action.slot, action.incarnation, why, extra=extra)
 
 
 def _kill(process: Process) -> None:
