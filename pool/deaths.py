@@ -11,6 +11,8 @@ __all__ = ["RESTART_NEEDED", "death_of", "is_ending", "not_spawned"]
 
 RESTART_NEEDED = "the files of this pool were replaced by those of another release: restart the pool"
 
+_OWN_WORDS = (Exit.DEVICE_TAKEN, Exit.DEVICE_LOST, Exit.NO_ROOM)  # of which the last line says all
+
 _PF_EXITING = 0x4  # of the kernel's include/linux/sched.h
 _FLAGS, _PENDING, _EXIT_CODE = 6, 28, 49  # fields of /proc/PID/stat after the name, see proc(5)
 
@@ -36,6 +38,9 @@ def death_of(returncode: int, last_output: tuple[str, ...], by_us: bool = False)
     if status is Exit.OTHER_RELEASE:
         why = f" ({last_output[-1]})" if last_output else ""
         return Death(f"{text}: {RESTART_NEEDED}{why}", True, last_output, untouched=True, other_release=True)
+    if status in _OWN_WORDS and last_output:
+        no_room = status is Exit.NO_ROOM
+        return Death(last_output[-1], status.restartable, last_output, untouched=True, no_room=no_room)
     if not status.restartable and last_output:
         text = f"{text}: {last_output[-1]}"
     return Death(text, status.restartable, last_output, untouched=True)

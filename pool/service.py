@@ -76,7 +76,7 @@ from pool.watch import Watch
 from pool.wire import client_messages as wire
 from pool.wire.arena import Grant
 from pool.wire.faults import Fault
-from pool.wire.worker_messages import Welcome
+from pool.wire.worker_messages import DeviceHeld, Welcome
 
 __all__ = ["BrokeDown", "Service"]
 
@@ -200,7 +200,9 @@ class Service:
         with zmq.Context() as context, closing(self._loop()) as loop:
             self._arenas = Arenas(self._plan.arena_max_bytes, self._plan.arena_client_max_bytes, self._arenas_turn.soon)
             self._handouts = Handouts(self._hand, self._end_arena)
-            self._back = Back(context, workers_path, self._instance, self._handouts, self._tell.batch_done)
+            self._back = Back(
+                context, workers_path, self._instance, self._handouts, self._tell.batch_done, self._device_held
+            )
             self._front = Front(
                 context,
                 self._opened(),
@@ -220,7 +222,6 @@ class Service:
                 policy.device_free_timeout_s,
                 loop,
                 self._feed,
-                self._learn,
                 self._plan.cores,
             )
             self._desk = Desk(
@@ -363,8 +364,10 @@ class Service:
     def _end_arena(self, slot: int, incarnation: int, arena: int) -> bool:
         return self._supervisor.grant(slot, incarnation, Grant(arena, 0), None)
 
-    def _welcome(self, slot: int) -> Welcome:
-        return replace(self._agenda.welcome(slot), judged=self._machine.judged(slot))
+    def _welcome(self, slot: int, incarnation: int, hold: bool = False) -> Welcome:
+        """`hold`: it is to stand by, so it touches no device yet."""
+        device = None if hold else self._supervisor.device_wait(slot, incarnation)
+        return replace(self._agenda.welcome(slot), judged=self._machine.judged(slot), hold=hold, device=device)
 
     def _feed(self, event: Event) -> None:
         if isinstance(event, StopAsked):
@@ -394,9 +397,10 @@ class Service:
         elif not self._agenda.tries_again:
             self._stopped = self._end
 
-    def _learn(self, slot: int, size_bytes: int) -> None:
-        model = self._plan.weighs(slot)
-        if model is not None:
+    def _device_held(self, slot: int, incarnation: int, held: DeviceHeld) -> None:
+        self._supervisor.device_held(slot, incarnation, held)
+        model, size_bytes = self._plan.weighs(slot), held.size_bytes
+        if model is not None and size_bytes:
             device = self._plan.devices[slot]
             self._slot_log.weighed(slot, model.name, size_bytes)
             self._footprints.learn(model, self._plan.lanes, device.name, size_bytes)
@@ -433,13 +437,11 @@ class Service:
             case do.SpawnWorker() | do.SpawnSuccessor() | do.SpawnStandby():
                 self._feed(self._supervisor.spawn(action))
             case do.WelcomeWorker():
-                self._back.welcome(action.slot, action.incarnation, self._welcome(action.slot))
+                self._back.welcome(action.slot, action.incarnation, self._welcome(action.slot, action.incarnation))
             case do.HoldWorker(slot, incarnation):
-                self._back.welcome(slot, incarnation, replace(self._welcome(slot), hold=True))
-            case do.SeatStandby():
-                self._feed(self._supervisor.seat(action))
+                self._back.welcome(slot, incarnation, self._welcome(slot, incarnation, hold=True))
             case do.TakeSeat(slot, incarnation):
-                self._back.take_seat(slot, incarnation, self._welcome(slot))
+                self._back.take_seat(slot, incarnation, self._welcome(slot, incarnation))
             case do.StopWorker():
                 if not self._back.stop(action.slot, action.incarnation):
                     self._supervisor.hang_up(action.slot, action.incarnation)
@@ -504,8 +506,6 @@ class Service:
         if change.state in DOWN:
             self._back.forget(change.slot, change.incarnation)
         self._recorder.changed(change, time.monotonic())
-        if change.state is SlotState.READY and self._plan.weighs(change.slot) is not None:
-            self._supervisor.weigh(change.slot)
         if change.state is SlotState.FATAL:
             self._record_stuck(change)
         recorded = change.state in DOWN and self._recorder.has(change.slot, change.incarnation)
@@ -513,7 +513,7 @@ class Service:
         self._agenda.changed(change)
 
     def _is_lost(self, slot: int) -> bool:
-        return self._supervisor.lost(slot) is not None
+        return self._supervisor.is_lost(slot)
 
     def _record_stuck(self, change: do.SlotChanged) -> None:
         """One that SIGKILL does not end is as good as dead, and what it is stuck in may be gone by the time it is."""

@@ -91,7 +91,7 @@ def house() -> Iterator[House]:
     arenas = Arenas(1 << 20, 1 << 20)
     handouts = Handouts(lambda *_: False, lambda *_: True)
     with tempfile.TemporaryDirectory(prefix="pf-") as folder, zmq.Context() as context:
-        back = Back(context, Path(folder, "back.sock"), b"instance", handouts, lambda *_: None)
+        back = Back(context, Path(folder, "back.sock"), b"instance", handouts, lambda *_: None, lambda *_: None)
         house = House(back, arenas)
         arena = arenas.lend(CLIENT, Wish(4096, 4096))
         assert arena is not None
@@ -127,8 +127,11 @@ class Processes:
         self.seen.append((action.slot, [slot.pid for slot in self.machine.supervision.slots]))
         return told.WorkerSpawned(action.slot, action.incarnation, 4711)
 
-    def lost(self, _: int) -> None:
-        """No device is."""
+    def is_lost(self, _: int) -> bool:
+        return False
+
+    def device_wait(self, *_: int) -> None:
+        """No GPU."""
 
 
 class Mute:

@@ -208,7 +208,7 @@ class House:
         handouts = Handouts(lambda *_: True, lambda *_: True)
         self.machine = Machine(POLICY, [PLAN], random.Random(SEED))
         self.feed = Feed(self.machine, self._prepare, self._run, self._act, lambda: self.now)
-        self.back = Reached(context, folder / "back", INSTANCE, handouts, self.feed.batch_done)
+        self.back = Reached(context, folder / "back", INSTANCE, handouts, self.feed.batch_done, lambda *_: None)
         self.alarms = Alarms(lambda: self.now)
         turn = self.alarms.alarm(self._turn)
         credit = wire.Opened("0", 1 << 24, 60.0)

@@ -7,10 +7,11 @@ worker's spawn. That level moves with what others do, so it is also enough that 
 slot's share of it, where several slots are on the device) has gone, and that no more of it is going.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pool.devices.occupancy import Occupancy, Occupant
+from pool.wire.device_memory import DeviceHeld, Level
 
 __all__ = ["Found", "Free", "Full", "Lost", "Room", "Taken", "Tenancy", "Untold", "Verdict"]
 
@@ -82,7 +83,7 @@ class _Level:
 
 @dataclass(slots=True)
 class Tenancy:
-    """What one slot's workers were seen to take of its devices.
+    """What workers of one slot were seen to take of its devices.
 
     `label` names the slot's devices for people; `sharers` has, for each uuid, how many slots of the pool are on it.
     """
@@ -92,23 +93,44 @@ class Tenancy:
     by_pid: bool = False
     """Whether a worker of this slot was seen in NVML's list: then who is not in it is gone."""
     _pids: set[int] = field(default_factory=set)
-    _seen: set[int] = field(default_factory=set)
     _levels: dict[str, _Level] = field(default_factory=dict)
 
-    def begin(self, pid: int, found: Found) -> None:
-        """A worker was spawned; `found` is what the device held just before."""
-        self._pids, self._seen = {pid}, {pid}
-        for uuid in self.sharers:
-            level = self._levels.setdefault(uuid, _Level())
-            used = found[uuid].used_bytes if uuid in found else None
-            # An older level, of before an earlier worker, is better than none.
-            level.before = level.before if used is None else used
-            level.last = level.lowest = None
+    @classmethod
+    def of(cls, label: str, sharers: Mapping[str, int], former: Sequence[DeviceHeld]) -> "Tenancy":
+        """As its workers have told it, the oldest first: the last one's levels count."""
+        tenancy = cls(label, sharers)
+        for held in former:
+            tenancy._pids.update(held.pids)
+            tenancy.by_pid = tenancy.by_pid or held.listed
+            for uuid in sharers:
+                level = held.levels.get(uuid, Level())
+                tenancy._levels[uuid] = _Level(level.before, level.last)
+        return tenancy
 
-    def join(self, pid: int, beside: Set[int]) -> None:
-        """A second worker was spawned, `beside` those of the slot that are alive; none before them counts any more."""
-        self._pids = {pid, *beside}
-        self._seen = {pid, *beside}
+    @property
+    def told(self) -> bool:
+        """Whether NVML ever told anything of these devices."""
+        levels = self._levels.values()
+        return self.by_pid or any(level.before is not None or level.last is not None for level in levels)
+
+    def followed_by(self, pid: int, found: Found, *, beside: bool = False) -> "Tenancy":
+        """That of the next worker; `found` is what the device holds just before it comes.
+
+        `beside`: a worker of this one lives, so the level is still the one before that worker.
+        """
+        levels = {}
+        for uuid in self.sharers:
+            former = self._levels.get(uuid, _Level()).before
+            used = None if beside or uuid not in found else found[uuid].used_bytes
+            # An older level, of before an earlier worker, is better than none.
+            levels[uuid] = _Level(former if used is None else used)
+        return Tenancy(self.label, self.sharers, self.by_pid, {pid}, levels)
+
+    def held(self, found: Found | None = None) -> DeviceHeld:
+        """For the worker after it. `found`: it is warm, and what it holds now counts."""
+        levels = {uuid: Level(level.before, level.last) for uuid, level in self._levels.items()}
+        size_bytes = None if found is None else self.footprint(found)
+        return DeviceHeld(tuple(sorted(self._pids)), self.by_pid, levels, size_bytes)
 
     def room(self, found: Found) -> Room | Full:
         """Whether a second worker has room beside the one that is alive: as much as that holds, and a margin."""
@@ -132,7 +154,7 @@ class Tenancy:
         """What the device holds while the worker is alive."""
         for uuid, occupancy in found.items():
             mine = [occupant for occupant in occupancy.occupants or () if self._is_mine(occupant)]
-            self._seen |= {occupant.pid for occupant in mine}
+            self._pids |= {occupant.pid for occupant in mine}
             self.by_pid = self.by_pid or bool(mine)
             if occupancy.used_bytes is not None:
                 self._levels[uuid].last = occupancy.used_bytes
@@ -163,8 +185,7 @@ class Tenancy:
 
     def _judge(self, uuid: str, occupancy: Occupancy, now: float) -> Verdict:
         if occupancy.lost:
-            why = f"{occupancy.trouble} ({occupancy.xid})" if occupancy.xid else occupancy.trouble
-            return Lost(self._where(uuid), why)
+            return Lost(self._where(uuid), occupancy.trouble)
         for occupant in occupancy.occupants or ():
             if self._is_mine(occupant):
                 return Taken(self._where(uuid), f"{_amount(occupant)} of the former worker ({_process(occupant)})")
@@ -195,7 +216,7 @@ class Tenancy:
 
     def _is_mine(self, occupant: Occupant) -> bool:
         # Its children are in its process group, which keeps its number as long as one of them lives.
-        return occupant.pid in self._seen or occupant.group in self._pids
+        return occupant.pid in self._pids or occupant.group in self._pids
 
     def _where(self, uuid: str) -> str:
         return self.label if len(self.sharers) == 1 else f"{self.label} ({uuid})"
