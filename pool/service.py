@@ -26,7 +26,6 @@ from typing import Any
 import zmq
 
 from pool import descriptors
-from pool.agenda import Agenda
 from pool.alarms import Alarms
 from pool.core import actions as do
 from pool.core.events import (
@@ -49,15 +48,13 @@ from pool.desk import Desk
 from pool.doorbell import Doorbell
 from pool.endpoint import ARENAS_SUFFIX, WORKERS_SUFFIX, EndpointLock, ipc_path, prepare_folder
 from pool.feed import CoreFault, Feed
-from pool.footprints import Footprints
 from pool.logs import about
 from pool.loop import Loop
-from pool.plan import Plan
+from pool.plan import Agenda, Footprints, Plan, Source
 from pool.planted import planted
 from pool.quarantine import KeptJob, Quarantine
 from pool.recorder import Recorder, Shelf
 from pool.recorder.fault_report import fault_report
-from pool.reloads import Source
 from pool.router.arenas import Arena, Arenas, Tenancy
 from pool.router.back import Back, CannotSay
 from pool.router.front import Front

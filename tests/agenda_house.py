@@ -13,7 +13,6 @@ from simulation.driver import followed
 from simulation.plans import model_info
 
 from harness import eventually
-from pool.agenda import Agenda
 from pool.alarms import Alarms
 from pool.config import Settings, parse_settings
 from pool.core import actions as do
@@ -21,9 +20,10 @@ from pool.core import events as told
 from pool.core.machine import Machine
 from pool.core.slots import SlotState
 from pool.devices import discover_gpus
-from pool.plan import Plan
-from pool.planning import make_plan
-from pool.reloads import Source
+from pool.plan.agenda import Agenda
+from pool.plan.plan import Plan
+from pool.plan.planning import make_plan
+from pool.plan.reloads import Source
 from pool.router.front import Question
 from pool.systemd.notify import Notifier
 from pool.wire.worker_messages import Welcome

@@ -21,8 +21,7 @@ from pool.cli.tables import fitting, new_table, show
 from pool.cores import written
 from pool.endpoint import holder, ipc_path
 from pool.errors import PoolError
-from pool.plan import Plan
-from pool.planning import make_plan
+from pool.plan import Plan, make_plan
 from pool.wire.entries import model_of, version_of
 
 if TYPE_CHECKING:

@@ -20,9 +20,7 @@ from pool.core.actions import PoolStopped
 from pool.demo import demo_folder
 from pool.errors import InvalidConfig, PoolError
 from pool.logs import about
-from pool.plan import Plan
-from pool.planning import make_plan
-from pool.reloads import Source
+from pool.plan import Plan, Source, make_plan
 from pool.service import BrokeDown, Service
 from pool.signal_pipe import has_terminal
 from pool.slot_log import SlotLog

@@ -14,11 +14,11 @@ from pool.config import Settings, parse_settings
 from pool.core.versions import Versions
 from pool.devices import discover_gpus
 from pool.errors import InvalidConfig
-from pool.plan import Plan
-from pool.planning import make_plan
-from pool.reloads import Reloaded, Source, compare
-from pool.versions import Served
-from pool.wishes import RELOAD, Wish
+from pool.plan.plan import Plan
+from pool.plan.planning import make_plan
+from pool.plan.reloads import Reloaded, Source, compare
+from pool.plan.versions import Served
+from pool.plan.wishes import RELOAD, Wish
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from pool.changes import Change, Reach, differences, needs_new_pool
 from pool.config import parse_settings
+from pool.plan.changes import Change, Reach, differences, needs_new_pool
 
 
 def dump(*models: dict[str, object], **sections: object) -> dict[str, Any]:

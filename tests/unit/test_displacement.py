@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pool.devices import Device
-from pool.displacement import Move, displace, homeless
 from pool.errors import InvalidConfig
-from pool.placement import ModelDemand, place
+from pool.plan.displacement import Move, displace, homeless
+from pool.plan.placement import ModelDemand, place
 
 GIB = 2**30
 

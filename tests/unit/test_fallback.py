@@ -11,9 +11,9 @@ from pool.core.actions import SlotChanged
 from pool.core.slots import SlotState
 from pool.core.versions import Versions
 from pool.devices import discover_gpus
-from pool.fallback import unloadable
-from pool.plan import Plan
-from pool.planning import make_plan
+from pool.plan.fallback import unloadable
+from pool.plan.plan import Plan
+from pool.plan.planning import make_plan
 
 SAID = "exit status 74 MODEL_CANNOT_LOAD: model m@3: /models/m/3 is no SavedModel"
 

@@ -10,9 +10,9 @@ from fakes import pynvml
 
 from pool.config import parse_settings
 from pool.devices import discover_gpus
-from pool.footprints import Footprints, fingerprint, footprint
-from pool.plan import Plan
-from pool.planning import make_plan, replan, selected
+from pool.plan.footprints import Footprints, fingerprint, footprint
+from pool.plan.plan import Plan
+from pool.plan.planning import make_plan, replan, selected
 from pool.wire.worker_messages import ModelSettings, PlacementRule
 
 GIB = 2**30

@@ -8,11 +8,11 @@ from fakes import pynvml
 from pool.config import Settings, parse_settings
 from pool.devices import Device, discover_gpus
 from pool.errors import InvalidConfig
-from pool.guests import go_home, keep_guests, take_in
-from pool.plan import Guest, Plan
-from pool.planning import make_plan
-from pool.reloads import Source, compare
-from pool.wishes import RELOAD, Wish
+from pool.plan.guests import go_home, keep_guests, take_in
+from pool.plan.plan import Guest, Plan
+from pool.plan.planning import make_plan
+from pool.plan.reloads import Source, compare
+from pool.plan.wishes import RELOAD, Wish
 
 
 def settings(*models: dict[str, object], devices: object = (0, 1, 2), **pool: object) -> Settings:

@@ -11,8 +11,8 @@ from pool.config import parse_settings
 from pool.core.policy import ModelPolicy
 from pool.devices import discover_gpus
 from pool.errors import InvalidConfig
-from pool.plan import Plan
-from pool.planning import make_plan, replan, selected
+from pool.plan.plan import Plan
+from pool.plan.planning import make_plan, replan, selected
 from pool.wire.independence import Batching
 from pool.wire.speed_ups import SpeedUpSettings
 from pool.wire.worker_messages import Clear, HandlerSettings, ModelSettings, PlacementRule

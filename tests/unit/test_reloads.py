@@ -10,10 +10,10 @@ from fakes import pynvml
 from pool.config import Settings, parse_settings
 from pool.devices import discover_gpus
 from pool.errors import InvalidConfig
-from pool.plan import Plan
-from pool.planning import make_plan
-from pool.reloads import Outcome, Reloaded, Reloads, Source, compare
-from pool.wishes import RELOAD, Wish, wish_of, wished
+from pool.plan.plan import Plan
+from pool.plan.planning import make_plan
+from pool.plan.reloads import Outcome, Reloaded, Reloads, Source, compare
+from pool.plan.wishes import RELOAD, Wish, wish_of, wished
 
 
 def settings(*models: dict[str, object], **sections: object) -> Settings:

@@ -13,7 +13,7 @@ from pool.core import events as told
 from pool.core.machine import Machine
 from pool.core.policy import Policy, SlotPlan
 from pool.core.slots import SlotState
-from pool.roll import Refused, Roll
+from pool.plan.roll import Refused, Roll
 from pool.wire.signatures import ModelInfo
 from pool.wire.worker_messages import ModelSettings, SessionSettings, Welcome
 

@@ -9,8 +9,8 @@ from pool.config import parse_settings
 from pool.core.versions import Versions
 from pool.devices import discover_gpus
 from pool.errors import InvalidConfig
-from pool.plan import Plan
-from pool.planning import make_plan
+from pool.plan.plan import Plan
+from pool.plan.planning import make_plan
 
 
 def put(folder: Path, *numbers: int | str) -> None:

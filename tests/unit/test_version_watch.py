@@ -11,12 +11,12 @@ import pytest
 from fakes import pynvml
 
 from harness import eventually
-from pool import versions
 from pool.config import parse_settings
 from pool.devices import discover_gpus
-from pool.plan import Plan
-from pool.planning import make_plan
-from pool.version_watch import VersionWatch
+from pool.plan import versions
+from pool.plan.plan import Plan
+from pool.plan.planning import make_plan
+from pool.plan.version_watch import VersionWatch
 
 
 def put(folder: Path, number: int) -> None:
@@ -136,7 +136,7 @@ def test_a_disk_that_does_not_answer_holds_up_nobody_and_is_told(
     answers = threading.Event()
     whole = versions.versions_in
     monkeypatch.setattr(versions, "versions_in", lambda folder: answers.wait(20) and whole(folder))
-    monkeypatch.setattr("pool.version_watch.SLOW_S", 0.05)
+    monkeypatch.setattr("pool.plan.version_watch.SLOW_S", 0.05)
     put(tmp_path / "a", 2)
     with caplog.at_level(logging.WARNING, "pool"):
         pool.until(lambda: "have not answered for 0.05 s" in caplog.text)

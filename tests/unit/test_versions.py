@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pool.versions import Look, Served, look_again, resolve
+from pool.plan.versions import Look, Served, look_again, resolve
 from pool.wire.versions import STUB_FILES
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from pool.devices import Device
-from pool.placement import ModelDemand, readable
+from pool.plan.placement import ModelDemand, readable
 
 __all__ = ["Move", "displace", "homeless"]
 

@@ -7,12 +7,12 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
 from pool.logs import about, callers
-from pool.plan import Plan
-from pool.reloads import NO_FILE, Outcome, Reloaded, Reloads
+from pool.plan.plan import Plan
+from pool.plan.reloads import NO_FILE, Outcome, Reloaded, Reloads
+from pool.plan.selection import Found, entered
+from pool.plan.wishes import RELOAD, Wish, wish_of
 from pool.router.front import Question
-from pool.selection import Found, entered
 from pool.systemd.notify import Notifier
-from pool.wishes import RELOAD, Wish, wish_of
 
 if TYPE_CHECKING:
     from pool.config import Settings

@@ -10,11 +10,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pool.devices import Device
-from pool.displacement import Move, displace, homeless
 from pool.errors import InvalidConfig
-from pool.plan import Guest, Plan
-from pool.planning import share_models
-from pool.shares import Share
+from pool.plan.displacement import Move, displace, homeless
+from pool.plan.plan import Guest, Plan
+from pool.plan.planning import share_models
+from pool.plan.shares import Share
 
 if TYPE_CHECKING:
     from pool.config import Settings

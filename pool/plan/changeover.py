@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from pool.core.versions import Versions
 from pool.errors import InvalidConfig
-from pool.guests import keep_guests
-from pool.plan import Plan
-from pool.planning import replan
-from pool.selection import Selection, entries_of
+from pool.plan.guests import keep_guests
+from pool.plan.plan import Plan
+from pool.plan.planning import replan
+from pool.plan.selection import Selection, entries_of
 
 if TYPE_CHECKING:
     from pool.config import Settings

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 from pool.core.versions import Versions
 from pool.logs import about
-from pool.plan import Plan
-from pool.selection import Found
-from pool.versions import Look, Served, Stamp, look_again
+from pool.plan.plan import Plan
+from pool.plan.selection import Found
+from pool.plan.versions import Look, Served, Stamp, look_again
 from pool.wire.entries import entry_name, is_entry, model_of
 from pool.wire.worker_messages import ModelSettings
 

@@ -18,19 +18,19 @@ from pool.core.events import Event, ModelsAwaited, PolicyChanged
 from pool.core.machine import Machine
 from pool.core.slots import SlotState
 from pool.doorbell import Doorbell
-from pool.fallback import blamed, unloadable
 from pool.logs import about
-from pool.moving import Moving
-from pool.plan import Plan
-from pool.reloading import Reloading
-from pool.reloads import Reloaded, Reloads, Source
-from pool.roll import Refused, Roll
+from pool.plan.fallback import blamed, unloadable
+from pool.plan.moving import Moving
+from pool.plan.plan import Plan
+from pool.plan.reloading import Reloading
+from pool.plan.reloads import Reloaded, Reloads, Source
+from pool.plan.roll import Refused, Roll
+from pool.plan.version_watch import VersionWatch, log_several, log_versions
+from pool.plan.wishes import Wish
 from pool.router.front import Question
 from pool.systemd.notify import Notifier
-from pool.version_watch import VersionWatch, log_several, log_versions
 from pool.wire.entries import is_entry, model_of
 from pool.wire.worker_messages import Welcome
-from pool.wishes import Wish
 
 __all__ = ["Agenda"]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pool.errors import InvalidConfig
-from pool.plan import Plan
-from pool.selection import Found
+from pool.plan.plan import Plan
+from pool.plan.selection import Found
 
 if TYPE_CHECKING:
     from pool.config import Settings

@@ -13,15 +13,15 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pool.changeover import changeover
-from pool.changes import Change, Reach, differences, needs_new_pool
 from pool.errors import InvalidConfig
-from pool.plan import Plan
-from pool.planning import selected
+from pool.plan.changeover import changeover
+from pool.plan.changes import Change, Reach, differences, needs_new_pool
+from pool.plan.plan import Plan
+from pool.plan.planning import selected
+from pool.plan.selection import Found
+from pool.plan.wishes import RELOAD, Wish, wished
 from pool.router.front import Question
-from pool.selection import Found
 from pool.wire.entries import is_entry
-from pool.wishes import RELOAD, Wish, wished
 
 if TYPE_CHECKING:
     from pool.config import Settings

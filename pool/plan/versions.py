@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pool.wire.model_files import NotServed, holds_saved_model, is_whole, look
-from pool.wire.versions import STUB_FILES, versions_in
+from pool.wire.versions import MOST_VERSIONS, STUB_FILES, versions_in
 
-__all__ = ["MOST_VERSIONS", "Family", "Look", "Served", "Stamp", "look_again", "resolve", "whole_versions"]
+__all__ = ["Family", "Look", "Served", "Stamp", "look_again", "resolve", "whole_versions"]
 
 MOST_FILES = 10_000  # of one version that are looked at
-MOST_VERSIONS = 100  # of one model that are served at once
 
 Stamp = tuple[tuple[str, int, int], ...]
 """Name, size and time of change of each file: another one means that somebody has written there."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from pool.footprints import fingerprint, footprint
-from pool.placement import model_bytes
+from pool.plan.footprints import fingerprint, footprint
+from pool.plan.placement import model_bytes
 from pool.wire.worker_messages import ModelSettings
 
 __all__ = ["Size", "SizeSource", "Sizes", "find_sizes"]

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from pool.core.slots import SlotState
 from pool.core.supervision import Supervision
 from pool.errors import InvalidConfig
-from pool.guests import go_home, keep_guests, take_in
 from pool.logs import about
-from pool.plan import Guest, Plan
+from pool.plan.guests import go_home, keep_guests, take_in
+from pool.plan.plan import Guest, Plan
 
 if TYPE_CHECKING:
     from pool.config import Settings

@@ -16,13 +16,13 @@ from pool.devices import Device, Discovery, discover_gpus, pinned_slots, resolve
 from pool.endpoint import default_endpoint, ipc_path
 from pool.errors import InvalidConfig
 from pool.launch import cpu_share
-from pool.placement import ModelDemand, place
-from pool.plan import Plan, at_version
+from pool.plan.placement import ModelDemand, place
+from pool.plan.plan import Plan, at_version
+from pool.plan.selection import Found, Selection, select
+from pool.plan.shares import ModelShare, Share, refusals, share_out
+from pool.plan.sizes import Sizes, find_sizes
+from pool.plan.versions import Served
 from pool.quarantine import state_folder
-from pool.selection import Found, Selection, select
-from pool.shares import ModelShare, Share, refusals, share_out
-from pool.sizes import Sizes, find_sizes
-from pool.versions import Served
 from pool.wire.independence import Batching
 from pool.wire.texts import is_utf8
 from pool.wire.worker_messages import Clear, ModelSettings

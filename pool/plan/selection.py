@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from pool.core.versions import Versions
 from pool.errors import InvalidConfig
-from pool.versions import MOST_VERSIONS, Served, resolve, whole_versions
+from pool.plan.versions import Served, resolve, whole_versions
 from pool.wire.entries import entry_name, model_of
+from pool.wire.versions import MOST_VERSIONS
 
 if TYPE_CHECKING:
     from pool.config import Settings

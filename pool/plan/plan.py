@@ -8,10 +8,10 @@ from typing import TypeVar
 from pool.core.policy import Policy, SlotPlan
 from pool.core.versions import Versions
 from pool.devices import Device, slot_names
-from pool.placement import ModelDemand
-from pool.shares import Share
-from pool.sizes import Sizes
-from pool.versions import Family, Served
+from pool.plan.placement import ModelDemand
+from pool.plan.shares import Share
+from pool.plan.sizes import Sizes
+from pool.plan.versions import Family, Served
 from pool.wire.entries import entry_name, is_entry, model_of
 from pool.wire.worker_messages import ModelSettings, SessionSettings, Welcome
 
