@@ -1,10 +1,10 @@
-"""From a configuration and a machine to a plan, or to a refusal; nothing is started.
+"""From a world to a plan, or to a refusal. `look` reads the disk and the machine; `plan` reads nothing, and is pure.
 
-settings ─► devices ─► versions: an entry each ─► sizes ─► demands ─► placement ─► shares: a slot each ─► `Plan`
+settings ─► look: devices, versions, sizes ─► World ─► plan: an entry each ─► demands ─► homes ─► a slot each ─► Plan
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,13 +16,16 @@ from pool.devices import Device, Discovery, discover_gpus, pinned_slots, resolve
 from pool.endpoint import default_endpoint, ipc_path
 from pool.errors import InvalidConfig
 from pool.launch import cpu_share
+from pool.plan.failover import fail_over
 from pool.plan.placement import ModelDemand, place
-from pool.plan.plan import Plan, at_version
-from pool.plan.selection import Found, Selection, select
+from pool.plan.plan import Plan
+from pool.plan.selection import Found, Selection, choose, older, select, wrong_labels
 from pool.plan.shares import ModelShare, Share, refusals, share_out
-from pool.plan.sizes import Sizes, find_sizes
+from pool.plan.sizes import Sizes, find_size
 from pool.plan.versions import Served
+from pool.plan.world import Here, Home, World
 from pool.quarantine import state_folder
+from pool.wire.entries import model_of
 from pool.wire.independence import Batching
 from pool.wire.texts import is_utf8
 from pool.wire.worker_messages import Clear, ModelSettings
@@ -33,91 +36,193 @@ if TYPE_CHECKING:
     from pool.config.session import SessionOverrides
     from pool.config.settings import ModelSection
 
-__all__ = ["make_plan", "replan", "selected", "share_models"]
+__all__ = ["OtherSlots", "choose_all", "look", "make_plan", "plan", "with_sizes"]
 
 _BATCHING = {True: Batching.ALWAYS, False: Batching.NEVER, "auto": Batching.AUTO}
 _CLEAR = {True: Clear.ALL, False: Clear.NONE, "missing": Clear.MISSING}
 
 
+class OtherSlots(InvalidConfig):
+    """A pool that runs has the slots that it has."""
+
+
 def make_plan(settings: "Settings", environ: Mapping[str, str], discovery: Discovery | None = None) -> Plan:
     """Looks at the machine and decides. Starts nothing. Raises `InvalidConfig` for what cannot be met."""
-    selection = selected(settings)
-    ipc_path(_endpoint(settings, environ))
-    settings, versions = selection.settings, selection.served
+    return plan(look(settings, environ, discovery))
+
+
+# --- the world ------------------------------------------------------------------------------------------------------
+
+
+def look(settings: "Settings", environ: Mapping[str, str], discovery: Discovery | None = None) -> World:
+    """What there is before a pool starts. Raises `InvalidConfig`."""
+    found = choose_all(settings)
+    endpoint = settings.pool.endpoint or default_endpoint(environ, os.getuid())
+    ipc_path(endpoint)
     devices, notes = resolve_devices(settings.pool.devices, discovery or discover_gpus(), environ)
-    sizes = _sizes(settings, environ, versions)
-    demands = _demands(settings, devices, sizes)
-    shares = share_models(settings, devices, place(demands, devices), sizes)
-    allowed = os.sched_getaffinity(0)
-    share = cpu_share(len(allowed), sum(share.device.kind == "cpu" for share in shares))
-    cores = _cores(shares, settings.pool.cpu_affinity, allowed)
-    return _plan(selection, environ, shares, demands, sizes, share, cores, notes)
+    cores = frozenset(os.sched_getaffinity(0))
+    here = Here(tuple(devices), tuple(notes), endpoint, _state(settings, environ), cores)
+    newest = [model for model in settings.model if model.versions == "newest" and found[model.name]]
+    next_ones = {model.name: older(model.path, found[model.name][-1]) for model in newest}
+    return with_sizes(World(here=here, settings=settings, found=found, older=next_ones))
 
 
-def selected(settings: "Settings", found: Found | None = None) -> Selection:
-    """The models that are to be planned, a version each. Raises `InvalidConfig` as `make_plan` and `select` do."""
+def choose_all(settings: "Settings", known: Found | None = None) -> Found:
+    """By model, the versions to be served; those of models in `known` nobody looks for. Raises `InvalidConfig`."""
     _check_models(settings)
-    return select(settings, found)
-
-
-def replan(selection: Selection, environ: Mapping[str, str], running: Plan, *, place_anew: bool) -> Plan:
-    """The same on the devices that a running pool has; where it listens and what it can see are as they were.
-
-    The models stay on their devices. With `place_anew` those may move that need or want other places than before, and
-    if all do not fit so, the others too. Guests are not in it, but their room is kept.
-    Raises `InvalidConfig` as `make_plan` does.
-    """
-    settings, versions = selection.settings, selection.served
-    devices = tuple(dict.fromkeys(running.devices))
-    rooms = [replace(device, used_bytes=device.used_bytes + running.guest_bytes(device)) for device in devices]
-    there = _where(settings, devices, running.at_home())
-    if place_anew:
-        sizes = _sizes(settings, environ, versions, running)
-        demands = _demands(settings, devices, sizes)
-        former = {_bare(demand) for demand in running.demands}
-        same = {
-            demand.name: there[demand.name] for demand in demands if _bare(demand) in former and demand.name in there
-        }
+    found: dict[str, tuple[Served, ...]] = {}
+    wrong: list[str] = []
+    for model in settings.model:
+        if known is not None and model.name in known:
+            found[model.name] = known[model.name]
+            continue
         try:
-            placed = place(_demands(settings, devices, sizes, same), rooms, there)
+            found[model.name] = choose(model)
+        except InvalidConfig as error:
+            wrong.append(str(error))
+        else:
+            wrong += wrong_labels(model, found[model.name])
+    if wrong:
+        raise InvalidConfig("\n".join(wrong))
+    return found
+
+
+def with_sizes(world: World) -> World:
+    """The same with the sizes of what is new in it, by the disk. What is there already keeps its size.
+
+    Where models may move, those that have changed are looked at again.
+    """
+    wanted = select(world.settings, world.found)
+    known = {} if world.given is None else {section.name: section for section in world.given.settings.model}
+    sizes = {name: size for name, size in world.sizes.items() if name in known}
+    for section in wanted.settings.model:
+        told = _told(section, world.here.state, wanted)
+        if (former := known.get(section.name)) is not None and world.given is not None and section.name in sizes:
+            same = (told, section.memory) == (_told(former, world.here.state, world.given), former.memory)
+            if same or not world.may_move:
+                continue
+        sizes[section.name] = find_size(told, section.memory, world.settings.pool.lanes, world.here.state)
+    return replace(world, sizes=sizes)
+
+
+# --- the plan -------------------------------------------------------------------------------------------------------
+
+
+def plan(world: World) -> Plan:
+    """What each slot should have. Where versions come that no job may get before every slot has them, jobs get the
+    former ones, which stay beside them; once the new ones are `up`, the plan of that world is without.
+
+    Models stay on their devices. Where they may move, those do that need or want other places than before, and if all
+    do not fit so, the others too. The same answer every time. Raises `InvalidConfig` for what cannot be met.
+    """
+    selection, beside = _given(world)
+    try:
+        return _plan(world, selection)
+    except OtherSlots:
+        raise
+    except InvalidConfig as error:
+        if not beside:
+            raise
+        why = "until the new versions serve, the former ones stay beside them"
+        models = ", ".join(sorted({model_of(name) for name in beside}))
+        raise InvalidConfig(f"{error}\n{models}: {why}: {', '.join(sorted(beside))}") from None
+
+
+def _given(world: World) -> tuple[Selection, set[str]]:
+    """What is wanted beside what jobs get until they may get that, and the names of the latter."""
+    wanted, given = select(world.settings, world.found), world.given
+    if given is None:
+        return wanted, set()
+    settled = given.settled
+    changed = [
+        name for name, entries in wanted.entries().items() if set(entries) - {*settled.get(name, entries)} - world.up
+    ]
+    beside = {entry for name in changed for entry in settled[name]} - set(wanted.names)
+    sections = (*wanted.settings.model, *(each for each in given.settings.model if each.name in beside))
+    versions = dict(wanted.versions)
+    for name in changed:
+        versions.pop(name, None)
+        if name in given.versions:
+            versions[name] = _meanwhile(given.versions[name], wanted.versions.get(name))
+    served = {name: each for name, each in given.served.items() if name in beside}
+    settings = wanted.settings.model_copy(update={"model": sections})
+    return Selection(settings, {**wanted.served, **served}, versions), beside
+
+
+def _meanwhile(before: Versions, after: Versions | None) -> Versions:
+    """Labels move at once to versions that are served, and to new ones when those are."""
+    if after is None:
+        return before
+    labels = {
+        label: number if number in before.numbers else before.labels[label]
+        for label, number in after.labels.items()
+        if number in before.numbers or label in before.labels
+    }
+    return Versions(before.numbers, labels)
+
+
+def _plan(world: World, selection: Selection) -> Plan:
+    settings, here, sizes = selection.settings, world.here, world.sizes
+    demands = _demands(settings, here.devices, sizes)
+    homes = _homes(world, demands)
+    placed = [[model.name for model in settings.model if number in homes[model.name].devices] for number in _all(here)]
+    shares = _shares(settings, here.devices, placed, sizes)
+    if world.slots and tuple(share.device for share in shares) != world.slots:
+        raise OtherSlots("there would be other slots")
+
+    def shared(placed: Sequence[Sequence[str]]) -> tuple[Share, ...] | None:
+        try:
+            return _shares(settings, here.devices, placed, sizes)
         except InvalidConfig:
-            placed = place(demands, rooms, there)
-    else:
-        sizes = {**_sizes(settings, environ, versions), **running.sizes}
-        placed = place(_demands(settings, devices, sizes, there), rooms)
-    demands = _demands(settings, devices, sizes)
-    shares = share_models(settings, devices, placed, sizes)
-    return _plan(selection, environ, shares, demands, sizes, running.cpu_share, running.cores, running.notes)
+            return None
+
+    shares, guests, stays = fail_over(world, demands, placed, shared) if world.lost else (shares, (), ())
+    return Plan(
+        world=world,
+        given=selection,
+        shares=shares,
+        homes=homes,
+        models=tuple(_told(model, here.state, selection) for model in settings.model),
+        cpu_share=cpu_share(len(here.cores), sum(share.device.kind == "cpu" for share in shares)),
+        cores=_cores(shares, settings.pool.cpu_affinity, here.cores),
+        policy=_policy(settings, selection.versions),
+        guests=guests,
+        stays=stays,
+    )
 
 
-def _bare(demand: ModelDemand) -> ModelDemand:
-    """Whatever says how large it is."""
-    return replace(demand, source="")
+def _all(here: Here) -> range:
+    return range(len(here.devices))
+
+
+def _homes(world: World, demands: Sequence[ModelDemand]) -> Mapping[str, Home]:
+    """Where each model is placed, with room kept for guests."""
+    devices = world.here.devices
+    size = {demand.name: demand.memory_bytes or 0 for demand in demands}
+    guests = [sum(size.get(guest.model, 0) for guest in world.guests if guest.at == device) for device in devices]
+    rooms = [replace(each, used_bytes=each.used_bytes + more) for each, more in zip(devices, guests, strict=True)]
+    bare = {demand.name: replace(demand, source="") for demand in demands}
+    there = {name: home.devices for name, home in world.homes.items() if name in bare}
+    stays = {name: there[name] for name in there if not world.may_move or world.homes[name].demand == bare[name]}
+    fixed = [replace(each, devices=stays[each.name]) if each.name in stays else each for each in demands]
+    try:
+        placed = place(fixed, rooms, there)
+    except InvalidConfig:
+        if not world.may_move:
+            raise
+        placed = place(demands, rooms, there)
+    return {
+        name: Home(demand, tuple(number for number, names in enumerate(placed) if name in names))
+        for name, demand in bare.items()
+    }
 
 
 def _cores(
-    shares: Sequence[Share], wanted: bool | Sequence[Sequence[int]], allowed: set[int]
+    shares: Sequence[Share], wanted: bool | Sequence[Sequence[int]], allowed: Collection[int]
 ) -> tuple[tuple[int, ...], ...]:
     cpu = [share.device.kind == "cpu" for share in shares]
     found = iter(share_cores(sum(cpu), wanted, allowed))
     return tuple(next(found) if one else () for one in cpu)
-
-
-def _where(settings: "Settings", devices: Sequence[Device], running: Plan) -> Mapping[str, tuple[int, ...]]:
-    """The devices of each model that runs already."""
-    where = {
-        model.name: tuple(
-            number
-            for number, device in enumerate(devices)
-            if any(share.device == device and model.name in share.models for share in running.shares)
-        )
-        for model in settings.model
-    }
-    return {name: there for name, there in where.items() if there}
-
-
-def _endpoint(settings: "Settings", environ: Mapping[str, str]) -> str:
-    return settings.pool.endpoint or default_endpoint(environ, os.getuid())
 
 
 def _check_models(settings: "Settings") -> None:
@@ -138,32 +243,11 @@ def _check_models(settings: "Settings") -> None:
             )
 
 
-def _sizes(
-    settings: "Settings", environ: Mapping[str, str], versions: Mapping[str, Served], running: Plan | None = None
-) -> Sizes:
-    state = _state(settings, environ)
-    models = {model.name: (at_version(_model(model, state), versions), model.memory) for model in settings.model}
-    if running is None:
-        return find_sizes(models.values(), settings.pool.lanes, state)
-    # What this pool has learned of them since its start is not heeded: it would move models.
-    same = [model for model in running.models if models.get(model.name, (None, None))[0] == model]
-    former = {model.name: running.sizes[model.name] for model in same}
-    return find_sizes(models.values(), settings.pool.lanes, state, former)
-
-
-def _demands(
-    settings: "Settings",
-    devices: Sequence[Device],
-    sizes: Sizes,
-    fixed: Mapping[str, tuple[int, ...]] | None = None,
-) -> tuple[ModelDemand, ...]:
-    """`fixed`: the devices of those that stay where they are."""
-    there = fixed or {}
+def _demands(settings: "Settings", devices: Sequence[Device], sizes: Sizes) -> tuple[ModelDemand, ...]:
     return tuple(
         ModelDemand(
             model.name,
-            there.get(model.name)
-            or (model.devices if model.devices in ("auto", "all") else pinned_slots(model.devices, devices)),
+            model.devices if model.devices in ("auto", "all") else pinned_slots(model.devices, devices),
             model.replicas,
             _copies(model, sizes, devices) * sizes[model.name].size_bytes * settings.pool.workers_per_device,
             sizes[model.name].source,
@@ -179,7 +263,7 @@ def _copies(model: "ModelSection", sizes: Sizes, devices: Sequence[Device]) -> i
     return max((len(device.uuids) for device in devices), default=1) or 1
 
 
-def share_models(
+def _shares(
     settings: "Settings",
     devices: Sequence[Device],
     placed: Sequence[Sequence[str]],
@@ -216,48 +300,6 @@ def _overrides(settings: "Settings", devices: Sequence[Device]) -> "list[list[Se
     return found
 
 
-def _plan(
-    selection: Selection,
-    environ: Mapping[str, str],
-    shares: tuple[Share, ...],
-    demands: tuple[ModelDemand, ...],
-    sizes: Sizes,
-    share: int,
-    cores: tuple[tuple[int, ...], ...],
-    notes: Sequence[str],
-) -> Plan:
-    settings, versions = selection.settings, selection.served
-    state = _state(settings, environ)
-    return Plan(
-        endpoint=_endpoint(settings, environ),
-        listen=settings.pool.listen,
-        shares=shares,
-        demands=demands,
-        models=tuple(at_version(_model(model, state), versions) for model in settings.model),
-        paths={model.name: model.path for model in settings.model},
-        versions=versions,
-        folders=selection.folders,
-        older=selection.older,
-        watch_s=settings.pool.watch,
-        sizes={model.name: sizes[model.name] for model in settings.model},
-        session=settings.session.message(),
-        lanes=settings.pool.lanes,
-        spin_s=settings.pool.spin_us * 1e-6,
-        heartbeat_s=settings.health.heartbeat,
-        cpu_share=share,
-        cores=cores,
-        policy=_policy(settings, selection.versions),
-        state=state,
-        quarantine_keep=settings.quarantine.keep,
-        quarantine_max_bytes=settings.quarantine.max_bytes,
-        recorder_keep=settings.recorder.keep,
-        recorder_max_bytes=settings.recorder.max_bytes,
-        arena_max_bytes=settings.arena.max_bytes or 0,
-        arena_client_max_bytes=settings.arena.client_max_bytes,
-        notes=tuple(notes),
-    )
-
-
 def _state(settings: "Settings", environ: Mapping[str, str]) -> Path | None:
     state = Path(settings.pool.state) if settings.pool.state else state_folder(environ)
     if state is not None and not is_utf8(str(state)):
@@ -265,10 +307,13 @@ def _state(settings: "Settings", environ: Mapping[str, str]) -> Path | None:
     return state
 
 
-def _model(model: "ModelSection", state: Path | None) -> ModelSettings:
+def _told(model: "ModelSection", state: Path | None, selection: Selection) -> ModelSettings:
+    """What a worker is told of a model; of one that has versions, where the one is that it is to load."""
+    served = selection.served.get(model.name)
     return ModelSettings(
         name=model.name,
-        path=model.path,
+        path=model.path if served is None else served.path,
+        version=None if served is None else served.number,
         warmup=model.warmup,
         tags=model.tags,
         inputs=model.inputs,

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from agenda_house import House, settings
+from plan_house import House, settings
 from steady_clients import put
 
 from harness import eventually
@@ -55,7 +55,7 @@ def test_a_guest_that_does_not_come_up_stops_no_changeover(folder: Path) -> None
     house.held.clear()
     house.settle()
     assert house.served() == [set(), {"m@3"}]
-    assert house.agenda.status()["moved"]["stays"] == [
+    assert house.reconciler.status()["moved"]["stays"] == [
         "model a is not moved from gpu:0: a worker on gpu:1 did not come up with it"
     ]
 
@@ -117,11 +117,11 @@ def test_a_version_that_does_not_come_up_as_a_guest_is_not_broken(folder: Path) 
     house.settle()
     assert house.served() == [set(), {"a"}]
     assert house.broken_paths() == []
-    assert house.agenda.status()["moved"]["stays"]
+    assert house.reconciler.status()["moved"]["stays"]
     house.come_back("gpu:0")
     house.settle()
     assert house.served() == [{"m@1"}, {"a"}]
-    assert house.agenda.status()["moved"] == {"away": [], "stays": []}
+    assert house.reconciler.status()["moved"] == {"away": [], "stays": []}
 
 
 @pytest.mark.parametrize(("former", "wanted"), [([1], [1, 3]), ([1], [3]), ("newest", [1, 3]), ([1, 4], "newest")])
@@ -217,7 +217,7 @@ def plain(folder: Path, path: str = "stub:echo", *more: dict[str, object], **poo
 
 def told(house: House) -> dict[str, tuple[str, int | None]]:
     """Of each model that the worker of slot 0 was told of, the path and the version."""
-    welcome = house.agenda.welcome(0)
+    welcome = house.reconciler.welcome(0)
     return {model.name: (model.path, model.version) for model in welcome.models}
 
 
@@ -281,7 +281,7 @@ def test_of_a_change_that_did_not_come_up_nothing_is_left_behind(folder: Path) -
     house.ask(2, "load", f'["d", "{GOOD}"]')
     house.settle()
     assert told(house) == {**before, "d": (GOOD, None)}
-    assert house.agenda.welcome(0).lanes == 2
+    assert house.reconciler.welcome(0).lanes == 2
     house.ask(3)
     house.settle()
     assert {change["key"] for change in house.replies[3]["changes"]} == {
@@ -397,7 +397,7 @@ def test_a_model_that_cannot_come_up_in_its_new_place_stays_in_the_former(folder
     house = House(three(folder, "5GiB"))
     house.settle()
     assert house.served() == [{"a"}, {"b", "c"}]
-    before = [house.agenda.welcome(slot) for slot in (0, 1)]
+    before = [house.reconciler.welcome(slot) for slot in (0, 1)]
     house.file = settings(
         folder,
         {"name": "a", "memory": "8GiB", "devices": [0]},
@@ -410,7 +410,7 @@ def test_a_model_that_cannot_come_up_in_its_new_place_stays_in_the_former(folder
     house.settle()
     assert "model b: it is broken" in house.failure()
     assert house.served() == [{"a"}, {"b", "c"}]
-    assert [house.agenda.welcome(slot) for slot in (0, 1)] == before
+    assert [house.reconciler.welcome(slot) for slot in (0, 1)] == before
     house.ask(2, "load", f'["d", "{GOOD}"]')
     house.settle()
     assert house.failure() == ""
