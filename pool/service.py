@@ -377,6 +377,7 @@ class Service:
     def _prepare(self, event: Event, now: float) -> None:
         """What has to be known before the core hears of the event."""
         if isinstance(event, WorkerExited):
+            self._reconciler.exited(event)
             # First: the core takes away what its worker held.
             self._back.forget(event.slot, event.incarnation)
             self._slot_log.exits(event, self._machine.supervision.slots[event.slot])

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from pool.core.actions import SeatStandby, SpawnStandby, SpawnSuccessor, SpawnWorker
@@ -27,6 +27,7 @@ from pool.output import Output
 from pool.stacks import LOOK_S, Stacks, Trace
 from pool.vacancies import Step, Vacancies
 from pool.wire.arena import Grant, send_grant
+from pool.wire.load_steps import LONGEST_STEP, LoadStep
 
 __all__ = ["Supervisor"]
 
@@ -49,6 +50,7 @@ class Process:
     seated: bool  # it has the device, or will have as soon as it is told of its models; a standby has not
     ending: bool = False
     killed: bool = False
+    step: LoadStep = field(default_factory=LoadStep)  # the last that it has told
 
     def trace(self) -> Trace:
         """As it is now."""
@@ -312,13 +314,16 @@ class Supervisor:
             self._loop.unregister(process.output_fd)
 
     def _read_link(self, process: Process) -> None:
-        """A worker writes nothing there, so readable means the end; bytes are thrown away."""
+        """A worker writes its steps there, and else nothing until its end."""
         try:
-            process.ending = process.link.recv(4096) == b""
+            packet = process.link.recv(LONGEST_STEP)
         except BlockingIOError:
             return
         except OSError:
-            process.ending = True
+            packet = b""
+        process.ending = packet == b""
+        if not process.ending:
+            process.step = LoadStep.unpack(packet)
         if process.ending:
             self._loop.unregister(process.link.fileno())
             self._reap(process)
@@ -365,6 +370,7 @@ class Supervisor:
             self._turn.by(time.monotonic() + REAP_RETRY_S)
             return
         last_output = process.output.finish()
+        self._read_steps(process)
         for fd in (process.output_fd, process.link.fileno(), process.pidfd):
             if fd is not None:
                 self._loop.unregister(fd)
@@ -381,8 +387,14 @@ class Supervisor:
         del self._processes[(process.slot, process.incarnation)]
         self._vacancies.exited(process.slot, process.popen.pid)
         self._turn.soon()  # for who is to follow
-        death = death_of(process.popen.returncode, last_output, by_us=process.killed)
+        death = death_of(process.popen.returncode, last_output, by_us=process.killed, step=process.step)
         self._tell(WorkerExited(process.slot, process.incarnation, death))
+
+    def _read_steps(self, process: Process) -> None:
+        """What a dead worker has written last: no more than fits into the link."""
+        with contextlib.suppress(OSError):
+            while packet := process.link.recv(LONGEST_STEP):
+                process.step = LoadStep.unpack(packet)
 
 
 def _kill(process: Process) -> None:

@@ -131,6 +131,8 @@ class House:
         self._now += 0.001
         if isinstance(event, told.WorkerExited) and event.slot in self._gone:
             self.reconciler.lost()
+        if isinstance(event, told.WorkerExited):
+            self.reconciler.exited(event)
         self.machine.handle(event, self._now)
         for action in followed(self.machine, self._now):
             self._do(action)
@@ -199,7 +201,7 @@ class House:
                 return
             if bad is not None:
                 text = f"exit status 74 MODEL_CANNOT_LOAD: model {bad}: it is broken"
-                self.feed(told.WorkerExited(*key, told.Death(text, restartable=False)))
+                self.feed(told.WorkerExited(*key, told.Death(text, restartable=False, blamed=bad, unloadable=True)))
                 return
             infos = tuple(replace(model_info(each.name), version=each.version) for each in models)
             self.feed(replace(step, models=infos))

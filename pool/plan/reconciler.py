@@ -16,13 +16,12 @@ from typing import Any
 
 from pool.alarms import Alarm
 from pool.core.actions import SlotChanged, SuccessorFailed
-from pool.core.events import Event, ModelsAwaited, PolicyChanged
+from pool.core.events import Death, Event, ModelsAwaited, PolicyChanged, WorkerExited
 from pool.core.machine import Machine
 from pool.core.slots import SlotState
 from pool.doorbell import Doorbell
 from pool.errors import InvalidConfig
 from pool.logs import about, callers
-from pool.plan.fallback import unloadable
 from pool.plan.plan import Plan
 from pool.plan.planning import plan as planned
 from pool.plan.rollout import Refused, Rollout
@@ -85,6 +84,7 @@ class Reconciler:
         self._rollout = Rollout(self._supervision, self._welcomes(), is_lost, self._unfinished)
         self._finish_by = 0.0
         self._left_out = False
+        self._blamed: dict[tuple[int, int], Death] = {}  # by slot and incarnation, until one is READY there
         self._starting = {slot for slot, models in enumerate(plan.placement) if models}  # have not been READY yet
         self._wishes = Wishes(source, self.bell.ring)
         self._watch = VersionWatch(self.bell.ring)
@@ -142,19 +142,27 @@ class Reconciler:
         shut = {slot.number for slot in slots if slot.planned and slot.state in (SlotState.FATAL, SlotState.STOPPED)}
         self._learn(replace(self._world, lost=lost, shut=frozenset(shut)))
 
+    def exited(self, event: WorkerExited) -> None:
+        """Comes before the core is told, which says what that means for the slot."""
+        if event.death.blamed is not None:
+            self._blamed[event.slot, event.incarnation] = event.death
+
     def changed(self, change: SlotChanged) -> None:
-        if change.state is SlotState.FATAL and change.slot in self._starting:
-            self._spare(change)
+        death = self._blamed.get((change.slot, change.incarnation))
+        if change.state is SlotState.FATAL and change.slot in self._starting and death is not None:
+            self._spare(change, death)
         elif change.state is SlotState.READY:
             self._starting.discard(change.slot)
-        self._rollout.changed(change)
+            self._blamed = {key: each for key, each in self._blamed.items() if key[0] != change.slot}
+        self._rollout.changed(change, None if death is None else death.blamed)
         if change.state is SlotState.READY:
             self._learn(self._world.served(change.slot, self.plan))
         self._feed_all(self._rollout.plans())
         self._turn.soon()
 
     def failed(self, failure: SuccessorFailed) -> None:
-        self._rollout.failed(failure)
+        death = self._blamed.pop((failure.slot, failure.incarnation), None)
+        self._rollout.failed(failure, None if death is None else death.blamed)
         self._feed_all(self._rollout.plans())
         self._turn.soon()
 
@@ -266,10 +274,10 @@ class Reconciler:
             _not_done("versions that came are not served", str(error).splitlines())
             self._watch.unfit(found.found, self._world)
 
-    def _spare(self, change: SlotChanged) -> None:
+    def _spare(self, change: SlotChanged, death: Death) -> None:
         """Before the slot has served: what makes it useless for all that it has is left out, if it can be."""
-        name = unloadable(change)
-        if name is None or self._supervision.stopping:
+        name = death.blamed
+        if name is None or not death.unloadable or self._supervision.stopping:
             return
         model = next((each for each in self.welcome(change.slot).models if each.name == name), None)
         world, now = self._world.spared(name), self.plan.model(name)

@@ -16,7 +16,6 @@ from pool.core.events import RestartAsked, SlotPlanned
 from pool.core.slots import SlotState
 from pool.core.supervision import Supervision
 from pool.logs import about
-from pool.plan.fallback import blamed
 from pool.wire.worker_messages import ModelSettings, Welcome
 
 __all__ = ["Refused", "Rollout"]
@@ -111,8 +110,8 @@ class Rollout:
     def _gains(self, slot: int) -> bool:
         return bool(_names(self._wanted[slot]) - _names(self._given[slot]))
 
-    def changed(self, change: SlotChanged) -> None:
-        """A slot is in another state."""
+    def changed(self, change: SlotChanged, blamed: str | None = None) -> None:
+        """A slot is in another state. `blamed`: as in `Refused`."""
         turn = self._turn
         if turn is None or change.slot != turn.slot:
             return
@@ -125,24 +124,24 @@ class Rollout:
             change.state is SlotState.BACKOFF and change.incarnation >= turn.incarnation
         ):
             self._undo = turn.slot
-            self._fail(turn, change.reason)
+            self._fail(turn, change.reason, blamed)
 
-    def failed(self, failed: SuccessorFailed) -> None:
+    def failed(self, failed: SuccessorFailed, blamed: str | None = None) -> None:
         """A slot's successor is gone; who sits there has what it had."""
         turn = self._turn
         if turn is None or failed.slot != turn.slot or failed.incarnation < turn.incarnation:
             return
         if self._supervision.slots[turn.slot].incarnation > failed.incarnation:
             self._undo = turn.slot  # who sat there died meanwhile, and the next one was told of the new settings
-        self._fail(turn, failed.reason)
+        self._fail(turn, failed.reason, blamed)
 
-    def _fail(self, turn: _Turn, reason: str) -> None:
+    def _fail(self, turn: _Turn, reason: str, blamed: str | None) -> None:
         left = f"slot{'s' * (len(self._left) > 1)} {', '.join(map(str, sorted(self._left)))}"
         kept = f", which stay in {left}" if self._left else ""
         back = f"did not come up with the new settings and goes back to the former ones{kept}"
         self._failure = f"slot {turn.slot} {back}: {reason}"
         log.error("%s", self._failure, extra=about("roll_failed", slot=turn.slot, reason=reason))
-        self._refused = _refused(turn, self._given[turn.slot], blamed(reason))
+        self._refused = _refused(turn, self._given[turn.slot], blamed)
         self._given[turn.slot] = turn.former
         self._left, self._turn = [], None
 
