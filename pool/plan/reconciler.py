@@ -122,7 +122,7 @@ class Reconciler:
             _not_done("not reloaded", [callers(refusal)] if by_name else refusal.splitlines())
         else:
             self._watch.forget()
-            answer = _told(outcome.granted, self._run_by(outcome.granted.world))
+            answer = _told(outcome.granted, self._run_by(outcome.granted.plan))
         for question in outcome.askers:
             if question is not None:
                 self._reply(question, answer, None)
@@ -222,7 +222,9 @@ class Reconciler:
             self._watch.refused([model for model in self.plan.models if model.name in nowhere], self._world)
             self._go_back({model_of(name) for name in nowhere}, "its place is on a device that is gone")
         else:
-            self._run_by(replace(self._world, up=frozenset(self.plan.given.names)))
+            up = replace(self._world, up=frozenset(self.plan.given.names))
+            if not self._run_by_first(up, replace(up, guests=())):
+                self._go_back({model_of(name) for name in self.plan.pending}, "there is no room for it")
 
     def status(self) -> dict[str, object]:
         """For people: who is where while devices are gone, and what is not served for want of a place, too."""
@@ -235,10 +237,10 @@ class Reconciler:
 
     # --- another world, another plan ----------------------------------------------------------------------------
 
-    def _run_by(self, world: World, *, back: bool = False) -> list[int]:
-        """From now on. Returns the slots that get new workers. Raises `InvalidConfig`, and nothing is another."""
-        former, self.plan = self.plan, planned(world)
-        self._world = world.run_by(self.plan)
+    def _run_by(self, plan: Plan, *, back: bool = False) -> list[int]:
+        """From now on. Returns the slots that get new workers."""
+        former, self.plan = self.plan, plan
+        self._world = plan.world.run_by(plan)
         _log_versions(former, self.plan)
         _log_guests(former, self.plan, self._world)
         if self.plan.policy != former.policy:
@@ -254,12 +256,13 @@ class Reconciler:
         self._turn.soon()
         return slots
 
-    def _run_by_first(self, *worlds: World, back: bool = False) -> None:
-        """Of these in which all fits."""
+    def _run_by_first(self, *worlds: World, back: bool = False) -> bool:
+        """Of these in which all fits; False where there is none, and nothing is another."""
         for world in worlds:
             with contextlib.suppress(InvalidConfig):
-                self._run_by(world, back=back)
-                return
+                self._run_by(planned(world), back=back)
+                return True
+        return False
 
     def _learn(self, world: World) -> None:
         """Something became of a device: models move, unless they need not."""
@@ -269,7 +272,7 @@ class Reconciler:
     def _try(self, found: World) -> None:
         """Versions that came, if there is room for them."""
         try:
-            self._run_by(found)
+            self._run_by(planned(found))
         except InvalidConfig as error:
             _not_done("versions that came are not served", str(error).splitlines())
             self._watch.unfit(found.found, self._world)
@@ -288,9 +291,8 @@ class Reconciler:
         extra = about("version_left_out", model=model_of(name), version=model.version)
         log.error(text, model_of(name), model.version, change.reason, extra=extra)
         self._watch.refused([model], self._world)
-        self._left_out = True
         self._good = self._good.spared(name) or self._good
-        self._run_by(world, back=True)
+        self._left_out = self._run_by_first(world, replace(world, guests=()), back=True)
 
     def _give_up(self, refused: Refused) -> None:
         """What did not come up in one slot is not to be in any: that of the model that the worker has named.

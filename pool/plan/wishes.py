@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 
 from pool.errors import InvalidConfig
 from pool.plan.changes import Change, Reach, differences, needs_new_pool
-from pool.plan.planning import OtherSlots, choose_all, plan, with_sizes
+from pool.plan.plan import Plan
+from pool.plan.planning import OtherSlots, choose_all, with_sizes
+from pool.plan.planning import plan as planned
 from pool.plan.world import World
 from pool.router.front import Question
 from pool.wire.entries import is_entry
@@ -24,7 +26,6 @@ from pool.wire.entries import is_entry
 if TYPE_CHECKING:
     from pool.config import Settings
     from pool.config.settings import ModelSection
-    from pool.plan.plan import Plan
 
 __all__ = ["NO_FILE", "RELOAD", "Granted", "Outcome", "Source", "Wish", "Wishes", "grant", "wish_of"]
 
@@ -55,9 +56,9 @@ RELOAD = Wish("reload")
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """The world in which it is so, and what is another in it."""
+    """The plan by which it is so, and what is another in it."""
 
-    world: World
+    plan: Plan
     changes: tuple[Change, ...]
 
 
@@ -108,9 +109,9 @@ def grant(wish: Wish, source: Source, world: World) -> Granted:
     wanted = replace(world, settings=settings, loaded=loaded, found=choose_all(settings, known), up=frozenset())
     wanted = with_sizes(replace(wanted, unfit={}, may_move=bool(places)))
     try:
-        last = first = plan(wanted)
+        last = first = planned(wanted)
         if first.pending:
-            last = plan(replace(wanted.run_by(first), up=frozenset(first.given.names)))
+            last = planned(replace(wanted.run_by(first), up=frozenset(first.given.names)))
     except OtherSlots:
         # Options of the process that differ take workers of their own.
         apart = [change for change in changes if "session" in change.key or change.is_of_model or change in places]
@@ -118,7 +119,7 @@ def grant(wish: Wish, source: Source, world: World) -> Granted:
         raise InvalidConfig("\n".join(lines)) from None
     if homeless := list(_homeless(world, first)):
         raise InvalidConfig("\n".join(homeless))
-    return Granted(wanted, (*changes, *_versions(world, last)))
+    return Granted(first, (*changes, *_versions(world, last)))
 
 
 def _wanted(wish: Wish, source: Source, world: World) -> "tuple[Settings, Mapping[str, ModelSection]]":
@@ -155,7 +156,7 @@ def _section(wish: Wish, former: "Settings") -> "ModelSection":
     return mine if served is None else served.model_copy(update={"path": mine.path})
 
 
-def _homeless(world: World, plan: "Plan") -> Iterator[str]:
+def _homeless(world: World, plan: Plan) -> Iterator[str]:
     """A line for each guest that would lose its place by what was wished, and not by what became of devices."""
     for guest in world.guests:
         placed = plan.homes.get(guest.model)
@@ -168,19 +169,19 @@ def _homeless(world: World, plan: "Plan") -> Iterator[str]:
             )
 
 
-def _versions(world: World, plan: "Plan") -> Iterator[Change]:
+def _versions(world: World, plan: Plan) -> Iterator[Change]:
     assert world.given is not None, "a pool runs"
     former, latter = world.given.settled, plan.settled
     paths = {model.name: model.path for model in world.given.settings.model}
     for model in sorted(former.keys() & latter.keys()):
         for entry in sorted(set(former[model]) ^ set(latter[model]), key=lambda name: (name in former[model], name)):
             if is_entry(entry):
-                yield Change(f"[[model]] {entry}", paths.get(entry), plan.paths.get(entry), Reach.WORKERS)
+                yield Change(f"[[model]] {entry}", paths.get(entry), plan.paths.get(entry), Reach.RUNNING)
     for name, served in plan.given.served.items():
         known = world.given.served.get(name)
         before, after = None if known is None else known.number, served.number
         if name in paths and before != after:
-            yield Change(f"[[model]] {name} version", before, after, Reach.WORKERS)
+            yield Change(f"[[model]] {name} version", before, after, Reach.RUNNING)
 
 
 # --- in the loop ----------------------------------------------------------------------------------------------------

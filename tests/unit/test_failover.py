@@ -47,7 +47,7 @@ def without(made: Plan, *lost: str, shut: tuple[str, ...] = ()) -> Plan:
 
 
 def wished(made: Plan, wish: Wish, file: Settings) -> Plan:
-    return plan(grant(wish, Source("f.toml", lambda: file), made.world.run_by(made)).world)
+    return grant(wish, Source("f.toml", lambda: file), made.world.run_by(made)).plan
 
 
 # The T4s 0, 1 and 2 have 16 GiB each, of which something uses one.

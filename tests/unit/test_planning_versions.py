@@ -71,7 +71,7 @@ def up(world: World, made: Plan) -> World:
 def changed(before: Settings | World, after: Settings, wish: Wish = RELOAD) -> Steps:
     world = before if isinstance(before, World) else running(before)
     granted = grant(wish, Source("f.toml", lambda: after), world)
-    return steps(granted.world, [change.line for change in granted.changes])
+    return steps(granted.plan.world, [change.line for change in granted.changes])
 
 
 def named(plan: Plan | None) -> Mapping[str, Versions]:
@@ -193,7 +193,7 @@ def test_whatever_is_wished_and_whenever_jobs_get_only_what_every_slot_has(folde
     for _ in range(25):
         match rng.choice(["reload", "done", "done", "fails"]):
             case "reload":
-                made = plan(grant(RELOAD, Source("f.toml", lambda: settings(folder, rng.choice(wishes))), world).world)
+                made = grant(RELOAD, Source("f.toml", lambda: settings(folder, rng.choice(wishes))), world).plan
             case "done":
                 ready = placed(made)
                 if made.pending:

@@ -11,7 +11,7 @@ from pool.config import Settings, parse_settings
 from pool.devices import discover_gpus
 from pool.errors import InvalidConfig
 from pool.plan.plan import Plan
-from pool.plan.planning import make_plan, plan
+from pool.plan.planning import make_plan
 from pool.plan.wishes import RELOAD, Outcome, Source, Wish, Wishes, grant, wish_of
 from pool.plan.world import World
 
@@ -35,7 +35,7 @@ def running(settings: Settings) -> World:
 
 
 def reloaded(before: Settings, after: Settings) -> Plan:
-    return plan(grant(RELOAD, Source("f.toml", lambda: after), running(before)).world)
+    return grant(RELOAD, Source("f.toml", lambda: after), running(before)).plan
 
 
 def rolled(before: Settings, after: Settings) -> list[bool]:
@@ -89,7 +89,7 @@ def test_a_model_more_goes_where_it_has_room_and_moves_no_other() -> None:
     found = reloaded(before, more)
     assert [models - {"new"} for models in placed(found)] == placed(first)
     assert sum("new" in models for models in placed(found)) == 1
-    less = plan(grant(RELOAD, Source("f.toml", lambda: before), found.world.run_by(found)).world)
+    less = grant(RELOAD, Source("f.toml", lambda: before), found.world.run_by(found)).plan
     assert placed(less) == placed(first)
 
 
@@ -120,8 +120,8 @@ def test_what_is_loaded_is_beside_what_the_file_says() -> None:
     source = Source("f.toml", lambda: file)
 
     def then(world: World, wish: Wish) -> World:
-        after = grant(wish, source, world).world
-        return after.run_by(plan(after))
+        after = grant(wish, source, world).plan
+        return after.world.run_by(after)
 
     loaded = then(running(file), Wish("load", "new", "stub:rows"))
     assert [model.name for model in loaded.settings.model] == ["a", "new"]
@@ -181,7 +181,7 @@ def test_a_model_that_becomes_the_largest_stays_where_it_is_and_moves_no_other(t
         on_two(tmp_path, {"name": "a", "path": large}, {"name": "b", "path": small, "memory": "9GiB"}),
     ):
         assert reloaded(before, after).placement == first.placement
-    loaded = plan(grant(Wish("load", "b", larger), Source("f.toml"), world).world)
+    loaded = grant(Wish("load", "b", larger), Source("f.toml"), world).plan
     assert loaded.placement == first.placement
     sizes = {name: size.size_bytes for name, size in loaded.sizes.items()}
     assert (loaded.welcome(0), sizes) == (first.welcome(0), {"a": 90, "b": 200})
