@@ -32,6 +32,7 @@ from pool.wire.load_steps import LONGEST_STEP, LoadStep
 __all__ = ["Supervisor"]
 
 REAP_RETRY_S = 0.05
+MOST_STEPS = 1000  # that a dead worker's link may still hold: three a model
 
 Spawn = SpawnWorker | SpawnSuccessor | SpawnStandby
 
@@ -391,9 +392,11 @@ class Supervisor:
         self._tell(WorkerExited(process.slot, process.incarnation, death))
 
     def _read_steps(self, process: Process) -> None:
-        """What a dead worker has written last: no more than fits into the link."""
+        """What a dead worker has written last. A child that it left may write on, and is not waited for."""
         with contextlib.suppress(OSError):
-            while packet := process.link.recv(LONGEST_STEP):
+            for _ in range(MOST_STEPS):
+                if not (packet := process.link.recv(LONGEST_STEP)):
+                    return
                 process.step = LoadStep.unpack(packet)
 
 

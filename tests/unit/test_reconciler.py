@@ -318,6 +318,7 @@ def test_a_new_version_is_not_broken_by_another_model_that_cannot_be_loaded_any_
     assert "model a: it is broken" in house.failure()
     assert told(house)["b"][1] == 4
     assert house.broken_paths() == []
+    assert house.reconciler._watch._in_vain > 0, "the next try has time"
     house.broken.clear()
     eventually(lambda: bool(house.settle() or told(house)["b"][1] == 5))
     assert house.served() == [{"a", "b"}]
@@ -342,6 +343,20 @@ def test_of_two_versions_that_come_at_once_the_one_that_is_named_is_broken_and_t
     assert house.served() == [{"a", "b", "n"}]
     assert "model n: version 2 did not come up, and is not tried again" in caplog.text
     assert "model b: version 5 did not come up" not in caplog.text
+
+
+def test_a_version_that_did_not_come_up_is_tried_again_when_somebody_asks_for_something(folder: Path) -> None:
+    house = House(plain(folder))
+    house.settle()
+    house.broken_numbers.add(5)
+    put(folder / "m", 5)
+    eventually(lambda: bool(house.settle() or house.broken_paths()))
+    house.settle()
+    assert told(house)["b"][1] == 4
+    house.broken_numbers.clear()
+    house.ask(1, "load", f'["c", "{GOOD}"]')
+    eventually(lambda: bool(house.settle() or told(house)["b"][1] == 5))
+    assert house.broken_paths() == []
 
 
 def test_a_model_whose_unloading_does_not_come_up_is_served_on(folder: Path) -> None:

@@ -5,6 +5,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -200,3 +201,33 @@ def test_several_that_do_not_change_are_no_news(tmp_path: Path) -> None:
     threading.Timer(0.2, looked.set).start()
     pool.until(looked.is_set)
     assert pool.rolls == []
+
+
+def test_what_was_seen_of_another_world_than_there_is_by_now_is_looked_for_again(tmp_path: Path) -> None:
+    put(tmp_path / "a", 1)
+    rung = threading.Event()
+    pool = Pool(tmp_path, "a", every_s=1e-9)
+    pool.watch = VersionWatch(rung.set)
+    pool.watch.every(1e-9)
+    put(tmp_path / "a", 2)
+    found = []
+    for _ in range(4):  # the second look finds it at rest
+        rung.clear()
+        assert pool.watch.tend(pool.world, rolling=False) is None
+        assert rung.wait(20)
+        pool.world = replace(pool.world)
+        found.append(pool.watch.tend(pool.world, rolling=False))
+    assert found == [None] * 4
+    pool.until(lambda: pool.served() == {"a": 2})
+
+
+def test_a_rollout_that_fails_at_something_else_is_tried_again_after_a_pause_that_grows(tmp_path: Path) -> None:
+    put(tmp_path / "a", 1)
+    pool = Pool(tmp_path, "a", every_s=100.0)
+    pauses = []
+    for _ in range(3):
+        pool.watch.postpone()
+        due = pool.watch.next_deadline(0.0, rolling=False)
+        assert due is not None
+        pauses.append(round((due - time.monotonic()) / 100.0))
+    assert pauses == [2, 4, 8]

@@ -10,7 +10,7 @@ from steady_clients import put
 from pool.config import Settings, parse_settings
 from pool.core.versions import Versions
 from pool.devices import discover_gpus
-from pool.plan.planning import make_plan, plan
+from pool.plan.planning import make_plan, plan, with_sizes
 from pool.plan.world import World
 
 
@@ -83,3 +83,14 @@ def test_a_device_that_serves_again_forgets_what_did_not_come_up_elsewhere(folde
     assert plan(lost).stays == ("why",)
     assert lost.served(1, made) is lost
     assert lost.served(0, made) == world
+
+
+def test_what_jobs_get_stays_beside_what_is_as_it_was_until_that_serves(folder: Path) -> None:
+    good = running(settings(folder, [1]))
+    wanted = with_sizes(replace(good, settings=settings(folder, [3]), found=running(settings(folder, [3])).found))
+    first = plan(wanted)
+    assert first.pending == ("m@3",)
+    last = plan(replace(wanted.run_by(first), up=frozenset(first.given.names)))
+    assert last.settled == {"m": ("m@3",)}
+    back = plan(last.world.run_by(last).restored(None, good))
+    assert (back.settled, back.pending) == ({"m": ("m@3",)}, ("m@1",))
