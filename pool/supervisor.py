@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pool.core.actions import SpawnStandby, SpawnSuccessor, SpawnWorker
@@ -31,6 +31,7 @@ from pool.stacks import LOOK_S, Stacks, Trace
 from pool.wire.arena import Grant, send_grant
 from pool.wire.device_memory import DeviceHeld, DeviceWait
 from pool.wire.exits import Exit
+from pool.wire.load_steps import LONGEST_STEP, LoadStep
 
 __all__ = ["Supervisor"]
 
@@ -38,6 +39,7 @@ log = logging.getLogger("pool.worker")
 
 REAP_RETRY_S = 0.05
 NOT_ASKED = 'NVML is not asked ([health] device_free_timeout is "0s")'
+MOST_STEPS = 1000  # that a dead worker's link may still hold: three a model
 
 Spawn = SpawnWorker | SpawnSuccessor | SpawnStandby
 
@@ -58,6 +60,7 @@ class Process:
     must_fit: bool  # beside that one
     ending: bool = False
     killed: bool = False
+    step: LoadStep = field(default_factory=LoadStep)  # the last that it has told
 
     def trace(self) -> Trace:
         """As it is now."""
@@ -310,13 +313,16 @@ class Supervisor:
             self._loop.unregister(process.output_fd)
 
     def _read_link(self, process: Process) -> None:
-        """A worker writes nothing there, so readable means the end; bytes are thrown away."""
+        """A worker writes its steps there, and else nothing until its end."""
         try:
-            process.ending = process.link.recv(4096) == b""
+            packet = process.link.recv(LONGEST_STEP)
         except BlockingIOError:
             return
         except OSError:
-            process.ending = True
+            packet = b""
+        process.ending = packet == b""
+        if not process.ending:
+            process.step = LoadStep.unpack(packet)
         if process.ending:
             self._loop.unregister(process.link.fileno())
             self._reap(process)
@@ -344,6 +350,7 @@ class Supervisor:
             self._turn.by(time.monotonic() + REAP_RETRY_S)
             return
         last_output = process.output.finish()
+        self._read_steps(process)
         for fd in (process.output_fd, process.link.fileno(), process.pidfd):
             if fd is not None:
                 self._loop.unregister(fd)
@@ -359,12 +366,20 @@ class Supervisor:
             self._asked.remove(process)
         del self._processes[(process.slot, process.incarnation)]
         self._turn.soon()  # for who is to follow
-        death = death_of(process.popen.returncode, last_output, by_us=process.killed)
+        death = death_of(process.popen.returncode, last_output, by_us=process.killed, step=process.step)
         if process.popen.returncode == Exit.DEVICE_LOST:
             self._lost.add(process.slot)
             said = self._reports.of(process.slot)
             death = replace(death, text=f"{death.text} ({said})") if said else death
         self._tell(WorkerExited(process.slot, process.incarnation, death))
+
+    def _read_steps(self, process: Process) -> None:
+        """What a dead worker has written last. A child that it left may write on, and is not waited for."""
+        with contextlib.suppress(OSError):
+            for _ in range(MOST_STEPS):
+                if not (packet := process.link.recv(LONGEST_STEP)):
+                    return
+                process.step = LoadStep.unpack(packet)
 
 
 def _say_beside(action: SpawnSuccessor, why: str) -> None:

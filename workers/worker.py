@@ -143,13 +143,13 @@ def _load(
     for settings in welcome.models:
         control.enter(Phase.IMPORTING, f"what runs {settings.name}")
         backend = backends.serving(settings.path, welcome, known)
-        control.enter(Phase.LOADING, settings.name)
+        control.enter(Phase.LOADING, settings.name, settings.name)
         files[settings.name] = files_seen(settings.path)
         models[settings.name] = _handled(settings, backend.load(settings), control, known)
     for settings in welcome.models:
         model = models[settings.name]
         if settings.warmup:
-            control.enter(Phase.WARMING_UP, settings.name)
+            control.enter(Phase.WARMING_UP, settings.name, settings.name)
             model.warm_up()
         info = _told(settings, model.info, files[settings.name])
         known.load(info.name, info.identity)
@@ -172,7 +172,7 @@ def _handled(settings: ModelSettings, model: Model, control: Control, known: Kno
     """After the load: what the handler imports may be TensorFlow, and the first Session's GPU options count."""
     if settings.handler is None:
         return model
-    control.enter(Phase.IMPORTING, f"the handler of {settings.name}")
+    control.enter(Phase.IMPORTING, f"the handler of {settings.name}", settings.name)
     from workers.handled import HandledModel
     from workers.handlers import load_handler
 

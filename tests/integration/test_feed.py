@@ -24,7 +24,7 @@ from pool.core.machine import Machine
 from pool.core.orders import Orders
 from pool.core.policy import Policy, SlotPlan
 from pool.feed import CoreFault, Feed
-from pool.planning import make_plan
+from pool.plan.planning import make_plan
 from pool.router.arenas import Arenas
 from pool.router.back import Back, CannotSay
 from pool.router.calls import Calls

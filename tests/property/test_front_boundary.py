@@ -28,6 +28,7 @@ from pool.core.versions import Versions
 from pool.desk import Desk
 from pool.devices import Device
 from pool.feed import Feed
+from pool.plan.wishes import wish_of
 from pool.recorder import Recorder, Shelf
 from pool.recorder.fault_report import fault_report, replay, summary
 from pool.router.arenas import Arenas
@@ -42,7 +43,6 @@ from pool.wire.faults import Fault
 from pool.wire.frames import NO_INSTANCE, decode, encode
 from pool.wire.lent import Lent, Room
 from pool.wire.worker_messages import WORKER_MESSAGES, Run
-from pool.wishes import wish_of
 
 INSTANCE = b"instance"
 ARENA_BYTES = 1 << 20

@@ -1,4 +1,4 @@
-"""What of a changed file a running pool takes."""
+"""What of a changed file, or of what a client asks, a running pool takes."""
 
 import time
 from dataclasses import replace
@@ -10,10 +10,10 @@ from fakes import pynvml
 from pool.config import Settings, parse_settings
 from pool.devices import discover_gpus
 from pool.errors import InvalidConfig
-from pool.plan import Plan
-from pool.planning import make_plan
-from pool.reloads import Outcome, Reloaded, Reloads, Source, compare
-from pool.wishes import RELOAD, Wish, wish_of, wished
+from pool.plan.plan import Plan
+from pool.plan.planning import make_plan
+from pool.plan.wishes import RELOAD, Outcome, Source, Wish, Wishes, grant, wish_of
+from pool.plan.world import World
 
 
 def settings(*models: dict[str, object], **sections: object) -> Settings:
@@ -25,16 +25,23 @@ def settings(*models: dict[str, object], **sections: object) -> Settings:
     return parse_settings(data, "f.toml", Path("/base"))
 
 
-def reloaded(before: Settings, after: Settings) -> Reloaded:
-    running = make_plan(before, {}, discover_gpus(pynvml))  # type: ignore[arg-type]
-    return compare(Source("f.toml", before, lambda: after), before, running, {})
+def planned(settings: Settings) -> Plan:
+    return make_plan(settings, {}, discover_gpus(pynvml))  # type: ignore[arg-type]
+
+
+def running(settings: Settings) -> World:
+    made = planned(settings)
+    return made.world.run_by(made)
+
+
+def reloaded(before: Settings, after: Settings) -> Plan:
+    return grant(RELOAD, Source("f.toml", lambda: after), running(before)).plan
 
 
 def rolled(before: Settings, after: Settings) -> list[bool]:
     """Of each slot, whether its worker is told something else."""
-    running = make_plan(before, {}, discover_gpus(pynvml))  # type: ignore[arg-type]
-    plan = reloaded(before, after).plan
-    return [plan.welcome(slot) != running.welcome(slot) for slot in range(len(plan.shares))]
+    former, latter = planned(before), reloaded(before, after)
+    return [latter.welcome(slot) != former.welcome(slot) for slot in range(len(latter.shares))]
 
 
 def test_an_override_that_changes_reaches_the_workers_that_it_concerns() -> None:
@@ -77,13 +84,13 @@ def placed(plan: Plan) -> list[set[str]]:
 def test_a_model_more_goes_where_it_has_room_and_moves_no_other() -> None:
     big, small = {"memory": "12GiB", "devices": "auto"}, {"memory": "1GiB", "devices": "auto"}
     before = settings({"name": "a", **small}, {"name": "b", **big})
-    running = make_plan(before, {}, discover_gpus(pynvml))  # type: ignore[arg-type]
+    first = planned(before)
     more = settings({"name": "new", **big}, {"name": "a", **small}, {"name": "b", **big})
-    found = reloaded(before, more).plan
-    assert [models - {"new"} for models in placed(found)] == placed(running)
+    found = reloaded(before, more)
+    assert [models - {"new"} for models in placed(found)] == placed(first)
     assert sum("new" in models for models in placed(found)) == 1
-    less = compare(Source("f.toml", more, lambda: before), more, found, {}).plan
-    assert placed(less) == placed(running)
+    less = grant(RELOAD, Source("f.toml", lambda: before), found.world.run_by(found)).plan
+    assert placed(less) == placed(first)
 
 
 def test_a_model_more_that_fits_nowhere_is_refused() -> None:
@@ -109,22 +116,28 @@ def test_wishes_of_clients_are_checked() -> None:
 
 
 def test_what_is_loaded_is_beside_what_the_file_says() -> None:
-    running = settings({"name": "a"})
-    loaded, mine = wished(Wish("load", "new", "stub:rows"), None, running, {})
-    assert [model.name for model in loaded.model] == ["a", "new"]
-    again, mine = wished(RELOAD, lambda: running, loaded, mine)
-    assert [model.name for model in again.model] == ["a", "new"]
-    named = settings({"name": "a"}, {"name": "new", "path": "stub:echo"})
-    again, mine = wished(RELOAD, lambda: named, again, mine)
-    assert [model.path for model in again.model] == ["stub:echo", "stub:echo"]
-    assert mine == {}
-    less, _ = wished(Wish("unload", "a"), None, again, mine)
-    assert [model.name for model in less.model] == ["new"]
+    file = settings({"name": "a"})
+    source = Source("f.toml", lambda: file)
+
+    def then(world: World, wish: Wish) -> World:
+        after = grant(wish, source, world).plan
+        return after.world.run_by(after)
+
+    loaded = then(running(file), Wish("load", "new", "stub:rows"))
+    assert [model.name for model in loaded.settings.model] == ["a", "new"]
+    again = then(loaded, RELOAD)
+    assert [model.name for model in again.settings.model] == ["a", "new"]
+    file = settings({"name": "a"}, {"name": "new", "path": "stub:echo"})
+    again = then(again, RELOAD)
+    assert [model.path for model in again.settings.model] == ["stub:echo", "stub:echo"]
+    assert again.loaded == {}
+    less = then(again, Wish("unload", "a"))
+    assert [model.name for model in less.settings.model] == ["new"]
     with pytest.raises(InvalidConfig, match="model new is the last one"):
-        wished(Wish("unload", "new"), None, less, mine)
+        grant(Wish("unload", "new"), source, less)
 
 
-def test_what_was_read_for_another_plan_than_runs_by_now_is_read_again() -> None:
+def test_what_was_read_for_another_world_than_there_is_by_now_is_read_again() -> None:
     """Models may move while a thread reads."""
     read = settings({"name": "a"})
     times: list[int] = []
@@ -133,14 +146,14 @@ def test_what_was_read_for_another_plan_than_runs_by_now_is_read_again() -> None
         times.append(1)
         return read
 
-    reloads = Reloads(Source("f.toml", read, again), {}, lambda: None)
-    former = make_plan(read, {}, discover_gpus(pynvml))  # type: ignore[arg-type]
-    running = replace(former)
-    reloads.ask(RELOAD, None)
-    outcomes: list[Outcome] = list(reloads.tend(former))
+    wishes = Wishes(Source("f.toml", again), lambda: None)
+    former = running(read)
+    now = replace(former)
+    wishes.ask(RELOAD, None)
+    outcomes: list[Outcome] = list(wishes.tend(former))
     ends = time.monotonic() + 20
     while not outcomes and time.monotonic() < ends:
-        outcomes += reloads.tend(running)
+        outcomes += wishes.tend(now)
     assert [outcome.refusal for outcome in outcomes] == [""]
     assert len(times) == 2
 
@@ -161,17 +174,17 @@ def test_a_model_that_becomes_the_largest_stays_where_it_is_and_moves_no_other(t
     """The largest has the first choice when a pool starts, which is none to be made again by one that serves."""
     large, small, larger = (frozen(tmp_path, name, size) for name, size in (("a.pb", 90), ("b.pb", 50), ("c.pb", 200)))
     before = on_two(tmp_path, {"name": "a", "path": large}, {"name": "b", "path": small})
-    running = make_plan(before, {}, discover_gpus(pynvml))  # type: ignore[arg-type]
-    assert running.placement == (("a",), ("b",))
+    first, world = planned(before), running(before)
+    assert first.placement == (("a",), ("b",))
     for after in (
         on_two(tmp_path, {"name": "a", "path": large}, {"name": "b", "path": larger}),
         on_two(tmp_path, {"name": "a", "path": large}, {"name": "b", "path": small, "memory": "9GiB"}),
     ):
-        found = compare(Source("f.toml", before, lambda after=after: after), before, running, {})  # type: ignore[misc]
-        assert found.plan.placement == running.placement
-    loaded = compare(Source("f.toml", before, None), before, running, {}, Wish("load", "b", larger))
-    assert loaded.plan.placement == running.placement
-    assert (loaded.plan.welcome(0), loaded.plan.model_bytes) == (running.welcome(0), {"a": 90, "b": 200})
+        assert reloaded(before, after).placement == first.placement
+    loaded = grant(Wish("load", "b", larger), Source("f.toml"), world).plan
+    assert loaded.placement == first.placement
+    sizes = {name: size.size_bytes for name, size in loaded.sizes.items()}
+    assert (loaded.welcome(0), sizes) == (first.welcome(0), {"a": 90, "b": 200})
 
 
 def test_a_model_that_has_no_room_any_more_moves_and_the_others_stay() -> None:
@@ -180,41 +193,40 @@ def test_a_model_that_has_no_room_any_more_moves_and_the_others_stay() -> None:
     before = on_two(
         home, {"name": "a", "memory": "8GiB"}, {"name": "b", "memory": "5GiB"}, {"name": "c", "memory": "2GiB"}
     )
-    assert placed(make_plan(before, {}, discover_gpus(pynvml))) == [{"a"}, {"b", "c"}]  # type: ignore[arg-type]
+    assert placed(planned(before)) == [{"a"}, {"b", "c"}]
     grown = on_two(
         home, {"name": "a", "memory": "8GiB"}, {"name": "b", "memory": "5GiB"}, {"name": "c", "memory": "11GiB"}
     )
     with pytest.raises(InvalidConfig, match="the models do not fit the devices"):
         reloaded(before, on_two(home, {"name": "a", "memory": "16GiB"}))
-    assert placed(reloaded(before, grown).plan) == [{"a", "b"}, {"c"}], "there is no other way"
+    assert placed(reloaded(before, grown)) == [{"a", "b"}, {"c"}], "there is no other way"
     little = on_two(
         home, {"name": "a", "memory": "8GiB"}, {"name": "b", "memory": "5GiB"}, {"name": "c", "memory": "6GiB"}
     )
-    assert placed(reloaded(before, little).plan) == [{"a"}, {"b", "c"}]
+    assert placed(reloaded(before, little)) == [{"a"}, {"b", "c"}]
     moved = on_two(
         home, {"name": "a", "memory": "4GiB"}, {"name": "b", "memory": "5GiB"}, {"name": "c", "memory": "10500MiB"}
     )
-    assert placed(reloaded(before, moved).plan) == [{"a", "c"}, {"b"}]
+    assert placed(reloaded(before, moved)) == [{"a", "c"}, {"b"}]
 
 
 def test_replicas_that_come_and_go_leave_the_others_where_they_are() -> None:
     home = Path("/base")
     one = on_two(home, {"name": "a", "memory": "4GiB"}, {"name": "b", "memory": "1GiB"})
     two = on_two(home, {"name": "a", "memory": "4GiB"}, {"name": "b", "memory": "1GiB", "replicas": 2})
-    assert placed(reloaded(one, two).plan) == [{"a", "b"}, {"b"}]
-    assert placed(reloaded(two, one).plan) == [{"a"}, {"b"}]
+    assert placed(reloaded(one, two)) == [{"a", "b"}, {"b"}]
+    assert placed(reloaded(two, one)) == [{"a"}, {"b"}]
     pins = on_two(home, {"name": "a", "memory": "4GiB"}, {"name": "b", "memory": "1GiB", "devices": [0]})
-    assert placed(reloaded(one, pins).plan) == [{"a", "b"}, set()]
+    assert placed(reloaded(one, pins)) == [{"a", "b"}, set()]
 
 
 def test_what_is_asked_without_the_file_is_not_refused_in_its_name() -> None:
     before = settings({"name": "a", "session": {"inter_op_parallelism_threads": 1}}, {"name": "b", "devices": [0]})
-    running = make_plan(before, {}, discover_gpus(pynvml))  # type: ignore[arg-type]
-    source = Source("config.toml", before, None)
+    source, world = Source("config.toml"), running(before)
     with pytest.raises(
         InvalidConfig, match=r"\Apool unload: \[\[model\]\] a: is gone: only a new pool has it"
     ) as caught:
-        compare(source, before, running, {}, Wish("unload", "a"))
+        grant(Wish("unload", "a"), source, world)
     assert "config.toml" not in str(caught.value)
     with pytest.raises(InvalidConfig, match=r"\Apool load: \[\[model\]\] c: is new: only a new pool has it"):
-        compare(source, before, running, {}, Wish("load", "c", "stub:echo"))
+        grant(Wish("load", "c", "stub:echo"), source, world)

@@ -13,7 +13,7 @@ from pool.core import events as told
 from pool.core.machine import Machine
 from pool.core.policy import Policy, SlotPlan
 from pool.core.slots import SlotState
-from pool.roll import Refused, Roll
+from pool.plan.rollout import Refused, Rollout
 from pool.wire.signatures import ModelInfo
 from pool.wire.worker_messages import ModelSettings, SessionSettings, Welcome
 
@@ -41,7 +41,7 @@ class Seats:
     def __init__(self, slots: int = 3, successor: Literal["auto", "never"] = "never", **policy: int) -> None:
         plans = [SlotPlan(("m",))] * slots + [SlotPlan(())]
         self.machine = Machine(Policy(successor=successor, **policy), plans, random.Random(1))
-        self.roll = Roll(self.machine.supervision, everywhere(OLD, slots))
+        self.roll = Rollout(self.machine.supervision, everywhere(OLD, slots))
         self.given: dict[int, Welcome] = {}
         self.told: list[int] = []
         self.feed(told.Start())
@@ -116,7 +116,7 @@ def test_only_the_slots_that_it_concerns(seats: Seats) -> None:
 def test_the_order_of_the_models_is_no_setting() -> None:
     seats = Seats()
     swapped = Welcome(2, 0, 1.0, SESSION, tuple(reversed(welcome("stub:old", "n").models)))
-    seats.roll = Roll(seats.machine.supervision, everywhere(welcome("stub:old", "n")))
+    seats.roll = Rollout(seats.machine.supervision, everywhere(welcome("stub:old", "n")))
     assert seats.roll.begin(everywhere(swapped)) == []
 
 
@@ -319,7 +319,7 @@ def test_a_version_that_did_not_come_up_is_told_once(beside: Seats) -> None:
     beside.feed(told.WorkerExited(0, 2, DIED))
     refused = beside.roll.take_refused()
     assert refused is not None
-    assert ([model.version for model in refused.versions], refused.models) == ([1], ())
+    assert ([model.version for model in refused.versions], refused.new, refused.changed) == ([1], {"m"}, set())
     assert beside.roll.take_refused() is None
     assert not beside.roll.is_under_way
 
@@ -329,7 +329,7 @@ def test_settings_that_did_not_come_up_are_no_version(beside: Seats) -> None:
     beside.turn()
     gets_ready(beside, 0, warm=False)
     beside.feed(told.WorkerExited(0, 2, DIED))
-    assert beside.roll.take_refused() == Refused((), (), "SIGSEGV", ("m",))
+    assert beside.roll.take_refused() == Refused(0, None, frozenset({"m"}), (), frozenset({"m"}), more=False)
 
 
 def test_a_model_that_is_new_and_did_not_come_up_is_told(beside: Seats) -> None:
@@ -341,7 +341,7 @@ def test_a_model_that_is_new_and_did_not_come_up_is_told(beside: Seats) -> None:
     beside.feed(told.RestartAsked(0))
     gets_ready(beside, 0, warm=False)
     beside.feed(told.WorkerExited(0, 2, DIED))
-    assert beside.roll.take_refused() == Refused(("new",), (), "SIGSEGV")
+    assert beside.roll.take_refused() == Refused(0, None, frozenset({"new"}), (), frozenset(), more=False)
     assert list(beside.roll.plans()) == [told.SlotPlanned(0, ("m",))], "the core is told that it went back"
     assert beside.roll.begin(everywhere(OLD), back=True) == []
     assert beside.roll.status()["failure"] != ""
@@ -349,7 +349,7 @@ def test_a_model_that_is_new_and_did_not_come_up_is_told(beside: Seats) -> None:
 
 def test_a_slot_whose_device_is_gone_has_no_turn_and_the_new_settings_if_it_ever_comes_up() -> None:
     seats, lost = Seats(), {0}
-    seats.roll = Roll(seats.machine.supervision, everywhere(OLD), lost.__contains__)
+    seats.roll = Rollout(seats.machine.supervision, everywhere(OLD), lost.__contains__)
     assert seats.roll.begin(everywhere(NEW)) == [1, 2]
     assert seats.roll.welcome(0) == NEW
     assert seats.turn() == [1]
@@ -372,7 +372,7 @@ def test_what_goes_has_its_jobs_finished_first(beside: Seats) -> None:
         return busy and bool(names)
 
     more = welcome("stub:old", "new")
-    roll = Roll(beside.machine.supervision, everywhere(more), unfinished=unfinished)
+    roll = Rollout(beside.machine.supervision, everywhere(more), unfinished=unfinished)
     assert roll.begin(everywhere(OLD)) == [0, 1, 2]
     assert not roll.due()
     assert list(roll.tend()) == []

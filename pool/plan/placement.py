@@ -16,7 +16,7 @@ from typing import Literal
 
 from pool.devices import Device
 from pool.errors import InvalidConfig
-from pool.packing import pack
+from pool.plan.packing import pack
 from pool.wire.model_files import Format, NotServed, checkpoint_prefix, look
 
 __all__ = ["DevicesOccupied", "ModelDemand", "model_bytes", "place", "readable"]

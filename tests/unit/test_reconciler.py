@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from agenda_house import House, settings
+from plan_house import House, settings
 from steady_clients import put
 
 from harness import eventually
@@ -55,7 +55,7 @@ def test_a_guest_that_does_not_come_up_stops_no_changeover(folder: Path) -> None
     house.held.clear()
     house.settle()
     assert house.served() == [set(), {"m@3"}]
-    assert house.agenda.status()["moved"]["stays"] == [
+    assert house.reconciler.status()["moved"]["stays"] == [
         "model a is not moved from gpu:0: a worker on gpu:1 did not come up with it"
     ]
 
@@ -117,11 +117,11 @@ def test_a_version_that_does_not_come_up_as_a_guest_is_not_broken(folder: Path) 
     house.settle()
     assert house.served() == [set(), {"a"}]
     assert house.broken_paths() == []
-    assert house.agenda.status()["moved"]["stays"]
+    assert house.reconciler.status()["moved"]["stays"]
     house.come_back("gpu:0")
     house.settle()
     assert house.served() == [{"m@1"}, {"a"}]
-    assert house.agenda.status()["moved"] == {"away": [], "stays": []}
+    assert house.reconciler.status()["moved"] == {"away": [], "stays": []}
 
 
 @pytest.mark.parametrize(("former", "wanted"), [([1], [1, 3]), ([1], [3]), ("newest", [1, 3]), ([1, 4], "newest")])
@@ -217,7 +217,7 @@ def plain(folder: Path, path: str = "stub:echo", *more: dict[str, object], **poo
 
 def told(house: House) -> dict[str, tuple[str, int | None]]:
     """Of each model that the worker of slot 0 was told of, the path and the version."""
-    welcome = house.agenda.welcome(0)
+    welcome = house.reconciler.welcome(0)
     return {model.name: (model.path, model.version) for model in welcome.models}
 
 
@@ -281,7 +281,7 @@ def test_of_a_change_that_did_not_come_up_nothing_is_left_behind(folder: Path) -
     house.ask(2, "load", f'["d", "{GOOD}"]')
     house.settle()
     assert told(house) == {**before, "d": (GOOD, None)}
-    assert house.agenda.welcome(0).lanes == 2
+    assert house.reconciler.welcome(0).lanes == 2
     house.ask(3)
     house.settle()
     assert {change["key"] for change in house.replies[3]["changes"]} == {
@@ -318,6 +318,7 @@ def test_a_new_version_is_not_broken_by_another_model_that_cannot_be_loaded_any_
     assert "model a: it is broken" in house.failure()
     assert told(house)["b"][1] == 4
     assert house.broken_paths() == []
+    assert house.reconciler._watch._in_vain > 0, "the next try has time"
     house.broken.clear()
     eventually(lambda: bool(house.settle() or told(house)["b"][1] == 5))
     assert house.served() == [{"a", "b"}]
@@ -342,6 +343,20 @@ def test_of_two_versions_that_come_at_once_the_one_that_is_named_is_broken_and_t
     assert house.served() == [{"a", "b", "n"}]
     assert "model n: version 2 did not come up, and is not tried again" in caplog.text
     assert "model b: version 5 did not come up" not in caplog.text
+
+
+def test_a_version_that_did_not_come_up_is_tried_again_when_somebody_asks_for_something(folder: Path) -> None:
+    house = House(plain(folder))
+    house.settle()
+    house.broken_numbers.add(5)
+    put(folder / "m", 5)
+    eventually(lambda: bool(house.settle() or house.broken_paths()))
+    house.settle()
+    assert told(house)["b"][1] == 4
+    house.broken_numbers.clear()
+    house.ask(1, "load", f'["c", "{GOOD}"]')
+    eventually(lambda: bool(house.settle() or told(house)["b"][1] == 5))
+    assert house.broken_paths() == []
 
 
 def test_a_model_whose_unloading_does_not_come_up_is_served_on(folder: Path) -> None:
@@ -397,7 +412,7 @@ def test_a_model_that_cannot_come_up_in_its_new_place_stays_in_the_former(folder
     house = House(three(folder, "5GiB"))
     house.settle()
     assert house.served() == [{"a"}, {"b", "c"}]
-    before = [house.agenda.welcome(slot) for slot in (0, 1)]
+    before = [house.reconciler.welcome(slot) for slot in (0, 1)]
     house.file = settings(
         folder,
         {"name": "a", "memory": "8GiB", "devices": [0]},
@@ -410,7 +425,7 @@ def test_a_model_that_cannot_come_up_in_its_new_place_stays_in_the_former(folder
     house.settle()
     assert "model b: it is broken" in house.failure()
     assert house.served() == [{"a"}, {"b", "c"}]
-    assert [house.agenda.welcome(slot) for slot in (0, 1)] == before
+    assert [house.reconciler.welcome(slot) for slot in (0, 1)] == before
     house.ask(2, "load", f'["d", "{GOOD}"]')
     house.settle()
     assert house.failure() == ""

@@ -1,4 +1,4 @@
-"""An agenda with the core that it feeds, a fake NVML's GPUs, and workers that do at once what the test says."""
+"""A reconciler with the core that it feeds, a fake NVML's GPUs, and workers that do at once what the test says."""
 
 import random
 import select
@@ -13,7 +13,6 @@ from simulation.driver import followed
 from simulation.plans import model_info
 
 from harness import eventually
-from pool.agenda import Agenda
 from pool.alarms import Alarms
 from pool.config import Settings, parse_settings
 from pool.core import actions as do
@@ -21,9 +20,7 @@ from pool.core import events as told
 from pool.core.machine import Machine
 from pool.core.slots import SlotState
 from pool.devices import discover_gpus
-from pool.plan import Plan
-from pool.planning import make_plan
-from pool.reloads import Source
+from pool.plan import Plan, Reconciler, Source, make_plan
 from pool.router.front import Question
 from pool.systemd.notify import Notifier
 from pool.wire.worker_messages import Welcome
@@ -67,37 +64,36 @@ class House:
         self._gone: set[int] = set()  # as the supervisor has it: until a worker is spawned there
         self._told: dict[tuple[int, int], Welcome] = {}
         self._alarms = Alarms()
-        self._agenda_turn = self._alarms.alarm(self._tend_agenda)
+        self._turn = self._alarms.alarm(self._tend)
         plan = make_plan(file, {}, discover_gpus(pynvml))  # type: ignore[arg-type]
         self.machine = Machine(plan.policy, plan.slots(), random.Random(1))
-        self.agenda = Agenda(
+        self.reconciler = Reconciler(
             plan,
             self.machine,
-            Source("f.toml", file, lambda: self.file),
-            {},
+            Source("f.toml", lambda: self.file),
             Notifier("", None),
             feed=self.feed,
             adopt=lambda _: None,
             reply=lambda question, value, error: self.replies.update({question.request: error or value}),
             is_lost=self._gone.__contains__,
-            turn=self._agenda_turn,
+            turn=self._turn,
         )
         self.feed(told.Start())
 
     @property
     def plan(self) -> Plan:
-        return self.agenda.plan
+        return self.reconciler.plan
 
     def state(self, slot: int) -> SlotState:
         return self.machine.supervision.slots[slot].state
 
     def broken_paths(self) -> list[str]:
-        versions: Any = self.agenda.status()["versions"]
+        versions: Any = self.reconciler.status()["versions"]
         return list(versions["broken"])
 
     def failure(self) -> str:
         """Why the last roll ended early; "" if it did not."""
-        roll: Any = self.agenda.status()["roll"]
+        roll: Any = self.reconciler.status()["roll"]
         return str(roll["failure"])
 
     def served(self) -> list[set[str]]:
@@ -106,7 +102,7 @@ class House:
         return [set(slot.models) if slot.state is SlotState.READY else set() for slot in slots]
 
     def ask(self, number: int, what: str = "reload", about: str = "") -> None:
-        self.agenda.ask(Question(b"client", number, what, about, local=True))
+        self.reconciler.ask(Question(b"client", number, what, about, local=True))
 
     def lose(self, label: str) -> None:
         """The device vanishes, and its workers die of it."""
@@ -134,12 +130,14 @@ class House:
     def feed(self, event: told.Event) -> None:
         self._now += 0.001
         if isinstance(event, told.WorkerExited) and event.slot in self._gone:
-            self.agenda.lost()
+            self.reconciler.lost()
+        if isinstance(event, told.WorkerExited):
+            self.reconciler.exited(event)
         self.machine.handle(event, self._now)
         for action in followed(self.machine, self._now):
             self._do(action)
-        if self.agenda.awaits_jobs:
-            self._agenda_turn.soon()
+        if self.reconciler.awaits_jobs:
+            self._turn.soon()
         self.machine.validate()
 
     def turn(self) -> None:
@@ -152,17 +150,17 @@ class House:
                 self._take(step)
         self._now += 1.0
         self.feed(told.Tick())
-        if select.select([self.agenda.bell.fd], [], [], 0)[0]:
-            self.agenda.on_rung()
+        if select.select([self.reconciler.bell.fd], [], [], 0)[0]:
+            self.reconciler.on_rung()
         self._alarms.call_due()
 
-    def _tend_agenda(self) -> None:
-        self.agenda.roll_on()
+    def _tend(self) -> None:
+        self.reconciler.roll_on()
         if not self.machine.supervision.over:
             self.end = None
-        self.ended = self.ended or (self.end is not None and not self.agenda.tries_again)
+        self.ended = self.ended or (self.end is not None and not self.reconciler.tries_again)
         if not self.ended:
-            self.agenda.tend()
+            self.reconciler.tend()
 
     def settle(self) -> None:
         """Until nothing has been under way for a few turns, but for what is held."""
@@ -179,8 +177,8 @@ class House:
         eventually(is_quiet)
 
     def _reads(self) -> bool:
-        is_due = self._agenda_turn.is_asked or self._agenda_turn.instant <= time.monotonic() + SOON_S
-        return is_due or self.agenda._reloading.is_busy or self.agenda._versions._looking is not None
+        is_due = self._turn.is_asked or self._turn.instant <= time.monotonic() + SOON_S
+        return is_due or self.reconciler._wishes.is_busy or self.reconciler._watch.is_busy
 
     def _take(self, step: Any) -> None:
         key = (step.slot, step.incarnation)
@@ -203,7 +201,7 @@ class House:
                 return
             if bad is not None:
                 text = f"exit status 74 MODEL_CANNOT_LOAD: model {bad}: it is broken"
-                self.feed(told.WorkerExited(*key, told.Death(text, restartable=False)))
+                self.feed(told.WorkerExited(*key, told.Death(text, restartable=False, blamed=bad, unloadable=True)))
                 return
             infos = tuple(replace(model_info(each.name), version=each.version) for each in models)
             self.feed(replace(step, models=infos))
@@ -215,20 +213,20 @@ class House:
             case do.SpawnWorker(slot, incarnation) | do.SpawnSuccessor(slot, incarnation):
                 self._todo.append(told.WorkerSpawned(slot, incarnation, 4711))
             case do.WelcomeWorker(slot, incarnation):
-                self._told[(slot, incarnation)] = self.agenda.welcome(slot)
+                self._told[(slot, incarnation)] = self.reconciler.welcome(slot)
                 self._todo.append(told.WorkerReady(slot, incarnation, 1, ()))
             case do.HoldWorker(slot, incarnation):
-                self._told[(slot, incarnation)] = self.agenda.welcome(slot)
+                self._told[(slot, incarnation)] = self.reconciler.welcome(slot)
             case do.StopWorker(slot, incarnation) | do.KillWorker(slot, incarnation):
                 self._todo = deque(step for step in self._todo if (step.slot, step.incarnation) != (slot, incarnation))
                 self._todo.append(told.WorkerExited(slot, incarnation, told.Death("exited", restartable=True)))
             case do.SlotChanged():
-                self.agenda.changed(action)
+                self.reconciler.changed(action)
             case do.SuccessorFailed():
-                self.agenda.failed(action)
+                self.reconciler.failed(action)
             case do.PoolReady():
-                self.agenda.serves()
+                self.reconciler.serves()
                 self.ready += 1
             case do.PoolStopped():
                 self.end = action
-                self._agenda_turn.soon()
+                self._turn.soon()

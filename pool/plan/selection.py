@@ -4,20 +4,21 @@
 [[model]] digits, [1, 3]   ─► digits@1, digits@3: each placed, warmed up and batched as a model of its own
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pool.core.versions import Versions
 from pool.errors import InvalidConfig
-from pool.versions import MOST_VERSIONS, Served, resolve, whole_versions
-from pool.wire.entries import entry_name, model_of
+from pool.plan.versions import Served, resolve, whole_versions
+from pool.wire.entries import entry_name, is_entry, model_of
+from pool.wire.versions import MOST_VERSIONS
 
 if TYPE_CHECKING:
     from pool.config import Settings
     from pool.config.settings import ModelSection
 
-__all__ = ["Found", "Selection", "entered", "entries_of", "select"]
+__all__ = ["Found", "Selection", "choose", "older", "select", "wrong_labels"]
 
 MOST_OLDER = 3  # that are tried at a start where the newest cannot be loaded
 
@@ -27,71 +28,52 @@ Found = Mapping[str, tuple[Served, ...]]
 @dataclass(frozen=True, slots=True)
 class Selection:
     """`settings`: with an entry for each version in the place of a model of several. `served`: what is loaded, by
-    model or entry, of those that have versions. `versions`: of the models of several. `folders`: of those of all.
-    `older`: of the newest ones the next below, for the case that they cannot be loaded.
+    model or entry, of those that have versions. `versions`: of the models of several.
     """
 
     settings: "Settings"
     served: Mapping[str, Served]
     versions: Mapping[str, Versions]
-    folders: Mapping[str, str]
-    older: Mapping[str, tuple[Served, ...]]
 
-    def all_entries(self) -> dict[str, list[str]]:
+    @property
+    def names(self) -> list[str]:
+        """Of all models, an entry for each version."""
+        return [model.name for model in self.settings.model]
+
+    def entries(self) -> dict[str, list[str]]:
         """By the name of each configured model, what it has become: itself, or one for each version."""
         found: dict[str, list[str]] = {}
-        for model in self.settings.model:
-            found.setdefault(model_of(model.name), []).append(model.name)
+        for name in self.names:
+            found.setdefault(model_of(name), []).append(name)
         return found
 
+    @property
+    def settled(self) -> Mapping[str, tuple[str, ...]]:
+        """By model, what jobs get that name it: itself, or its versions, in their order."""
+        single = {name: (name,) for name in self.names if not is_entry(name)}
+        several = {
+            name: tuple(entry_name(name, number) for number in versions.numbers)
+            for name, versions in self.versions.items()
+        }
+        return {**single, **several}
 
-def select(settings: "Settings", found: Found | None = None) -> Selection:
-    """Looks at the folders, but for models in `found`: what has been chosen of them already.
 
-    Raises `InvalidConfig` with a line for each thing that cannot be met.
-    """
+def select(settings: "Settings", found: Found) -> Selection:
+    """An entry for each version that was found, in the place of a model of several. Pure."""
     models: list[ModelSection] = []
     served: dict[str, Served] = {}
     versions: dict[str, Versions] = {}
-    folders: dict[str, str] = {}
-    older: dict[str, tuple[Served, ...]] = {}
-    wrong: list[str] = []
     for model in settings.model:
-        known = None if found is None else found.get(model.name)
+        chosen = found.get(model.name, ())
         if model.versions == "newest":
             models.append(model)
-            if (newest := resolve(model.path) if known is None else known[-1]) is not None:
-                served[model.name] = newest
-                older[model.name] = _older(model.path, newest)
+            if chosen:
+                served[model.name] = chosen[-1]
             continue
-        try:
-            chosen = _chosen(model) if known is None else known
-        except InvalidConfig as error:
-            wrong.append(str(error))
-            continue
-        numbers = tuple(each.number for each in chosen)
-        if known is None:  # one that has gone since takes its labels with it
-            wrong += _wrong_labels(model, numbers)
-        versions[model.name] = Versions(numbers, model.labels)
-        if model.versions == "all":
-            folders[model.name] = model.path
+        versions[model.name] = Versions(tuple(each.number for each in chosen), model.labels)
         served |= {entry_name(model.name, each.number): each for each in chosen}
         models += [_entry(model, each) for each in chosen]
-    if wrong:
-        raise InvalidConfig("\n".join(wrong))
-    return Selection(settings.model_copy(update={"model": tuple(models)}), served, versions, folders, older)
-
-
-def entries_of(model: "ModelSection", served: Mapping[str, Served], names: Collection[str]) -> "list[ModelSection]":
-    """Those of a configured model that have these names: itself, or its entries, where they are served from."""
-    found = [each for name, each in served.items() if name in names and model_of(name) == model.name != name]
-    return [*([model] if model.name in names else []), *(_entry(model, each) for each in found)]
-
-
-def entered(settings: "Settings", served: Mapping[str, Served], names: Collection[str]) -> "Settings":
-    """The same with the models that have these names: an entry for each version in the place of a model of several."""
-    models = tuple(entry for model in settings.model for entry in entries_of(model, served, names))
-    return settings.model_copy(update={"model": models})
+    return Selection(settings.model_copy(update={"model": tuple(models)}), served, versions)
 
 
 def _entry(model: "ModelSection", served: Served) -> "ModelSection":
@@ -99,7 +81,8 @@ def _entry(model: "ModelSection", served: Served) -> "ModelSection":
     return model.model_copy(update={"name": name, "path": served.path, "versions": "newest", "labels": {}})
 
 
-def _older(path: str, newest: Served) -> tuple[Served, ...]:
+def older(path: str, newest: Served) -> tuple[Served, ...]:
+    """Those that make way for it, the newest first. Looks at the folder."""
     try:
         there = whole_versions(path)
     except OSError:
@@ -107,8 +90,11 @@ def _older(path: str, newest: Served) -> tuple[Served, ...]:
     return tuple(there[number] for number in sorted(there, reverse=True) if number < newest.number)[:MOST_OLDER]
 
 
-def _chosen(model: "ModelSection") -> tuple[Served, ...]:
-    """Raises `InvalidConfig`."""
+def choose(model: "ModelSection") -> tuple[Served, ...]:
+    """Looks at the folder: the versions that are to be served; none of a model without. Raises `InvalidConfig`."""
+    if model.versions == "newest":
+        newest = resolve(model.path)
+        return () if newest is None else (newest,)
     about = f"model {model.name}: versions = {_written(model)}"
     try:
         there = whole_versions(model.path)
@@ -133,10 +119,12 @@ def _chosen(model: "ModelSection") -> tuple[Served, ...]:
     return tuple(there[number] for number in sorted(there))
 
 
-def _wrong_labels(model: "ModelSection", numbers: tuple[int, ...]) -> Iterator[str]:
-    served = ", ".join(map(str, numbers))
+def wrong_labels(model: "ModelSection", chosen: tuple[Served, ...]) -> Iterator[str]:
+    """A line for each label of a version that is not served."""
+    numbers = [each.number for each in chosen]
     for label, number in model.labels.items():
         if number not in numbers:
+            served = ", ".join(map(str, numbers))
             yield f"model {model.name}: labels: {label} = {number}, which is not served; served: {served}"
 
 

@@ -10,16 +10,15 @@ Looks at names, sizes and times, and reads no model. Never in the pool's loop: a
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from pool.wire.model_files import NotServed, holds_saved_model, is_whole, look
-from pool.wire.versions import STUB_FILES, versions_in
+from pool.wire.versions import MOST_VERSIONS, STUB_FILES, versions_in
 
-__all__ = ["MOST_VERSIONS", "Family", "Look", "Served", "Stamp", "look_again", "resolve", "whole_versions"]
+__all__ = ["Look", "Served", "Stamp", "Watched", "look_again", "resolve", "whole_versions"]
 
 MOST_FILES = 10_000  # of one version that are looked at
-MOST_VERSIONS = 100  # of one model that are served at once
 
 Stamp = tuple[tuple[str, int, int], ...]
 """Name, size and time of change of each file: another one means that somebody has written there."""
@@ -35,25 +34,28 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
-    """A model of which all versions are served: `path` as configured, and those that are served, which rise."""
+class Watched:
+    """A model whose folder is looked at: `path` as configured, what is `served` of it, which rises, and whether all
+    are to be (`every`), or the newest.
+    """
 
     path: str
     served: tuple[Served, ...]
+    every: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """`found`: by model, what is to be served from now on. `seen`: by path, versions that may be on their way here yet.
+    """`found`: by model, what is to be served from now on: new versions of models of which the newest is served, or
+    where there are none, of those of which all are, at most one more of each.
 
-    `troubles`: by model, why its versions cannot be seen; what is served goes on. `families`: as `found`, of those
-    models of which all versions are served; at most one of them is new.
+    `seen`: by path, versions that may be on their way here yet. `troubles`: by model, why its versions cannot be seen;
+    what is served goes on.
     """
 
-    found: Mapping[str, Served]
+    found: Mapping[str, tuple[Served, ...]]
     seen: Mapping[str, Stamp]
     troubles: Mapping[str, str]
-    families: Mapping[str, tuple[Served, ...]] = field(default_factory=dict)
 
 
 def resolve(path: str) -> Served | None:
@@ -77,58 +79,45 @@ def whole_versions(path: str) -> dict[int, Served]:
     return {each.number: Served(each.number, f"{prefix}{each.folder}", _stamp(each.folder)) for each in whole}
 
 
-def look_again(
-    paths: Mapping[str, str],
-    served: Mapping[str, Served],
-    seen: Mapping[str, Stamp],
-    broken: Mapping[str, Stamp],
-    families: Mapping[str, Family] | None = None,
-) -> Look:
-    """`paths`: of each model, as configured. `seen`: of the last look: what is the same since is at rest.
-
-    `broken`: by path, what its files were when it did not come up. Raises nothing.
+def look_again(models: Mapping[str, Watched], seen: Mapping[str, Stamp], broken: Mapping[str, Stamp]) -> Look:
+    """`seen`: of the last look: what is the same since is at rest. `broken`: by path, what its files were when it did
+    not come up. Raises nothing.
     """
-    found: dict[str, Served] = {}
+    newest: dict[str, tuple[Served, ...]] = {}
+    several: dict[str, tuple[Served, ...]] = {}
     marks: dict[str, Stamp] = {}
     troubles: dict[str, str] = {}
-    for name, path in paths.items():
-        prefix, folder = _split(path)
+    for name, model in models.items():
+        prefix, folder = _split(model.path)
         if folder is None:
             continue
         try:
-            chosen = _newer(prefix, Path(folder), served.get(name), seen, broken, marks)
+            if model.every:
+                if (others := _others(prefix, Path(folder), model.served, seen, broken, marks)) is not None:
+                    several[name] = others
+            elif (newer := _newer(prefix, Path(folder), model.served[-1:], seen, broken, marks)) is not None:
+                newest[name] = (newer,)
         except OSError as error:
-            if name in served:
+            if model.served:
                 troubles[name] = f"{folder} cannot be read: {error.strerror or error}"
         except LookupError as error:
             troubles[name] = str(error)
-        else:
-            if chosen is not None:
-                found[name] = chosen
-    changed: dict[str, tuple[Served, ...]] = {}
-    for name, family in (families or {}).items():
-        try:
-            there = _others(family, seen, broken, marks)
-        except OSError as error:
-            troubles[name] = f"{_split(family.path)[1]} cannot be read: {error.strerror or error}"
-        except LookupError as error:
-            troubles[name] = str(error)
-        else:
-            if there is not None:
-                changed[name] = there
-    return Look(found, marks, troubles, changed)
+    return Look(newest or several, marks, troubles)
 
 
 def _others(
-    family: Family, seen: Mapping[str, Stamp], broken: Mapping[str, Stamp], marks: dict[str, Stamp]
+    prefix: str,
+    folder: Path,
+    served: tuple[Served, ...],
+    seen: Mapping[str, Stamp],
+    broken: Mapping[str, Stamp],
+    marks: dict[str, Stamp],
 ) -> tuple[Served, ...] | None:
     """All that are there and may be served; None where those are served already. Of new ones the newest, alone."""
-    prefix, text = _split(family.path)
-    folder = Path(text or "")
     whole = {version.number: version.folder for version in versions_in(folder) if is_whole(version.folder)}
     if not whole:
         raise LookupError(f"no version is left in {folder}")
-    kept = tuple(each for each in family.served if each.number in whole)
+    kept = tuple(each for each in served if each.number in whole)
     known = {each.number for each in kept}
     for number in sorted(whole.keys() - known, reverse=True):
         path = f"{prefix}{whole[number]}"
@@ -145,18 +134,19 @@ def _others(
             return tuple(sorted(found, key=lambda each: each.number))
         marks[path] = stamp
     # Those that have gone are served on until another can be.
-    return kept if kept and len(kept) < len(family.served) else None
+    return kept if kept and len(kept) < len(served) else None
 
 
 def _newer(
     prefix: str,
     folder: Path,
-    now: Served | None,
+    served: tuple[Served, ...],
     seen: Mapping[str, Stamp],
     broken: Mapping[str, Stamp],
     marks: dict[str, Stamp],
 ) -> Served | None:
     """From the newest down to the one that is served; what is older only where that is broken, or is gone."""
+    now = served[-1] if served else None
     if now is None and (not folder.is_dir() or holds_saved_model(folder)):
         return None
     whole = [version for version in reversed(versions_in(folder)) if is_whole(version.folder)]

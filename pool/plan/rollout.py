@@ -1,4 +1,4 @@
-"""New workers for settings that only a worker's start can give, one slot after another.
+"""From what each slot has to what it should have, one slot after another, whatever the cause.
 
     begin ─► slot 0: its welcome is the new one, RestartAsked ─ READY ─► slot 1: … ─► all have it
                                                               ├ its successor failed ─► its former welcome; the end
@@ -18,7 +18,7 @@ from pool.core.supervision import Supervision
 from pool.logs import about
 from pool.wire.worker_messages import ModelSettings, Welcome
 
-__all__ = ["Refused", "Roll"]
+__all__ = ["Refused", "Rollout"]
 
 log = logging.getLogger("pool")
 
@@ -34,25 +34,22 @@ class _Turn:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """What was new to a slot that did not come up, for a `reason`: whole models, by name, and versions of others.
+    """A slot did not come up with what was new to it. `blamed`: the model that its worker named, if it named one.
 
-    `changed`: models of which something else is new. `more`: so is something that is no model's.
+    `new`: the models that it has not had so, and `versions`, those of them that are new versions of what it had.
+    `changed`: those of which something else is new. `more`: so is something that is no model's.
     """
 
-    models: tuple[str, ...]
+    slot: int
+    blamed: str | None
+    new: frozenset[str]
     versions: tuple[ModelSettings, ...]
-    reason: str = ""
-    changed: tuple[str, ...] = ()
-    more: bool = False
-
-    @property
-    def names(self) -> frozenset[str]:
-        """All models of which something was new."""
-        return frozenset((*self.models, *self.changed, *(model.name for model in self.versions)))
+    changed: frozenset[str]
+    more: bool
 
 
-class Roll:
-    """Used from the pool's loop. Between two rolls it only keeps what each slot's workers are told."""
+class Rollout:
+    """Used from the pool's loop. Between two of them it only keeps what each slot's workers are told."""
 
     def __init__(
         self,
@@ -84,40 +81,37 @@ class Roll:
     def begin(self, welcomes: Sequence[Welcome], *, back: bool = False) -> list[int]:
         """From now on these are wanted, by slot; returns the slots that need a new worker for it.
 
-        `back`: for what the last roll failed at, which people are still to hear of.
+        `back`: for what the last rollout failed at, which people are still to hear of.
         """
         self._wanted = list(welcomes)
         if not back:
             self._failure = ""
-        slots = self._supervision.slots
+        slots, turn, self._turn = self._supervision.slots, self._turn, None
         self._left = [
-            slot.number
-            for slot in slots
-            if (self._given[slot.number].models or self._wanted[slot.number].models)
-            and _settings(self._given[slot.number]) != _settings(self._wanted[slot.number])
-            and not self._is_lost(slot.number)
+            number
+            for number, (given, wanted) in enumerate(zip(self._given, self._wanted, strict=True))
+            if (given.models or wanted.models) and _settings(given) != _settings(wanted) and not self._is_lost(number)
         ]
-        if self._turn is not None and self._is_lost(self._turn.slot):
-            self._turn = None
-        for slot in slots:
-            if slot.number not in self._left:
-                self._given[slot.number] = self._wanted[slot.number]
-        # A slot that does not serve anyway may be broken for another reason: it is not to end the roll at its start.
+        for number, wanted in enumerate(self._wanted):
+            if number not in self._left:
+                self._given[number] = wanted
+        # A slot that does not serve anyway may be broken for another reason: it is not to end the rollout at its start.
         # A model that moves comes to its new slot before it leaves the former one.
         self._left.sort(key=lambda number: (slots[number].state is SlotState.FATAL, not self._gains(number)))
-        if self._turn is not None and self._turn.slot in self._left:
+        if turn is not None and turn.slot in self._left:
             # It is not up yet: nobody else's turn before it is, and what it was to have has not served.
-            self._given[self._turn.slot] = self._turn.former
-            self._left.remove(self._turn.slot)
-            self._left.insert(0, self._turn.slot)
-            self._turn = None
+            self._given[turn.slot] = turn.former
+            self._left.remove(turn.slot)
+            self._left.insert(0, turn.slot)
+        elif turn is not None and not self._is_lost(turn.slot):
+            self._turn = turn
         return sorted(self._left)
 
     def _gains(self, slot: int) -> bool:
         return bool(_names(self._wanted[slot]) - _names(self._given[slot]))
 
-    def changed(self, change: SlotChanged) -> None:
-        """A slot is in another state."""
+    def changed(self, change: SlotChanged, blamed: str | None = None) -> None:
+        """A slot is in another state. `blamed`: as in `Refused`."""
         turn = self._turn
         if turn is None or change.slot != turn.slot:
             return
@@ -130,27 +124,28 @@ class Roll:
             change.state is SlotState.BACKOFF and change.incarnation >= turn.incarnation
         ):
             self._undo = turn.slot
-            self._fail(turn, change.reason)
+            self._fail(turn, change.reason, blamed)
 
-    def failed(self, failed: SuccessorFailed) -> None:
+    def failed(self, failed: SuccessorFailed, blamed: str | None = None) -> None:
         """A slot's successor is gone; who sits there has what it had."""
         turn = self._turn
         if turn is None or failed.slot != turn.slot or failed.incarnation < turn.incarnation:
             return
         if self._supervision.slots[turn.slot].incarnation > failed.incarnation:
             self._undo = turn.slot  # who sat there died meanwhile, and the next one was told of the new settings
-        self._fail(turn, failed.reason)
+        self._fail(turn, failed.reason, blamed)
 
-    def _fail(self, turn: _Turn, reason: str) -> None:
-        kept = f", which stay in {_slots(self._left)}" if self._left else ""
+    def _fail(self, turn: _Turn, reason: str, blamed: str | None) -> None:
+        left = f"slot{'s' * (len(self._left) > 1)} {', '.join(map(str, sorted(self._left)))}"
+        kept = f", which stay in {left}" if self._left else ""
         back = f"did not come up with the new settings and goes back to the former ones{kept}"
         self._failure = f"slot {turn.slot} {back}: {reason}"
         log.error("%s", self._failure, extra=about("roll_failed", slot=turn.slot, reason=reason))
-        self._refused = _refused(turn.former, self._given[turn.slot], reason)
+        self._refused = _refused(turn, self._given[turn.slot], blamed)
         self._given[turn.slot] = turn.former
         self._left, self._turn = [], None
 
-    def take_refused(self) -> "Refused | None":
+    def take_refused(self) -> Refused | None:
         """With what a slot did not come up, once."""
         refused, self._refused = self._refused, None
         return refused
@@ -169,7 +164,7 @@ class Roll:
 
     def due(self) -> bool:
         """Whether `tend` has something to do."""
-        return self._undo is not None or (self._turn is None and bool(self._left) and not self._waits())
+        return self._undo is not None or (self.awaits_jobs and not self._waits())
 
     @property
     def awaits_jobs(self) -> bool:
@@ -187,7 +182,7 @@ class Roll:
             slot, self._undo = self._undo, None
             if self._supervision.turnover.cannot_restart(slot) is None:
                 yield RestartAsked(slot)
-        while self._turn is None and self._left and not self._waits():
+        while self.awaits_jobs and not self._waits():
             slot = self._left.pop(0)
             former, self._given[slot] = self._given[slot], self._wanted[slot]
             drained = self._supervision.slots[slot].state is SlotState.STOPPED and bool(former.models)
@@ -213,23 +208,20 @@ def _settings(welcome: Welcome) -> Welcome:
     return replace(welcome, models=tuple(sorted(models, key=lambda model: model.name)))
 
 
-def _refused(former: Welcome, given: Welcome, reason: str) -> Refused:
-    before = {model.name: model for model in _settings(former).models}
-    other = [model for model in _settings(given).models if before.get(model.name) != model]
-    there = [model for model in other if model.name in before]
-    versions = tuple(model for model in there if model.version is not None and model.path != before[model.name].path)
+def _refused(turn: _Turn, given: Welcome, blamed: str | None) -> Refused:
+    before = {model.name: model for model in _settings(turn.former).models}
+    new = [model for model in _settings(given).models if before.get(model.name) != model]
+    there = [model for model in new if model.name in before]
+    versions = [model for model in there if model.version is not None and model.path != before[model.name].path]
     return Refused(
-        tuple(model.name for model in other if model.name not in before),
-        versions,
-        reason,
-        tuple(model.name for model in there if model not in versions),
-        replace(former, models=()) != replace(given, models=()),
+        turn.slot,
+        blamed,
+        frozenset(model.name for model in new),
+        tuple(versions),
+        frozenset(model.name for model in there if model not in versions),
+        replace(turn.former, models=()) != replace(given, models=()),
     )
 
 
 def _names(welcome: Welcome) -> frozenset[str]:
     return frozenset(model.name for model in welcome.models)
-
-
-def _slots(numbers: Sequence[int]) -> str:
-    return f"slot{'s' * (len(numbers) > 1)} {', '.join(map(str, sorted(numbers)))}"

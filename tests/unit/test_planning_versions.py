@@ -3,6 +3,7 @@
 import random
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 
@@ -14,11 +15,11 @@ from pool.config import Settings, parse_settings
 from pool.core.versions import Versions
 from pool.devices import discover_gpus
 from pool.errors import InvalidConfig
-from pool.plan import Plan
-from pool.planning import make_plan
-from pool.reloads import Reloaded, Source, compare
-from pool.versions import Served
-from pool.wishes import RELOAD, Wish
+from pool.plan.plan import Plan
+from pool.plan.planning import make_plan, plan, with_sizes
+from pool.plan.versions import Served
+from pool.plan.wishes import RELOAD, Source, Wish, grant
+from pool.plan.world import World
 
 
 @pytest.fixture
@@ -41,12 +42,36 @@ def settings(folder: Path, versions: object, memory: str = "1GiB", **labels: int
     return parse_settings(data, "f.toml", folder)
 
 
-def running(before: Settings) -> Plan:
-    return make_plan(before, {}, discover_gpus(pynvml))  # type: ignore[arg-type]
+def running(before: Settings) -> World:
+    made = make_plan(before, {}, discover_gpus(pynvml))  # type: ignore[arg-type]
+    return made.world.run_by(made)
 
 
-def changed(before: Settings, after: Settings, plan: Plan | None = None, wish: Wish = RELOAD) -> Reloaded:
-    return compare(Source("f.toml", before, lambda: after), before, plan or running(before), {}, wish)
+@dataclass(frozen=True)
+class Steps:
+    """Two plans, or one: `first` is None where nothing has to be waited for."""
+
+    first: Plan | None
+    plan: Plan
+    lines: list[str]
+
+
+def steps(world: World, lines: list[str]) -> Steps:
+    first = plan(world)
+    if not first.pending:
+        return Steps(None, first, lines)
+    return Steps(first, plan(up(world.run_by(first), first)), lines)
+
+
+def up(world: World, made: Plan) -> World:
+    """Every slot has what the plan says."""
+    return replace(world, up=frozenset(made.given.names))
+
+
+def changed(before: Settings | World, after: Settings, wish: Wish = RELOAD) -> Steps:
+    world = before if isinstance(before, World) else running(before)
+    granted = grant(wish, Source("f.toml", lambda: after), world)
+    return steps(granted.plan.world, [change.line for change in granted.changes])
 
 
 def named(plan: Plan | None) -> Mapping[str, Versions]:
@@ -64,8 +89,8 @@ def test_labels_alone_change_in_one_step_and_no_worker(folder: Path) -> None:
     found = changed(before, settings(folder, [1, 3], stable=3))
     assert found.first is None
     assert named(found.plan) == {"m": Versions((1, 3), {"stable": 3})}
-    assert found.plan.welcome(0) == running(before).welcome(0)
-    assert [change.line for change in found.changes] == ['[[model]] m labels: {"stable": 1} → {"stable": 3}']
+    assert found.plan.welcome(0) == plan(running(before)).welcome(0)
+    assert found.lines == ['[[model]] m labels: {"stable": 1} → {"stable": 3}']
 
 
 def test_one_that_comes_is_named_to_jobs_in_the_second_step(folder: Path) -> None:
@@ -104,20 +129,22 @@ def test_a_reload_on_the_way_goes_on_from_what_jobs_get(folder: Path) -> None:
     before, after = settings(folder, [1]), settings(folder, [3])
     first = changed(before, after).first
     assert first is not None
-    again = changed(after, after, first)
+    world = first.world.run_by(first)
+    again = changed(world, after)
     assert again.first is not None
     assert again.first.welcome(0) == first.welcome(0), "no worker is replaced for it"
     assert placed(again.plan) == {"m@3"}
-    back = changed(after, before, first)
+    back = changed(world, before)
     assert (back.first, placed(back.plan), named(back.plan)) == (None, {"m@1"}, {"m": Versions((1,), {})})
-    other = changed(after, settings(folder, [4]), first)
+    other = changed(world, settings(folder, [4]))
     assert placed(other.first) == {"m@1", "m@4"}
 
 
 def test_what_did_not_come_up_leaves_what_jobs_get(folder: Path) -> None:
-    first = changed(settings(folder, [1]), settings(folder, [3, 4])).first
+    good = running(settings(folder, [1]))
+    first = changed(good, settings(folder, [3, 4])).first
     assert first is not None
-    rest = first.without(first.pending)
+    rest = plan(first.world.run_by(first).restored({"m"}, good))
     assert (placed(rest), named(rest)) == ({"m@1"}, {"m": Versions((1,), {})})
 
 
@@ -130,20 +157,19 @@ def test_without_room_for_both_it_is_refused_and_says_what_for(folder: Path) -> 
 
 def test_versions_that_a_look_has_found_are_taken_and_a_label_goes_with_its_own(folder: Path) -> None:
     before = settings(folder, "all", stable=1, canary=4)
-    plan = running(before)
+    world = running(before)
     put(folder / "m", 5)
     put(folder / "m", 6)
     shutil.rmtree(folder / "m" / "4")
     five = Served(5, f"stub:files?{folder}/m/5", ())
-    seen = (*(plan.versions[f"m@{number}"] for number in (1, 3)), five)
-    found = changed(before, before, plan, Wish("versions", versions={"m": seen}, seen=plan))
+    seen = (*(each for each in world.found["m"] if each.number != 4), five)
+    found = steps(with_sizes(replace(world, found={**world.found, "m": seen})), [])
     assert placed(found.first) == {"m@1", "m@3", "m@4", "m@5"}
     assert placed(found.plan) == {"m@1", "m@3", "m@5"}
     assert [named(found.plan)["m"].number(label) for label in ("stable", "canary")] == [1, None]
-    assert [change.line for change in found.changes] == ["[[model]] m@5: is new", "[[model]] m@4: is gone"]
     with pytest.raises(InvalidConfig, match="labels: canary = 4, which is not served; served: 1, 3, 5, 6"):
-        changed(before, before, plan)
-    more = changed(before, before, found.plan, Wish("load", "more", "stub:echo"))
+        changed(world, before)
+    more = changed(found.plan.world.run_by(found.plan), before, Wish("load", "more", "stub:echo"))
     assert placed(more.plan) == {"m@1", "m@3", "m@5", "more"}, "nobody looks for others of another model"
 
 
@@ -161,25 +187,25 @@ def test_whatever_is_wished_and_whenever_jobs_get_only_what_every_slot_has(folde
     """Reloads in the midst of one another, rolls that end well and others that do not."""
     rng = random.Random(seed)
     wishes: list[object] = ["newest", "all", *([*some] for size in (1, 2) for some in combinations((1, 3, 4), size))]
-    now = settings(folder, rng.choice(wishes))
-    plan, after = running(now), None
-    ready = placed(plan)
+    world = running(settings(folder, rng.choice(wishes)))
+    made, good = plan(world), world
+    ready = placed(made)
     for _ in range(25):
         match rng.choice(["reload", "done", "done", "fails"]):
             case "reload":
-                then = settings(folder, rng.choice(wishes))
-                found = changed(now, then, plan)
-                now, plan, after = then, found.first or found.plan, found.plan if found.first else None
+                made = grant(RELOAD, Source("f.toml", lambda: settings(folder, rng.choice(wishes))), world).plan
             case "done":
-                ready = placed(plan)
-                if after is not None:
-                    plan, after = after, None
-            case "fails" if after is not None:
-                plan, after = plan.without(placed(plan) - ready), None
-        ready &= placed(plan)
-        assert plan.settled["m"]
-        assert set(plan.settled["m"]) <= ready
-        assert set(plan.settled) == {"m", "other"}
-    if after is None:
-        return
-    assert set(after.settled["m"]) == placed(after)
+                ready = placed(made)
+                if made.pending:
+                    made = plan(up(world, made))
+                else:
+                    good = world
+            case "fails" if made.pending:
+                made = plan(world.restored({"m"}, good))
+        world = made.world.run_by(made)
+        ready &= placed(made)
+        assert made.settled["m"]
+        assert set(made.settled["m"]) <= ready
+        assert set(made.settled) == {"m", "other"}
+    if not made.pending:
+        assert set(made.settled["m"]) == placed(made)

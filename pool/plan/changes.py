@@ -1,9 +1,8 @@
 """What is another in a configuration that was read again, and how far each change reaches. Pure.
 
 running settings ─┐
-                  ├─► differences ─► AT_ONCE   the loop and the core take it while they run
-the file, anew ───┘                  WORKERS   only a new worker can have it
-                                     PLACEMENT a new worker has what it moves; models stay where they are, if they can
+                  ├─► differences ─► RUNNING   a pool that runs takes it, some of it with new workers
+the file, anew ───┘                  PLACEMENT a new worker has what it moves; models stay where they are, if they can
                                      POOL      only a new pool can have it
 """
 
@@ -17,93 +16,45 @@ __all__ = ["Change", "Reach", "differences", "needs_new_pool"]
 
 
 class Reach(Enum):
-    AT_ONCE = "the pool decides by it from now on"
-    WORKERS = "a slot has it with its next worker"
+    RUNNING = "the pool decides by it from now on, or a slot has it with its next worker"
     PLACEMENT = "a slot that gains or loses a model by it has it with its next worker"
     POOL = "it takes a new pool"
 
 
+def _keys(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 # A key that is not here takes a new pool: what is not known to be applied is not said to be.
 _REACH: Mapping[Reach, Mapping[str, frozenset[str]]] = {
-    Reach.AT_ONCE: {
-        "pool": frozenset({"ready", "drain_timeout", "min_ready", "standby", "watch"}),
-        "queue": frozenset(
-            {"max_jobs", "max_bytes", "client_max_jobs", "client_max_bytes", "default_timeout", "max_attempts"}
+    Reach.RUNNING: {
+        "pool": _keys("ready drain_timeout min_ready standby watch lanes"),
+        "queue": _keys("max_jobs max_bytes client_max_jobs client_max_bytes default_timeout max_attempts"),
+        "restart": _keys("intensity period backoff_max successor"),
+        "recycle": _keys("age jobs memory"),
+        "health": _keys(
+            "heartbeat hung_after silent_after import_timeout load_timeout warmup_timeout device_free_timeout"
         ),
-        "restart": frozenset({"intensity", "period", "backoff_max", "successor"}),
-        "recycle": frozenset({"age", "jobs", "memory"}),
-        "health": frozenset(
-            {"hung_after", "silent_after", "import_timeout", "load_timeout", "warmup_timeout", "device_free_timeout"}
+        "quarantine": _keys("keep max_bytes"),
+        "recorder": _keys("keep max_bytes"),
+        "arena": _keys("max_bytes client_max_bytes"),
+        "session": _keys(
+            "allow_growth per_process_gpu_memory_fraction allow_soft_placement log_device_placement device_count jit"
+            " intra_op_parallelism_threads inter_op_parallelism_threads op_libraries"
         ),
-        "quarantine": frozenset({"keep", "max_bytes"}),
-        "recorder": frozenset({"keep", "max_bytes"}),
-        "arena": frozenset({"max_bytes", "client_max_bytes"}),
-        "model": frozenset(
-            {"max_batch", "batch_wait", "allowed_batch_sizes", "weight", "max_jobs", "max_bytes", "labels"}
-        ),
-    },
-    Reach.WORKERS: {
-        "pool": frozenset({"lanes"}),
-        "session": frozenset(
-            {
-                "allow_growth",
-                "per_process_gpu_memory_fraction",
-                "allow_soft_placement",
-                "log_device_placement",
-                "intra_op_parallelism_threads",
-                "inter_op_parallelism_threads",
-                "device_count",
-                "jit",
-                "op_libraries",
-            }
-        ),
-        "health": frozenset({"heartbeat"}),
-        "device": frozenset({"session"}),
-        "model": frozenset(
-            {
-                "path",
-                "versions",
-                "tags",
-                "inputs",
-                "outputs",
-                "batching",
-                "warmup",
-                "session",
-                "placement",
-                "clear_devices",
-                "towers",
-                "stateful",
-                "handler",
-                "handler_path",
-                "handler_options",
-                "freeze",
-                "jit",
-                "mixed_precision",
-                "grappler",
-                "tolerance",
-            }
+        "device": _keys("session"),
+        "model": _keys(
+            "max_batch batch_wait allowed_batch_sizes weight max_jobs max_bytes labels path versions tags inputs"
+            " outputs batching warmup session placement clear_devices towers stateful handler handler_path"
+            " handler_options freeze jit mixed_precision grappler tolerance"
         ),
     },
-    Reach.PLACEMENT: {"model": frozenset({"devices", "replicas", "memory"})},
+    Reach.PLACEMENT: {"model": _keys("devices replicas memory")},
 }
 _BYTES = frozenset({"max_bytes", "client_max_bytes", "memory"})
-_SECONDS = frozenset(
-    {
-        "drain_timeout",
-        "default_timeout",
-        "period",
-        "backoff_max",
-        "heartbeat",
-        "hung_after",
-        "silent_after",
-        "age",
-        "import_timeout",
-        "load_timeout",
-        "warmup_timeout",
-        "device_free_timeout",
-        "batch_wait",
-        "watch",
-    }
+_SECONDS = _keys(
+    "drain_timeout default_timeout period backoff_max heartbeat hung_after silent_after age import_timeout load_timeout"
+    " warmup_timeout device_free_timeout batch_wait watch"
 )
 
 
@@ -171,7 +122,7 @@ def _of_models(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str,
             yield from _of_table(key, "model", former[name], latter[name])
         else:
             before_path, after_path = (models.get(name, {}).get("path") for models in (former, latter))
-            yield Change(key, before_path, after_path, Reach.WORKERS)
+            yield Change(key, before_path, after_path, Reach.RUNNING)
 
 
 def _of_table(key: str, section: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:

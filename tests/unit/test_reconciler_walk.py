@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agenda_house import House, settings
+from plan_house import House, settings
 from steady_clients import put
 
 from pool.core.slots import SlotState
