@@ -106,7 +106,7 @@ class Dialogue:
 
     @property
     def _has_work(self) -> bool:
-        return bool(self._outbox or self.jobs or self._requests)
+        return bool(self._outbox or self.jobs.book or self._requests)
 
     def prepare(self, context: SharedContext, now: float) -> None:
         """Connects, where there is no connection and it is time to look for a pool. Raises `PoolUnreachable`."""
@@ -131,12 +131,18 @@ class Dialogue:
         assert not self.is_busy, "a job in a signal handler, while its thread sends or receives one"
         self.is_busy = True
         now = time.monotonic()
-        self._outbox.append(job)
+        queues = bool(self._outbox) or self.is_torn
+        if queues:
+            self._outbox.append(job)
         try:
             if self.is_torn:
                 self._mend()
             self._see_gap(now)
-            self._take_outbox()
+            if queues:
+                self._take_outbox()
+            else:
+                self.jobs.add(job)
+                self._dispatch.send(job)
             self._dispatch.send_waiting()
         except PoolAway as away:
             self._lose_pool(away, now)
@@ -154,7 +160,7 @@ class Dialogue:
                 self._channel.woken(ready)
                 self._hear(self._channel, now, most)
             self._take_outbox()
-            self._keep_time(time.monotonic())
+            self._keep_time(now)
             self._dispatch.send_waiting()
             if self._outage is None and self._dispatch.window.wants_ping():
                 self._ping(time.monotonic())
@@ -183,13 +189,13 @@ class Dialogue:
     def due(self) -> float:
         """When there is something to do by the clock alone."""
         due = math.inf
-        if (instant := self._dispatch.next_instant()) is not None:
+        if self.jobs.book and (instant := self._dispatch.next_instant()) is not None:
             due = instant
         if self._outage is not None:
             due = min(due, self._outage.until)
             if self._channel is None:
                 due = min(due, self._outage.next_try)
-        elif self.jobs or self._requests:
+        elif self.jobs.book or self._requests:
             due = min(due, self._pulse.next_ping())
         if (instant := self._arenas.next_trim()) is not None and instant < due:
             due = instant
@@ -204,14 +210,13 @@ class Dialogue:
             self._dispatch.stood_still(now)
 
     def _keep_time(self, now: float) -> None:
-        self._see_gap(now)
         if now < self._pulse.judge_from:
             return
         self._dispatch.end_late(now)
         self._arenas.trim(now)
         if self._outage is not None:
             self._outage.check(now)
-        elif self.jobs or self._requests:
+        elif self.jobs.book or self._requests:
             if self._pulse.silent(now):
                 silence = f"the pool at {self._peer.endpoint} gave no sign of life for {SILENCE_S:g} s"
                 raise PoolAway(silence, listens=True)
@@ -313,15 +318,10 @@ class Dialogue:
 
     def _receive(self, channel: Channel, now: float, most: int) -> bool:
         """Takes so many messages at most; whether there may be more."""
-        is_first = True
         for _ in range(most):
             frames = channel.receive()
             if frames is None:
                 return False
-            if not is_first:
-                now = time.monotonic()
-                self._see_gap(now)  # the callbacks of the answer before this one may have taken long
-            is_first = False
             self._pulse.heard(now)
             self._understand(frames)
         return True

@@ -17,6 +17,7 @@ from pool.client.pace import Pace
 from pool.client.rooms import Rooms
 from pool.client.tenants import Tenants
 from pool.client.timeline import JobTimeline
+from pool.client.wait import Wait
 from pool.client.window import Window
 from pool.errors import DeadlineExceeded, Incompatible, InvalidInput, Overloaded, PoolError, from_fault
 from pool.wire import client_messages as wire
@@ -314,12 +315,14 @@ class Dispatch:
             return
         self._rooms.learn(job.request, result.timeline.rows, arrays)
         self._grain.learn(job.request, result.timeline)
-        timeline = JobTimeline.measured(
-            result.timeline,
-            encode_s=job.encoded - job.submitted,
-            held_s=0.0 if job.sent_at is None else job.sent_at - job.encoded,
-            wall_s=time.monotonic() - job.submitted,
-        )
+        timeline = None
+        if type(job.future) is not Wait:  # who waits for nothing but the outcome
+            timeline = JobTimeline.measured(
+                result.timeline,
+                encode_s=job.encoded - job.submitted,
+                held_s=0.0 if job.sent_at is None else job.sent_at - job.encoded,
+                wall_s=time.monotonic() - job.submitted,
+            )
         self._end(job, member, arrays, timeline)
 
     def _end(

@@ -1,7 +1,9 @@
 """The caller's handle on one job."""
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING
@@ -18,6 +20,8 @@ from pool.errors import PoolError
 __all__ = ["JobFuture"]
 
 log = logging.getLogger("pool.client")
+
+LOOK_S = 1.0
 
 _CANCELLED: Final = object()
 
@@ -79,21 +83,31 @@ class JobFuture(Future["dict[str, np.ndarray[Any, Any]]"]):
         outcome = self.outcome
         if type(outcome) is dict:
             return outcome
-        self._check_thread()
-        return super().result(timeout)
+        self._wait(timeout)
+        return super().result(0)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """As a `Future`'s. In a done-callback it raises `PoolError` instead of waiting for ever."""
-        self._check_thread()
-        return super().exception(timeout)
+        self._wait(timeout)
+        return super().exception(0)
 
-    def _check_thread(self) -> None:
-        """Raises `PoolError` in the I/O thread: a wait there for an answer that it has to receive never ends."""
-        if self._helm is not None and self.outcome is None and self._helm.is_thread:
+    def _wait(self, timeout: float | None) -> None:
+        """Raises `PoolError` in the I/O thread: a wait there for an answer that it has to receive never ends.
+
+        It looks by itself too: after a fork in a signal's handler nobody tells the child.
+        """
+        if self.outcome is not None:
+            return
+        if self._helm is not None and self._helm.is_thread:
             raise PoolError(
                 "waiting for this client's answer in one of its done-callbacks would wait for ever:"
                 " use submit(…) and add a done-callback to its future"
             )
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        condition = self._condition
+        with condition:
+            while self.outcome is None and (left_s := until - time.monotonic()) > 0:
+                condition.wait(min(left_s, LOOK_S))
 
     def cancel(self) -> bool:
         """True if nobody will see an answer; says so to the pool, and to those who wait for this future."""

@@ -78,9 +78,9 @@ class Helm:
             if not isinstance(error, Exception):
                 raise
             while wait.outcome is None:  # the thread ends all that is out
-                wait.sleep(LOOK_S)
                 if self.over is not None:
                     wait.finish(self.over)
+                wait.sleep(LOOK_S)
 
     def _drives(self, wait: Wait) -> bool:
         """Whether he does from now on. The thread alone sees to a pool that is not there, and to the end."""
@@ -141,14 +141,16 @@ class Helm:
     def _tell_driver(self) -> None:
         """What was sent here may have taken what would have woken him, or there is something to do before he looks."""
         now = time.monotonic()
-        due = now + self._dialogue.wait_s(now) if self._is_steady and not self._dialogue.is_over else now
+        dialogue = self._dialogue
+        ends = dialogue.released and dialogue.is_over
+        due = now + dialogue.wait_s(now) if self._is_steady and not ends else now
         if self._driver is None:
             self._looks_at = self._rests_until
             if due < self._rests_until:
                 self._sources.call_thread()
         elif due < self._looks_at:
             self._sources.ring()
-        self._dialogue.sleeps_until(self._looks_at)
+        dialogue.sleeps_until(self._looks_at)
 
     def recover(self, wait: Wait, error: BaseException) -> None:
         """He has nothing any more, at whatever line he was. In a forked child nothing of it is his anyway."""
@@ -164,6 +166,8 @@ class Helm:
                     self._dialogue.is_torn, self._dialogue.is_busy = True, False
                 if self.over is None:
                     self._leave(wait)
+                    if self._driver is None:
+                        self._sources.give_back()  # he may have been about to
                     self._sources.call_thread()
                 while self._lock._is_owned():  # type: ignore[attr-defined]  # as `Condition` asks it
                     self._lock.release()

@@ -92,36 +92,37 @@ class Outstanding:
     def __init__(self) -> None:
         self.sent_bytes = 0  # what this client has in the pool
         self.size_bytes = 0
-        self._jobs: dict[int, Job] = {}
+        self.book: dict[int, Job] = {}
+        """By their numbers, in the order in which they came."""
         self._packs: dict[int, Job] = {}
         self._numbers = 0
         self.sending: Job | None = None  # it may have left, or not
         self._timers = Timers()  # one a job at most, by its number
 
     def __len__(self) -> int:
-        return len(self._jobs)
+        return len(self.book)
 
     def __iter__(self) -> Iterator[Job]:
-        return iter(list(self._jobs.values()))
+        return iter(list(self.book.values()))
 
     def __contains__(self, job: Job) -> bool:
-        return job.number in self._jobs
+        return job.number in self.book
 
     def add(self, job: Job) -> None:
         job.number = self._numbers + 1
         self._numbers = job.number + len(job.members)
-        self._jobs[job.number] = job
+        self.book[job.number] = job
         if job.members:
             self._packs[job.number] = job
         self.size_bytes += job.size_bytes
 
     def clear(self) -> None:
         """All of them have ended."""
-        for number in list(self._jobs):
+        for number in list(self.book):
             self.take(number)
 
     def get(self, number: int) -> Job | None:
-        return self._jobs.get(number)
+        return self.book.get(number)
 
     def pack_of(self, number: int) -> tuple[Job, int] | None:
         """The pack that has a job of this number, and which of its jobs that is."""
@@ -132,10 +133,10 @@ class Outstanding:
 
     def take(self, number: int) -> Job | None:
         """Removes a job: it is answered, cancelled or late. None if that has happened before."""
-        job = self._jobs.get(number)
+        job = self.book.get(number)
         if job is None:
             return None
-        del self._jobs[number]
+        del self.book[number]
         self._packs.pop(number, None)
         self._timers.clear(number)
         self.size_bytes -= job.size_bytes
@@ -194,19 +195,19 @@ class Outstanding:
         self.sending = None
         for job in list(outbox):
             if isinstance(job, Job):
-                if job.pack is not None and job.pack.number not in self._jobs:
+                if job.pack is not None and job.pack.number not in self.book:
                     job.pack = None
-                if job.number in self._jobs or job.pack is not None:
+                if job.number in self.book or job.pack is not None:
                     outbox.remove(job)
-        for number, job in list(self._jobs.items()):
+        for number, job in list(self.book.items()):
             if job.future.is_over:
                 job.future.tell()
-                del self._jobs[number]
+                del self.book[number]
                 if job.on_its_way is not None:
                     job.on_its_way.finish(True)
-        self._packs = {number: job for number, job in self._jobs.items() if job.members}
+        self._packs = {number: job for number, job in self.book.items() if job.members}
         self._timers = Timers()
-        self.size_bytes = sum([job.size_bytes for job in self._jobs.values()])
+        self.size_bytes = sum([job.size_bytes for job in self.book.values()])
 
     def mark_sent(self, job: Job, call: Call, instance: bytes, now: float) -> None:
         if job.call is None:
@@ -268,7 +269,7 @@ class Outstanding:
     def late(self, now: float) -> Iterator[Job]:
         """The jobs whose instant has passed, each once."""
         while isinstance(number := self._timers.pop_due(now), int):
-            job = self._jobs.get(number)
+            job = self.book.get(number)
             if job is not None:
                 yield job
 

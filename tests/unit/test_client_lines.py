@@ -26,7 +26,7 @@ from pool.wire import client_messages as wire
 FOLDER = os.path.dirname(futures.__file__)
 OTHERS = {arenas.__file__, spans.__file__}
 STEP = 13  # of all lines, in the usual run
-EVERY_LINE = [pytest.param(1, marks=pytest.mark.long), STEP]
+EVERY_LINE = [pytest.param(1, marks=[pytest.mark.long, pytest.mark.timeout(300)]), STEP]
 
 
 class AtLine:
@@ -155,6 +155,12 @@ def is_empty(client: Client) -> bool:
     return not len(dialogue.jobs) and not dialogue._outbox
 
 
+def left(client: Client, trace: "AtLine") -> str:
+    assert client._connection is not None
+    dialogue = client._connection._dialogue
+    return f"{trace.where}: {list(dialogue.jobs)}, {dialogue._outbox}"
+
+
 def interrupt() -> None:
     raise KeyboardInterrupt
 
@@ -217,7 +223,7 @@ def test_ctrl_c_at_each_line_leaves_no_job_behind(ledger: Ledger, way: Way, step
                 late.join()
             if trace.passed < line:
                 break
-            eventually(lambda: is_empty(client))
+            eventually(lambda: is_empty(client), saw=lambda: left(client, trace))  # called in this turn
             eventually(lambda: not ledger.held)
             assert way(client, 1.0 * line) == doubled(way, 1.0 * line), trace.where
             line += step
