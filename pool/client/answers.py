@@ -1,12 +1,11 @@
 """The answers to a pack whose reader comes for one after the other: none is cut out of the whole before."""
 
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
-from pool.client.futures import PoolFuture
 from pool.client.members import Members
 from pool.client.timeline import JobTimeline
+from pool.client.wait import Wait
 from pool.errors import PoolError
 from pool.wire.tensors import Array
 
@@ -16,12 +15,13 @@ __all__ = ["Answers"]
 class Answers(Members):
     """Finished by the I/O thread, read by its caller's."""
 
-    def __init__(self, io_thread: threading.Thread) -> None:
+    def __init__(self) -> None:
         super().__init__((), ())
-        self.over: PoolFuture[None] = PoolFuture(io_thread)
-        """Done when all are there."""
+        self.attend: Callable[[Wait], object] = lambda _: None
+        """Receives until they are over: the connection's that they are sent by."""
+        self.over = Wait()
+        """Over when all are there."""
         self.some_failed = False
-        self.withdraw: Callable[[int | None], object] = lambda _: None
         self._starts: Sequence[int] = ()
         self._whole: Mapping[str, Array] | PoolError | None = None
         self._singles: dict[int, dict[str, Array] | PoolError] = {}  # of those that were answered by themselves
@@ -45,7 +45,7 @@ class Answers(Members):
         if not self.all_ended:
             self.some_failed = self.some_failed or isinstance(result, PoolError)
             self._whole = result
-            self.over.set_result(None)
+            self.over.finish(True)
 
     def finish_one(
         self,
@@ -58,7 +58,10 @@ class Answers(Members):
         self.some_failed = self.some_failed or isinstance(result, PoolError)
         self._singles[index] = result
         if len(self._singles) == len(self.rows):
-            self.over.set_result(None)
+            self.over.finish(True)
+
+    def tell(self) -> None:
+        self.over.finish(True)
 
     def drop_cancelled(self) -> None:
         """They are cancelled together, see `withdraw`."""
@@ -67,12 +70,14 @@ class Answers(Members):
         return Members([_One(self, index) for index in indices], [self.rows[index] for index in indices])
 
     def abandon_after_fork(self, error: PoolError) -> None:
-        self._whole, self.some_failed = error, True
+        if not self.all_ended:
+            self._whole, self.some_failed = error, True
+        self.over.finish(error)
 
     def results(self) -> Iterator[dict[str, Array]]:
         """Of each in turn, as `result`."""
         if not self.all_ended:
-            self.over.result()
+            self.attend(self.over)
         found, height = self._whole, self.rows[0]
         lone = len(self.rows) == 1
         if found is None or isinstance(found, PoolError) or self._singles or lone or set(self.rows) != {height}:
@@ -89,9 +94,10 @@ class Answers(Members):
     def result(self, index: int) -> dict[str, Array]:
         """Waits for all of them; raises the `PoolError` of this one."""
         if not self.all_ended:
-            self.over.result()
+            self.attend(self.over)
         found = self._singles.get(index, self._whole)
-        assert found is not None
+        if found is None:
+            found = self.over.outcome
         if isinstance(found, PoolError):
             raise found
         if index in self._singles or len(self.rows) == 1:
@@ -108,6 +114,14 @@ class _One:
     def __init__(self, answers: Answers, index: int) -> None:
         self._answers = answers
         self._index = index
+
+    @property
+    def is_over(self) -> bool:
+        return self._index not in self._answers.left
+
+    def tell(self) -> None:
+        if self._answers.all_ended:
+            self._answers.tell()
 
     def finish(self, result: dict[str, Array] | PoolError, timeline: JobTimeline | None = None) -> None:
         self._answers.finish_one(self._index, result, timeline)

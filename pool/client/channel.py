@@ -7,10 +7,10 @@ from collections.abc import Container, Sequence
 
 import zmq
 
-from pool.client.helm import Helm
 from pool.client.outage import PoolAway
+from pool.client.sources import Sources
 from pool.errors import PoolUnreachable
-from pool.wire.multipart import receive_frames, send_frames
+from pool.wire.multipart import DONTWAIT, MORE, plain_send
 
 __all__ = ["Channel"]
 
@@ -18,14 +18,20 @@ LINGER_MS = 200
 # Numbers: pyzmq's enums take a microsecond each.
 FD, POLLIN, POLLOUT = int(zmq.FD), int(zmq.POLLIN), int(zmq.POLLOUT)
 
+_parents: list[object] = []
+
 
 class Channel:
-    """Used by whoever is at the helm."""
+    """Used by whoever has the helm's lock.
 
-    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str, helm: Helm) -> None:
+    Each line that uses the socket looks up whose it is: in a forked child it is gone, at whatever line the fork was.
+    """
+
+    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str, sources: Sources) -> None:
         """Begins to connect, and goes on trying. Raises `PoolUnreachable` for what is no endpoint."""
         self._endpoint = endpoint
-        self._helm = helm
+        self._sources = sources
+        self._send = plain_send(zmq.Socket)
         try:
             self._dealer = dealer = context.socket(zmq.DEALER)
             try:
@@ -36,13 +42,14 @@ class Channel:
         except zmq.ZMQError as error:
             raise PoolUnreachable(f"cannot make a connection: {error.strerror}") from None
         self._descriptor, self._told = _number(dealer, FD), _number(self._monitor, FD)
-        helm.watch(self._descriptor)
-        helm.watch(self._told)
+        sources.watch(self._descriptor)
+        sources.watch(self._told)
         self._awaits_connection = True
         self._looked_at = [(dealer, POLLIN | POLLOUT), (self._monitor, POLLIN)]
         self.is_connected = False
         self.is_greeted = False  # OPEN was sent
         self.is_broken = False
+        self.is_cut = False  # part of a message has been sent, and not the rest
         try:
             dealer.connect(endpoint)
         except (zmq.ZMQError, UnicodeEncodeError) as error:
@@ -74,7 +81,12 @@ class Channel:
     def send(self, frames: Sequence[bytes | memoryview]) -> None:
         """Never blocks. Raises `PoolAway`."""
         try:
-            send_frames(self._dealer, frames)
+            if len(frames) > 1:
+                self.is_cut = True
+                for frame in frames[:-1]:
+                    self._send(self._dealer, frame, DONTWAIT | MORE, False)
+            self._send(self._dealer, frames[-1], DONTWAIT, False)
+            self.is_cut = False
         except zmq.Again:
             when = "" if self.is_greeted else " before it answered"
             raise PoolAway(f"the pool at {self._endpoint} went away{when}") from None
@@ -82,16 +94,24 @@ class Channel:
     def receive(self) -> list[zmq.Frame] | None:
         """The next message, if there is one."""
         try:
-            return receive_frames(self._dealer)
+            frames = [self._dealer.recv(DONTWAIT, False)]
         except zmq.Again:
             return None
+        while frames[-1].more:
+            frames.append(self._dealer.recv(DONTWAIT, False))
+        return frames
 
     def close(self) -> None:
-        self._helm.forget(self._descriptor)
-        self._helm.forget(self._told)
+        self._sources.forget(self._descriptor)
+        self._sources.forget(self._told)
         self._dealer.disable_monitor()
         self._monitor.close(linger=0)
         self._dealer.close()
+
+    def abandon_after_fork(self) -> None:
+        """In a forked child: the sockets stayed with the parent. They are kept, because their end is not ours."""
+        _parents.append((self._dealer, self._monitor))
+        del self._dealer, self._monitor, self._looked_at
 
 
 def _prepared(dealer: "zmq.Socket[bytes]", endpoint: str) -> "zmq.Socket[bytes]":

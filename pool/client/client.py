@@ -135,23 +135,13 @@ class Client(Replicas):
         block: bool = False,
     ) -> "dict[str, np.ndarray[Any, Any]]":
         """`submit(…).result()`; where that is interrupted, by Ctrl-C say, the job is cancelled."""
-        future = self._start(
-            model,
-            inputs,
-            signature=signature,
-            outputs=outputs,
-            timeout=timeout,
-            priority=priority,
-            device=device,
-            version=version,
-            patient=block,
-            attend=True,
-        )
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()  # does nothing to one that is done
-            raise
+        from pool.client.payload import encode_call  # numpy comes with the first tensor
+
+        began = time.monotonic()
+        request = request_for(model, signature, outputs, timeout, priority, device, version)
+        connection = self._connected()
+        rows, payload = encode_call(model, inputs, connection.arenas)
+        return connection.run(request, rows, payload, began, patient=block)  # type: ignore[no-any-return]
 
     def placement(self, model: str, *, timeout: float | None = None, device: str | int | None = None) -> dict[str, Any]:
         """What of a model runs where in a worker, which `device` may choose: what `pool placement --json` prints.
@@ -268,12 +258,8 @@ class Client(Replicas):
         version: str | int | None = None,
         patient: bool,
         wait: bool = False,
-        attend: bool = False,
     ) -> JobFuture:
-        """`submit`, in which a `patient` job waits for room, and the caller with it only where `wait` says so.
-
-        `attend`: the caller wants nothing but the answer, see `Connection.submit`.
-        """
+        """`submit`, in which a `patient` job waits for room, and the caller with it only where `wait` says so."""
         from pool.client.payload import encode_call  # numpy comes with the first tensor
 
         began = time.monotonic()
@@ -285,7 +271,7 @@ class Client(Replicas):
             rows, payload = encode_call(model, inputs, connection.arenas)
         except PoolError as error:
             return _refused(error)
-        return connection.submit(request, rows, payload, began, patient=patient, wait=wait, attend=attend)
+        return connection.submit(request, rows, payload, began, patient=patient, wait=wait)
 
     def submit_payload(
         self,
@@ -346,6 +332,9 @@ class Client(Replicas):
 
     def _connected(self) -> "Connection":
         """Raises `PoolUnreachable` where none can be made, `PoolError` when the client is closed."""
+        connection = self._connection
+        if connection is not None and not connection.lost:
+            return connection
         from pool.client.connection import Connection
 
         with self._lock:

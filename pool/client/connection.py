@@ -1,36 +1,37 @@
-"""A client's connection to its pool: a thread with the socket, and the jobs that wait for answers.
+"""A client's connection to its pool: who wants an answer sends and receives himself, and a thread does for all others.
 
-    caller's threads ── submit ──► outbox ──► I/O thread ── SUBMIT ──► pool
-                                                 │  ◄──── RESULT, FAILURE
-    future.result() ◄────────── finish ──────────┘  a timer a job, pings while jobs are out (`Pulse`),
-                                                    patient jobs wait for room (`Backpressure`)
+    run, map      a caller's thread ── attend ──► Helm ──► Dialogue ── SUBMIT ──► pool
+    submit        outbox ── ring ──► whoever drives ──►┘      ▲  ◄── RESULT, FAILURE
+    the thread    while nobody drives ────────────────────────┘  a timer a job, pings while jobs are out (`Pulse`),
+                                                                 patient jobs wait for room (`Backpressure`)
 
 When the pool goes away, the thread looks for it, and sends the jobs again that have no answer (`Outage`). When that
 took too long the connection is lost: each of its jobs ends in `PoolUnreachable`, and it is replaced by a new one.
 The thread holds the connection, not the client: a client that was dropped leaves it to end with its last answer.
 """
 
+import contextlib
 import itertools
 import os
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pool.client.arenas import Arenas, Piece
 from pool.client.dialogue import Dialogue
-from pool.client.futures import JobFuture, PoolFuture
+from pool.client.futures import JobFuture
 from pool.client.grain import Grain
 from pool.client.helm import Helm
-from pool.client.loop import Loop
 from pool.client.members import Members
 from pool.client.outstanding import Job, Withdrawal
 from pool.client.peer import Peer
 from pool.client.request import Request
 from pool.client.rooms import Rooms
-from pool.client.waker import Waker
+from pool.client.sources import Sources
+from pool.client.wait import Wait
 from pool.errors import PoolError, PoolUnreachable
 from pool.wire import client_messages as wire
 from pool.wire.message import Message
@@ -38,27 +39,23 @@ from pool.wire.message import Message
 __all__ = ["Connection"]
 
 JOIN_S = 2.0
-LOOK_S = 1.0  # how often a caller that waits for room looks by itself: in a forked child nobody tells it
 
 
 class Connection:
-    """`submit`, `ask`, `release` and `close` may be called from any thread."""
+    """`submit`, `run`, `ask`, `release` and `close` may be called from any thread."""
 
     def __init__(self, peer: Peer, spin_s: float = 0.0) -> None:
-        """`spin_s`: how long the caller of a lone job looks for its answer before he sleeps.
+        """`spin_s`: how long a caller who receives looks for an answer before he sleeps.
 
         Raises `PoolUnreachable` where the process has no descriptor or no thread left for it.
         """
         self._endpoint = peer.endpoint
         self._questions = itertools.count(1)
-        self._lock = threading.Lock()
-        self._lost: PoolError | None = None
         self._outbox: deque[Job | Withdrawal | Message] = deque()
-        self._requests: dict[int, PoolFuture[Any]] = {}
+        self._requests: dict[int, Wait] = {}
         self._thread = threading.Thread(target=self._main, name="pool-client", daemon=True)
         try:
-            self._waker = Waker()
-            self._helm = Helm(spin_s)
+            self._sources = Sources()
         except OSError as error:
             raise PoolUnreachable(f"cannot make a connection: {error.strerror}") from None
         name = f"pid {os.getpid()}"
@@ -66,25 +63,38 @@ class Connection:
         self.grain = Grain()
         self._rooms = Rooms()
         self._dialogue = Dialogue(
-            peer, name, self._outbox, self._requests, self._helm, self.arenas, self._rooms, self.grain
+            peer, name, self._outbox, self._requests, self._sources, self.arenas, self._rooms, self.grain
         )
-        self._loop = Loop(self._dialogue, self._helm, self._waker)
+        self.helm = Helm(self._dialogue, self._sources, spin_s)
+        self._dialogue.begin(time.monotonic())
         try:
             self._thread.start()
         except RuntimeError as error:
-            self._close()
+            self._sources.close()
             raise PoolUnreachable(f"cannot make a connection: {error}") from None
 
     # --- the callers' side --------------------------------------------------------------------------------------
 
     @property
-    def thread(self) -> threading.Thread:
-        """In which the futures end, and which therefore must not wait for them."""
-        return self._thread
-
-    @property
     def lost(self) -> bool:
-        return self._lost is not None
+        return self.helm.over is not None
+
+    def run(
+        self,
+        request: Request,
+        rows: int | None,
+        payload: Sequence[bytes | Piece],
+        began: float,
+        *,
+        patient: bool = False,
+    ) -> Any:
+        """`submit(…).result()`, in the caller's thread; what is interrupted is cancelled."""
+        self.check_thread()
+        wait = Wait()
+        self._attend(wait, self._job(wait, request, rows, payload, began, patient))
+        if isinstance(wait.outcome, PoolError):
+            raise wait.outcome
+        return wait.outcome
 
     def submit(
         self,
@@ -95,34 +105,20 @@ class Connection:
         *,
         patient: bool = False,
         wait: bool = False,
-        attend: bool = False,
     ) -> JobFuture:
         """`began`: the instant of the caller's `submit`.
 
         A `patient` job waits for room in the pool while its time lasts; with `wait`, so does the caller: until the job
-        is sent or has ended. In the I/O thread that is a `PoolError`. With `attend` the caller wants nothing but the
-        answer: this returns when it is there, or others have come who want something too.
+        is sent or has ended. In the I/O thread that is a `PoolError`.
         """
-        if wait:
-            self.check_thread()
-        expected = self._rooms.expected_bytes(request, rows)
-        room = self.arenas.place(expected) if expected else None
-        future = JobFuture(lambda: self._post(Withdrawal(job)), self._thread)
-        job = Job(future, request, rows, payload, sum(map(len, payload)), began, time.monotonic(), room, patient)
-        if wait:
-            job.on_its_way = threading.Event()
-        if not self._post(job, wake=not attend):
-            future.finish(self._ended())
-        elif attend:
-            self._attend(future)
-        if job.on_its_way is not None:
-            _wait_for(job.on_its_way, future, future.cancel)
-        return future
-
-    def _attend(self, future: JobFuture) -> None:
+        future = JobFuture(lambda: self._post(Withdrawal(job)), self.helm)
+        job = self._job(future, request, rows, payload, began, patient)
         try:
-            if not self._loop.attend(future):
-                self._waker.wake()
+            if wait:
+                self._send_off(job)
+            elif not self._post(job):
+                future.finish(self._ended())
+            return future
         except BaseException:  # KeyboardInterrupt: nobody will have the future
             future.cancel()
             raise
@@ -136,18 +132,13 @@ class Connection:
         members: Members,
         *,
         patient: bool = False,
-        until: PoolFuture[None] | None = None,
-    ) -> Callable[[int | None], object]:
-        """Many jobs as one; `payload` has the rows of all of them.
+        wait: bool = False,
+    ) -> None:
+        """Many jobs as one; `payload` has the rows of all of them. `wait`: as in `submit`.
 
-        What withdraws one of them is returned, or, called with None, all.
-
-        `until`: the caller waits until it is sent, or this is done because all have ended.
+        Before it is sent, `members` are given what withdraws one of them or, called with None, all.
         """
-        expected = self._rooms.expected_bytes(request, rows)
-        room = self.arenas.place(expected) if expected else None
-        size = sum(map(len, payload))
-        job = Job(members, request, rows, payload, size, began, time.monotonic(), room, patient)
+        job = self._job(members, request, rows, payload, began, patient)
         if len(members.rows) > 1:
             job.members = members.rows
 
@@ -158,110 +149,138 @@ class Connection:
             job = known()
             return job is not None and self._post(Withdrawal(job, index))
 
-        if until is not None:
-            self.check_thread()
-            job.on_its_way = threading.Event()
-        if not self._post(job):
+        members.withdraw = withdraw
+        if wait:
+            self._send_off(job)
+        elif not self._post(job):
             members.finish(self._ended())
-        if until is not None and job.on_its_way is not None:
-            _wait_for(job.on_its_way, until, lambda: withdraw(None))
-        return withdraw
+
+    def _job(
+        self,
+        future: "JobFuture | Members | Wait",
+        request: Request,
+        rows: int | None,
+        payload: Sequence[bytes | Piece],
+        began: float,
+        patient: bool,
+    ) -> Job:
+        expected = self._rooms.expected_bytes(request, rows)
+        room = self.arenas.place(expected) if expected else None
+        size_bytes = sum(map(len, payload))
+        return Job(future, request, rows, payload, size_bytes, began, time.monotonic(), room, patient)
+
+    def _send_off(self, job: Job) -> None:
+        """Until it is sent or has ended, which it does in bounded time."""
+        self.check_thread()
+        job.on_its_way = Wait()
+        self._attend(job.on_its_way, job)
+        if self.helm.over is not None:
+            job.future.finish(self.helm.over)
+
+    def _attend(self, wait: Wait, job: Job) -> None:
+        try:
+            self.helm.attend(wait, job)
+        except BaseException as error:  # KeyboardInterrupt: nobody will have the answer
+            self.helm.recover(wait, error)  # again, where a second one has cut it short
+            wait.is_cancelled = True
+            if isinstance(job.future, JobFuture):
+                job.future.cancel()
+            self._post(Withdrawal(job))
+            raise
+
+    def attend(self, wait: Wait) -> None:
+        """Until what was sent before is over. In the I/O thread that is a `PoolError`."""
+        self.check_thread()
+        self.helm.attend(wait)
 
     def check_thread(self) -> None:
         """Raises `PoolError` in the I/O thread, which runs the done-callbacks and must not wait for itself."""
-        if threading.current_thread() is self._thread:
+        if self.helm.is_thread:
             raise PoolError(
-                "waiting for room in the pool in one of this client's done-callbacks would wait for ever:"
-                " submit without `block` there"
+                "waiting for room in the pool, or for an answer, in one of this client's done-callbacks would wait"
+                " for ever: submit without `block` there"
             )
 
     def ask(self, what: str, about: str, timeout_s: float) -> Any:
         """Waits for the answer to one question; raises `PoolUnreachable` when it does not come in time."""
-        future: PoolFuture[Any] = PoolFuture(self._thread)
+        self.check_thread()
+        wait = Wait()
         request = next(self._questions)
-        self._requests[request] = future
+        self._requests[request] = wait
+        until = time.monotonic() + timeout_s
         try:
             if not self._post(wire.Ask(request, what, about)):
                 raise self._ended()
-            return future.result(timeout_s)
-        except TimeoutError:
-            raise PoolUnreachable(
-                f"the pool at {self._endpoint} did not answer {what!r} within {timeout_s:g} s"
-            ) from None
+            while wait.outcome is None and (left_s := until - time.monotonic()) > 0:
+                wait.sleep(left_s)
         finally:
             self._requests.pop(request, None)
+        if wait.outcome is None:
+            raise PoolUnreachable(f"the pool at {self._endpoint} did not answer {what!r} within {timeout_s:g} s")
+        if isinstance(wait.outcome, PoolError):
+            raise wait.outcome
+        return wait.outcome[0]
 
     def lent_memory(self, timeout_s: float) -> Arenas:
         """As soon as it is known whether the pool lends any, or the time is over."""
-        if threading.current_thread() is not self._thread:
+        if not self.helm.is_thread:
             self.arenas.settled.wait(timeout_s)
         return self.arenas
 
     def release(self) -> None:
         """Nobody will submit any more: it ends when the last job has its answer. Takes no lock: finalizers call it."""
         self._dialogue.released = True
-        self._waker.wake()
+        self.helm.wake()
 
     def close(self) -> None:
         """Ends what is outstanding; takes two seconds at most."""
         self._post(wire.Close())
-        if threading.current_thread() is not self._thread:
+        if not self.helm.is_thread:
             self._thread.join(JOIN_S)
 
     def _ended(self) -> PoolError:
-        return self._lost or PoolUnreachable("the client is closed")
+        return self.helm.over or PoolUnreachable("the client is closed")
 
-    def _post(self, item: "Job | Withdrawal | Message", *, wake: bool = True) -> bool:
-        with self._lock:
-            if self._lost is not None:
-                return False
-            self._outbox.append(item)
-        if wake:
-            self._waker.wake()  # if it is lost since, the I/O thread ends what is in the outbox as its last act
+    def _post(self, item: "Job | Withdrawal | Message") -> bool:
+        """False where nobody will see to it. What is there when the connection ends is ended by its thread."""
+        self._outbox.append(item)
+        if self.helm.over is not None:
+            return False
+        self.helm.wake()
         return True
 
     def abandon_after_fork(self) -> None:
-        """In a forked child: the thread and the socket stayed with the parent."""
+        """In a forked child: the thread and the sockets stayed with the parent."""
         error = PoolUnreachable("this job was submitted before the fork; its answer goes to the parent process")
-        self._lost = error
-        self._lock = threading.Lock()  # another thread of the parent may have held it
-        self._close()
+        self.helm.abandon_after_fork(error)
         self.arenas.abandon_after_fork()
-        self._dialogue.jobs.abandon_after_fork(error)
+        self._dialogue.abandon_after_fork(error)
+        for wait in self._requests.values():
+            wait.abandon_after_fork(error)
         for item in self._outbox:
             if isinstance(item, Job):
-                item.future.abandon_after_fork(error)
+                item.abandon_after_fork(error)
 
-    # --- the I/O thread -----------------------------------------------------------------------------------------
+    # --- the thread ---------------------------------------------------------------------------------------------
 
     def _main(self) -> None:
-        self._end(self._loop.run())
+        error = self.helm.run()
+        try:
+            self._end(error)
+        finally:
+            self.helm.end()
 
     def _end(self, error: PoolError) -> None:
         """Every future of this connection ends; a later `submit` finds it lost and makes another."""
-        with self._lock:
-            self._lost = error
-        for item in (*self._dialogue.jobs, *self._outbox):
-            if isinstance(item, Job):
-                item.future.finish(error)
+        self.helm.over = error
+        for job in (*self._dialogue.jobs, *self._outbox):
+            if isinstance(job, Job):
+                with contextlib.suppress(Exception):  # that has ended the connection, and is not to keep the others
+                    job.future.finish(error)
+                if job.on_its_way is not None:
+                    job.on_its_way.finish(error)
         self._outbox.clear()
         self._dialogue.jobs.clear()
-        for request in list(self._requests):  # `ask` may take its own back meanwhile
-            if (question := self._requests.pop(request, None)) is not None:
-                question.set_exception(error)
-        self._close()
-
-    def _close(self) -> None:
-        self._waker.close()
-        self._helm.close()
-
-
-def _wait_for(on_its_way: threading.Event, future: PoolFuture[Any], cancel: Callable[[], object]) -> None:
-    """Until the job is sent or has ended, which it does in bounded time."""
-    future.add_done_callback(lambda _: on_its_way.set())
-    try:
-        while not on_its_way.wait(LOOK_S) and not future.done():
-            pass
-    except BaseException:  # KeyboardInterrupt: nobody will have the future
-        cancel()
-        raise
+        for wait in list(self._requests.values()):
+            wait.finish(error)
+        self._sources.close()

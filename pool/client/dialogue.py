@@ -1,10 +1,10 @@
 """What a client and its pool say to each other, from the first OPEN to CLOSE, through the loss of pools."""
 
 import contextlib
+import math
 import time
 from collections import deque
 from collections.abc import Container, Sequence
-from typing import Any
 
 import zmq
 
@@ -12,9 +12,7 @@ from pool.client.arenas import Arenas
 from pool.client.channel import Channel
 from pool.client.context import SharedContext
 from pool.client.dispatch import Dispatch
-from pool.client.futures import PoolFuture
 from pool.client.grain import Grain
-from pool.client.helm import Helm
 from pool.client.inquiries import Inquiries
 from pool.client.outage import Outage, PoolAway
 from pool.client.outstanding import Job, Outstanding, Withdrawal
@@ -22,7 +20,9 @@ from pool.client.packer import Packer
 from pool.client.peer import Peer
 from pool.client.pulse import SILENCE_S, Pulse
 from pool.client.rooms import Rooms
-from pool.errors import Incompatible, PoolUnreachable
+from pool.client.sources import Sources
+from pool.client.wait import Wait
+from pool.errors import Incompatible, PoolError, PoolUnreachable
 from pool.wire import client_messages as wire
 from pool.wire.frames import NO_INSTANCE, BadFrame, OtherVersion, decode, encode
 from pool.wire.hot import Buffer
@@ -30,27 +30,37 @@ from pool.wire.message import Message
 
 __all__ = ["RECEIVE_BURST", "Dialogue"]
 
+LONGEST_S = 3600.0
 RECEIVE_BURST = 100  # answers taken before pings, cancellations and new jobs get their turn
 
 
+class TornAway(PoolAway):
+    """This connection is given up, because nobody knows what of it holds; its pool goes on."""
+
+
 class Dialogue:
-    """Used by whoever is at the helm, but for `released`, which any thread may set."""
+    """Used by whoever has the helm's lock, but for `released`, which any thread may set.
+
+    `is_busy`: somebody is at it. Where a KeyboardInterrupt ended that, it `is_torn`: what stands in the book of jobs
+    still holds, anything else may be half done. So this connection ends, and the jobs go to the next one.
+    """
 
     def __init__(
         self,
         peer: Peer,
         name: str,
         outbox: "deque[Job | Withdrawal | Message]",
-        requests: "dict[int, PoolFuture[Any]]",
-        helm: Helm,
+        requests: dict[int, Wait],
+        sources: Sources,
         arenas: Arenas,
         rooms: Rooms,
         grain: Grain,
     ) -> None:
-        """`outbox` and `requests` are filled by other threads, which then wake who is at the helm."""
+        """`outbox` and `requests` are filled by other threads, which then wake who drives."""
         outlive = peer.reconnect_timeout_s > 0
         self.jobs = Outstanding()
         self.released = False  # nobody will submit any more: the talk ends with the last answer
+        self.is_busy = self.is_torn = False
         self._dispatch = Dispatch(self.jobs, self._send, self._why_away, outlive, rooms, grain)
         self._packer = Packer(grain)
         self._inquiries = Inquiries(requests)
@@ -59,11 +69,17 @@ class Dialogue:
         self._name = name
         self._outbox = outbox
         self._requests = requests
-        self._helm = helm
+        self._sources = sources
         self._instance = NO_INSTANCE
         self._outage: Outage | None = None
         self._channel: Channel | None = None
         self._closing = False
+
+    def abandon_after_fork(self, error: PoolError) -> None:
+        """In a forked child: what it has is the parent's."""
+        self.jobs.abandon_after_fork(error)
+        if self._channel is not None:
+            self._channel.abandon_after_fork()
 
     # --- what the loop asks -------------------------------------------------------------------------------------
 
@@ -84,61 +100,80 @@ class Dialogue:
         return self._closing or (self.released and not self._has_work)
 
     @property
-    def is_about_one_job(self) -> bool:
-        """Whether a pool is there, and nobody wants anything of it but one job."""
-        if self._outage is not None or self._channel is None or self._closing or self.released:
-            return False
-        return len(self.jobs) + len(self._outbox) == 1 and not self._requests
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nobody wants anything of the pool that is there."""
-        return self._channel is not None and not self._has_work
+    def is_steady(self) -> bool:
+        """Whether a pool is there, and nothing is to be done but to talk with it."""
+        return self._outage is None and not self.is_torn and not self._closing
 
     @property
     def _has_work(self) -> bool:
-        return bool(self._outbox or self.jobs or self._requests)
+        return bool(self._outbox or self.jobs.book or self._requests)
 
     def prepare(self, context: SharedContext, now: float) -> None:
         """Connects, where there is no connection and it is time to look for a pool. Raises `PoolUnreachable`."""
         if self._channel is None and self._outage is not None and now >= self._outage.next_try:
-            self._channel = context.channel(self._peer.endpoint, self._helm)
+            self._channel = context.channel(self._peer.endpoint, self._sources)
 
     def wait_s(self, now: float) -> float:
         """How long there is nothing to do if nothing comes; what follows is held against nobody but this process."""
         self._see_gap(now)  # what was sent last may have taken long, or been interrupted
-        if self._channel is not None and self._channel.look():
+        if self.is_torn or (self._channel is not None and self._channel.look()):
             return 0.0
-        return self._until_due_s(now)
+        seconds = min(max(0.0, self.due() - now), LONGEST_S)
+        self._pulse.sleep(now + seconds)
+        return seconds
 
-    def sleeps(self, now: float, seconds: float) -> None:
-        """Nobody works on it for so long."""
-        self._pulse.sleep(now, seconds)
+    def sleeps_until(self, instant: float) -> None:
+        """Nobody works on it before."""
+        self._pulse.sleep(instant)
 
-    def send_off(self) -> None:
-        """What the callers have left. REQUIRES a pool."""
+    def take(self, job: Job) -> None:
+        """A caller's: sends it, behind what others have left."""
+        assert not self.is_busy, "a job in a signal handler, while its thread sends or receives one"
+        self.is_busy = True
+        now = time.monotonic()
+        queues = bool(self._outbox) or self.is_torn
+        if queues:
+            self._outbox.append(job)
         try:
-            self._see_gap(time.monotonic())
-            self._take_outbox()
+            if self.is_torn:
+                self._mend()
+            self._see_gap(now)
+            if queues:
+                self._take_outbox()
+            else:
+                self.jobs.add(job)
+                self._dispatch.send(job)
             self._dispatch.send_waiting()
         except PoolAway as away:
-            self._lose_pool(away, time.monotonic())
+            self._lose_pool(away, now)
+        self.is_busy = False
 
     def work(self, ready: Container[int] = (), most: int = RECEIVE_BURST) -> None:
         """All that is to do now; `ready`: the descriptors that have something. Hears so many messages at most."""
+        self.is_busy = True
         try:
             now = time.monotonic()
+            if self.is_torn:
+                self._mend()
             self._see_gap(now)
             if self._channel is not None:
                 self._channel.woken(ready)
                 self._hear(self._channel, now, most)
             self._take_outbox()
-            self._keep_time(time.monotonic())
+            self._keep_time(now)
             self._dispatch.send_waiting()
             if self._outage is None and self._dispatch.window.wants_ping():
                 self._ping(time.monotonic())
         except PoolAway as away:
             self._lose_pool(away, time.monotonic())
+        self.is_busy = False
+
+    def _mend(self) -> None:
+        """A caller was interrupted in the midst of it: only the book of jobs holds."""
+        self.is_torn = False
+        self.jobs.mend(self._outbox)
+        listens = self._channel is not None and not self._channel.is_cut
+        raise TornAway("a caller was interrupted while he talked with the pool", listens=listens)
 
     def _hear(self, channel: Channel, now: float, most: int) -> None:
         if channel.is_connected and not channel.is_greeted:
@@ -151,19 +186,20 @@ class Dialogue:
 
     # --- time ---------------------------------------------------------------------------------------------------
 
-    def _until_due_s(self, now: float) -> float:
-        wait = 3600.0
-        if (instant := self._dispatch.next_instant()) is not None:
-            wait = instant - now
+    def due(self) -> float:
+        """When there is something to do by the clock alone."""
+        due = math.inf
+        if self.jobs.book and (instant := self._dispatch.next_instant()) is not None:
+            due = instant
         if self._outage is not None:
-            wait = min(wait, self._outage.until - now)
+            due = min(due, self._outage.until)
             if self._channel is None:
-                wait = min(wait, self._outage.next_try - now)
-        elif self.jobs or self._requests:
-            wait = min(wait, self._pulse.next_ping() - now)
-        if (instant := self._arenas.next_trim()) is not None:
-            wait = min(wait, instant - now)
-        return max(0.0, wait, self._pulse.judge_from - now)
+                due = min(due, self._outage.next_try)
+        elif self.jobs.book or self._requests:
+            due = min(due, self._pulse.next_ping())
+        if (instant := self._arenas.next_trim()) is not None and instant < due:
+            due = instant
+        return max(due, self._pulse.judge_from)
 
     def _see_gap(self, now: float) -> None:
         """A time in which this thread did not run is not held against the pool."""
@@ -174,14 +210,13 @@ class Dialogue:
             self._dispatch.stood_still(now)
 
     def _keep_time(self, now: float) -> None:
-        self._see_gap(now)
         if now < self._pulse.judge_from:
             return
         self._dispatch.end_late(now)
         self._arenas.trim(now)
         if self._outage is not None:
             self._outage.check(now)
-        elif self.jobs or self._requests:
+        elif self.jobs.book or self._requests:
             if self._pulse.silent(now):
                 silence = f"the pool at {self._peer.endpoint} gave no sign of life for {SILENCE_S:g} s"
                 raise PoolAway(silence, listens=True)
@@ -192,7 +227,8 @@ class Dialogue:
 
     def _lose_pool(self, away: PoolAway, now: float) -> None:
         """Raises `PoolUnreachable` where another one is not waited for."""
-        if self._outage is None:
+        is_torn = isinstance(away, TornAway)
+        if self._outage is None and not is_torn:
             away = self._last_word(away)
         if away.listens:  # one that hangs need not run later what another has run by then; one that ends waits for it
             self.say_goodbye()
@@ -203,6 +239,8 @@ class Dialogue:
             self._channel = None
         self._pulse = Pulse(now)
         if self._outage is not None:
+            if is_torn:
+                self._dispatch.lose_pool(unread=False)
             self._outage.failed(now)
             return
         pause_s = self._last_outage.pause_after(now - self._found_at)
@@ -248,8 +286,10 @@ class Dialogue:
                 packed = self._packer.next(self._outbox)
                 job = item if packed is None else packed
                 self.jobs.add(job)  # first: a fork between the two must find it in one of them
-                for _ in range(1 if job is item else len(job.members)):
+                if packed is None:
                     self._outbox.popleft()
+                else:
+                    self._packer.leave(packed, self._outbox)
                 self._dispatch.send(job)
                 continue
             self._outbox.popleft()
@@ -278,15 +318,10 @@ class Dialogue:
 
     def _receive(self, channel: Channel, now: float, most: int) -> bool:
         """Takes so many messages at most; whether there may be more."""
-        is_first = True
         for _ in range(most):
             frames = channel.receive()
             if frames is None:
                 return False
-            if not is_first:
-                now = time.monotonic()
-                self._see_gap(now)  # the callbacks of the answer before this one may have taken long
-            is_first = False
             self._pulse.heard(now)
             self._understand(frames)
         return True

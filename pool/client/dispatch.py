@@ -17,6 +17,7 @@ from pool.client.pace import Pace
 from pool.client.rooms import Rooms
 from pool.client.tenants import Tenants
 from pool.client.timeline import JobTimeline
+from pool.client.wait import Wait
 from pool.client.window import Window
 from pool.errors import DeadlineExceeded, Incompatible, InvalidInput, Overloaded, PoolError, from_fault
 from pool.wire import client_messages as wire
@@ -33,7 +34,7 @@ LATE_S = 2.0  # the pool answers at the deadline; after this much more the clien
 
 
 class Dispatch:
-    """Used by the I/O thread alone.
+    """Used by whoever has the helm's lock. Each job leaves the book after its future has ended, see `Outstanding`.
 
     Jobs are held while there is no pool that takes any. One that stops, too, takes none: where jobs outlive their
     pool, what it returns is held for the next one.
@@ -124,14 +125,14 @@ class Dispatch:
             return
         credit_bytes = opened.credit_bytes
         if job.size_bytes > credit_bytes:
-            self._jobs.take(job.number)
             size = f"this job has {job.size_bytes} bytes, and the pool takes {credit_bytes} from one client"
             job.future.finish(InvalidInput(f"{size}; it can be sent in pieces, or [queue] max_bytes be raised"))
-        elif job.members and len(job.members) > MOST_MEMBERS:
             self._jobs.take(job.number)
+        elif job.members and len(job.members) > MOST_MEMBERS:
             job.future.finish(
                 InvalidInput(f"{len(job.members)} jobs in one message: at most {MOST_MEMBERS} can travel")
             )
+            self._jobs.take(job.number)
         elif self._holds:
             if job.patient or self._jobs.size_bytes <= credit_bytes:
                 self._hold(job)
@@ -151,8 +152,8 @@ class Dispatch:
             self._keep_back(job, opened)
 
     def _refuse(self, job: Job, lent: str, credit_bytes: int) -> None:
-        self._jobs.take(job.number)
         job.future.finish(Overloaded(f"{lent}, and it lends {credit_bytes}; this job has {job.size_bytes}"))
+        self._jobs.take(job.number)
 
     def _submit_or_wait(self, job: Job, opened: wire.Opened) -> None:
         """Sends it, unless it has to wait for room for its call."""
@@ -189,9 +190,9 @@ class Dispatch:
                 self._submit_or_wait(job, self._opened)
                 continue
             # The pool would only find out that it is late, while jobs with more time left wait behind it.
-            self._take(job.number)
             pace = f"the pool takes {self._pace.answer_s:.2g} s for an answer at present"
             job.future.finish(DeadlineExceeded(f"{pace}, and {max(0.0, left):.2g} s are left"))
+            self._take(job.number)
         if not self.window.is_open():
             return
         free_bytes = self._opened.credit_bytes - self._jobs.sent_bytes - self._behind_bytes
@@ -239,6 +240,7 @@ class Dispatch:
             *(job.number, call.number, job.rows, max(0.0, left), job.request.priority, job.attempts, job.in_doubt),
             *(names, table, lent, room, job.members),
         )
+        self._jobs.sending = job
         self._send(submit, buffers)
         call.is_told = True
         self._jobs.mark_sent(job, call, self._instance, now)
@@ -282,7 +284,7 @@ class Dispatch:
         if result.released:
             self._tenants.released(result.job)
         member = None
-        job = self._take(result.job)
+        job = self._jobs.get(result.job)
         if job is None:
             member = self._jobs.pack_of(result.job)
             if member is None:
@@ -294,7 +296,6 @@ class Dispatch:
         try:
             self._answered(job, member, result, payload)
         except Exception as error:
-            # It is in no book any more, so nobody else would end it.
             job.future.finish(PoolError(f"the answer cannot be used: {type(error).__name__}: {error}"))
             raise
 
@@ -314,12 +315,14 @@ class Dispatch:
             return
         self._rooms.learn(job.request, result.timeline.rows, arrays)
         self._grain.learn(job.request, result.timeline)
-        timeline = JobTimeline.measured(
-            result.timeline,
-            encode_s=job.encoded - job.submitted,
-            held_s=0.0 if job.sent_at is None else job.sent_at - job.encoded,
-            wall_s=time.monotonic() - job.submitted,
-        )
+        timeline = None
+        if type(job.future) is not Wait:  # who waits for nothing but the outcome
+            timeline = JobTimeline.measured(
+                result.timeline,
+                encode_s=job.encoded - job.submitted,
+                held_s=0.0 if job.sent_at is None else job.sent_at - job.encoded,
+                wall_s=time.monotonic() - job.submitted,
+            )
         self._end(job, member, arrays, timeline)
 
     def _end(
@@ -332,6 +335,7 @@ class Dispatch:
         """The job's end, or that of one in a pack, which the pool has dissolved then."""
         if member is None:
             job.future.finish(result, timeline)
+            self._take(job.number)
             return
         assert isinstance(job.future, Members)
         job.future.finish_one(member[1], result, timeline)
@@ -392,8 +396,6 @@ class Dispatch:
                 job.returned |= {member[1]}
                 self._see_returned(job)
         else:
-            if member is None:
-                self._take(failure.job)
             self._end(job, member, error)
 
     def _take(self, number: int) -> Job | None:
@@ -417,20 +419,20 @@ class Dispatch:
 
     def next_instant(self) -> float | None:
         """When a job is late, or may be sent by the clock alone."""
-        instants = [self._jobs.next_instant()]
-        if not self._holds:
-            instants.append(self._backpressure.next_instant())
-        return min((instant for instant in instants if instant is not None), default=None)
+        instant = self._jobs.next_instant()
+        if self._holds or not self._backpressure.lines:
+            return instant
+        opens_at = self._backpressure.next_instant()
+        return opens_at if instant is None or (opens_at is not None and opens_at < instant) else instant
 
     def stood_still(self, until: float) -> None:
         """This process did not run, or not here, until then."""
         self._pace.stood_still(until)
 
     def end_late(self, now: float) -> None:
-        for job in self._jobs.take_late(now):
-            error = self._lateness(job, now)
-            self._forget(job)
-            job.future.finish(error)
+        for job in self._jobs.late(now):
+            job.future.finish(self._lateness(job, now))
+            self._take(job.number)
 
     def _lateness(self, job: Job, now: float) -> PoolError:
         waited = f"within {now - job.submitted:.1f} s"

@@ -1,56 +1,32 @@
 """The caller's handle on one job."""
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from concurrent.futures._base import CANCELLED, CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
-from typing import TYPE_CHECKING, Any, TypeVar
+from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from pool.client.helm import Helm
     from pool.client.timeline import JobTimeline
 
 from pool.errors import PoolError
 
-__all__ = ["JobFuture", "PoolFuture"]
+__all__ = ["JobFuture"]
 
 log = logging.getLogger("pool.client")
 
-T = TypeVar("T")
+LOOK_S = 1.0
+
+_CANCELLED: Final = object()
 
 
-class PoolFuture(Future[T]):
-    """A future that the I/O thread of a connection finishes, and that this thread therefore cannot wait for."""
-
-    def __init__(self, io_thread: threading.Thread | None = None) -> None:
-        super().__init__()
-        self._io_thread = io_thread
-
-    def result(self, timeout: float | None = None) -> T:
-        """As a `Future`'s. In a done-callback it raises `PoolError` instead of waiting: see `check_thread`."""
-        self.check_thread()
-        return super().result(timeout)
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """As a `Future`'s. In a done-callback it raises `PoolError` instead of waiting: see `check_thread`."""
-        self.check_thread()
-        return super().exception(timeout)
-
-    def check_thread(self) -> None:
-        """Raises `PoolError` in the I/O thread: a wait there for an answer that it has to receive never ends.
-
-        That is the thread in which done-callbacks run.
-        """
-        if threading.current_thread() is self._io_thread and not self.done():
-            raise PoolError(
-                "waiting for this client's answer in one of its done-callbacks would wait for ever:"
-                " use submit(…) and add a done-callback to its future"
-            )
-
-
-class JobFuture(PoolFuture["dict[str, np.ndarray[Any, Any]]"]):
+class JobFuture(Future["dict[str, np.ndarray[Any, Any]]"]):
     """A `concurrent.futures.Future` of a dict from output names to arrays.
 
     It ends in bounded time, in a result or a `PoolError`, whatever dies. It is never "running": `cancel()` succeeds
@@ -58,67 +34,156 @@ class JobFuture(PoolFuture["dict[str, np.ndarray[Any, Any]]"]):
     Done-callbacks run in the client's I/O thread: they should be short, and may submit but not wait.
 
     `timeline` says where the time went: None until there is a result, and for ever where there is none.
+
+    Its lock is made by whoever first waits for it. Who ends it sets `outcome`, the first one for good, and then looks
+    whether there is a lock; who waits makes the lock, and then looks for the outcome. So neither misses the other.
     """
 
-    def __init__(
-        self, on_cancel: Callable[[], object] | None = None, io_thread: threading.Thread | None = None
-    ) -> None:
-        super().__init__(io_thread)
-        self.timeline: JobTimeline | None = None
+    outcome: Any = None
+    """What `finish` was given, or that it is cancelled; None while neither is."""
+    timeline: "JobTimeline | None" = None
+
+    def __init__(self, on_cancel: Callable[[], object] | None = None, helm: "Helm | None" = None) -> None:
+        # Not the base's: it makes a lock, and keeps as three attributes what is one here.
+        self._waiters: list[Any] = []
+        self._done_callbacks: list[Callable[[Future[Any]], object]] = []
         self._on_cancel = on_cancel
+        self._helm = helm
+
+    # --- what the base class reads ------------------------------------------------------------------------------
 
     @property
-    def is_cancelled(self) -> bool:
-        """As `cancelled()`, without its lock: the I/O thread looks at each job before it leaves."""
-        return self._state in (CANCELLED, CANCELLED_AND_NOTIFIED)
+    def _condition(self) -> threading.Condition:  # type: ignore[override]  # an attribute there
+        lock: threading.Condition | None = self.__dict__.get("_lock")
+        return self.__dict__.setdefault("_lock", threading.Condition()) if lock is None else lock
 
     @property
-    def is_pending(self) -> bool:
-        """As `not done()`, without its lock, for who would finish it."""
-        return self._state == PENDING
+    def _state(self) -> str:  # type: ignore[override]
+        outcome = self.outcome
+        return PENDING if outcome is None else CANCELLED_AND_NOTIFIED if outcome is _CANCELLED else FINISHED
+
+    @property
+    def _result(self) -> Any:  # type: ignore[override]
+        return self.outcome
+
+    @property
+    def _exception(self) -> PoolError | None:  # type: ignore[override]
+        return self.outcome if isinstance(self.outcome, PoolError) else None
+
+    # --- whose it is --------------------------------------------------------------------------------------------
+
+    def done(self) -> bool:
+        return self.outcome is not None
+
+    def cancelled(self) -> bool:
+        return self.outcome is _CANCELLED
+
+    def result(self, timeout: float | None = None) -> "dict[str, np.ndarray[Any, Any]]":
+        """As a `Future`'s. In a done-callback it raises `PoolError` instead of waiting for ever."""
+        outcome = self.outcome
+        if type(outcome) is dict:
+            return outcome
+        self._wait(timeout)
+        return super().result(0)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """As a `Future`'s. In a done-callback it raises `PoolError` instead of waiting for ever."""
+        self._wait(timeout)
+        return super().exception(0)
+
+    def _wait(self, timeout: float | None) -> None:
+        """Raises `PoolError` in the I/O thread: a wait there for an answer that it has to receive never ends.
+
+        It looks by itself too: after a fork in a signal's handler nobody tells the child.
+        """
+        if self.outcome is not None:
+            return
+        if self._helm is not None and self._helm.is_thread:
+            raise PoolError(
+                "waiting for this client's answer in one of its done-callbacks would wait for ever:"
+                " use submit(…) and add a done-callback to its future"
+            )
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        condition = self._condition
+        with condition:
+            while self.outcome is None and (left_s := until - time.monotonic()) > 0:
+                condition.wait(min(left_s, LOOK_S))
 
     def cancel(self) -> bool:
         """True if nobody will see an answer; says so to the pool, and to those who wait for this future."""
+        if self.__dict__.setdefault("outcome", _CANCELLED) is not _CANCELLED:
+            return False
         try:
-            cancelled = super().cancel()
-        finally:  # its done-callbacks may raise
-            with self._condition:
-                first = self._state == CANCELLED
-                if first:
-                    # Nobody else will: an executor does it when it comes to the job, and there may be no pool to.
-                    self.set_running_or_notify_cancel()
-            on_cancel = self._on_cancel
-            if first and on_cancel is not None:
-                self._on_cancel = None  # it knows the job, and with it the inputs
+            self.tell()
+            self.run_callbacks()
+        finally:
+            on_cancel, self._on_cancel = self._on_cancel, None  # it knows the job, and with it the inputs
+            if on_cancel is not None:
                 on_cancel()
-        return cancelled
+        return True
+
+    # --- who ends it --------------------------------------------------------------------------------------------
+
+    @property
+    def is_over(self) -> bool:
+        return self.outcome is not None
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self.outcome is _CANCELLED
 
     def finish(
         self, result: "dict[str, np.ndarray[Any, Any]] | PoolError", timeline: "JobTimeline | None" = None
     ) -> None:
-        """Ends the future, unless the caller has cancelled it. Raises nothing, whatever its done-callbacks raise."""
-        with self._condition:
-            if self._state != PENDING:
-                return
-            self.set_running_or_notify_cancel()
-        self._on_cancel = None  # as when it is cancelled
+        """Ends the future, unless the caller has cancelled it. Its done-callbacks run later, in the client's thread."""
+        if self.outcome is not None:
+            return
         self.timeline = timeline
-        try:
-            if isinstance(result, PoolError):
-                self.set_exception(result)
+        if self.__dict__.setdefault("outcome", result) is not result:
+            self.timeline = None
+            return
+        self._on_cancel = None  # as when it is cancelled
+        self.tell()
+
+    def tell(self) -> None:
+        """Those who wait that it is over. Again where whoever did was interrupted."""
+        if "_lock" not in self.__dict__:
+            return
+        with self._condition:
+            for waiter in self._waiters:
+                if self.outcome is _CANCELLED:
+                    waiter.add_cancelled(self)
+                elif isinstance(self.outcome, PoolError):
+                    waiter.add_exception(self)
+                else:
+                    waiter.add_result(self)
+            self._condition.notify_all()
+        if self._done_callbacks and self.outcome is not _CANCELLED:
+            if self._helm is None:
+                self.run_callbacks()
             else:
-                self.set_result(result)
-        except BaseException:  # a `Future` stops only what is an `Exception`; SystemExit would end the I/O thread
-            log.exception("a done-callback of a job raised")
+                self._helm.call_back(self)
+
+    def run_callbacks(self) -> None:
+        """Each once. Raises what is no `Exception` where it is cancelled, as a `Future` does, and else nothing."""
+        while self._done_callbacks:
+            callback = self._done_callbacks.pop(0)
+            try:
+                callback(self)
+            except Exception:
+                log.exception("a done-callback of a job raised")
+            except BaseException:
+                if self.outcome is _CANCELLED:
+                    raise
+                log.exception("a done-callback of a job raised")  # SystemExit would end the I/O thread
 
     def abandon_after_fork(self, error: PoolError) -> None:
         """In a forked child: ends a future of the parent's, whose lock another thread may have held at the fork.
 
         Its done-callbacks are the parent's too, and run only there.
         """
-        self._condition = threading.Condition()
+        if "_lock" in self.__dict__:
+            self.__dict__["_lock"] = threading.Condition()
         self._waiters = []
-        self._done_callbacks: list[Callable[[Future[Any]], object]] = []
-        if self._state in (PENDING, RUNNING):
-            self._exception = error
-            self._state = FINISHED
+        self._done_callbacks = []
+        self.__dict__.setdefault("outcome", error)

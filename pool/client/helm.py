@@ -1,101 +1,272 @@
-"""Who talks with the pool: the I/O thread, or the caller of a lone job, who then wakes nobody and is woken by nobody.
+"""Who drives: who sends what waits, and receives what comes, so that each job of a client ends in time.
 
-    I/O thread   works ──► rests ──(a source is ready, or its time is over)──► works
-    caller                 takes over ──► works ◄──► waits ──► hands back
+    state           who waits at the sockets                      who works when something comes
+    ASLEEP          the thread, in its rest                       the thread
+    DRIVEN          the caller who wants an answer                that caller, for all
 
-Both wait for the same sources. The I/O thread rests in an epoll of its own that holds theirs, and a caller takes that
-out of it: so an answer wakes the one who waits for it, and not the other too.
+    ASLEEP ──► DRIVEN   a caller comes: he borrows the sources from the thread's rest, and wakes nobody
+    DRIVEN ──► DRIVEN   his answer is there, and another caller waits: he is the next
+    DRIVEN ──► ASLEEP   nobody waits: the thread is called only where it would look too late by itself
+
+Who holds the lock may use the dialogue. Nobody holds it while he waits, nor while he runs a done-callback, so other
+callers send in their own threads while one waits for all. It knows its owner: so a caller who was interrupted finds
+out, at whatever line it was, what he has left behind.
 """
 
-import select
+import logging
 import threading
 import time
+from collections import deque
 
+from pool.client.context import SharedContext, shared
+from pool.client.dialogue import Dialogue
+from pool.client.futures import JobFuture
+from pool.client.outstanding import Job
+from pool.client.sources import Sources
+from pool.client.wait import Wait
+from pool.errors import PoolError, PoolUnreachable
 from pool.wire.spin import spin
 
 __all__ = ["Helm"]
 
-LOOK_S = 1.0
-MOST = 8  # sources: the socket, what tells of its end, the waker
+LOOK_S = 1.0  # how often who waits for another looks by himself
+
+log = logging.getLogger("pool.client")
 
 
 class Helm:
-    """Who has it may use the sockets. It is the I/O thread's, which lends it only while it rests."""
-
-    def __init__(self, spin_s: float = 0.0) -> None:
-        """`spin_s`: how long a caller looks again and again before he sleeps.
-
-        Raises `OSError` where the process has no descriptor left."""
-        self._lock = threading.Lock()
-        self._sources = select.epoll()
-        try:
-            self._rest = select.epoll()
-        except OSError:
-            self._sources.close()
-            raise
-        self._rest.register(self._sources, select.EPOLLIN)
-        self._rests_until = 0.0
-        self._waits = False
+    def __init__(self, dialogue: Dialogue, sources: Sources, spin_s: float = 0.0) -> None:
+        """`spin_s`: how long a caller looks again and again before he sleeps."""
+        self.over: PoolError | None = None
+        """Why it takes no jobs any more."""
+        self._lock = threading.RLock()
+        self._dialogue = dialogue
+        self._sources = sources
         self._spin_s = spin_s
-
-    def watch(self, source: int) -> None:
-        """A descriptor that ends a rest and a wait."""
-        self._sources.register(source, select.EPOLLIN)
-
-    def forget(self, source: int) -> None:
-        self._sources.unregister(source)
-
-    # --- the I/O thread -----------------------------------------------------------------------------------------
-
-    def steer(self) -> None:
-        """Has it from now on, but for its rests. A caller who has it gives it back when its job has ended."""
-        while not self._lock.acquire(timeout=LOOK_S):
-            pass
-
-    def rest(self, seconds: float) -> dict[int, int]:
-        """Until a source is ready or the time is over, and then until the helm is back. The sources that are ready."""
-        self._rests_until = time.monotonic() + seconds
-        self._lock.release()
-        try:
-            self._rest.poll(seconds, 1)
-        finally:
-            self.steer()
-        return dict(self._sources.poll(0, MOST))
+        self._driver: Wait | None = None  # ASLEEP if there is none
+        self._standing: dict[Wait, None] = {}  # callers for whom another one, or the thread, receives
+        self._looks_at = 0.0  # when who waits at the sockets looks by himself
+        self._rests_until = 0.0  # when the thread does
+        self._failure: PoolError | None = None  # that a caller met
+        self._ended: deque[JobFuture] = deque()  # their done-callbacks are to be run
+        self._thread = 0
 
     # --- a caller -----------------------------------------------------------------------------------------------
 
-    def take(self) -> bool:
-        """Takes it if the I/O thread rests. Never blocks."""
-        if not self._lock.acquire(blocking=False):
+    def attend(self, wait: Wait, job: Job | None = None) -> None:
+        """Sends the job, if there is one, and returns when the wait is over: he drives, or another does.
+
+        Whatever raises in a caller's thread ends here: interrupted, he leaves all in order, or torn as the dialogue
+        knows, and the thread mends it.
+        """
+        try:
+            self._lock.acquire()
+            if self.over is not None:
+                wait.finish(self.over)
+            elif job is not None:
+                self._drives(wait)  # before it is sent, or the answer would wake the thread too
+                self._dialogue.take(job)
+            while wait.outcome is None:
+                if self._drives(wait):
+                    self._turn()
+                else:
+                    self._stand_by(wait)
+            self._leave(wait)
+            self._lock.release()
+        except BaseException as error:
+            self.recover(wait, error)
+            if not isinstance(error, Exception):
+                raise
+            while wait.outcome is None:  # the thread ends all that is out
+                if self.over is not None:
+                    wait.finish(self.over)
+                wait.sleep(LOOK_S)
+
+    def _drives(self, wait: Wait) -> bool:
+        """Whether he does from now on. The thread alone sees to a pool that is not there, and to the end."""
+        steady = self._is_steady
+        if self._driver is wait:
+            if not steady:
+                self._leave(wait)
+            return steady
+        if self._driver is not None or not steady:
             return False
-        self._rest.unregister(self._sources)
+        self._standing.pop(wait, None)
+        self._driver = wait
+        self._sources.borrow()
         return True
 
-    def wait(self, seconds: float) -> dict[int, int]:
-        """Until a source is ready or the time is over; nobody else has the helm meanwhile. The sources that are."""
-        self._waits = True
-        ready = spin(lambda: self._sources.poll(0, MOST), self._spin_s) if self._spin_s else []
-        ready = ready or self._sources.poll(seconds, MOST)
-        self._waits = False
-        return dict(ready)
-
     @property
-    def was_waiting(self) -> bool:
-        """Whether what ended a caller's turn, such as a KeyboardInterrupt, came while it only waited."""
-        return self._waits
+    def _is_steady(self) -> bool:
+        return self._failure is None and self._dialogue.is_steady
 
-    @property
-    def rests_until(self) -> float:
-        """When the I/O thread will look by itself."""
-        return self._rests_until
+    def _turn(self) -> None:
+        now = time.monotonic()
+        dialogue, sources = self._dialogue, self._sources
+        seconds = dialogue.wait_s(now)
+        ready: dict[int, int] = {}
+        if seconds:
+            self._looks_at = now + seconds
+            self._lock.release()
+            if self._spin_s:
+                ready = spin(lambda: sources.wait(0.0), self._spin_s)
+            ready = ready or sources.wait(seconds)
+            self._lock.acquire()
+        dialogue.work(ready, 1)  # the answer, mostly: a look tells whether more has come, not another receive
 
-    def hand_back(self) -> None:
-        self._waits = False
-        self._rest.register(self._sources, select.EPOLLIN)
+    def _stand_by(self, wait: Wait) -> None:
+        """Another waits at the sockets."""
+        self._tell_driver()
+        self._standing[wait] = None
         self._lock.release()
+        wait.sleep(LOOK_S)
+        self._lock.acquire()
 
-    # ------------------------------------------------------------------------------------------------------------
+    def _leave(self, wait: Wait) -> None:
+        """DRIVEN → DRIVEN, or DRIVEN → ASLEEP, if it was he who drove."""
+        self._standing.pop(wait, None)
+        if self._driver is wait and self._standing and self._is_steady:
+            for other in self._standing:
+                if other.outcome is None:
+                    self._driver = other
+                    other.ring()
+                    return
+        if self._driver is wait:
+            self._driver = None
+            self._tell_driver()
+            self._sources.give_back()
+        else:
+            self._tell_driver()
 
-    def close(self) -> None:
-        self._rest.close()
+    def _tell_driver(self) -> None:
+        """What was sent here may have taken what would have woken him, or there is something to do before he looks."""
+        now = time.monotonic()
+        dialogue = self._dialogue
+        ends = dialogue.released and dialogue.is_over
+        due = now + dialogue.wait_s(now) if self._is_steady and not ends else now
+        if self._driver is None:
+            self._looks_at = self._rests_until
+            if due < self._rests_until:
+                self._sources.call_thread()
+        elif due < self._looks_at:
+            self._sources.ring()
+        dialogue.sleeps_until(self._looks_at)
+
+    def recover(self, wait: Wait, error: BaseException) -> None:
+        """He has nothing any more, at whatever line he was. In a forked child nothing of it is his anyway."""
+        while True:
+            try:
+                if isinstance(self.over, AfterFork):
+                    return
+                self._lock.acquire()
+                self._sources.mend()
+                if isinstance(error, Exception):
+                    self._failure = self._failure or as_pool_error(error)
+                elif self._dialogue.is_busy:
+                    self._dialogue.is_torn, self._dialogue.is_busy = True, False
+                if self.over is None:
+                    self._leave(wait)
+                    if self._driver is None:
+                        self._sources.give_back()  # he may have been about to
+                    self._sources.call_thread()
+                while self._lock._is_owned():  # type: ignore[attr-defined]  # as `Condition` asks it
+                    self._lock.release()
+                return
+            except KeyboardInterrupt:  # one more, while the first is on its way to the caller
+                continue
+
+    # --- anybody ------------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """There is something for who drives. Takes no lock: finalizers call it."""
+        self._sources.ring()
+
+    @property
+    def is_thread(self) -> bool:
+        """Whether this is the thread, which runs the done-callbacks and must not wait for itself."""
+        return threading.get_ident() == self._thread
+
+    def call_back(self, future: JobFuture) -> None:
+        """The thread is to run its done-callbacks."""
+        self._ended.append(future)
+        if self.over is not None and not self.is_thread:
+            self._call_back()
+        elif not self.is_thread:
+            self._sources.call_thread()
+
+    # --- the thread ---------------------------------------------------------------------------------------------
+
+    def run(self) -> PoolError:
+        """Until the client is closed or dropped, or there is no pool. Then why its jobs end. Raises nothing."""
+        self._thread = threading.get_ident()
+        self._lock.acquire()
+        try:
+            with shared() as context:
+                self._run(context)
+        except Exception as error:  # whatever it is, no future may hang on it
+            return as_pool_error(error)
+        return PoolUnreachable("the client was closed before the answer came")
+
+    def end(self) -> None:
+        """The thread's last act, when all has ended."""
+        self._call_back()
+        self._lock.release()
+        self._call_back()
+
+    def _run(self, context: SharedContext) -> None:
+        dialogue = self._dialogue
+        try:
+            while self._driver is not None or not dialogue.is_over:
+                self._thread_turn(context)
+            dialogue.say_goodbye()
+        finally:
+            dialogue.end()
+
+    def _thread_turn(self, context: SharedContext) -> None:
+        now = time.monotonic()
+        seconds = LOOK_S
+        if self._sources.is_called:
+            self._sources.rest(0.0)  # it looks at all there is
+        if self._driver is None:
+            if self._failure is not None:
+                raise self._failure
+            self._dialogue.prepare(context, now)
+            seconds = self._dialogue.wait_s(now)
+            self._looks_at = now + seconds
+        self._rests_until = now + seconds
+        if seconds:
+            self._lock.release()
+            try:
+                self._sources.rest(seconds)
+            finally:
+                self._lock.acquire()
+        if self._driver is None:
+            if self._failure is not None:
+                raise self._failure
+            self._dialogue.work(self._sources.wait(0.0))
+        if self._ended:
+            self._lock.release()
+            try:
+                self._call_back()
+            finally:
+                self._lock.acquire()
+
+    def _call_back(self) -> None:
+        while self._ended:
+            self._ended.popleft().run_callbacks()
+
+    def abandon_after_fork(self, error: PoolError) -> None:
+        """In a forked child: the thread and the sockets stayed with the parent, and so did who had the lock."""
+        self.over = AfterFork(str(error))
+        self._lock = threading.RLock()
         self._sources.close()
+
+
+class AfterFork(PoolUnreachable):
+    """What was the parent's."""
+
+
+def as_pool_error(error: BaseException) -> PoolError:
+    if isinstance(error, PoolError):
+        return error
+    return PoolUnreachable(f"the client's I/O thread failed: {type(error).__name__}: {error}")

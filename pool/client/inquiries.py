@@ -1,12 +1,11 @@
 """The questions of a client that have no answer yet."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import msgpack
 import zmq
 
-from pool.client.futures import PoolFuture
+from pool.client.wait import Wait
 from pool.errors import PoolError, PoolUnreachable
 from pool.wire.client_messages import Answer, Ask
 
@@ -16,9 +15,9 @@ REPEATABLE = frozenset({"status", "models", "explain"})  # asked twice, they do 
 
 
 class Inquiries:
-    """Used by the I/O thread alone, but for `requests`: who asks puts its future there, and takes it back at last."""
+    """Used by the I/O thread alone, but for `requests`: who asks puts its wait there, and takes it back at last."""
 
-    def __init__(self, requests: "dict[int, PoolFuture[Any]]") -> None:
+    def __init__(self, requests: dict[int, Wait]) -> None:
         self._requests = requests
         self._asks: dict[int, Ask] = {}
 
@@ -32,18 +31,15 @@ class Inquiries:
 
     def answered(self, answer: Answer, payload: Sequence[zmq.Frame]) -> None:
         self._asks.pop(answer.request, None)
-        future = self._requests.pop(answer.request, None)
-        if future is None:
-            return
-        if answer.error is not None:
-            future.set_exception(PoolError(answer.error))
-        else:
-            future.set_result(msgpack.unpackb(payload[0].buffer))
+        wait = self._requests.get(answer.request)
+        if wait is not None:
+            refused = answer.error is not None
+            wait.finish(PoolError(answer.error) if refused else (msgpack.unpackb(payload[0].buffer),))
 
     def lose_pool(self, lost: PoolError) -> None:
         """What the pool was asked to do, and has perhaps done, the next one is not asked for."""
         for ask in list(self._asks.values()):
             if ask.what not in REPEATABLE:
                 del self._asks[ask.request]
-                if (future := self._requests.pop(ask.request, None)) is not None:
-                    future.set_exception(PoolUnreachable(f"{lost}, and did not say whether it would {ask.what}"))
+                if (wait := self._requests.get(ask.request)) is not None:
+                    wait.finish(PoolUnreachable(f"{lost}, and did not say whether it would {ask.what}"))

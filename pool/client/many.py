@@ -65,12 +65,10 @@ class _Many:
         pack, self._pack = self._pack, None
         if pack is None:
             return
-        withdrawals: list[Callable[[int], object]] = []  # one, as soon as the pack is made
+        made: list[Members] = []  # those of the pack, as soon as it is made
         try:
             connection = self._connected()
-            futures = [
-                JobFuture(partial(_withdraw, withdrawals, index), connection.thread) for index in range(len(pack.rows))
-            ]
+            futures = [JobFuture(partial(_withdraw, made, index), connection.helm) for index in range(len(pack.rows))]
             rows, payload = encode_call(self._request.model, pack.inputs(), connection.arenas)
         except PoolError as error:
             futures = [JobFuture() for _ in pack.rows]
@@ -79,11 +77,10 @@ class _Many:
             return
         self.futures += futures
         members = Members(futures, pack.rows)
-        withdrawals.append(
-            connection.submit_pack(self._request, rows, payload, self._began, members, patient=self._patient)
-        )
+        made.append(members)
+        connection.submit_pack(self._request, rows, payload, self._began, members, patient=self._patient)
 
 
-def _withdraw(withdrawals: list[Callable[[int], object]], index: int) -> None:
-    for withdraw in withdrawals:
-        withdraw(index)
+def _withdraw(made: list[Members], index: int) -> None:
+    for members in made:
+        members.withdraw(index)

@@ -89,14 +89,14 @@ class _Gatherer:
                 connection = self._connected()
                 if not Pack.fits_any(inputs, connection.arenas):
                     self.flush()
-                    self.turns.append(self._alone(inputs))
+                    self._alone(inputs)
                     return
                 if pack is None or not pack.fits(inputs):
                     self.flush()
                     grain = connection.grain
                     most_rows = min(max(1, self._in_flight // PACKS), grain.rows(self._request))
                     pack = self._pack = Pack(inputs, most_rows, connection.arenas, grain.most_bytes)
-                    self._answers = Answers(connection.thread)
+                    self._answers = Answers()
                     self.turns.append(_Packed(self._answers))
                 else:
                     pack.add(inputs)
@@ -126,20 +126,22 @@ class _Gatherer:
         answers.begin(pack.rows)
         try:
             connection = self._connected()
+            answers.attend = connection.attend
             rows, payload = encode_call(self._request.model, pack.inputs(), connection.arenas)
         except PoolError as error:
             answers.finish(error)
             return
-        answers.withdraw = connection.submit_pack(
-            self._request, rows, payload, began, answers, patient=True, until=answers.over
-        )
+        connection.submit_pack(self._request, rows, payload, began, answers, patient=True, wait=True)
         self._out.append(answers)
 
-    def _alone(self, inputs: Inputs) -> _Turn:
+    def _alone(self, inputs: Inputs) -> None:
         began = time.monotonic()
         connection = self._connected()
         rows, payload = encode_call(self._request.model, inputs, connection.arenas)
-        return _Alone(connection.submit(self._request, rows, payload, began, patient=True, wait=True))
+        connection.check_thread()
+        turn = _Alone()
+        self.turns.append(turn)  # before it is sent: who is interrupted cancels it
+        turn.future = connection.submit(self._request, rows, payload, began, patient=True, wait=True)
 
     def _is_busy(self) -> bool:
         """Whether a pack is out: another one would mostly wait, and is larger for it. Forgets those that are back."""
@@ -166,19 +168,19 @@ class _Packed:
 
 
 class _Alone:
-    def __init__(self, future: JobFuture) -> None:
-        self._future = future
+    future: JobFuture | None = None  # until it is sent
 
     @property
     def failed(self) -> bool:
-        future = self._future
-        return future.done() and not future.cancelled() and future.exception() is not None
+        return self.future is not None and isinstance(self.future.outcome, PoolError)
 
     def results(self) -> Iterator[dict[str, Array]]:
-        yield self._future.result()
+        assert self.future is not None  # whoever comes here was not interrupted before
+        yield self.future.result()
 
     def cancel(self) -> None:
-        self._future.cancel()
+        if self.future is not None:
+            self.future.cancel()
 
 
 class _Refused:

@@ -1,6 +1,6 @@
 """Whose the answer of a pack is: each of its jobs has the rows of it that it gave."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -21,10 +21,18 @@ class Ending(Protocol):
         """Whether nobody waits for it any more."""
         ...
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it has its outcome."""
+        ...
+
     def finish(
         self, result: "dict[str, np.ndarray[Any, Any]] | PoolError", timeline: "JobTimeline | None" = None
     ) -> None:
         """Any but the first does nothing."""
+
+    def tell(self) -> None:
+        """Those who wait, once more, that it is over: who finished it may have been interrupted."""
 
     def abandon_after_fork(self, error: PoolError) -> None: ...
 
@@ -35,6 +43,8 @@ class Members:
     def __init__(self, endings: Sequence[Ending], rows: Sequence[int]) -> None:
         """`rows` of each."""
         self.rows = tuple(rows)
+        self.withdraw: Callable[[int | None], object] = lambda _: None
+        """Says that nobody wants the answer of one of them, or of all."""
         self._endings = endings
         self._left = set(range(len(endings)))
 
@@ -50,6 +60,15 @@ class Members:
     @property
     def is_cancelled(self) -> bool:
         return self.all_ended
+
+    @property
+    def is_over(self) -> bool:
+        return self.all_ended
+
+    def tell(self) -> None:
+        for ending in self._endings:
+            if ending.is_over:
+                ending.tell()
 
     def finish(
         self, result: "Mapping[str, np.ndarray[Any, Any]] | PoolError", timeline: "JobTimeline | None" = None
@@ -73,8 +92,12 @@ class Members:
         timeline: "JobTimeline | None" = None,
     ) -> None:
         if index in self._left:
-            self._left.remove(index)
-            self._endings[index].finish(result, timeline)
+            try:
+                self._endings[index].finish(result, timeline)
+            except Exception:
+                self._left.discard(index)
+                raise
+            self._left.discard(index)  # after it: who is interrupted in between has forgotten none
 
     def drop(self, index: int) -> None:
         """Its caller has cancelled it."""

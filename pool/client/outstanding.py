@@ -1,9 +1,9 @@
 """The jobs of a client that have no answer yet, where they have been sent, and until when each is waited for."""
 
-import threading
-import weakref
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pool.client.arenas import Piece, Region
 from pool.client.calls import Call
@@ -11,6 +11,7 @@ from pool.client.futures import JobFuture
 from pool.client.members import Members
 from pool.client.remnant import payload_of_some
 from pool.client.request import Request
+from pool.client.wait import Wait
 from pool.core.timers import Timers
 from pool.errors import Overloaded, PoolError
 
@@ -25,7 +26,7 @@ class Job:
 
     `payload` is kept until the job is answered, since it may have to be sent again: a `patient` one when the pool has
     no room, any when the pool goes away, or has forgotten its `call`. That is what its pool knows it by; None before it
-    is sent, but for one that has waited for it. `on_its_way` is set when the job is sent for the first time.
+    is sent, but for one that has waited for it. `on_its_way`: a caller waits until it is sent, or has ended.
 
     `attempts` pools have ended while they held it. `in_doubt`: a pool that did not answer may have started it.
 
@@ -38,7 +39,7 @@ class Job:
     its `origin`.
     """
 
-    future: "JobFuture | Members"
+    future: "JobFuture | Members | Wait"
     request: Request
     rows: int | None
     payload: Sequence[bytes | Piece]
@@ -55,7 +56,7 @@ class Job:
     rest: "Job | None" = None
     origin: "Job | None" = None
     number: int = 0
-    on_its_way: threading.Event | None = None
+    on_its_way: Wait | None = None
     sent_at: float | None = None  # None: it is not in the pool
     call: Call | None = None
     sent_to: bytes | None = None  # the instance that has it, or had it when it was lost
@@ -65,6 +66,12 @@ class Job:
     in_doubt: bool = False
     refusals: int = 0
     last_refusal: Overloaded | None = None
+
+    def abandon_after_fork(self, error: PoolError) -> None:
+        """In a forked child: nobody answers it."""
+        self.future.abandon_after_fork(error)
+        if self.on_its_way is not None:
+            self.on_its_way.finish(error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,41 +83,46 @@ class Withdrawal:
 
 
 class Outstanding:
-    """Used by the I/O thread alone."""
+    """Used by whoever has the helm's lock.
+
+    A job is in it until its future has ended. So where a fork, or an interrupt, ends what was done with it, none is
+    forgotten: `abandon_after_fork` and `mend`.
+    """
 
     def __init__(self) -> None:
         self.sent_bytes = 0  # what this client has in the pool
         self.size_bytes = 0
-        self._jobs: dict[int, Job] = {}
+        self.book: dict[int, Job] = {}
+        """By their numbers, in the order in which they came."""
         self._packs: dict[int, Job] = {}
         self._numbers = 0
-        self._taken: weakref.ref[JobFuture | Members] | None = None
+        self.sending: Job | None = None  # it may have left, or not
         self._timers = Timers()  # one a job at most, by its number
 
     def __len__(self) -> int:
-        return len(self._jobs)
+        return len(self.book)
 
     def __iter__(self) -> Iterator[Job]:
-        return iter(list(self._jobs.values()))
+        return iter(list(self.book.values()))
 
     def __contains__(self, job: Job) -> bool:
-        return job.number in self._jobs
+        return job.number in self.book
 
     def add(self, job: Job) -> None:
         job.number = self._numbers + 1
         self._numbers = job.number + len(job.members)
-        self._jobs[job.number] = job
+        self.book[job.number] = job
         if job.members:
             self._packs[job.number] = job
         self.size_bytes += job.size_bytes
 
     def clear(self) -> None:
         """All of them have ended."""
-        for number in list(self._jobs):
+        for number in list(self.book):
             self.take(number)
 
     def get(self, number: int) -> Job | None:
-        return self._jobs.get(number)
+        return self.book.get(number)
 
     def pack_of(self, number: int) -> tuple[Job, int] | None:
         """The pack that has a job of this number, and which of its jobs that is."""
@@ -121,15 +133,16 @@ class Outstanding:
 
     def take(self, number: int) -> Job | None:
         """Removes a job: it is answered, cancelled or late. None if that has happened before."""
-        job = self._jobs.get(number)
+        job = self.book.get(number)
         if job is None:
             return None
-        self._taken = weakref.ref(job.future)  # before it is out of the book: a fork may come between
-        del self._jobs[number]
+        del self.book[number]
         self._packs.pop(number, None)
         self._timers.clear(number)
         self.size_bytes -= job.size_bytes
         self._left(job)
+        if job.on_its_way is not None:
+            job.on_its_way.finish(True)
         return job
 
     def keep(self, job: Job, indices: Sequence[int]) -> None:
@@ -168,11 +181,33 @@ class Outstanding:
         job.returned = frozenset()
 
     def abandon_after_fork(self, error: PoolError) -> None:
-        """In a forked child: ends each future, also the one that the I/O thread was about to finish."""
+        """In a forked child: ends each future."""
         for job in self:
-            job.future.abandon_after_fork(error)
-        if self._taken is not None and (taken := self._taken()) is not None:
-            taken.abandon_after_fork(error)
+            job.abandon_after_fork(error)
+
+    def mend(self, outbox: "deque[Any]") -> None:
+        """Who worked with it was interrupted: what was half done is done, or undone.
+
+        What may have been sent counts as sent, and what may have been answered to nobody as not answered.
+        """
+        if self.sending is not None and self.sending.sent_at is None:
+            self.sending.sent_at = self.sending.encoded
+        self.sending = None
+        for job in list(outbox):
+            if isinstance(job, Job):
+                if job.pack is not None and job.pack.number not in self.book:
+                    job.pack = None
+                if job.number in self.book or job.pack is not None:
+                    outbox.remove(job)
+        for number, job in list(self.book.items()):
+            if job.future.is_over:
+                job.future.tell()
+                del self.book[number]
+                if job.on_its_way is not None:
+                    job.on_its_way.finish(True)
+        self._packs = {number: job for number, job in self.book.items() if job.members}
+        self._timers = Timers()
+        self.size_bytes = sum([job.size_bytes for job in self.book.values()])
 
     def mark_sent(self, job: Job, call: Call, instance: bytes, now: float) -> None:
         if job.call is None:
@@ -180,8 +215,9 @@ class Outstanding:
             call.jobs += 1
         job.sent_at, job.sent_to = now, instance
         self.sent_bytes += job.size_bytes
+        self.sending = None
         if job.on_its_way is not None:
-            job.on_its_way.set()
+            job.on_its_way.finish(True)
 
     def mark_refused(self, job: Job, refusal: Overloaded) -> None:
         """A sent job was not taken in, and is no more in the pool."""
@@ -230,10 +266,10 @@ class Outstanding:
     def next_instant(self) -> float | None:
         return self._timers.next()
 
-    def take_late(self, now: float) -> Iterator[Job]:
-        """Removes the jobs whose instant has passed."""
+    def late(self, now: float) -> Iterator[Job]:
+        """The jobs whose instant has passed, each once."""
         while isinstance(number := self._timers.pop_due(now), int):
-            job = self.take(number)
+            job = self.book.get(number)
             if job is not None:
                 yield job
 
@@ -241,10 +277,13 @@ class Outstanding:
 def _keep(job: Job, indices: Sequence[int]) -> None:
     """One that is left alone is a job like any other."""
     assert isinstance(job.future, Members)
-    job.payload = payload_of_some(job.payload, job.members, indices)
-    job.size_bytes = sum(map(len, job.payload))
+    payload = payload_of_some(job.payload, job.members, indices)
     share = range(len(job.members)) if job.share is None else job.share
-    job.share = tuple([share[index] for index in indices])
-    job.future = job.future.some(indices)
-    job.rows = sum(job.future.rows)
-    job.members = job.future.rows if len(indices) > 1 else ()
+    mine = tuple([share[index] for index in indices])
+    members, size_bytes = job.future.some(indices), sum(map(len, payload))
+    rows, heights = sum(members.rows), members.rows if len(indices) > 1 else ()
+    # At once: whoever is interrupted here leaves it as it was, or as it is to be.
+    job.payload, job.size_bytes, job.share, job.future, job.rows, job.members = (
+        *(payload, size_bytes, mine),
+        *(members, rows, heights),
+    )

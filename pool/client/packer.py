@@ -45,6 +45,11 @@ class Packer:
             size_bytes += job.size_bytes
         return None if len(jobs) < 2 else _pack(jobs, rows)
 
+    def leave(self, pack: Job, outbox: "deque[Any]") -> None:
+        """The pack is in the book: its jobs are in the outbox no more."""
+        for _ in pack.members:
+            outbox.popleft().payload = ()
+
 
 def _is_small(job: Job) -> bool:
     return (
@@ -90,7 +95,7 @@ def _pack(jobs: Sequence[Job], rows: int) -> Job:
         members=members.rows,
     )
     for index, job in enumerate(jobs):
-        job.pack, job.index, job.payload = pack, index, ()
+        job.pack, job.index = pack, index
     return pack
 
 

@@ -42,9 +42,9 @@ class Pulse:
         """Whether the pool counts as gone."""
         return self._unanswered is not None and now - self._unanswered >= SILENCE_S - PING_S
 
-    def sleep(self, now: float, wait_s: float) -> None:
-        """The loop waits now, for so long at most."""
-        self._awake = now + wait_s
+    def sleep(self, until: float) -> None:
+        """Who drives waits until then at most."""
+        self._awake = until
 
     def overslept(self, now: float) -> float:
         """For how many seconds this process stood still since `sleep`; 0.0 if it did not.

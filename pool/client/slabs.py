@@ -66,9 +66,14 @@ def _items(connection: Connection, request: Request, inputs: Array, in_flight: i
 def _send(connection: Connection, request: Request, items: Array) -> Answers:
     began = time.monotonic()
     count, height = items.shape[:2]
-    answers = Answers(connection.thread)
+    answers = Answers()
     answers.begin((height,) * count)
+    answers.attend = connection.attend
     joined = to_inputs(request.model, items.reshape(count * height, *items.shape[2:]))
     rows, payload = encode_call(request.model, joined, connection.arenas)
-    answers.withdraw = connection.submit_pack(request, rows, payload, began, answers, patient=True, until=answers.over)
-    return answers
+    try:
+        connection.submit_pack(request, rows, payload, began, answers, patient=True, wait=True)
+        return answers
+    except BaseException:  # KeyboardInterrupt: nobody will have them
+        answers.withdraw(None)
+        raise

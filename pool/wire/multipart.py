@@ -8,7 +8,7 @@ from functools import cache
 from types import FunctionType
 from typing import Any, Protocol
 
-__all__ = ["DONTWAIT", "receive_frames", "send_frames"]
+__all__ = ["DONTWAIT", "MORE", "plain_send", "receive_frames", "send_frames"]
 
 DONTWAIT = 1
 MORE = 2

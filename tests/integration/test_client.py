@@ -351,7 +351,6 @@ client, ran = Client(sys.argv[1]), []
 slow = client.submit("faults", 0.5, signature="sleep")
 slow.add_done_callback(lambda _: ran.append(os.getpid()))
 running = client.submit("faults", 0.5, signature="sleep")
-running._state = "RUNNING"  # for an instant every future is, while its callbacks run
 default._client = Client(sys.argv[1])
 default._lock.acquire()  # by another thread, say
 pid = os.fork()

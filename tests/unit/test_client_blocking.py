@@ -19,6 +19,7 @@ from asked import Asked
 from harness import eventually
 from pool import AsyncClient, Client, errors
 from pool.client.futures import JobFuture
+from pool.client.sources import Sources
 from pool.wire import client_messages as wire
 
 
@@ -187,11 +188,15 @@ def test_an_interrupted_caller_leaves_no_job_behind(
 ) -> None:
     _, number = occupied(fake, client)
 
-    def interrupt(*_: object) -> bool:
-        raise KeyboardInterrupt
+    whole = Sources.wait
+
+    def interrupt(self: Sources, seconds: float) -> dict[int, int]:
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+        return whole(self, seconds)
 
     with monkeypatch.context() as patch:
-        patch.setattr(threading.Event, "wait", interrupt)
+        patch.setattr(Sources, "wait", interrupt)
         with pytest.raises(KeyboardInterrupt):
             client.submit("m", np.zeros(50), block=True)
     fake.answer(number, {"y": np.zeros(1)})

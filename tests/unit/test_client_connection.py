@@ -15,9 +15,9 @@ from harness import eventually
 from pool import Client, errors
 from pool.client import connection, dispatch, pulse
 from pool.client.connection import Connection
-from pool.client.helm import Helm
 from pool.client.peer import Peer
 from pool.client.request import Request
+from pool.client.sources import Sources
 from pool.wire import client_messages as wire
 from pool.wire.packing import pack_answer
 from pool.wire.timeline import Timeline
@@ -100,7 +100,7 @@ def test_what_cannot_be_made_is_the_futures_error(tmp_path: Path, monkeypatch: p
 
     client = Client(f"ipc://{tmp_path}/p.sock")
     with monkeypatch.context() as patch:
-        patch.setattr(connection, "Waker", no_descriptor)
+        patch.setattr(connection, "Sources", no_descriptor)
         with pytest.raises(errors.PoolUnreachable, match="Too many open files"):
             client.submit("echo", 1.0).result(0)
     with monkeypatch.context() as patch:
@@ -228,16 +228,16 @@ def test_what_came_while_it_stood_still_is_read_before_anything_is_late(
     monkeypatch.setattr(pulse, "SETTLE_S", 60.0)
     armed, stands, goes_on = (threading.Event() for _ in range(3))
     if where == "in its wait":
-        whole = Helm.rest
+        whole = Sources.rest
 
-        def rest(self: Helm, seconds: float) -> dict[int, int]:
-            ready = whole(self, seconds)
-            if armed.is_set() and not ready and not stands.is_set():  # its time is over: the job is late
+        def rest(self: Sources, seconds: float) -> None:
+            until = time.monotonic() + seconds
+            whole(self, seconds)
+            if armed.is_set() and time.monotonic() >= until and not stands.is_set():  # the job is late
                 stands.set()
                 assert goes_on.wait(10)
-            return ready
 
-        monkeypatch.setattr(Helm, "rest", rest)
+        monkeypatch.setattr(Sources, "rest", rest)
 
     def call_back(_: object) -> None:
         stands.set()

@@ -1,5 +1,7 @@
 """The book of jobs that have no answer yet."""
 
+from collections import deque
+
 from pool import errors
 from pool.client.calls import Call
 from pool.client.futures import JobFuture
@@ -37,20 +39,42 @@ def test_late_jobs_are_taken_in_their_order() -> None:
         outstanding.add(each)
         outstanding.wait_until(each, instant)
     outstanding.wait_until(jobs[2], 9.0)  # the last one counts
-    assert list(outstanding.take_late(3.0)) == [jobs[1], jobs[0]]
-    assert list(outstanding) == [jobs[2]]
+    assert list(outstanding.late(3.0)) == [jobs[1], jobs[0]]
+    assert list(outstanding.late(3.0)) == []
+    assert list(outstanding) == jobs, "their futures have not ended"
 
 
-def test_a_fork_while_a_job_is_being_finished_ends_it_in_the_child() -> None:
+def test_a_fork_ends_all_that_is_in_it_in_the_child() -> None:
     outstanding = Outstanding()
     waiting, answered = job(1), job(2)
     outstanding.add(waiting)
     outstanding.add(answered)
-    assert outstanding.take(2) is answered
+    answered.future.finish({})
     lost = errors.PoolUnreachable("before the fork")
     outstanding.abandon_after_fork(lost)
+    assert isinstance(waiting.future, JobFuture)
+    assert isinstance(answered.future, JobFuture)
     assert waiting.future.exception(0) is lost
-    assert answered.future.exception(0) is lost
+    assert answered.future.result(0) == {}
+
+
+def test_what_was_interrupted_is_done_or_undone() -> None:
+    outstanding = Outstanding()
+    answered, leaving, queued = job(1), job(2), job(3)
+    for each in (answered, leaving):
+        outstanding.add(each)
+        outstanding.wait_until(each, 1.0)
+    outstanding.mark_sent(answered, CALL, b"i", 0.0)
+    answered.future.finish({})  # and not taken out of the book
+    outstanding.sending = leaving  # and not marked as sent
+    queued.number = 0
+    outbox = deque([leaving, queued])
+    outstanding.mend(outbox)
+    assert list(outstanding) == [leaving]
+    assert leaving.sent_at is not None, "the pool may have it"
+    assert outstanding.size_bytes == leaving.size_bytes
+    assert outstanding.next_instant() is None
+    assert list(outbox) == [queued]
 
 
 def test_the_payload_of_a_job_is_kept_and_its_credit_is_not() -> None:

@@ -65,12 +65,16 @@ def known(row_s: float = 1e-6, request: Request = Request("m")) -> Grain:  # noq
 
 def test_like_jobs_at_the_head_are_one_pack() -> None:
     jobs = [job(np.array([float(n)] * n, np.float32)) for n in (1, 2, 3)]
-    pack = Packer(known()).next(deque(jobs))
+    packer, outbox = Packer(known()), deque([*jobs, job(np.zeros(1))])
+    pack = packer.next(deque(jobs))
     assert pack is not None
     assert (pack.members, pack.rows) == ((1, 2, 3), 6)
     (header,) = unpack(Table, pack.payload[0]).tensors  # type: ignore[arg-type]  # the table is bytes
     joined = decode_tensor(replace(header, shape=(6,)), pack.payload[1])  # type: ignore[arg-type]
     assert joined.tolist() == [1, 2, 2, 3, 3, 3]
+    assert all(each.payload for each in jobs), "as long as it may turn out that they have not left"
+    packer.leave(pack, outbox)
+    assert len(outbox) == 1
     assert [(each.pack, each.index, each.payload) for each in jobs] == [(pack, n, ()) for n in range(3)]
 
 

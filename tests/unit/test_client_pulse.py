@@ -41,7 +41,7 @@ def test_silence_is_an_unanswered_ping() -> None:
 def test_time_in_which_the_process_stood_still_does_not_count() -> None:
     pulse = Pulse(0.0)
     pulse.pinged(1.0)
-    pulse.sleep(1.0, 1.0)
+    pulse.sleep(2.0)
     assert pulse.overslept(62.0) == pytest.approx(60.0)
     assert not pulse.silent(62.0 + SETTLE_S)
     assert pulse.judge_from == 62.0 + SETTLE_S
@@ -53,7 +53,7 @@ def test_a_punctual_loop_is_judged_at_once() -> None:
     pulse = Pulse(0.0)
     pulse.pinged(1.0)
     for second in range(1, 12):
-        pulse.sleep(float(second), 1.0)
+        pulse.sleep(second + 1.0)
         assert pulse.overslept(second + 1.01) == 0.0
     assert pulse.judge_from == 0.0
     assert pulse.silent(12.01)

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from pool.client.helm import Helm
+from pool.client.sources import Sources
 from pool.watch import Watch
 from pool.wire.spin import spin
 
@@ -33,18 +33,20 @@ def test_it_ends_with_its_time() -> None:
 @pytest.mark.parametrize("spin_s", [0.0, 0.002])
 def test_those_who_wait_find_the_same_with_it_and_without(spin_s: float) -> None:
     reader, writer = os.pipe()
-    helm, watch = Helm(spin_s), Watch(spin_s)
-    helm.watch(reader)
-    assert helm.take()
-    assert helm.wait(0.01) == {}
+    sources, watch = Sources(), Watch(spin_s)
+
+    def wait(seconds: float) -> dict[int, int]:
+        return spin(lambda: sources.wait(0.0), spin_s) or sources.wait(seconds)
+
+    sources.watch(reader)
+    assert wait(0.01) == {}
     watch.add(reader)
     assert watch.wait(0.01) == []
     os.write(writer, b"x")
-    assert list(helm.wait(5.0)) == [reader]
+    assert list(wait(5.0)) == [reader]
     assert watch.wait(5.0) == [reader]
     assert watch.wait(0.0) == [reader]
     watch.close()
-    helm.hand_back()
-    helm.close()
+    sources.close()
     os.close(reader)
     os.close(writer)

@@ -20,7 +20,7 @@ from pool.client import pulse
 from pool.client.channel import Channel
 from pool.client.connection import Connection
 from pool.client.dialogue import Dialogue
-from pool.client.helm import Helm
+from pool.client.sources import Sources
 from pool.wire import client_messages as wire
 
 
@@ -58,18 +58,24 @@ def counted(patch: pytest.MonkeyPatch, kind: type[Any], name: str) -> list[threa
 def settled(client: Client) -> None:
     """The pool has answered once, and the I/O thread rests."""
     client.run("m", 1.0)
-    eventually(lambda: not connection(client)._helm._lock.locked(), 5.0)
+    rests(client)
+
+
+def rests(client: Client) -> None:
+    """Nobody drives, and the thread sleeps until something comes."""
+    helm = connection(client).helm
+    eventually(lambda: helm._driver is None and helm._rests_until - time.monotonic() > 10.0, 5.0)
 
 
 @pytest.mark.usefixtures("serving")
 def test_the_caller_of_a_lone_job_wakes_nobody(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     settled(client)
     works = counted(monkeypatch, Dialogue, "work")
-    rests = counted(monkeypatch, Helm, "rest")
+    resting = counted(monkeypatch, Sources, "rest")
     for n in range(20):
         assert client.run("m", float(n))["y"] == n + 1
     assert set(works) == {threading.current_thread()}
-    assert rests == []
+    assert resting == []
 
 
 @pytest.mark.usefixtures("serving")
@@ -118,7 +124,7 @@ def settle(fake: FakePool, callers: ThreadPoolExecutor, client: Client) -> None:
     fake.open()
     fake.answer(fake.expect(Asked).job, {"y": np.float64(0.0)})
     assert first.result(5)["y"] == 0.0
-    eventually(lambda: not connection(client)._helm._lock.locked(), 5.0)
+    rests(client)
 
 
 def test_callers_that_come_at_once_are_all_answered(serving: Serving, client: Client) -> None:
@@ -213,10 +219,17 @@ def test_ctrl_c_while_it_waits_takes_back_the_job_alone(tmp_path: Path, client: 
         pool.close()
 
 
-@pytest.mark.usefixtures("serving")
-def test_ctrl_c_in_the_midst_of_a_message_ends_the_connection(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_in_the_midst_of_a_message_costs_no_other_job(
+    serving: Serving, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settled(client)
     before = connection(client)
+    answers = serving._serve
+    serving._serve = lambda *_: None
+    other = client.submit("m", 7.0)
+    eventually(lambda: len(serving.submitted) == 2, 5.0)
+    serving._serve = answers
+    assert not other.done()
     with monkeypatch.context() as patch:
 
         def interrupt(*_: Any) -> None:
@@ -225,9 +238,10 @@ def test_ctrl_c_in_the_midst_of_a_message_ends_the_connection(client: Client, mo
         patch.setattr(Dialogue, "_take_outbox", interrupt)
         with pytest.raises(KeyboardInterrupt):
             client.run("m", 1.0)
-    eventually(lambda: before.lost, 5.0)
+    assert other.result(5)["y"] == 8.0
+    assert serving.submitted[-1].in_doubt
     assert client.run("m", 3.0)["y"] == 4.0
-    assert connection(client) is not before
+    assert connection(client) is before
 
 
 def test_a_fork_while_a_caller_waits_leaves_both_in_order(fake: FakePool, client: Client) -> None:

@@ -1,0 +1,56 @@
+"""What a caller waits with who wants nothing but the outcome: no lock is made where he receives it himself."""
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pool.client.timeline import JobTimeline
+
+from pool.errors import PoolError
+
+__all__ = ["Wait"]
+
+
+class Wait:
+    """One caller's. `outcome`: None until there is one. `is_cancelled`: the caller does not want it any more."""
+
+    __slots__ = ("_bell", "is_cancelled", "outcome")
+
+    def __init__(self) -> None:
+        self.outcome: Any = None
+        self.is_cancelled = False
+        self._bell: threading.Lock | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.outcome is not None
+
+    def finish(self, outcome: Any, timeline: "JobTimeline | None" = None) -> None:  # noqa: ARG002  # nobody asks
+        """Any but the first changes nothing."""
+        if self.outcome is None:
+            self.outcome = outcome
+        self.ring()
+
+    def tell(self) -> None:
+        """Again, since who has finished it may have been interrupted."""
+        self.ring()
+
+    def abandon_after_fork(self, error: PoolError) -> None:
+        self.finish(error)
+
+    def sleep(self, seconds: float) -> None:
+        """Until it is rung for, or so long. REQUIRES its caller, and that he looks for the outcome afterwards."""
+        if self._bell is None:
+            bell = threading.Lock()
+            bell.acquire()
+            self._bell = bell
+        if self.outcome is None:
+            self._bell.acquire(timeout=seconds)
+
+    def ring(self) -> None:
+        """Wakes who sleeps, or his next sleep is none."""
+        bell = self._bell
+        if bell is not None and bell.locked():
+            with contextlib.suppress(RuntimeError):  # another thread was quicker
+                bell.release()
