@@ -38,7 +38,7 @@ class Arena:
         self.is_current = True
         self._mapping = memory
         self._space = Space(len(memory))
-        self._returned: deque[tuple[int, int]] = deque()  # by finalizers, which can take no lock
+        self._returned: deque[tuple[int, int, bool]] = deque()  # by finalizers, which can take no lock
         self._touched = 0  # behind this, nothing has ever been used, or all was given back
         self._used = 0  # the same for the time since the last `trim`
 
@@ -50,11 +50,11 @@ class Arena:
             return None
         self._used = max(self._used, begin + size_bytes)
         self._touched = max(self._touched, self._used)
-        return Region(self, begin, size_bytes)
+        return Region(self, begin, size_bytes, self._space.lies_beside(size_bytes, call))
 
-    def give_back(self, offset: int, size_bytes: int) -> None:
-        """From any thread, at any instant."""
-        self._returned.append((offset, offset + size_bytes))
+    def give_back(self, offset: int, size_bytes: int, beside: bool = False) -> None:
+        """From any thread, at any instant. `beside`: it lay beside others of its call."""
+        self._returned.append((offset, offset + size_bytes, beside))
 
     @property
     def is_touched(self) -> bool:
@@ -85,24 +85,26 @@ class Arena:
         while self._returned:
             returned.append(self._returned.popleft())
         if returned:
-            self._used = max(self._used, *[end for _, end in returned])
+            self._used = max(self._used, *[end for _, end, _ in returned])
             self._space.give_back(returned)
 
 
 class Region:
     """Some of an arena, used by nobody else as long as this object is held."""
 
-    __slots__ = ("__weakref__", "_shown", "arena", "offset", "size_bytes")
+    __slots__ = ("__weakref__", "_beside", "_shown", "arena", "offset", "size_bytes")
 
-    def __init__(self, arena: Arena, offset: int, size_bytes: int) -> None:
+    def __init__(self, arena: Arena, offset: int, size_bytes: int, beside: bool = False) -> None:
+        """`beside`: it lies beside others of its call."""
         self.arena = arena
         self.offset = offset
         self.size_bytes = size_bytes
+        self._beside = beside
         self._shown: int | None = None
 
     def __del__(self) -> None:
         if self._shown is None or self._shown == _forks:
-            self.arena.give_back(self.offset, self.size_bytes)
+            self.arena.give_back(self.offset, self.size_bytes, self._beside)
 
     def show(self) -> None:
         """The caller has an array there. So has, after a fork, the child: then it is never used again here."""
@@ -113,7 +115,7 @@ class Region:
         """Of no more than so many bytes from its beginning; what is behind them is free again. Nobody looks there."""
         if size_bytes < self.size_bytes:
             behind, self.size_bytes = self.size_bytes - size_bytes, size_bytes
-            self.arena.give_back(self.offset + size_bytes, behind)
+            self.arena.give_back(self.offset + size_bytes, behind, self._beside)
 
     @property
     def memory(self) -> memoryview:

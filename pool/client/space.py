@@ -34,7 +34,7 @@ class Space:
         self._size_bytes = size_bytes
         self._free = [(0, size_bytes)]  # begin and end, ascending; no two of them adjoin
         self._ahead: dict[Hashable, Ahead] = {}  # by call, the oldest first
-        self._in_use = 0  # bytes
+        self._beside_bytes = 0  # in use, of what lies side by side
 
     def take(self, size_bytes: int, call: Hashable) -> int | None:
         """Where so many bytes begin: the lowest that are free, at a multiple of `ALIGNED`. REQUIRES one at least.
@@ -42,23 +42,29 @@ class Space:
         Of a `call` they begin where its last ones end, while those are in use and there is place behind them; or a few
         bytes behind that, at such a multiple too, while few jobs are in use.
         """
-        if call is not None and size_bytes <= JOINED_BYTES:
+        if self.lies_beside(size_bytes, call):
             begin = self._beside(call, size_bytes)
-        else:
+            self._beside_bytes += 0 if begin is None else size_bytes
+            return begin
+        found = self._lowest(size_bytes)
+        if found is None and self._ahead:
+            self.forget()
             found = self._lowest(size_bytes)
-            if found is None and self._ahead:
-                self.forget()
-                found = self._lowest(size_bytes)
-            begin = None if found is None else self._cut(found, size_bytes)
-        if begin is not None:
-            self._in_use += size_bytes
-        return begin
+        return None if found is None else self._cut(found, size_bytes)
 
-    def give_back(self, parts: Iterable[tuple[int, int]]) -> None:
-        """Each from its begin to its end. A call whose last job was there begins anywhere, as one alone does."""
-        for begin, end in parts:
+    @staticmethod
+    def lies_beside(size_bytes: int, call: Hashable) -> bool:
+        """Whether so much of a `call` lies beside its others."""
+        return call is not None and size_bytes <= JOINED_BYTES
+
+    def give_back(self, parts: Iterable[tuple[int, int, bool]]) -> None:
+        """Each from its begin to its end, and whether it lay beside others.
+
+        A call whose last job was there begins anywhere, as one alone does.
+        """
+        for begin, end, beside in parts:
             insort(self._free, (begin, end))
-            self._in_use -= end - begin
+            self._beside_bytes -= end - begin if beside else 0
         self._join()
         self._forget([call for call, ahead in self._ahead.items() if self._is_free_before(ahead.begin)])
 
@@ -72,11 +78,12 @@ class Space:
 
     def _beside(self, call: Hashable, size_bytes: int) -> int | None:
         ahead = self._ahead.get(call)
-        if ahead is not None and self._in_use < FEW_JOBS * size_bytes:
+        if ahead is not None and self._beside_bytes < FEW_JOBS * size_bytes:
             aligned = min(rounded_up(ahead.begin), ahead.end)
             if ahead.begin < aligned:
-                insort(self._free, (ahead.begin, aligned))
-                ahead.begin = aligned
+                # In this order: what an interrupt leaves between the two is lost, and never given twice.
+                skipped, ahead.begin = ahead.begin, aligned
+                insort(self._free, (skipped, aligned))
         if ahead is None or ahead.end - ahead.begin < size_bytes:
             ahead = self._look_ahead(call, size_bytes)
             if ahead is None:
@@ -88,13 +95,13 @@ class Space:
     def _look_ahead(self, call: Hashable, size_bytes: int) -> Ahead | None:
         """Place for several jobs of the call, behind its last one if there is some.
 
-        It is as much as is in use: where so much is free lower down, the call goes on there. Jobs end in about the
+        It is as much as such jobs use: where so much is free lower down, the call goes on there. Jobs end in about the
         order in which they came, so they come round like this, in twice the memory that they need at once.
         """
         last = self._ahead.get(call)
         behind = None if last is None else last.begin
         self._forget([] if last is None else [call])
-        wanted = max(size_bytes, min(JOBS_AHEAD * size_bytes, self._size_bytes // 4), self._in_use)
+        wanted = max(size_bytes, min(JOBS_AHEAD * size_bytes, self._size_bytes // 4), self._beside_bytes)
         found = self._lowest(wanted, behind) or self._largest(size_bytes, behind)
         if found is None and self._ahead:
             self.forget()

@@ -6,6 +6,7 @@ import mmap
 import os
 import select
 import threading
+from bisect import insort
 from collections import Counter, deque
 from collections.abc import Iterator
 from itertools import pairwise
@@ -24,7 +25,7 @@ from pool.client.pack import Pack
 from pool.client.payload import decode_answer, empty, encode_call, to_inputs
 from pool.client.request import Request
 from pool.client.rooms import FADES, Rooms
-from pool.client.space import FEW_JOBS, JOBS_AHEAD, JOINED_BYTES, MOST_AHEAD
+from pool.client.space import FEW_JOBS, JOBS_AHEAD, JOINED_BYTES, MOST_AHEAD, Space
 from pool.client.spans import array_over, piece_of
 from pool.router.arenas import Arena as LentArena
 from pool.router.arenas import Arenas as Lent
@@ -255,6 +256,55 @@ def test_while_few_are_in_flight_each_begins_where_tensorflow_takes_it_and_not_a
     out.clear()
     assert arena.take(64 * PAGE) is not None
     os.close(fd)
+
+
+@pytest.mark.parametrize("learned", [1, 3, 8])
+def test_there_is_room_for_an_answer_of_other_rows_and_what_lies_between_its_outputs(learned: int) -> None:
+    rooms, request = Rooms(), Request("m")
+    rooms.learn(request, learned, {name: np.zeros((learned, 25001), np.float32) for name in "ab"})
+    for rows in range(1, 257):
+        needed = 2 * -(-rows * 25001 * 4 // 64) * 64
+        assert needed <= rooms.expected_bytes(request, rows) < 1.01 * needed + PAGE
+
+
+def test_what_a_caller_keeps_is_no_job_in_flight() -> None:
+    """Answers and arrays that are kept neither make lone jobs adjoin nor let them walk through the arena."""
+    arena, fd = lone_arena(1024 * PAGE)
+    kept = [arena.take(100 * PAGE) for _ in range(3)]
+    assert None not in kept
+    highest = 0
+    out: deque[Region | None] = deque()
+    for _ in range(300):
+        out.append(arena.take(1001, "a"))
+        region = out[-1]
+        assert region is not None
+        assert region.offset % 64 == 0
+        highest = max(highest, region.offset + 1001)
+        if len(out) == 2:
+            out.popleft()
+    assert highest <= 300 * PAGE + 4 * JOBS_AHEAD * 1001
+    os.close(fd)
+
+
+def test_an_interrupt_between_two_lines_gives_no_byte_twice() -> None:
+    space, interrupted = Space(64 * PAGE), 0
+
+    def interrupt(free: list[tuple[int, int]], part: tuple[int, int]) -> None:
+        nonlocal interrupted
+        insort(free, part)
+        interrupted += 1
+        raise KeyboardInterrupt
+
+    held = [(space.take(1001, "a"), 1001)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pool.client.space.insort", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            space.take(1001, "a")
+    assert interrupted == 1
+    held.append((space.take(5, "a"), 5))
+    taken = sorted([*[(begin, begin + size) for begin, size in held if begin is not None], *space.free()])
+    assert len(taken) > len(held) == 2
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(taken)), "a byte is in use and free"
 
 
 def test_what_hardly_runs_together_begins_where_tensorflow_takes_it() -> None:
