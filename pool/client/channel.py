@@ -7,7 +7,6 @@ from collections.abc import Container, Sequence
 
 import zmq
 
-from pool.client.outage import PoolAway
 from pool.client.sources import Sources
 from pool.errors import PoolUnreachable
 from pool.wire.multipart import DONTWAIT, MORE, plain_send
@@ -16,7 +15,7 @@ __all__ = ["Channel"]
 
 LINGER_MS = 200
 # Numbers: pyzmq's enums take a microsecond each.
-FD, POLLIN, POLLOUT = int(zmq.FD), int(zmq.POLLIN), int(zmq.POLLOUT)
+FD, POLLIN = int(zmq.FD), int(zmq.POLLIN)
 
 _parents: list[object] = []
 
@@ -44,10 +43,7 @@ class Channel:
         self._descriptor, self._told = _number(dealer, FD), _number(self._monitor, FD)
         sources.watch(self._descriptor)
         sources.watch(self._told)
-        self._awaits_connection = True
-        self._looked_at = [(dealer, POLLIN | POLLOUT), (self._monitor, POLLIN)]
-        self.is_connected = False
-        self.is_greeted = False  # OPEN was sent
+        self._looked_at = [(dealer, POLLIN), (self._monitor, POLLIN)]
         self.is_broken = False
         self.is_cut = False  # part of a message has been sent, and not the rest
         try:
@@ -58,38 +54,30 @@ class Channel:
             raise PoolUnreachable(f"cannot connect to {endpoint!r}: {why}") from None
 
     def look(self) -> bool:
-        """Whether there is something to do before the next wait; sets `is_connected` and `is_broken`.
+        """Whether there is something to do before the next wait; sets `is_broken`.
 
         The descriptor of a ZeroMQ socket tells nothing to whoever has not looked before, and then only that something
         has changed since the socket was used, whatever for.
         """
         found = zmq.zmq_poll(self._looked_at, 0)
-        for socket, events in found:
+        for socket, _ in found:
             if socket is self._monitor:
                 self.is_broken = True
-            elif events & POLLOUT:  # writable means connected; only then can the first message leave
-                self._awaits_connection = False
-                self.is_connected = True
-                self._looked_at = [(self._dealer, POLLIN), (self._monitor, POLLIN)]
         return bool(found)
 
     def woken(self, ready: Container[int]) -> None:
         """By these descriptors: as `look`, where the next `receive` does not tell as much."""
-        if self._awaits_connection or self._told in ready:
+        if self._told in ready:
             self.look()
 
     def send(self, frames: Sequence[bytes | memoryview]) -> None:
-        """Never blocks. Raises `PoolAway`."""
-        try:
-            if len(frames) > 1:
-                self.is_cut = True
-                for frame in frames[:-1]:
-                    self._send(self._dealer, frame, DONTWAIT | MORE, False)
-            self._send(self._dealer, frames[-1], DONTWAIT, False)
-            self.is_cut = False
-        except zmq.Again:
-            when = "" if self.is_greeted else " before it answered"
-            raise PoolAway(f"the pool at {self._endpoint} went away{when}") from None
+        """Never blocks: libzmq keeps what is sent before it is connected."""
+        if len(frames) > 1:
+            self.is_cut = True
+            for frame in frames[:-1]:
+                self._send(self._dealer, frame, DONTWAIT | MORE, False)
+        self._send(self._dealer, frames[-1], DONTWAIT, False)
+        self.is_cut = False
 
     def receive(self) -> list[zmq.Frame] | None:
         """The next message, if there is one."""
@@ -106,7 +94,7 @@ class Channel:
         self._sources.forget(self._told)
         self._dealer.disable_monitor()
         self._monitor.close(linger=0)
-        self._dealer.close()
+        self._dealer.close(0 if self.is_broken else LINGER_MS)  # what was meant for a pool that is gone is for no other
 
     def abandon_after_fork(self) -> None:
         """In a forked child: the sockets stayed with the parent. They are kept, because their end is not ours."""
@@ -115,8 +103,10 @@ class Channel:
 
 
 def _prepared(dealer: "zmq.Socket[bytes]", endpoint: str) -> "zmq.Socket[bytes]":
-    """What tells of its disconnection."""
-    dealer.immediate = True
+    """What tells of its disconnection.
+
+    Not `immediate`: with it, libzmq forgets what it has received once the connection breaks.
+    """
     dealer.linger = LINGER_MS
     dealer.sndhwm = dealer.rcvhwm = 0  # bounded by the pool's credit in bytes, and by its queue
     if not endpoint.startswith("ipc:"):

@@ -300,7 +300,7 @@ class Client(Replicas):
     def _check_thread(self) -> None:
         """Raises `PoolError` where waiting for an answer would wait for ever."""
         if (connection := self._connection) is not None:
-            connection.check_thread()
+            connection.helm.check_wait()
 
     # --- questions ----------------------------------------------------------------------------------------------
 

@@ -89,7 +89,7 @@ class Connection:
         patient: bool = False,
     ) -> Any:
         """`submit(…).result()`, in the caller's thread; what is interrupted is cancelled."""
-        self.check_thread()
+        self.helm.check_wait()
         wait = Wait()
         self._attend(wait, self._job(wait, request, rows, payload, began, patient))
         if isinstance(wait.outcome, PoolError):
@@ -171,7 +171,7 @@ class Connection:
 
     def _send_off(self, job: Job) -> None:
         """Until it is sent or has ended, which it does in bounded time."""
-        self.check_thread()
+        self.helm.check_wait()
         job.on_its_way = Wait()
         self._attend(job.on_its_way, job)
         if self.helm.over is not None:
@@ -190,20 +190,12 @@ class Connection:
 
     def attend(self, wait: Wait) -> None:
         """Until what was sent before is over. In the I/O thread that is a `PoolError`."""
-        self.check_thread()
+        self.helm.check_wait()
         self.helm.attend(wait)
-
-    def check_thread(self) -> None:
-        """Raises `PoolError` in the I/O thread, which runs the done-callbacks and must not wait for itself."""
-        if self.helm.is_thread:
-            raise PoolError(
-                "waiting for room in the pool, or for an answer, in one of this client's done-callbacks would wait"
-                " for ever: submit without `block` there"
-            )
 
     def ask(self, what: str, about: str, timeout_s: float) -> Any:
         """Waits for the answer to one question; raises `PoolUnreachable` when it does not come in time."""
-        self.check_thread()
+        self.helm.check_wait()
         wait = Wait()
         request = next(self._questions)
         self._requests[request] = wait

@@ -1,6 +1,5 @@
 """What a client and its pool say to each other, from the first OPEN to CLOSE, through the loss of pools."""
 
-import contextlib
 import math
 import time
 from collections import deque
@@ -111,7 +110,9 @@ class Dialogue:
     def prepare(self, context: SharedContext, now: float) -> None:
         """Connects, where there is no connection and it is time to look for a pool. Raises `PoolUnreachable`."""
         if self._channel is None and self._outage is not None and now >= self._outage.next_try:
+            self._peer.check()
             self._channel = context.channel(self._peer.endpoint, self._sources)
+            self._send(wire.Open(self._name))
 
     def wait_s(self, now: float) -> float:
         """How long there is nothing to do if nothing comes; what follows is held against nobody but this process."""
@@ -176,10 +177,6 @@ class Dialogue:
         raise TornAway("a caller was interrupted while he talked with the pool", listens=listens)
 
     def _hear(self, channel: Channel, now: float, most: int) -> None:
-        if channel.is_connected and not channel.is_greeted:
-            self._peer.check()
-            self._send(wire.Open(self._name))
-            channel.is_greeted = True
         self._receive(channel, now, most)
         if channel.is_broken:
             raise PoolAway(f"the pool at {self._peer.endpoint} went away before it answered")
@@ -274,8 +271,7 @@ class Dialogue:
 
     def say_goodbye(self) -> None:
         if self._outage is None:
-            with contextlib.suppress(PoolAway):
-                self._send(wire.Close())
+            self._send(wire.Close())
 
     # --- out ----------------------------------------------------------------------------------------------------
 
@@ -345,6 +341,7 @@ class Dialogue:
             raise Incompatible(f"what answers at {self._peer.endpoint} is not this release's pool: {error}") from None
         if self._outage is not None:
             if isinstance(envelope.message, wire.Opened):
+                self._peer.check()  # again: the folder may have been made since
                 self._find_pool(self._outage, envelope.message, envelope.instance)
                 return
         elif envelope.instance != self._instance:

@@ -5,9 +5,9 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +23,11 @@ log = logging.getLogger("pool.client")
 
 LOOK_S = 1.0
 
-_CANCELLED: Final = object()
+_NOBODY: Final = object()  # in the place of a lock: nobody has waited before it ended
+
+
+class _Cancelled:
+    """One `cancel`: of several at once, one is the first."""
 
 
 class JobFuture(Future["dict[str, np.ndarray[Any, Any]]"]):
@@ -35,8 +39,9 @@ class JobFuture(Future["dict[str, np.ndarray[Any, Any]]"]):
 
     `timeline` says where the time went: None until there is a result, and for ever where there is none.
 
-    Its lock is made by whoever first waits for it. Who ends it sets `outcome`, the first one for good, and then looks
-    whether there is a lock; who waits makes the lock, and then looks for the outcome. So neither misses the other.
+    Its lock is made by whoever first waits for it, if that is before its end. Who ends it sets `outcome`, the first one
+    for good, and then takes the lock's place if there is none. Where there is one, the thread tells those who wait: a
+    caller who drives may be interrupted, and would leave another's lock taken for ever.
     """
 
     outcome: Any = None
@@ -49,18 +54,24 @@ class JobFuture(Future["dict[str, np.ndarray[Any, Any]]"]):
         self._done_callbacks: list[Callable[[Future[Any]], object]] = []
         self._on_cancel = on_cancel
         self._helm = helm
+        self._is_told = False
 
     # --- what the base class reads ------------------------------------------------------------------------------
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]  # an attribute there
-        lock: threading.Condition | None = self.__dict__.get("_lock")
-        return self.__dict__.setdefault("_lock", threading.Condition()) if lock is None else lock
+        own: dict[str, Any] = self.__dict__
+        lock: Any = own.get("_lock") or own.setdefault("_lock", threading.Condition())
+        if lock is _NOBODY:
+            lock = own.setdefault("_late_lock", threading.Condition())
+        return cast("threading.Condition", lock)
 
     @property
     def _state(self) -> str:  # type: ignore[override]
-        outcome = self.outcome
-        return PENDING if outcome is None else CANCELLED_AND_NOTIFIED if outcome is _CANCELLED else FINISHED
+        """Over once all who wait are told, or who begins to wait meanwhile would hear of it twice."""
+        if self.outcome is None or not (self._is_told or self.__dict__.get("_lock") is _NOBODY):
+            return PENDING
+        return CANCELLED_AND_NOTIFIED if self.cancelled() else FINISHED
 
     @property
     def _result(self) -> Any:  # type: ignore[override]
@@ -76,7 +87,7 @@ class JobFuture(Future["dict[str, np.ndarray[Any, Any]]"]):
         return self.outcome is not None
 
     def cancelled(self) -> bool:
-        return self.outcome is _CANCELLED
+        return type(self.outcome) is _Cancelled
 
     def result(self, timeout: float | None = None) -> "dict[str, np.ndarray[Any, Any]]":
         """As a `Future`'s. In a done-callback it raises `PoolError` instead of waiting for ever."""
@@ -84,12 +95,26 @@ class JobFuture(Future["dict[str, np.ndarray[Any, Any]]"]):
         if type(outcome) is dict:
             return outcome
         self._wait(timeout)
-        return super().result(0)
+        outcome = self._ended()
+        if isinstance(outcome, PoolError):
+            try:
+                raise outcome
+            finally:
+                del outcome, self  # or its traceback would hold this frame, and this frame the error
+        return outcome
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """As a `Future`'s. In a done-callback it raises `PoolError` instead of waiting for ever."""
         self._wait(timeout)
-        return super().exception(0)
+        outcome = self._ended()
+        return outcome if isinstance(outcome, PoolError) else None
+
+    def _ended(self) -> "dict[str, np.ndarray[Any, Any]] | PoolError":
+        if self.outcome is None:
+            raise TimeoutError
+        if self.cancelled():
+            raise CancelledError
+        return cast("dict[str, np.ndarray[Any, Any]] | PoolError", self.outcome)
 
     def _wait(self, timeout: float | None) -> None:
         """Raises `PoolError` in the I/O thread: a wait there for an answer that it has to receive never ends.
@@ -98,11 +123,8 @@ class JobFuture(Future["dict[str, np.ndarray[Any, Any]]"]):
         """
         if self.outcome is not None:
             return
-        if self._helm is not None and self._helm.is_thread:
-            raise PoolError(
-                "waiting for this client's answer in one of its done-callbacks would wait for ever:"
-                " use submit(…) and add a done-callback to its future"
-            )
+        if self._helm is not None:
+            self._helm.check_wait()
         until = math.inf if timeout is None else time.monotonic() + timeout
         condition = self._condition
         with condition:
@@ -111,10 +133,11 @@ class JobFuture(Future["dict[str, np.ndarray[Any, Any]]"]):
 
     def cancel(self) -> bool:
         """True if nobody will see an answer; says so to the pool, and to those who wait for this future."""
-        if self.__dict__.setdefault("outcome", _CANCELLED) is not _CANCELLED:
-            return False
+        mine = _Cancelled()
+        if self.__dict__.setdefault("outcome", mine) is not mine:
+            return self.cancelled()
         try:
-            self.tell()
+            self.notify()
             self.run_callbacks()
         finally:
             on_cancel, self._on_cancel = self._on_cancel, None  # it knows the job, and with it the inputs
@@ -130,7 +153,7 @@ class JobFuture(Future["dict[str, np.ndarray[Any, Any]]"]):
 
     @property
     def is_cancelled(self) -> bool:
-        return self.outcome is _CANCELLED
+        return self.cancelled()
 
     def finish(
         self, result: "dict[str, np.ndarray[Any, Any]] | PoolError", timeline: "JobTimeline | None" = None
@@ -146,23 +169,39 @@ class JobFuture(Future["dict[str, np.ndarray[Any, Any]]"]):
         self.tell()
 
     def tell(self) -> None:
-        """Those who wait that it is over. Again where whoever did was interrupted."""
-        if "_lock" not in self.__dict__:
+        """Those who wait are to hear that it is over. Again where whoever saw to it was interrupted."""
+        if self.__dict__.setdefault("_lock", _NOBODY) is _NOBODY:
             return
-        with self._condition:
-            for waiter in self._waiters:
-                if self.outcome is _CANCELLED:
-                    waiter.add_cancelled(self)
-                elif isinstance(self.outcome, PoolError):
-                    waiter.add_exception(self)
-                else:
-                    waiter.add_result(self)
-            self._condition.notify_all()
-        if self._done_callbacks and self.outcome is not _CANCELLED:
-            if self._helm is None:
-                self.run_callbacks()
+        if self._helm is None:
+            self.notify()
+            self.run_callbacks()
+        else:
+            self._helm.notify(self)
+
+    def notify(self) -> None:
+        """Tells each of those who wait, once."""
+        condition = self.__dict__.setdefault("_lock", _NOBODY)
+        if condition is _NOBODY:
+            return
+        is_mine = condition.acquire(timeout=LOOK_S)  # whoever was interrupted with it has it for ever
+        try:
+            if not self._is_told:
+                self._tell_all()
+            if is_mine:
+                condition.notify_all()
+        finally:
+            if is_mine:
+                condition.release()
+
+    def _tell_all(self) -> None:
+        self._is_told = True
+        for waiter in self._waiters:
+            if self.cancelled():
+                waiter.add_cancelled(self)
+            elif isinstance(self.outcome, PoolError):
+                waiter.add_exception(self)
             else:
-                self._helm.call_back(self)
+                waiter.add_result(self)
 
     def run_callbacks(self) -> None:
         """Each once. Raises what is no `Exception` where it is cancelled, as a `Future` does, and else nothing."""
@@ -173,7 +212,7 @@ class JobFuture(Future["dict[str, np.ndarray[Any, Any]]"]):
             except Exception:
                 log.exception("a done-callback of a job raised")
             except BaseException:
-                if self.outcome is _CANCELLED:
+                if self.cancelled():
                     raise
                 log.exception("a done-callback of a job raised")  # SystemExit would end the I/O thread
 
@@ -182,8 +221,8 @@ class JobFuture(Future["dict[str, np.ndarray[Any, Any]]"]):
 
         Its done-callbacks are the parent's too, and run only there.
         """
-        if "_lock" in self.__dict__:
-            self.__dict__["_lock"] = threading.Condition()
         self._waiters = []
         self._done_callbacks = []
         self.__dict__.setdefault("outcome", error)
+        self.__dict__["_lock"] = _NOBODY
+        self.__dict__.pop("_late_lock", None)

@@ -8,6 +8,9 @@
     DRIVEN ──► DRIVEN   his answer is there, and another caller waits: he is the next
     DRIVEN ──► ASLEEP   nobody waits: the thread is called only where it would look too late by itself
 
+Who drives may be kept from it, by a signal's handler or a debugger. A second later he has lost the helm: to a caller
+who stands by, or to the thread, which looks every second if anything was posted meanwhile.
+
 Who holds the lock may use the dialogue. Nobody holds it while he waits, nor while he runs a done-callback, so other
 callers send in their own threads while one waits for all. It knows its owner: so a caller who was interrupted finds
 out, at whatever line it was, what he has left behind.
@@ -48,7 +51,7 @@ class Helm:
         self._looks_at = 0.0  # when who waits at the sockets looks by himself
         self._rests_until = 0.0  # when the thread does
         self._failure: PoolError | None = None  # that a caller met
-        self._ended: deque[JobFuture] = deque()  # their done-callbacks are to be run
+        self._ended: deque[JobFuture] = deque()  # those who wait for them are to be told
         self._thread = 0
 
     # --- a caller -----------------------------------------------------------------------------------------------
@@ -89,7 +92,7 @@ class Helm:
             if not steady:
                 self._leave(wait)
             return steady
-        if self._driver is not None or not steady:
+        if not steady or (self._driver is not None and time.monotonic() < self._looks_at + LOOK_S):
             return False
         self._standing.pop(wait, None)
         self._driver = wait
@@ -111,13 +114,14 @@ class Helm:
             if self._spin_s:
                 ready = spin(lambda: sources.wait(0.0), self._spin_s)
             ready = ready or sources.wait(seconds)
-            self._lock.acquire()
+            self._lock.acquire()  # by now the thread may do it for him, and what he has found harms nobody
         dialogue.work(ready, 1)  # the answer, mostly: a look tells whether more has come, not another receive
 
     def _stand_by(self, wait: Wait) -> None:
         """Another waits at the sockets."""
         self._tell_driver()
         self._standing[wait] = None
+        wait.prepare()
         self._lock.release()
         wait.sleep(LOOK_S)
         self._lock.acquire()
@@ -169,7 +173,7 @@ class Helm:
                     if self._driver is None:
                         self._sources.give_back()  # he may have been about to
                     self._sources.call_thread()
-                while self._lock._is_owned():  # type: ignore[attr-defined]  # as `Condition` asks it
+                while self._lock._is_owned():  # type: ignore[attr-defined]
                     self._lock.release()
                 return
             except KeyboardInterrupt:  # one more, while the first is on its way to the caller
@@ -180,19 +184,37 @@ class Helm:
     def wake(self) -> None:
         """There is something for who drives. Takes no lock: finalizers call it."""
         self._sources.ring()
+        if self._driver is not None and self._rests_until > time.monotonic() + LOOK_S:
+            self._sources.call_thread()
 
     @property
     def is_thread(self) -> bool:
         """Whether this is the thread, which runs the done-callbacks and must not wait for itself."""
         return threading.get_ident() == self._thread
 
-    def call_back(self, future: JobFuture) -> None:
-        """The thread is to run its done-callbacks."""
-        self._ended.append(future)
-        if self.over is not None and not self.is_thread:
-            self._call_back()
-        elif not self.is_thread:
+    def check_wait(self) -> None:
+        """Raises `PoolError` where this thread would wait for itself."""
+        if self.is_thread:
+            raise PoolError(
+                "waiting for room in the pool, or for an answer, in one of this client's done-callbacks would wait"
+                " for ever: submit without `block` there, and add a done-callback to its future"
+            )
+        if self._lock._is_owned():  # type: ignore[attr-defined]  # as `Condition` asks it
+            raise PoolError(
+                "this signal's handler waits for a client that its own thread was using: submit without waiting there,"
+                " or give the handler a client of its own"
+            )
+
+    def notify(self, future: JobFuture) -> None:
+        """The thread is to tell those who wait for it, and to run its done-callbacks."""
+        if self.is_thread:
+            self._ended.append(future)
+        elif self.over is None:
+            self._ended.append(future)
             self._sources.call_thread()
+        else:
+            future.notify()
+            future.run_callbacks()
 
     # --- the thread ---------------------------------------------------------------------------------------------
 
@@ -209,9 +231,9 @@ class Helm:
 
     def end(self) -> None:
         """The thread's last act, when all has ended."""
-        self._call_back()
+        self._tell()
         self._lock.release()
-        self._call_back()
+        self._tell()
 
     def _run(self, context: SharedContext) -> None:
         dialogue = self._dialogue
@@ -227,6 +249,9 @@ class Helm:
         seconds = LOOK_S
         if self._sources.is_called:
             self._sources.rest(0.0)  # it looks at all there is
+        if self._driver is not None and now >= self._looks_at + LOOK_S:
+            self._driver = None
+            self._sources.give_back()
         if self._driver is None:
             if self._failure is not None:
                 raise self._failure
@@ -247,17 +272,24 @@ class Helm:
         if self._ended:
             self._lock.release()
             try:
-                self._call_back()
+                self._tell()
             finally:
                 self._lock.acquire()
 
-    def _call_back(self) -> None:
-        while self._ended:
-            self._ended.popleft().run_callbacks()
+    def _tell(self) -> None:
+        """Those who wait first: a done-callback may take its time. Who is told stays here till then, for a fork."""
+        while ended := tuple(self._ended):
+            for future in ended:
+                future.notify()
+            for future in ended:
+                future.run_callbacks()
+                self._ended.popleft()
 
     def abandon_after_fork(self, error: PoolError) -> None:
         """In a forked child: the thread and the sockets stayed with the parent, and so did who had the lock."""
         self.over = AfterFork(str(error))
+        for future in self._ended:
+            future.abandon_after_fork(error)
         self._lock = threading.RLock()
         self._sources.close()
 

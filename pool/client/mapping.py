@@ -138,7 +138,7 @@ class _Gatherer:
         began = time.monotonic()
         connection = self._connected()
         rows, payload = encode_call(self._request.model, inputs, connection.arenas)
-        connection.check_thread()
+        connection.helm.check_wait()
         turn = _Alone()
         self.turns.append(turn)  # before it is sent: who is interrupted cancels it
         turn.future = connection.submit(self._request, rows, payload, began, patient=True, wait=True)

@@ -39,12 +39,17 @@ class Wait:
     def abandon_after_fork(self, error: PoolError) -> None:
         self.finish(error)
 
-    def sleep(self, seconds: float) -> None:
-        """Until it is rung for, or so long. REQUIRES its caller, and that he looks for the outcome afterwards."""
+    def prepare(self) -> None:
+        """From now on, whoever rings for it is heard. REQUIRES its caller."""
         if self._bell is None:
             bell = threading.Lock()
             bell.acquire()
             self._bell = bell
+
+    def sleep(self, seconds: float) -> None:
+        """Until it is rung for, or so long. REQUIRES its caller, and that he looks for the outcome afterwards."""
+        self.prepare()
+        assert self._bell is not None
         if self.outcome is None:
             self._bell.acquire(timeout=seconds)
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from harness import eventually
 from pool import errors
 from pool.client.futures import JobFuture
 from pool.client.helm import Helm
@@ -25,6 +26,51 @@ def test_a_cancelled_future_is_done_for_those_who_wait() -> None:
     future.finish(errors.PoolUnreachable("lost"))  # as the end of a connection does
     with pytest.raises(CancelledError):
         future.result(0)
+
+
+def test_who_waits_for_two_hears_of_one_that_is_cancelled_twice_but_once() -> None:
+    first, second = JobFuture(), JobFuture()
+    found: list[JobFuture] = []
+    waiting = threading.Thread(target=lambda: found.extend(as_completed([first, second], timeout=10)))
+    waiting.start()
+    eventually(lambda: len(first._waiters) == len(second._waiters) == 1)
+    assert first.cancel()
+    assert first.cancel()
+    first.tell()  # as where whoever told it before was interrupted
+    second.finish({})
+    waiting.join()
+    assert found == [first, second]
+
+
+def test_who_begins_to_wait_at_the_end_of_many_hears_of_each_once() -> None:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        met = 0
+        for _ in range(60):
+            futures = [JobFuture() for _ in range(300)]
+            finisher = threading.Thread(target=lambda: [future.finish({}) for future in futures])  # noqa: B023
+            finisher.start()
+            found = list(as_completed(futures, timeout=10))
+            met += any(future._is_told for future in futures)
+            finisher.join()
+            assert sorted(map(id, found)) == sorted(map(id, futures))
+            assert not wait(futures, timeout=10).not_done
+        assert met, "none ended while somebody waited"
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def test_a_lock_that_is_never_given_back_stops_nobody_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `concurrent.futures.wait` leaves one where Ctrl-C comes in its midst."""
+    monkeypatch.setattr("pool.client.futures.LOOK_S", 0.05)
+    future = JobFuture()
+    taken = threading.Thread(target=future._condition.acquire)
+    taken.start()
+    taken.join()
+    future.finish({})
+    assert future.done()
+    assert future._is_told
 
 
 def test_cancel_notifies_though_a_callback_raises() -> None:
@@ -62,12 +108,12 @@ def test_it_makes_no_lock_before_somebody_waits() -> None:
     assert not future.done()
     future.finish({})
     assert future.result(0) == {}
-    assert "_lock" not in vars(future)
+    assert not isinstance(vars(future).get("_lock"), threading.Condition)
     waits = JobFuture()
     late = threading.Timer(0.05, waits.finish, [{}])
     late.start()
     assert waits.result(5) == {}
-    assert "_lock" in vars(waits)
+    assert isinstance(vars(waits).get("_lock"), threading.Condition)
     late.join()
 
 
@@ -110,3 +156,4 @@ def test_a_fork_ends_a_future_in_any_state_and_runs_no_callback() -> None:
     assert pending.exception(0) is lost
     assert finished.result(0) == {}
     assert ran == []
+    assert wait([pending, finished], timeout=0).done == {pending, finished}

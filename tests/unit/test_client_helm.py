@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,7 +21,9 @@ from pool.client import pulse
 from pool.client.channel import Channel
 from pool.client.connection import Connection
 from pool.client.dialogue import Dialogue
+from pool.client.futures import JobFuture
 from pool.client.sources import Sources
+from pool.client.wait import Wait
 from pool.wire import client_messages as wire
 
 
@@ -65,6 +68,19 @@ def rests(client: Client) -> None:
     """Nobody drives, and the thread sleeps until something comes."""
     helm = connection(client).helm
     eventually(lambda: helm._driver is None and helm._rests_until - time.monotonic() > 10.0, 5.0)
+
+
+def answers_late(pool: Serving) -> "deque[tuple[int, float]]":
+    """It answers these jobs when it is idle: their numbers, and what `y` is."""
+    late: deque[tuple[int, float]] = deque()
+
+    def idle() -> None:
+        while late:
+            job, value = late.popleft()
+            pool.answer(job, {"y": np.float64(value)})
+
+    pool._idle = idle
+    return late
 
 
 @pytest.mark.usefixtures("serving")
@@ -265,3 +281,123 @@ def test_a_fork_while_a_caller_waits_leaves_both_in_order(fake: FakePool, client
         fake.client = parent
         fake.answer(job.job, {"y": np.float64(7.0)})
         assert lone.result(5)["y"] == 7.0
+
+
+def test_who_drives_takes_no_lock_of_anothers_future(
+    serving: Serving, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in its midst would leave it taken for ever."""
+    settled(client)
+    tells = counted(monkeypatch, JobFuture, "notify")
+    works = counted(monkeypatch, Dialogue, "work")
+    answers = serving._serve
+    serving._serve = lambda _, inputs: None if inputs[""] == 7.0 else {"y": inputs[""] + 1}
+    future = client.submit("m", 7.0)
+    called = threading.Event()
+    future.add_done_callback(lambda _: called.set())
+    eventually(lambda: len(serving.submitted) == 2, 5.0)
+    serving._serve = answers
+
+    def late(submit: Asked, inputs: dict[str, Any]) -> Any:
+        """The answer to the future first, then that to the one who drives."""
+        serving.answer(serving.submitted[1].job, {"y": np.float64(8.0)})
+        return answers(submit, inputs)
+
+    serving._serve = late
+    client.run("m", 1.0)
+    assert called.wait(5)
+    assert future.result(5)["y"] == 8.0
+    assert threading.current_thread() in works
+    assert [thread.name for thread in tells] == ["pool-client"]
+
+
+@pytest.mark.parametrize("way", ["run", "result", "exception", "a run of another thread"])
+@pytest.mark.usefixtures("interruptible")
+def test_a_signals_handler_may_wait_though_its_thread_drives(
+    serving: Serving, client: Client, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setattr("pool.client.helm.LOOK_S", 0.05)
+    settled(client)
+    answers = serving._serve
+    held = threading.Event()
+    found: list[object] = []
+
+    def serve(submit: Asked, inputs: dict[str, Any]) -> Any:
+        if inputs[""] != 1.0:
+            return answers(submit, inputs)
+        held.set()
+        return None
+
+    def handle(*_: object) -> None:
+        driver = connection(client).helm._driver
+        assert driver is not None
+        match way:
+            case "run":
+                found.append(client.run("m", 3.0)["y"])
+            case "result":
+                found.append(client.submit("m", 3.0).result()["y"])
+            case "exception":
+                found.append(client.submit("m", 3.0).exception())
+            case _:
+                with ThreadPoolExecutor() as other:
+                    found.append(other.submit(client.run, "m", 3.0).result(10)["y"])
+        late.append((serving.submitted[1].job, 2.0))
+
+    def call() -> None:
+        assert held.wait(5)
+        with connection(client).helm._lock:  # it is free once the one who drives waits
+            pass
+        signal.pthread_kill(main, signal.SIGUSR1)
+
+    serving._serve = serve
+    late = answers_late(serving)
+    main = threading.get_ident()
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        caller = threading.Thread(target=call)
+        caller.start()
+        assert client.run("m", 1.0)["y"] == 2.0
+        caller.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert found == [None if way == "exception" else 4.0]
+
+
+@pytest.mark.usefixtures("serving")
+def test_a_signals_handler_in_the_midst_of_a_message_is_refused(client: Client) -> None:
+    settled(client)
+    future = client.submit("m", 7.0)
+    with connection(client).helm._lock:
+        for way in (lambda: client.run("m", 1.0), future.result, client.status, lambda: list(client.map("m", [1.0]))):
+            with pytest.raises(errors.PoolError, match="signal's handler"):
+                way()
+    assert future.result(5)["y"] == 8.0
+
+
+def test_the_helm_is_handed_to_one_who_is_about_to_sleep(
+    serving: Serving, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pool.client.helm.LOOK_S", 60.0)
+    settled(client)
+    serving._serve = lambda *_: None
+    late = answers_late(serving)
+    handed, sleeps = threading.Event(), threading.Event()
+    whole = Wait.sleep
+
+    def sleep(self: Wait, seconds: float) -> None:
+        sleeps.set()
+        assert handed.wait(5)
+        whole(self, seconds)
+
+    with ThreadPoolExecutor() as callers:
+        first = callers.submit(client.run, "m", 1.0)
+        eventually(lambda: len(serving.submitted) == 2, 5.0)
+        monkeypatch.setattr(Wait, "sleep", sleep)
+        second = callers.submit(client.run, "m", 0.0)
+        assert sleeps.wait(5)
+        eventually(lambda: len(serving.submitted) == 3, 5.0)
+        late.append((serving.submitted[1].job, 2.0))
+        assert first.result(5)["y"] == 2.0
+        handed.set()
+        late.append((serving.submitted[2].job, 1.0))
+        assert second.result(5)["y"] == 1.0
