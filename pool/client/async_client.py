@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -12,7 +13,9 @@ if TYPE_CHECKING:
 
 from pool.client.async_session import AsyncSession
 from pool.client.client import Client
+from pool.client.event_loop import EventLoop
 from pool.client.peer import CONNECT_S, RECONNECT_S
+from pool.client.request import request_for
 
 __all__ = ["AsyncClient"]
 
@@ -24,6 +27,7 @@ class AsyncClient:
         self, endpoint: str | None = None, *, connect_timeout: float = CONNECT_S, reconnect_timeout: float = RECONNECT_S
     ) -> None:
         self._client = Client(endpoint, connect_timeout=connect_timeout, reconnect_timeout=reconnect_timeout)
+        self._loops: dict[asyncio.AbstractEventLoop, EventLoop] = {}
 
     async def submit(
         self,
@@ -41,20 +45,25 @@ class AsyncClient:
         """The result of one job; raises what `Client.submit`'s future would.
 
         `block`: the task waits for room in the pool, where it would get `Overloaded` otherwise. Neither blocks the
-        event loop: the job waits in the client's I/O thread.
+        event loop: the job waits, not the caller.
         """
-        future = self._client._start(
-            model,
-            inputs,
-            signature=signature,
-            outputs=outputs,
-            timeout=timeout,
-            priority=priority,
-            device=device,
-            version=version,
-            patient=block,
-        )
-        return await asyncio.wrap_future(future)
+        from pool.client.payload import encode_call  # numpy comes with the first tensor
+
+        began = time.monotonic()
+        request = request_for(model, signature, outputs, timeout, priority, device, version)
+        loop = self._loop()
+        rows, payload = encode_call(model, inputs, loop.connection.arenas)
+        return await loop.run(request, rows, payload, began, patient=block)
+
+    def _loop(self) -> EventLoop:
+        """The running one, with the connection that there is now."""
+        running = asyncio.get_running_loop()
+        connection = self._client._connected()
+        loop = self._loops.get(running)
+        if loop is None or loop.connection is not connection:
+            self._loops = {other: its for other, its in self._loops.items() if not other.is_closed()}
+            loop = self._loops[running] = EventLoop(running, connection)
+        return loop
 
     def submit_many(
         self,

@@ -25,7 +25,7 @@ from pool.client.dialogue import Dialogue
 from pool.client.futures import JobFuture
 from pool.client.grain import Grain
 from pool.client.helm import Helm
-from pool.client.members import Members
+from pool.client.members import Ending, Members
 from pool.client.outstanding import Job, Withdrawal
 from pool.client.peer import Peer
 from pool.client.request import Request
@@ -91,7 +91,7 @@ class Connection:
         """`submit(…).result()`, in the caller's thread; what is interrupted is cancelled."""
         self.helm.check_wait()
         wait = Wait()
-        self._attend(wait, self._job(wait, request, rows, payload, began, patient))
+        self._attend(wait, self.job(wait, request, rows, payload, began, patient))
         if isinstance(wait.outcome, PoolError):
             raise wait.outcome
         return wait.outcome
@@ -112,7 +112,7 @@ class Connection:
         is sent or has ended. In the I/O thread that is a `PoolError`.
         """
         future = JobFuture(lambda: self._post(Withdrawal(job)), self.helm)
-        job = self._job(future, request, rows, payload, began, patient)
+        job = self.job(future, request, rows, payload, began, patient)
         try:
             if wait:
                 self._send_off(job)
@@ -138,7 +138,7 @@ class Connection:
 
         Before it is sent, `members` are given what withdraws one of them or, called with None, all.
         """
-        job = self._job(members, request, rows, payload, began, patient)
+        job = self.job(members, request, rows, payload, began, patient)
         if len(members.rows) > 1:
             job.members = members.rows
 
@@ -155,9 +155,9 @@ class Connection:
         elif not self._post(job):
             members.finish(self._ended())
 
-    def _job(
+    def job(
         self,
-        future: "JobFuture | Members | Wait",
+        future: Ending,
         request: Request,
         rows: int | None,
         payload: Sequence[bytes | Piece],
@@ -168,6 +168,21 @@ class Connection:
         room = self.arenas.place(expected) if expected else None
         size_bytes = sum(map(len, payload))
         return Job(future, request, rows, payload, size_bytes, began, time.monotonic(), room, patient)
+
+    @property
+    def descriptor(self) -> int:
+        """Readable when there is something for who drives."""
+        return self._sources.descriptor
+
+    def leave(self, job: Job) -> None:
+        """For who drives, who is the one that leaves it."""
+        self._outbox.append(job)
+        if self.helm.over is not None:
+            job.future.finish(self._ended())
+
+    def withdraw(self, job: Job) -> None:
+        """Nobody wants its answer."""
+        self._post(Withdrawal(job))
 
     def _send_off(self, job: Job) -> None:
         """Until it is sent or has ended, which it does in bounded time."""

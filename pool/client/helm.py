@@ -3,13 +3,14 @@
     state           who waits at the sockets                      who works when something comes
     ASLEEP          the thread, in its rest                       the thread
     DRIVEN          the caller who wants an answer                that caller, for all
+                    an event loop whose tasks want some           that loop, for all
 
     ASLEEP ──► DRIVEN   a caller comes: he borrows the sources from the thread's rest, and wakes nobody
     DRIVEN ──► DRIVEN   his answer is there, and another caller waits: he is the next
     DRIVEN ──► ASLEEP   nobody waits: the thread is called only where it would look too late by itself
 
-Who drives may be kept from it, by a signal's handler or a debugger. A second later he has lost the helm: to a caller
-who stands by, or to the thread, which looks every second if anything was posted meanwhile.
+Who drives may be kept from it: by a signal's handler, a debugger, or tasks that block their loop. A second later he has
+lost the helm: to a caller who stands by, or to the thread, which looks every second if anything was posted meanwhile.
 
 Who holds the lock may use the dialogue. Nobody holds it while he waits, nor while he runs a done-callback, so other
 callers send in their own threads while one waits for all. It knows its owner: so a caller who was interrupted finds
@@ -20,6 +21,10 @@ import logging
 import threading
 import time
 from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pool.client.event_loop import EventLoop
 
 from pool.client.context import SharedContext, shared
 from pool.client.dialogue import Dialogue
@@ -46,8 +51,8 @@ class Helm:
         self._dialogue = dialogue
         self._sources = sources
         self._spin_s = spin_s
-        self._driver: Wait | None = None  # ASLEEP if there is none
-        self._standing: dict[Wait, None] = {}  # callers for whom another one, or the thread, receives
+        self._driver: Wait | EventLoop | None = None  # ASLEEP if there is none
+        self._standing: dict[Wait | EventLoop, None] = {}  # callers for whom another one, or the thread, receives
         self._looks_at = 0.0  # when who waits at the sockets looks by himself
         self._rests_until = 0.0  # when the thread does
         self._failure: PoolError | None = None  # that a caller met
@@ -85,7 +90,7 @@ class Helm:
                     wait.finish(self.over)
                 wait.sleep(LOOK_S)
 
-    def _drives(self, wait: Wait) -> bool:
+    def _drives(self, wait: "Wait | EventLoop") -> bool:
         """Whether he does from now on. The thread alone sees to a pool that is not there, and to the end."""
         steady = self._is_steady
         if self._driver is wait:
@@ -126,12 +131,12 @@ class Helm:
         wait.sleep(LOOK_S)
         self._lock.acquire()
 
-    def _leave(self, wait: Wait) -> None:
+    def _leave(self, wait: "Wait | EventLoop") -> None:
         """DRIVEN → DRIVEN, or DRIVEN → ASLEEP, if it was he who drove."""
         self._standing.pop(wait, None)
         if self._driver is wait and self._standing and self._is_steady:
             for other in self._standing:
-                if other.outcome is None:
+                if isinstance(other, Wait) and other.outcome is None:
                     self._driver = other
                     other.ring()
                     return
@@ -156,7 +161,7 @@ class Helm:
             self._sources.ring()
         dialogue.sleeps_until(self._looks_at)
 
-    def recover(self, wait: Wait, error: BaseException) -> None:
+    def recover(self, wait: "Wait | EventLoop", error: BaseException) -> None:
         """He has nothing any more, at whatever line he was. In a forked child nothing of it is his anyway."""
         while True:
             try:
@@ -178,6 +183,42 @@ class Helm:
                 return
             except KeyboardInterrupt:  # one more, while the first is on its way to the caller
                 continue
+
+    # --- an event loop ------------------------------------------------------------------------------------------
+
+    def turn(self, driver: "EventLoop") -> float | None:
+        """Does all that is to do, without waiting. After how many seconds to look again; None: another drives."""
+        try:
+            self._lock.acquire()
+            seconds = None
+            if self.over is None and self._drives(driver):
+                self._dialogue.work(self._sources.wait(0.0))
+                if self._drives(driver):
+                    now = time.monotonic()
+                    seconds = self._dialogue.wait_s(now)
+                    self._looks_at = now + seconds
+                    if self._rests_until > now + LOOK_S:
+                        self._sources.call_thread()  # to look whether the loop is blocked
+            elif self.over is None:
+                self.wake()
+            self._lock.release()
+            return seconds
+        except BaseException as error:
+            self.recover(driver, error)
+            if not isinstance(error, Exception):
+                raise
+            return None
+
+    def leave(self, driver: "EventLoop") -> None:
+        """It waits for nothing any more."""
+        try:
+            self._lock.acquire()
+            if self._driver is driver:
+                self._leave(driver)
+            self._lock.release()
+        except BaseException as error:
+            self.recover(driver, error)
+            raise
 
     # --- anybody ------------------------------------------------------------------------------------------------
 

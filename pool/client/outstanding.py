@@ -7,8 +7,7 @@ from typing import Any
 
 from pool.client.arenas import Piece, Region
 from pool.client.calls import Call
-from pool.client.futures import JobFuture
-from pool.client.members import Members
+from pool.client.members import Ending, Members
 from pool.client.remnant import payload_of_some
 from pool.client.request import Request
 from pool.client.wait import Wait
@@ -39,7 +38,7 @@ class Job:
     its `origin`.
     """
 
-    future: "JobFuture | Members | Wait"
+    future: Ending
     request: Request
     rows: int | None
     payload: Sequence[bytes | Piece]

@@ -32,6 +32,11 @@ class Sources:
         self.is_called = False
         """The thread is, and has not heard it."""
 
+    @property
+    def descriptor(self) -> int:
+        """Readable while there is something to `wait` for."""
+        return self._all.fileno()
+
     def watch(self, source: int) -> None:
         """A descriptor that ends a rest and a wait."""
         self._all.register(source, select.EPOLLIN)

@@ -207,6 +207,7 @@ def test_ctrl_c_at_each_line_harms_nobody(ledger: Ledger, way: Way, company: boo
 
 @pytest.mark.parametrize("step", EVERY_LINE)
 @pytest.mark.parametrize("way", [run, mapped])
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_at_each_line_leaves_no_job_behind(ledger: Ledger, way: Way, step: int) -> None:
     """None of these is answered, so it is interrupted before it waits, or while it does."""
     with Client(ledger.endpoint) as client:

@@ -1,0 +1,156 @@
+"""An event loop that sends and receives its own jobs: no other thread takes part while it turns.
+
+    a task ── submit ──► outbox ──┐ once in each turn of the loop
+    the loop ── reader, timer ────┴──► Helm ──► Dialogue ── SUBMIT ──► pool
+    a task ◄── asyncio.Future ◄── `Awaited` ◄──────┘   ◄── RESULT, FAILURE
+
+It drives while it waits for an answer. If it is blocked, the thread takes over after a second, and tells it what came.
+"""
+
+import asyncio
+import contextlib
+import os
+import select
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from pool.client.timeline import JobTimeline
+
+from pool.client.arenas import Piece
+from pool.client.connection import Connection
+from pool.client.request import Request
+from pool.errors import PoolError
+
+__all__ = ["EventLoop"]
+
+
+class Awaited:
+    """How a job of a task ends. `is_cancelled`: the task does not want it any more."""
+
+    __slots__ = ("_loop", "future", "is_cancelled", "outcome")
+
+    def __init__(self, loop: "EventLoop", future: "asyncio.Future[dict[str, np.ndarray[Any, Any]]]") -> None:
+        self.future = future
+        self.outcome: Any = None
+        self.is_cancelled = False
+        self._loop = loop
+
+    @property
+    def is_over(self) -> bool:
+        return self.outcome is not None
+
+    def finish(self, outcome: Any, timeline: "JobTimeline | None" = None) -> None:  # noqa: ARG002  # nobody asks
+        """Any but the first changes nothing."""
+        if self.outcome is None:
+            self.outcome = outcome
+            self.tell()
+
+    def tell(self) -> None:
+        """Again, where who has finished it was interrupted."""
+        self._loop.tell(self)
+
+    def settle(self) -> None:
+        """REQUIRES the loop's thread."""
+        if self.future.done():
+            return
+        if isinstance(self.outcome, PoolError):
+            self.future.set_exception(self.outcome)
+        else:
+            self.future.set_result(self.outcome)
+
+    def abandon_after_fork(self, error: PoolError) -> None:
+        """In a forked child: the loop is the parent's."""
+        if self.outcome is None:
+            self.outcome = error
+
+
+class EventLoop:
+    """One event loop and one connection. All but `tell` is used by the loop's thread alone."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, connection: Connection) -> None:
+        self.connection = connection
+        self._loop = loop
+        self._thread = threading.get_ident()
+        self._ended: deque[Awaited] = deque()  # by other threads
+        self._waiting = 0  # tasks that wait for an answer
+        self._turns = False  # it will, in this turn of the loop
+        self._reads: select.epoll | None = None  # while it drives: its own, for another thread may close the sources
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def run(
+        self, request: Request, rows: int | None, payload: Sequence[bytes | Piece], began: float, *, patient: bool
+    ) -> "dict[str, np.ndarray[Any, Any]]":
+        """The result of one job. Whoever is cancelled while he waits cancels it."""
+        ending = Awaited(self, self._loop.create_future())
+        job = self.connection.job(ending, request, rows, payload, began, patient)
+        self._waiting += 1
+        try:
+            self.connection.leave(job)
+            self._turn_soon()
+            return await ending.future
+        finally:
+            self._waiting -= 1
+            if not ending.is_over:
+                ending.is_cancelled = True
+                self.connection.withdraw(job)
+            if not self._waiting:
+                self._leave()
+
+    def tell(self, ending: Awaited) -> None:
+        if threading.get_ident() == self._thread:
+            ending.settle()
+            return
+        self._ended.append(ending)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._settle)
+
+    def _settle(self) -> None:
+        while self._ended:
+            self._ended.popleft().settle()
+
+    # --- driving ------------------------------------------------------------------------------------------------
+
+    def _turn_soon(self) -> None:
+        """Jobs of tasks that run in one turn of the loop leave together."""
+        if not self._turns:
+            self._turns = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turns = False
+        seconds = self.connection.helm.turn(self) if self._waiting else None
+        if seconds is None:
+            self._rest()
+            return
+        if self._reads is None:
+            self._reads = select.epoll.fromfd(os.dup(self.connection.descriptor))
+            self._loop.add_reader(self._reads.fileno(), self._turn)
+        if not seconds:
+            self._turn_soon()
+            return
+        at = self._loop.time() + seconds
+        if self._timer is None or self._timer.when() > at or self._timer.when() <= self._loop.time():
+            self._cancel_timer()
+            self._timer = self._loop.call_at(at, self._turn)
+
+    def _leave(self) -> None:
+        self.connection.helm.leave(self)
+        self._rest()
+
+    def _rest(self) -> None:
+        """Another drives, or nobody."""
+        self._cancel_timer()
+        if self._reads is not None:
+            self._loop.remove_reader(self._reads.fileno())
+            self._reads.close()
+            self._reads = None
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,318 @@
+"""`AsyncClient.submit`: the event loop sends and receives; the thread takes over where it is blocked."""
+
+import asyncio
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_pool import FakePool, Serving
+
+from asked import Asked
+from harness import eventually
+from pool import AsyncClient, errors
+from pool.client.connection import Connection
+from pool.client.dialogue import Dialogue
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Iterator[Serving]:
+    pool = Serving(tmp_path, lambda _, inputs: {"y": inputs[""] + 1})
+    yield pool
+    pool.close()
+
+
+def connection(client: AsyncClient) -> Connection:
+    assert client._client._connection is not None
+    return client._client._connection
+
+
+def threads_of(patch: pytest.MonkeyPatch, kind: type[Any], name: str) -> "deque[threading.Thread]":
+    """The threads of all calls from now on."""
+    calls: deque[threading.Thread] = deque()
+    whole = getattr(kind, name)
+
+    def call(self: Any, *args: Any) -> Any:
+        calls.append(threading.current_thread())
+        return whole(self, *args)
+
+    patch.setattr(kind, name, call)
+    return calls
+
+
+async def seen(condition: Callable[[], bool]) -> None:
+    """Without blocking the loop."""
+    until = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < until
+        await asyncio.sleep(0.005)
+
+
+async def settled(client: AsyncClient) -> None:
+    """The pool has answered once, nobody drives, and the thread sleeps until something comes."""
+    assert (await client.submit("m", 1.0))["y"] == 2.0
+    helm = connection(client).helm
+    await seen(lambda: helm._driver is None and helm._rests_until - time.monotonic() > 10.0)
+
+
+def test_the_loop_does_all_of_it(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with AsyncClient(serving.endpoint) as client:
+            await settled(client)
+            works = threads_of(monkeypatch, Dialogue, "work")
+            for n in range(20):
+                assert (await client.submit("m", float(n)))["y"] == n + 1
+            answers = await asyncio.gather(*[client.submit("m", float(n)) for n in range(64)])
+            assert [answer["y"] for answer in answers] == [n + 1 for n in range(64)]
+            assert set(works) == {threading.current_thread()}
+            monkeypatch.undo()
+
+    asyncio.run(main())
+
+
+def test_jobs_of_one_turn_leave_together(serving: Serving) -> None:
+    async def main() -> None:
+        async with AsyncClient(serving.endpoint) as client:
+            await settled(client)
+            before = len(serving.submitted)
+            rows = np.ones((1, 4), np.float32)
+            answers = await asyncio.gather(*[client.submit("m", rows * n) for n in range(64)])
+            assert [float(answer["y"][0, 0]) for answer in answers] == [n + 1 for n in range(64)]
+            assert len(serving.submitted) - before < 64
+
+    asyncio.run(main())
+
+
+def test_a_loop_that_is_blocked_loses_nothing(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread pings and receives meanwhile; afterwards the loop does again."""
+    monkeypatch.setattr("pool.client.helm.LOOK_S", 0.05)
+    monkeypatch.setattr("pool.client.pulse.PING_S", 0.1)
+
+    async def main() -> None:
+        async with AsyncClient(serving.endpoint) as client:
+            await settled(client)
+            answers, late = serving._serve, asked_late(serving)
+            serving._serve = lambda *_: None
+            held = [asyncio.ensure_future(client.submit("m", float(n))) for n in range(3)]
+            await seen(lambda: len(serving.submitted) == 4)
+            driver = connection(client).helm._driver
+            assert driver is client._loops[asyncio.get_running_loop()]
+            works = threads_of(monkeypatch, Dialogue, "work")
+            eventually(lambda: connection(client).helm._driver is None)  # blocks the loop
+            late.extend((job.job, 7.0) for job in serving.submitted[1:])
+            eventually(lambda: not len(connection(client)._dialogue.jobs))
+            assert {thread.name for thread in works} == {"pool-client"}
+            assert not any(job.done() for job in held)
+            assert [answer["y"] for answer in await asyncio.gather(*held)] == [7.0] * 3
+            works.clear()
+            serving._serve = answers
+            assert (await client.submit("m", 1.0))["y"] == 2.0
+            assert threading.current_thread() in works
+
+    asyncio.run(main())
+
+
+def asked_late(pool: Serving) -> "deque[tuple[int, float]]":
+    """It answers these jobs when it is idle: their numbers, and what `y` is."""
+    late: deque[tuple[int, float]] = deque()
+
+    def idle() -> None:
+        while late:
+            job, value = late.popleft()
+            pool.answer(job, {"y": np.float64(value)})
+
+    pool._idle = idle
+    return late
+
+
+def test_two_loops_and_a_caller_share_a_client(serving: Serving) -> None:
+    async def ask(client: AsyncClient, first: int) -> list[float]:
+        found = []
+        for n in range(0, 100, 4):
+            jobs = [client.submit("m", float(first + n + k)) for k in range(4)]
+            found += [float(answer["y"]) for answer in await asyncio.gather(*jobs)]
+        return found
+
+    async def main() -> None:
+        async with AsyncClient(serving.endpoint) as client:
+            others = [
+                asyncio.to_thread(lambda first=first: asyncio.run(ask(client, first)))  # type: ignore[misc]
+                for first in (1000, 2000)
+            ]
+            lone = asyncio.to_thread(lambda: [float(client._client.run("m", float(n))["y"]) for n in range(100)])
+            found = await asyncio.gather(ask(client, 0), *others, lone)
+            for first, answers in zip((0, 1000, 2000, 0), found, strict=True):
+                assert answers == [first + n + 1 for n in range(100)]
+            assert connection(client).helm._driver is None
+
+    asyncio.run(main())
+
+
+def test_who_is_cancelled_while_he_waits_cancels_the_job(serving: Serving) -> None:
+    async def main() -> None:
+        async with AsyncClient(serving.endpoint) as client:
+            await settled(client)
+            serving._serve = lambda *_: None
+            task = asyncio.ensure_future(client.submit("m", 1.0))
+            await seen(lambda: len(serving.submitted) == 2)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await seen(lambda: serving.cancelled == [serving.submitted[1].job])
+            assert not len(connection(client)._dialogue.jobs)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(client.submit("m", 1.0), 0.05)
+            await seen(lambda: len(serving.cancelled) == 2)
+
+    asyncio.run(main())
+
+
+def test_a_loop_that_ends_leaves_the_helm(serving: Serving) -> None:
+    client = AsyncClient(serving.endpoint)
+
+    async def abandon() -> None:
+        await settled(client)
+        serving._serve = lambda *_: None
+        asyncio.ensure_future(client.submit("m", 1.0))  # noqa: RUF006  # `run` cancels it
+        await seen(lambda: len(serving.submitted) == 2)
+
+    answers = serving._serve
+    asyncio.run(abandon())
+    eventually(lambda: len(serving.cancelled) == 1)
+    serving._serve = answers
+    assert connection(client).helm._driver is None
+
+    async def again() -> Any:
+        return await client.submit("m", 3.0)
+
+    assert asyncio.run(again())["y"] == 4.0
+    asyncio.run(client.close())
+
+
+def test_a_pool_that_goes_away_and_returns_costs_nothing(fake: FakePool, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncClient(fake.endpoint) as client:
+            job = asyncio.ensure_future(client.submit("m", 1.0, timeout=20.0))
+            await asyncio.to_thread(fake.open)
+            await asyncio.to_thread(fake.expect, Asked)
+            fake.close()
+            following = FakePool(tmp_path, b"2" * 8)
+            await asyncio.to_thread(following.open)
+            again = await asyncio.to_thread(following.expect, Asked)
+            assert (again.attempts, again.in_doubt) == (1, True)
+            following.answer(again.job, {"y": np.float64(7.0)})
+            assert (await job)["y"] == 7.0
+            following.close()
+
+    asyncio.run(main())
+
+
+def test_closing_the_client_ends_what_its_tasks_wait_for(serving: Serving) -> None:
+    """And its descriptors are the loop's no more, though another thread closes them."""
+
+    async def main() -> None:
+        client = AsyncClient(serving.endpoint)
+        await settled(client)
+        serving._serve = lambda *_: None
+        task = asyncio.ensure_future(client.submit("m", 1.0))
+        await seen(lambda: len(serving.submitted) == 2)
+        await client.close()
+        with pytest.raises(errors.PoolUnreachable, match="closed before the answer came"):
+            await task
+        loop = asyncio.get_running_loop()
+        pairs = [os.pipe() for _ in range(8)]  # one of them has the number of a descriptor that the client had
+        for read, write in pairs:
+            came = asyncio.Event()
+            loop.add_reader(read, came.set)
+            os.write(write, b"x")
+            await asyncio.wait_for(came.wait(), 5)
+            loop.remove_reader(read)
+            os.close(read)
+            os.close(write)
+
+    asyncio.run(main())
+
+
+def test_it_never_makes_two_readers_of_one_connection(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        readers: set[int] = set()
+        whole = loop.add_reader
+
+        def add_reader(descriptor: int, *args: Any) -> None:
+            assert not readers
+            readers.add(descriptor)
+            whole(descriptor, *args)
+
+        def remove_reader(descriptor: int) -> bool:
+            readers.remove(descriptor)
+            return removed(descriptor)
+
+        removed = loop.remove_reader
+        async with AsyncClient(serving.endpoint) as client:
+            await settled(client)
+            monkeypatch.setattr(loop, "add_reader", add_reader)
+            monkeypatch.setattr(loop, "remove_reader", remove_reader)
+            for _ in range(10):
+                await asyncio.gather(*[client.submit("m", float(n)) for n in range(8)])
+            monkeypatch.undo()
+            assert not readers
+
+    asyncio.run(main())
+
+
+STEP = 13  # of all lines, in the usual run
+
+
+@pytest.mark.parametrize("step", [pytest.param(1, marks=[pytest.mark.long, pytest.mark.timeout(300)]), STEP])
+def test_ctrl_c_at_each_line_harms_nobody(serving: Serving, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    from unit.test_client_lines import AtLine, interrupt
+
+    monkeypatch.setattr("pool.client.outage.FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("pool.client.outage.STEADY_S", 0.0)
+    client = AsyncClient(serving.endpoint)
+    kept = client._client.submit("m", 1.0)
+    assert kept.result(5)["y"] == 2.0
+    serving._serve = lambda _, inputs: None if inputs[""] < 0 else {"y": inputs[""] + 1}
+    kept = client._client.submit("m", -7.0)  # of nobody who is interrupted
+
+    async def three(first: float) -> list[float]:
+        answers = await asyncio.gather(*[client.submit("m", first + n) for n in range(3)])
+        return [float(answer["y"]) for answer in answers]
+
+    before = connection(client)
+    line, reached = 1, 0
+    while True:
+        loop = asyncio.new_event_loop()
+        loop.set_exception_handler(lambda *_: None)  # that a task was interrupted is known
+        with AtLine(line, interrupt) as trace:
+            try:
+                assert loop.run_until_complete(three(10.0 * line)) == [10.0 * line + n + 1 for n in range(3)]
+            except KeyboardInterrupt:
+                reached += 1
+        if trace.passed < line:
+            break
+        while rest := asyncio.all_tasks(loop):
+            for each in rest:
+                each.cancel()
+            with contextlib.suppress(KeyboardInterrupt):  # the same, in those who waited for the interrupted one
+                loop.run_until_complete(asyncio.wait(rest))
+        loop.close()
+        assert asyncio.run(three(10.0 * line)) == [10.0 * line + n + 1 for n in range(3)], trace.where
+        line += step
+    loop.close()
+    assert reached > 60 // step
+    assert connection(client) is before, "each time it was mended"
+    assert not kept.done()
+    eventually(lambda: len(before._dialogue.jobs) == 1)
+    assert before.helm._driver is None
+    asyncio.run(client.close())
