@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import sys
 import threading
 import time
 from collections import deque
