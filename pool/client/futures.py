@@ -50,7 +50,10 @@ class JobFuture(Future["dict[str, np.ndarray[Any, Any]]"]):
 
     def __init__(self, on_cancel: Callable[[], object] | None = None, helm: "Helm | None" = None) -> None:
         # Not the base's: it makes a lock, and keeps as three attributes what is one here.
-        self._waiters: list[Any] = []
+        # The dictionary first: CPython 3.11 crashes where two threads ask for one that is not there yet.
+        own: dict[str, Any] = self.__dict__
+        own["_waiters"] = []
+        self._waiters: list[Any]
         self._done_callbacks: list[Callable[[Future[Any]], object]] = []
         self._on_cancel = on_cancel
         self._helm = helm

@@ -1,5 +1,6 @@
 """A job's future: cancelled, abandoned, finished in spite of its callbacks."""
 
+import subprocess
 import sys
 import threading
 from concurrent.futures import CancelledError, as_completed, wait
@@ -157,3 +158,30 @@ def test_a_fork_ends_a_future_in_any_state_and_runs_no_callback() -> None:
     assert finished.result(0) == {}
     assert ran == []
     assert wait([pending, finished], timeout=0).done == {pending, finished}
+
+
+TWO_THREADS = """
+import gc, sys, threading, time
+from pool.client.futures import JobFuture
+
+class Cycle:
+    def __init__(self): self.me = self
+    def __del__(self):
+        for _ in range(50): pass  # other threads run in the midst of a collection
+
+sys.setswitchinterval(1e-6)
+gc.set_threshold(50, 2, 2)
+until = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < until:
+    futures = [JobFuture() for _ in range(300)]
+    finisher = threading.Thread(target=lambda: [(Cycle(), future.finish({})) for future in futures])
+    finisher.start()
+    for future in futures:
+        Cycle(), future._condition
+    finisher.join()
+"""
+
+
+def test_two_threads_that_touch_it_first_in_a_collection_do_not_crash() -> None:
+    """CPython 3.11 makes an object's dictionary twice then; in a process of its own, since that ends it."""
+    subprocess.run([sys.executable, "-c", TWO_THREADS, "2"], check=True, timeout=60)
