@@ -20,12 +20,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pool.client.arenas import Arenas, Piece
+from pool.client.bulk.grain import Grain
+from pool.client.bulk.members import Chunk, Members
 from pool.client.dialogue import Dialogue
 from pool.client.futures import JobFuture, PoolFuture
-from pool.client.grain import Grain
 from pool.client.helm import Helm
 from pool.client.loop import Loop
-from pool.client.members import Members
 from pool.client.outstanding import Job, Withdrawal
 from pool.client.peer import Peer
 from pool.client.request import Request
@@ -147,22 +147,21 @@ class Connection:
         expected = self._rooms.expected_bytes(request, rows)
         room = self.arenas.place(expected) if expected else None
         size = sum(map(len, payload))
-        job = Job(members, request, rows, payload, size, began, time.monotonic(), room, patient)
-        if len(members.rows) > 1:
-            job.members = members.rows
+        chunk = Chunk(members, range(len(members.rows)))
+        job = Job(chunk, request, rows, payload, size, began, time.monotonic(), room, patient)
 
         # Whoever keeps what withdraws it does not keep it: its memory is used again as soon as it has ended.
-        known = weakref.ref(job)
+        known = weakref.ref(members)
 
         def withdraw(index: int | None) -> bool:
-            job = known()
-            return job is not None and self._post(Withdrawal(job, index))
+            members = known()
+            return members is not None and self._post(Withdrawal(members, index))
 
         if until is not None:
             self.check_thread()
             job.on_its_way = threading.Event()
         if not self._post(job):
-            members.finish(self._ended())
+            chunk.finish(self._ended())
         if until is not None and job.on_its_way is not None:
             _wait_for(job.on_its_way, until, lambda: withdraw(None))
         return withdraw

@@ -9,16 +9,16 @@ from typing import Any
 import zmq
 
 from pool.client.arenas import Arenas
+from pool.client.bulk.grain import Grain
+from pool.client.bulk.packer import Packer
 from pool.client.channel import Channel
 from pool.client.context import SharedContext
 from pool.client.dispatch import Dispatch
 from pool.client.futures import PoolFuture
-from pool.client.grain import Grain
 from pool.client.helm import Helm
 from pool.client.inquiries import Inquiries
 from pool.client.outage import Outage, PoolAway
 from pool.client.outstanding import Job, Outstanding, Withdrawal
-from pool.client.packer import Packer
 from pool.client.peer import Peer
 from pool.client.pulse import SILENCE_S, Pulse
 from pool.client.rooms import Rooms
@@ -248,7 +248,7 @@ class Dialogue:
                 packed = self._packer.next(self._outbox)
                 job = item if packed is None else packed
                 self.jobs.add(job)  # first: a fork between the two must find it in one of them
-                for _ in range(1 if job is item else len(job.members)):
+                for _ in range(1 if job is item else job.weight):
                     self._outbox.popleft()
                 self._dispatch.send(job)
                 continue
@@ -319,6 +319,8 @@ class Dialogue:
                 self._finish_all(results, envelope.payload)
             case wire.Failure() as failure:
                 self._dispatch.fail(failure)
+            case wire.Unpack() as unpack:
+                self._dispatch.unpack(unpack)
             case wire.Opened() as opened:
                 self._dispatch.adopt(opened)
             case wire.Released(job):

@@ -3,13 +3,13 @@
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pool.client.arenas import Piece, Region
+from pool.client.bulk.members import Chunk, Members
+from pool.client.bulk.split import narrow
 from pool.client.calls import Call
 from pool.client.futures import JobFuture
-from pool.client.members import Members
-from pool.client.remnant import payload_of_some
 from pool.client.request import Request
 from pool.core.timers import Timers
 from pool.errors import Overloaded, PoolError
@@ -29,16 +29,11 @@ class Job:
 
     `attempts` pools have ended while they held it. `in_doubt`: a pool that did not answer may have started it.
 
-    `members`: it is a pack of jobs with so many rows each, which have the numbers after its own. `pack` is the one
-    that this job is in, as its `index`th: then it is in no book itself.
-
-    A pack that is sent, first or again, has only members that have not ended: `share` says which of those that came
-    they are, None all of them. `returned` are those of the members that the pool has given back already, of others of
-    which it has not said so. Where it then goes away, they are a pack of their own: the `rest` of the one that was
-    its `origin`.
+    Where several jobs travel as one, its `future` is a `Chunk`. `left_in`: this one has left as the `index`th of these,
+    and is in no book itself. `origin`: the number of the chunk that its pool had it in, and gave back.
     """
 
-    future: "JobFuture | Members"
+    future: "JobFuture | Chunk"
     request: Request
     rows: int | None
     payload: Sequence[bytes | Piece]
@@ -47,13 +42,9 @@ class Job:
     encoded: float
     room: Region | None = None  # for its answer
     patient: bool = False
-    members: tuple[int, ...] = ()
-    pack: "Job | None" = None
+    left_in: Members | None = None
     index: int = 0
-    share: tuple[int, ...] | None = None
-    returned: frozenset[int] = frozenset()
-    rest: "Job | None" = None
-    origin: "Job | None" = None
+    origin: int = 0
     number: int = 0
     on_its_way: threading.Event | None = None
     sent_at: float | None = None  # None: it is not in the pool
@@ -66,12 +57,17 @@ class Job:
     refusals: int = 0
     last_refusal: Overloaded | None = None
 
+    @property
+    def weight(self) -> int:
+        """How many jobs it is."""
+        return len(self.future.indices) if isinstance(self.future, Chunk) else 1
+
 
 @dataclass(frozen=True, slots=True)
 class Withdrawal:
-    """The caller does not want the answer any more: of all of a pack, or of its `index`th job."""
+    """The caller does not want the answer any more: of a job, of all members of a chunk, or of the `index`th."""
 
-    job: Job
+    of: Job | Members
     index: int | None = None
 
 
@@ -82,9 +78,8 @@ class Outstanding:
         self.sent_bytes = 0  # what this client has in the pool
         self.size_bytes = 0
         self._jobs: dict[int, Job] = {}
-        self._packs: dict[int, Job] = {}
         self._numbers = 0
-        self._taken: weakref.ref[JobFuture | Members] | None = None
+        self._taken: weakref.ref[JobFuture] | Chunk | None = None
         self._timers = Timers()  # one a job at most, by its number
 
     def __len__(self) -> int:
@@ -97,11 +92,10 @@ class Outstanding:
         return job.number in self._jobs
 
     def add(self, job: Job) -> None:
-        job.number = self._numbers + 1
-        self._numbers = job.number + len(job.members)
+        job.number = self._numbers = self._numbers + 1
         self._jobs[job.number] = job
-        if job.members:
-            self._packs[job.number] = job
+        if isinstance(job.future, Chunk):
+            job.future.members.carriers.add(job.number)
         self.size_bytes += job.size_bytes
 
     def clear(self) -> None:
@@ -112,66 +106,34 @@ class Outstanding:
     def get(self, number: int) -> Job | None:
         return self._jobs.get(number)
 
-    def pack_of(self, number: int) -> tuple[Job, int] | None:
-        """The pack that has a job of this number, and which of its jobs that is."""
-        for pack in self._packs.values():
-            if pack.number < number <= pack.number + len(pack.members):
-                return pack, number - pack.number - 1
-        return None
-
     def take(self, number: int) -> Job | None:
         """Removes a job: it is answered, cancelled or late. None if that has happened before."""
         job = self._jobs.get(number)
         if job is None:
             return None
-        self._taken = weakref.ref(job.future)  # before it is out of the book: a fork may come between
+        self._taken = (
+            job.future if isinstance(job.future, Chunk) else weakref.ref(job.future)
+        )  # before it is out of the book: a fork may come between
         del self._jobs[number]
-        self._packs.pop(number, None)
+        if isinstance(job.future, Chunk):
+            job.future.members.carriers.discard(number)
         self._timers.clear(number)
         self.size_bytes -= job.size_bytes
         self._left(job)
         return job
 
-    def keep(self, job: Job, indices: Sequence[int]) -> None:
-        """Only these of a pack's members are left in it, and have other numbers, so it is in no pool."""
+    def narrow(self, job: Job) -> None:
+        """What is not sent yet of a chunk leaves out the members that nobody waits for any more."""
         self.size_bytes -= job.size_bytes
-        if job.sent_at is not None:
-            self.sent_bytes -= job.size_bytes
-        _keep(job, indices)
-        if not job.members:
-            self._packs.pop(job.number, None)
+        narrow(job)
         self.size_bytes += job.size_bytes
-        if job.sent_at is not None:
-            self.sent_bytes += job.size_bytes
-
-    def part(self, job: Job) -> None:
-        """The members of a pack that were returned are a job of their own from now on, which is in no pool."""
-        assert isinstance(job.future, Members)
-        rest = replace(
-            job,
-            number=0,
-            room=None,
-            on_its_way=None,
-            sent_at=None,
-            call=None,
-            sent_to=None,
-            patient=True,
-            in_line=False,
-            returned=frozenset(),
-            origin=job,
-        )
-        job.rest = rest
-        left = job.future.left
-        _keep(rest, [index for index in left if index in job.returned])
-        self.add(rest)
-        self.keep(job, [index for index in left if index not in job.returned])
-        job.returned = frozenset()
 
     def abandon_after_fork(self, error: PoolError) -> None:
         """In a forked child: ends each future, also the one that the I/O thread was about to finish."""
         for job in self:
             job.future.abandon_after_fork(error)
-        if self._taken is not None and (taken := self._taken()) is not None:
+        taken = self._taken if self._taken is None or isinstance(self._taken, Chunk) else self._taken()
+        if taken is not None:
             taken.abandon_after_fork(error)
 
     def mark_sent(self, job: Job, call: Call, instance: bytes, now: float) -> None:
@@ -193,7 +155,6 @@ class Outstanding:
         """The pool does not have the job any more, by its own word."""
         self._left(job)
         job.sent_at = job.sent_to = None
-        job.returned = frozenset()
 
     def _left(self, job: Job) -> None:
         """It is in the pool no more, if it was, or nobody waits for it there."""
@@ -212,7 +173,7 @@ class Outstanding:
                     self.mark_returned(job)
                 else:
                     job.sent_at, job.in_doubt = None, True
-            job.call = None
+            job.call, job.origin = None, 0
             job.in_line, job.refusals, job.last_refusal = False, 0, None
         self.sent_bytes = 0
 
@@ -236,15 +197,3 @@ class Outstanding:
             job = self.take(number)
             if job is not None:
                 yield job
-
-
-def _keep(job: Job, indices: Sequence[int]) -> None:
-    """One that is left alone is a job like any other."""
-    assert isinstance(job.future, Members)
-    job.payload = payload_of_some(job.payload, job.members, indices)
-    job.size_bytes = sum(map(len, job.payload))
-    share = range(len(job.members)) if job.share is None else job.share
-    job.share = tuple([share[index] for index in indices])
-    job.future = job.future.some(indices)
-    job.rows = sum(job.future.rows)
-    job.members = job.future.rows if len(indices) > 1 else ()

@@ -38,7 +38,7 @@ def working(rng: random.Random, stage: Stage) -> int:
             chance = rng.random()
             if chance < 0.1:
                 ledger.cancel(job.submit.job)
-            elif chance < 0.15 and not job.submit.members and job.submit.model != "theirs":
+            elif chance < 0.15 and job.submit.weight == 1 and job.submit.model != "theirs":
                 ledger.again(job.submit, job.payload)
             elif chance < 0.3:  # of what is not there: others' jobs have small numbers, too
                 peer.say(wire.Cancel(one_of(rng, (rng.randrange(1 << 12), number(rng), 1 << 50))))

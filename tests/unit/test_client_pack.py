@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pool.client.arenas import Arenas
-from pool.client.grain import PACK_BYTES
-from pool.client.pack import LENT_INPUT_BYTES, SMALL_BYTES, Pack
+from pool.client.bulk.grain import PACK_BYTES
+from pool.client.bulk.pack import LENT_INPUT_BYTES, SMALL_BYTES, Pack
 from pool.client.payload import Inputs, to_inputs
 
 

@@ -7,10 +7,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from pool.client.grain import Grain
-from pool.client.members import Members
+from pool.client.bulk.grain import Grain
+from pool.client.bulk.members import Chunk, Futures
+from pool.client.bulk.split import columns
+from pool.client.futures import JobFuture
 from pool.client.outstanding import Job
-from pool.client.remnant import columns
 
 __all__ = ["Packer"]
 
@@ -51,7 +52,8 @@ def _is_small(job: Job) -> bool:
         job.rows is not None
         and job.size_bytes <= SMALL_BYTES
         and job.room is None
-        and not (job.patient or job.members or job.attempts or job.in_doubt)
+        and isinstance(job.future, JobFuture)
+        and not (job.patient or job.attempts or job.in_doubt)
     )
 
 
@@ -68,7 +70,8 @@ def _alike(first: Job, job: Job) -> bool:
 
 def _pack(jobs: Sequence[Job], rows: int) -> Job:
     first = jobs[0]
-    members = Members([job.future for job in jobs], [job.rows or 0 for job in jobs])
+    futures = [job.future for job in jobs if isinstance(job.future, JobFuture)]
+    members = Futures(futures, [job.rows or 0 for job in jobs])
     given = zip(*(job.payload[1:] for job in jobs), strict=True)
     table = first.payload[0]
     assert isinstance(table, bytes)
@@ -80,17 +83,16 @@ def _pack(jobs: Sequence[Job], rows: int) -> Job:
         ),
     ]
     pack = Job(
-        members,
+        Chunk(members, range(len(jobs))),
         first.request,
         rows,
         payload,
         sum(map(len, payload)),
         first.submitted,
         first.encoded,
-        members=members.rows,
     )
     for index, job in enumerate(jobs):
-        job.pack, job.index, job.payload = pack, index, ()
+        job.left_in, job.index, job.payload = members, index, ()
     return pack
 
 

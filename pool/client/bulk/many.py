@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from pool.client.bulk.members import Futures
+from pool.client.bulk.pack import Pack
 from pool.client.connection import Connection
 from pool.client.futures import JobFuture
-from pool.client.members import Members
-from pool.client.pack import Pack
 from pool.client.payload import encode_call, to_inputs
 from pool.client.request import Request
 from pool.errors import PoolError
@@ -74,11 +74,11 @@ class _Many:
             rows, payload = encode_call(self._request.model, pack.inputs(), connection.arenas)
         except PoolError as error:
             futures = [JobFuture() for _ in pack.rows]
-            Members(futures, pack.rows).finish(error)
+            Futures(futures, pack.rows).finish(range(len(futures)), error, None)
             self.futures += futures
             return
         self.futures += futures
-        members = Members(futures, pack.rows)
+        members = Futures(futures, pack.rows)
         withdrawals.append(
             connection.submit_pack(self._request, rows, payload, self._began, members, patient=self._patient)
         )

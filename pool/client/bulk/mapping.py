@@ -9,13 +9,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from pool.client.answers import Answers
+from pool.client.bulk.answers import Answers
+from pool.client.bulk.pack import Pack
+from pool.client.bulk.slabs import are_rows, fits_a_slab, mapped_rows
 from pool.client.connection import Connection
 from pool.client.futures import JobFuture
-from pool.client.pack import Pack
 from pool.client.payload import Inputs, encode_call, to_inputs
 from pool.client.request import Request
-from pool.client.slabs import are_rows, fits_a_slab, mapped_rows
 from pool.errors import PoolError
 from pool.wire.tensors import Array
 
@@ -128,7 +128,7 @@ class _Gatherer:
             connection = self._connected()
             rows, payload = encode_call(self._request.model, pack.inputs(), connection.arenas)
         except PoolError as error:
-            answers.finish(error)
+            answers.finish(range(len(answers.rows)), error)
             return
         answers.withdraw = connection.submit_pack(
             self._request, rows, payload, began, answers, patient=True, until=answers.over

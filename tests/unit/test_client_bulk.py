@@ -14,18 +14,18 @@ from fake_pool import TIMELINE, FakePool, Serving
 
 from asked import Asked
 from pool import Client, errors
+from pool.client.bulk.grain import MOST_ROWS, Grain
+from pool.client.bulk.members import Chunk, Futures
+from pool.client.bulk.packer import Packer
 from pool.client.futures import JobFuture
-from pool.client.grain import MOST_ROWS, Grain
-from pool.client.members import Members
 from pool.client.outstanding import Job
-from pool.client.packer import Packer
 from pool.client.payload import encode_call
 from pool.client.request import Request
 from pool.wire import client_messages as wire
 from pool.wire.calls import Table
 from pool.wire.codec import unpack
 from pool.wire.faults import Fault
-from pool.wire.jobs import MOST_MEMBERS
+from pool.wire.jobs import MOST_WEIGHT
 from pool.wire.tensors import decode_tensor, join_strings
 
 QUICK = replace(TIMELINE, run_s=1e-6)
@@ -56,7 +56,7 @@ def job(value: object, request: Request = Request("m"), submitted: float = 0.0) 
 
 def known(row_s: float = 1e-6, request: Request = Request("m")) -> Grain:  # noqa: B008  # frozen
     grain = Grain()
-    grain.learn(request, replace(TIMELINE, run_s=row_s, batch_rows=1))
+    grain.learn(request, replace(TIMELINE, run_s=row_s, batch_rows=1), True)
     return grain
 
 
@@ -67,11 +67,14 @@ def test_like_jobs_at_the_head_are_one_pack() -> None:
     jobs = [job(np.array([float(n)] * n, np.float32)) for n in (1, 2, 3)]
     pack = Packer(known()).next(deque(jobs))
     assert pack is not None
-    assert (pack.members, pack.rows) == ((1, 2, 3), 6)
+    assert isinstance(pack.future, Chunk)
+    assert (pack.future.rows, pack.rows) == ((1, 2, 3), 6)
     (header,) = unpack(Table, pack.payload[0]).tensors  # type: ignore[arg-type]  # the table is bytes
     joined = decode_tensor(replace(header, shape=(6,)), pack.payload[1])  # type: ignore[arg-type]
     assert joined.tolist() == [1, 2, 2, 3, 3, 3]
-    assert [(each.pack, each.index, each.payload) for each in jobs] == [(pack, n, ()) for n in range(3)]
+    assert [(each.left_in, each.index, each.payload) for each in jobs] == [
+        (pack.future.members, n, ()) for n in range(3)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +92,7 @@ def test_like_jobs_at_the_head_are_one_pack() -> None:
 )
 def test_what_is_not_alike_leaves_alone(other: Job) -> None:
     grain = known()
-    grain.learn(Request("other"), QUICK)
+    grain.learn(Request("other"), QUICK, True)
     first = job(np.zeros(1, np.float32))
     assert Packer(grain).next(deque([first, other, first])) is None
     assert Packer(grain).next(deque([other, first])) is None
@@ -100,7 +103,7 @@ def test_jobs_that_end_at_different_times_leave_apart() -> None:
     early, soon, late = (job(np.zeros(1), short, submitted) for submitted in (0.0, 0.01, 0.1))
     pack = Packer(known()).next(deque([early, soon, late]))
     assert pack is not None
-    assert len(pack.members) == 2
+    assert pack.weight == 2
     assert pack.submitted == 0.0  # whoever came first is not answered late
 
 
@@ -108,7 +111,7 @@ def test_jobs_that_end_at_different_times_leave_apart() -> None:
 def test_a_pack_takes_a_moment_to_run(row_s: float, most: int) -> None:
     assert known(row_s).rows(Request("m")) == most
     pack = Packer(known(row_s)).next(deque(job(np.zeros(1)) for _ in range(2 * MOST_ROWS)))
-    assert (1 if pack is None else len(pack.members)) == most
+    assert (1 if pack is None else pack.weight) == most
 
 
 def test_nothing_is_packed_before_it_is_known_what_a_row_costs() -> None:
@@ -129,46 +132,33 @@ def test_strings_are_joined_as_one_tensor_has_them() -> None:
 
 def test_each_has_its_own_rows_and_only_once() -> None:
     futures = [JobFuture(), JobFuture()]
-    members = Members(futures, [1, 2])
-    members.finish_one(0, {"y": np.array([9])})
-    assert not members.all_ended
-    members.finish({"y": np.array([1, 2, 3])})
+    chunk = Chunk(Futures(futures, [1, 2]), range(2))
+    Chunk(chunk.members, [0]).finish({"y": np.array([9])})
+    assert chunk.left == [1]
+    chunk.finish({"y": np.array([1, 2, 3])})
     assert [future.result(0)["y"].tolist() for future in futures] == [[9], [2, 3]]
-    members.finish(errors.PoolUnreachable("late"))
-    assert members.all_ended
+    chunk.finish(errors.PoolUnreachable("late"))
+    assert chunk.is_cancelled
 
 
 def test_many_leave_as_one_and_are_answered_as_one(fake: FakePool, client: Client) -> None:
     taught(fake, client)
     futures = client.submit_many("m", rows(1, 2, 3))
     submit = fake.expect(Asked)
-    assert submit.members == (1, 1, 1)
+    assert submit.weight == 3
     assert fake.inputs(submit)["x"].tolist() == [1, 2, 3]
     fake.answer(submit.job, {"y": np.array([10.0, 20.0, 30.0])})
     assert [future.result(5)["y"].tolist() for future in futures] == [[10.0], [20.0], [30.0]]
 
 
-def test_a_dissolved_pack_is_answered_one_by_one(fake: FakePool, client: Client) -> None:
-    taught(fake, client)
-    futures = client.submit_many("m", rows(1, 2, 3))
-    pack = fake.expect(Asked).job
-    fake.send(wire.Failure(pack + 2, Fault.MODEL_FAILED, "a row is negative", None))
-    fake.answer(pack + 3, {"y": np.array([30.0])})
-    fake.answer(pack + 1, {"y": np.array([10.0])})
-    assert futures[0].result(5)["y"].tolist() == [10.0]
-    assert futures[2].result(5)["y"].tolist() == [30.0]
-    with pytest.raises(errors.ModelFailed, match="a row is negative"):
-        futures[1].result(5)
-
-
 def test_one_that_is_cancelled_is_told_and_the_others_go_on(fake: FakePool, client: Client) -> None:
     taught(fake, client)
     futures = client.submit_many("m", rows(1, 2))
-    pack = fake.expect(Asked).job
+    number = fake.expect(Asked).job
     assert futures[0].cancel()
-    assert fake.expect(wire.Cancel).job == pack + 1
+    assert fake.expect(wire.Cancel) == wire.Cancel(number, member=True)
     assert futures[1].cancel()
-    assert fake.expect(wire.Cancel).job == pack + 2, "the pool may have taken it apart"
+    assert fake.expect(wire.Cancel) == wire.Cancel(number), "nobody is left"
 
 
 def test_one_that_was_cancelled_before_it_was_sent_is_not_run(fake: FakePool, client: Client) -> None:
@@ -181,7 +171,7 @@ def test_one_that_was_cancelled_before_it_was_sent_is_not_run(fake: FakePool, cl
     fake.answer(number, {"y": np.zeros(1)})
     large.result(5)
     pack = fake.expect(Asked)
-    assert pack.members == (1,) * 9
+    assert pack.weight == 9
     fake.answer(pack.job, {"y": np.arange(9)})
     assert [future.result(5)["y"].tolist() for future in futures if future is not futures[3]] == [[n] for n in range(9)]
     fake.nothing_of(wire.Cancel)
@@ -194,25 +184,6 @@ def test_a_pack_that_fails_as_one_fails_all(fake: FakePool, client: Client) -> N
     for future in futures:
         with pytest.raises(errors.Overloaded):
             future.result(5)
-
-
-def test_a_pool_that_stops_returns_its_members_to_the_next(fake: FakePool, tmp_path: Path) -> None:
-    with Client(fake.endpoint) as client:
-        taught(fake, client)
-        futures = client.submit_many("m", rows(1, 2))
-        pack = fake.expect(Asked).job
-        for member in (1, 2):
-            fake.send(wire.Failure(pack + member, Fault.POOL_STOPPING, "the pool is stopping", None))
-        fake.send(wire.Farewell("it has ended", unread=True))
-        fake.expect(wire.Close)
-        fake.close()
-        following = FakePool(tmp_path, b"j" * 8)
-        following.open()
-        again = following.expect(Asked)
-        assert again.members == (1, 1)
-        following.answer(again.job, {"y": np.array([1.0, 2.0])})
-        assert [future.result(5)["y"].tolist() for future in futures] == [[1.0], [2.0]]
-        following.close()
 
 
 # --- map --------------------------------------------------------------------------------------------------------
@@ -264,7 +235,7 @@ def test_map_gathers_what_comes_while_a_pack_is_out(fake: FakePool, client: Clie
     )
     mapping.start()
     submits = [(fake.expect(Asked), fake.payload) for _ in range(3)]
-    assert [len(submit.members) for submit, _ in submits] == [0, 32, 27]
+    assert [submit.weight for submit, _ in submits] == [1, 32, 27]
     for submit, payload in submits:
         fake.payload = payload
         fake.answer(submit.job, {"y": 2 * fake.inputs(submit)["x"]})
@@ -416,9 +387,9 @@ def test_an_answer_without_the_rows_of_all_is_nobodys(fake: FakePool, client: Cl
 
 def test_more_jobs_than_a_message_can_tell_of_are_refused_at_the_client(fake: FakePool, client: Client) -> None:
     taught(fake, client)
-    futures = [JobFuture() for _ in range(MOST_MEMBERS + 1)]
+    futures = [JobFuture() for _ in range(MOST_WEIGHT + 1)]
     height, payload = encode_call("m", {"x": np.zeros(len(futures), np.uint8)})
-    members = Members(futures, (1,) * len(futures))
+    members = Futures(futures, (1,) * len(futures))
     client._connected().submit_pack(Request("m"), height, payload, time.monotonic(), members)
     for future in (futures[0], futures[-1]):
         with pytest.raises(errors.InvalidInput, match="65536 jobs in one message: at most 65535 can travel"):
@@ -441,7 +412,7 @@ def test_whatever_the_clients_thread_fails_over_ends_those_whose_answer_it_was_t
     taught(fake, client)
     futures = [JobFuture(), Fails(), JobFuture()]
     height, payload = encode_call("m", {"x": np.zeros(3, np.float32)})
-    client._connected().submit_pack(Request("m"), height, payload, time.monotonic(), Members(futures, (1, 1, 1)))
+    client._connected().submit_pack(Request("m"), height, payload, time.monotonic(), Futures(futures, (1, 1, 1)))
     fake.answer(fake.expect(Asked).job, {"y": np.zeros(3)})
     assert futures[0].result(5)
     with pytest.raises(errors.PoolError, match="the answer cannot be used: RuntimeError: of the client itself"):

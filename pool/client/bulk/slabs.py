@@ -10,9 +10,9 @@ from typing import TypeGuard
 
 import numpy as np
 
-from pool.client.answers import Answers
+from pool.client.bulk.answers import Answers
+from pool.client.bulk.pack import Pack
 from pool.client.connection import Connection
-from pool.client.pack import Pack
 from pool.client.payload import encode_call, to_inputs
 from pool.client.request import Request
 from pool.wire.tensors import Array

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from pool.client.arenas import Arenas
-from pool.client.grain import PACK_BYTES
+from pool.client.bulk.grain import PACK_BYTES
 from pool.client.payload import Inputs, empty
 from pool.client.spans import piece_of
 from pool.wire.tensors import Array

@@ -1,6 +1,7 @@
 """How much is worth sending as one: rows that run in a moment, so that idle workers share what there is."""
 
 from collections import OrderedDict
+from typing import TypeAlias
 
 from pool.client.request import Request
 from pool.wire.timeline import Timeline
@@ -14,6 +15,8 @@ MOST_ROWS = 1024
 MOST_KEPT = 256
 FORGET = 0.1  # the share of an older measurement that a newer, longer one replaces
 
+_Call: TypeAlias = tuple[str, str | None, tuple[str, ...] | None, int | str | None]
+
 
 class Grain:
     """Written by the I/O thread, read by all."""
@@ -21,24 +24,37 @@ class Grain:
     def __init__(self) -> None:
         self.most_bytes = PACK_BYTES
         """Of a pack of more than one job."""
-        self._row_s: OrderedDict[tuple[str, str | None], float] = OrderedDict()
+        self._row_s: OrderedDict[_Call, float] = OrderedDict()
 
     def rows(self, request: Request) -> int:
-        """At most so many rows in a pack; 1 while nothing is known."""
-        row_s = self._row_s.get((request.model, request.signature))
+        """At most so many rows in a chunk; 1 while nothing is known, or none of its jobs may travel in one."""
+        row_s = self._row_s.get(_call(request))
         return 1 if row_s is None else max(1, min(MOST_ROWS, int(BUNDLE_S / max(row_s, 1e-9))))
 
     def lent(self, credit_bytes: int) -> None:
         """The pool takes so much from this client."""
         self.most_bytes = min(PACK_BYTES, credit_bytes // PACKS)
 
-    def learn(self, request: Request, timeline: Timeline) -> None:
-        """What a row took in a run; the shortest of late, since a run may be held up by anything."""
-        if not timeline.rows:
+    def forbid(self, request: Request) -> None:
+        """The pool does not take chunks of these jobs, until it says otherwise."""
+        self._row_s.pop(_call(request), None)
+
+    def learn(self, request: Request, timeline: Timeline, chunks: bool) -> None:
+        """What a row took in a run; the shortest of late, since a run may be held up by anything.
+
+        `chunks`: whether jobs of the call may travel in some.
+        """
+        if not (chunks and timeline.rows):
+            self.forbid(request)
             return
-        asked = request.model, request.signature
+        asked = _call(request)
         row_s = timeline.run_s / max(1, timeline.batch_rows)
         known = self._row_s.get(asked)
         self._row_s[asked] = row_s if known is None or row_s < known else known + FORGET * (row_s - known)
         if known is None and len(self._row_s) > MOST_KEPT:
             self._row_s.popitem(last=False)
+
+
+def _call(request: Request) -> _Call:
+    """What the pool's word is about."""
+    return request.model, request.signature, request.outputs, request.version
