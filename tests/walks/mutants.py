@@ -516,8 +516,8 @@ MUTANTS = (
         "a chunk is suspect",
         "a chunk whose worker died never runs again as one",
         "trial/verdicts.py",
-        "                        self._chunks.part(part.job, Unpacking.LOST, death, now)\n                    continue\n",
-        "                        again.append(part)\n                    continue\n",
+        "                        self._chunks.part(part.job, Unpacking.LOST, death, now)\n",
+        "                        again.append(part)\n",
         "program 1",
     ),
     Mutant(
