@@ -174,7 +174,7 @@ class Body:
             "version": version,
         }
         if members:
-            bad = [frozenset(which) for which in (kills, guilty) if not isinstance(which, bool)]
+            bad = [frozenset[int](() if isinstance(which, bool) else which) for which in (kills, guilty)]
             waits_s = self.core.policy.default_timeout_s if timeout_s is None else timeout_s
             chunk = Carried(number, dict(enumerate(members)), bad[0], bad[1], asked, self.now + waits_s)
             self._send(client, number, chunk, timeout_s, size_bytes, attempts=attempts, in_doubt=in_doubt)

@@ -505,7 +505,7 @@ MUTANTS = (
     ),
     # --- chunks ------------------------------------------------------------------------------------------------------
     Mutant(
-        "a chunk's deaths are forgotten",
+        "the deaths of a chunk are forgotten",
         "members of a chunk that was lost are tried alone",
         "machine.py",
         "        if hope and origin_of is not None and origin_of.deaths:\n",
@@ -526,14 +526,14 @@ MUTANTS = (
         "machine.py",
         "place=backlog.ids if origin_of is None else origin_of.place",
         "place=backlog.ids",
-        "program 1",
+        "scene 9",
     ),
     Mutant(
         "any chunk runs",
         "jobs that nothing has shown to be independent never run as a chunk",
-        "machine.py",
-        "        if not key.chunks:\n",
-        "        if not key.most:\n",
+        "keys.py",
+        "        self.chunks = self.batchable and not model.keeps_state(self.signature)\n",
+        "        self.chunks = not model.keeps_state(self.signature)\n",
         "program 1",
     ),
     Mutant(
@@ -542,14 +542,6 @@ MUTANTS = (
         "unpacked.py",
         "        if chunk.out or chunk.parting is None",
         "        if chunk.parting is None",
-        "program 1",
-    ),
-    Mutant(
-        "a record outlives its chunk's time",
-        "nothing is kept of what is over",
-        "unpacked.py",
-        "        self._timers.set(record, deadline)\n",
-        "        self._timers.set(record, deadline + 1e6)\n",
         "program 1",
     ),
     Mutant(
