@@ -150,7 +150,7 @@ def _version(name: str, machine: Machine) -> dict[str, Any]:
         "model": model_of(name),
         "version": number,
         "labels": versions.of(number) if served else [],
-        "default": machine.default_version(model_of(name)) == number,
+        "default": machine.calls.default_version(model_of(name)) == number,
     }
 
 

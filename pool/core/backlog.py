@@ -106,7 +106,7 @@ class Backlog:
         assert sum(model.size_bytes for model in self.models.values()) == self.size_bytes
         for job in self.jobs.values():
             assert job.state not in FINISHED, job
-            assert self.find(*job.name) is job
+            assert self.find(job.client.route, job.number) is job
             assert (job.state is JobState.LEASED) == (job.out > 0), job
         for model in self.models.values():
             for line in model.lines.values():

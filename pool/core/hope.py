@@ -56,18 +56,14 @@ class Hope:
             if model.jobs and (self._supervision.down or len(model.lines) > 1 or model.leaving):
                 yield from [line for line in model.lines.values() if not self.has(line)]
 
-    def has_version(self, model: str, device: str | None, version: int) -> bool:
-        """Whether it is the version of a slot; the worker there may not be READY yet, or any more."""
-        return any(
-            slot.versions.get(model) == version and (device is None or device in slot.names)
-            for slot in self._supervision.slots
-        )
+    def versions(self, model: str, device: str | None) -> set[int]:
+        """Those that slots have, though the worker there may not be READY yet, or any more."""
+        slots = [slot for slot in self._supervision.slots if device is None or device in slot.names]
+        return {slot.versions[model] for slot in slots if model in slot.versions}
 
     def unserved(self, model: str, device: str | None, version: int | str) -> JobFailed:
         """What a job is told that wants a version which is not there, or names one by a label: there are none."""
-        holders = [slot for slot in self._supervision.slots if device is None or device in slot.names]
-        served = {slot.versions[model] for slot in holders if model in slot.versions}
-        if not served:
+        if not (served := self.versions(model, device)):
             text = f"model {model!r} is not served from a folder of numbered versions: leave `version` out"
         else:
             where = "" if device is None else f" on device {device!r}"

@@ -23,13 +23,10 @@ __all__ = [
     "Batch",
     "IllegalStep",
     "Job",
-    "JobKey",
     "JobState",
     "Note",
     "Part",
 ]
-
-JobKey = tuple[bytes, int]
 
 
 class IllegalStep(Exception):
@@ -120,11 +117,6 @@ class Job:
     ran: tuple[float, float, float, int, int, str] | None = None
     story: list[Note] = field(default_factory=list)
     untold: int = 0  # lines that were left out of it
-
-    @property
-    def name(self) -> JobKey:
-        """How its client knows it."""
-        return (self.client.route, self.number)
 
     @property
     def waiting(self) -> bool:

@@ -18,12 +18,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pool.core import actions as do
 from pool.core import events as told
-from pool.core.admission import refusal, unknown
+from pool.core.admission import refusal
 from pool.core.answers import Answers
 from pool.core.backlog import Backlog
-from pool.core.calls import Call, Calls, Names
+from pool.core.calls import Call, Calls
 from pool.core.dispatch import Dispatch
 from pool.core.explain import recent_jobs, story_of
 from pool.core.history import History
@@ -42,8 +41,7 @@ from pool.core.supervision import Supervision
 from pool.core.timers import Timers
 from pool.core.trial import Trial
 from pool.core.unpacked import Chunks, Unpacked
-from pool.wire.entries import entry_name, is_entry
-from pool.wire.faults import Fault
+from pool.wire.entries import is_entry
 from pool.wire.independence import RowsJudged
 from pool.wire.session_runs import OPEN
 from pool.wire.unpacking import Unpacking
@@ -84,9 +82,8 @@ class Machine:
         self._hope = Hope(self.supervision, self._dispatch, models)
         self._recycling = Recycling(policy, self.supervision, models, self.timers, rng)
         self._leaving: set[str] = set()
-        self._calls = Calls()
-        self._epoch = 0  # raised when what is known of slots or of the policy may be otherwise now
-        self._pins = frozenset(name for plan in plans for name in plan.names)
+        pins = frozenset(name for plan in plans for name in plan.names)
+        self.calls = Calls(self.backlog, self.supervision, self._dispatch.homes, self._hope, pins)
 
     @property
     def ended(self) -> int:
@@ -105,7 +102,7 @@ class Machine:
     def handle(self, event: told.Event, now: float) -> None:
         """Something rare has happened. `now` is monotonic seconds and never goes back."""
         if type(event) not in QUIET:
-            self._epoch += 1
+            self.calls.epoch += 1
         match event:
             case told.Tick():
                 pass
@@ -237,7 +234,7 @@ class Machine:
             if not self.backlog.models[name].jobs:
                 self._dispatch.forget(self.backlog.models.pop(name))
                 self._leaving.discard(name)
-                self._epoch += 1  # no name comes to it any more
+                self.calls.epoch += 1  # no name comes to it any more
 
     # --- jobs ---------------------------------------------------------------------------------------------------
 
@@ -269,15 +266,15 @@ class Machine:
         `timeout_s` None: the policy's default. The rest as in the wire's SUBMIT.
         """
         names = name, version, signature, outputs, device, form
-        call = self._calls.known.get(names)
+        call = self.calls.known.get(names)
         if call is not None and (
-            call.epoch != self._epoch or call.model_epoch != call.model.epoch or not call.key.kept
+            call.epoch != self.calls.epoch or call.model_epoch != call.model.epoch or not call.key.kept
         ):
             call = None
         backlog = self.backlog
         if call is not None:
             model = call.model
-        elif isinstance(known := self._model(name, version), Model):
+        elif isinstance(known := self.calls.model(name, version), Model):
             model = known
         else:
             self._answers.refuse(route, number, weight, known)
@@ -297,7 +294,7 @@ class Machine:
             now,
         )
         if failed is None and call is None:
-            found = self._resolve(model, names)
+            found = self.calls.resolve(model, names)
             if isinstance(found, Call):
                 call = found
             else:
@@ -362,7 +359,8 @@ class Machine:
         elif hope:
             self._dispatch.arrive(job, now)
         else:
-            self._give_up(job, self._hope.lost(line), now)
+            failed = self._hope.lost(line)
+            self._answers.fail(job, failed.fault, failed.text, now)
 
     def _unfit(self, key: Key, size_bytes: int, attempts: int, in_doubt: bool, origin: Unpacked | None) -> str:
         """Why a chunk is not taken in as one; "" if it is."""
@@ -376,78 +374,6 @@ class Machine:
         if origin is not None and origin.deaths:
             return "a worker died with some of it"
         return ""
-
-    def _model(self, name: str, version: int | str | None) -> Model | do.JobFailed:
-        """The model that a job gets, or the version of it that it asks for, which is a model by itself."""
-        if name in self.policy.versions:
-            entry = self._entry(name, version)
-            if isinstance(entry, do.JobFailed):
-                return entry
-            name = entry
-        return self.backlog.models.get(name) or unknown(name, self.backlog)
-
-    def _resolve(self, model: Model, names: Names) -> Call | do.JobFailed:
-        """What the names come to now; why they come to nothing."""
-        name, version, signature, outputs, asked, form = names
-        if name in self.policy.versions:
-            version = None  # it is in the model's name
-        name = model.name
-        failed = self._unknown_device(name, asked) or self._unknown_version(name, asked, version)
-        if failed is not None:
-            return failed
-        homes = self._dispatch.homes
-        home = None if asked else homes.device(model, signature)
-        device = homes.within(model, asked) if asked else home
-        wanted = version if isinstance(version, int) else None
-        line = model.line(device, wanted)
-        if device != asked and not self._hope.has(line):
-            # Where it would be kept to, there is another version by now, or another model.
-            device, home, line = asked, None, model.line(asked, wanted)
-        key = line.key(model.signature_name(signature), outputs, form)
-        if key.epoch != model.epoch:
-            key.renew()
-        moved = asked if asked is not None and device != asked else None
-        call = Call(self._epoch, model, line, key, wanted, home, moved, device is None, self._hope.has(line))
-        self._calls.put(names, call)
-        return call
-
-    def _entry(self, name: str, version: int | str | None) -> str | do.JobFailed:
-        """The version that the job gets, by its name as a model."""
-        versions = self.policy.versions[name]
-        number = self.default_version(name) if version is None else versions.number(version)
-        if number is None:
-            assert version is not None
-            return do.JobFailed(Fault.MODEL_NOT_FOUND, versions.unserved(name, version))
-        return entry_name(name, number)
-
-    def default_version(self, name: str) -> int:
-        """Of a model of which several are served, the one that a job gets which names none: the newest that can run."""
-        numbers, models = self.policy.versions[name].numbers, self.backlog.models
-        for number in reversed(numbers):
-            model = models.get(entry_name(name, number))
-            if model is not None and not model.leaving and self._hope.has(model.line(None)):
-                return number
-        return numbers[-1]
-
-    def _unknown_device(self, model: str, device: str | None) -> do.JobFailed | None:
-        if device is None:
-            return None
-        holders = [slot for slot in self.supervision.slots if model in (*slot.models, *slot.planned)]
-        if any(device in slot.names for slot in holders):
-            return None
-        there = ", ".join(dict.fromkeys(slot.device or f"slot:{slot.number}" for slot in holders))
-        why = f"does not hold model {model}" if device in self._pins else "is no device of this pool"
-        return do.JobFailed(Fault.INVALID_INPUT, f"device {device!r:.80} {why}; the model is on: {there}")
-
-    def _unknown_version(self, model: str, device: str | None, version: int | str | None) -> do.JobFailed | None:
-        if version is None:
-            return None
-        if isinstance(version, int) and self._hope.has_version(model, device, version):
-            return None
-        return self._hope.unserved(model, device, version)
-
-    def _give_up(self, job: Job, failed: do.JobFailed, now: float) -> None:
-        self._answers.fail(job, failed.fault, failed.text, now)
 
     def _cancel(self, job: Job, now: float) -> None:
         """Nobody waits for the answer: a queued job is forgotten, the answer of a leased one will be dropped."""
@@ -534,7 +460,7 @@ class Machine:
         if not self.supervision.changed:
             return
         self.backlog.emptied = True  # a slot that is to wind down may be another one now
-        self._epoch += 1
+        self.calls.epoch += 1
         while self.supervision.changed:
             slots = dict.fromkeys(self.supervision.changed)  # only what each is now counts
             self.supervision.changed.clear()
@@ -567,7 +493,7 @@ class Machine:
                 job.confined, job.homed = False, anywhere.device is not None and not job.asked
                 self._dispatch.move(job, anywhere)
             else:
-                self._give_up(job, failed, now)
+                self._answers.fail(job, failed.fault, failed.text, now)
 
     # --- time ---------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from pool.core.policy import Policy, SlotPlan
 from pool.core.restart import GivenUp, Pause, RestartHistory
 from pool.core.seating import Seating
 from pool.core.silence import Silence
-from pool.core.slots import ALIVE, Slot, SlotState
+from pool.core.slots import ALIVE, OfWorker, Slot, SlotState
 from pool.core.timers import Timers
 from pool.core.turnover import DRAIN, EMPTY, Turnover
 from pool.core.way_up import is_news, overrun, unready
@@ -97,46 +97,19 @@ class Supervision:
                         self.spawn(slot, now)
                     else:
                         slot.reason = "no model is placed here"
-            case told.SpawnHeld():
-                held = self.current(event.slot, event.incarnation)
-                if held is not None and held.state is SlotState.STARTING:
-                    held.detail = event.why
-                    longest_s = self.policy.device_free_timeout_s + self.policy.import_timeout_s
-                    self.timers.set(("slot", held.number), held.since + longest_s)
-            case told.WorkerSpawned():
-                if (spawned := self.current(event.slot, event.incarnation)) is not None:
-                    spawned.pid = event.pid
-                    if spawned.state is SlotState.STARTING:
-                        spawned.phase_since, spawned.detail = now, ""
-                        self.timers.set(("slot", spawned.number), now + self.policy.import_timeout_s)
-            case told.DeviceFree():
-                self._device_free(event, now)
-            case told.DeviceTaken():
-                if (waits := self.current(event.slot, event.incarnation)) is not None:
-                    self.kill(waits, event.why, now)
-            case told.WorkerHello():
-                self._hello(event, now)
-            case told.WorkerBeat():
-                self._beat(event, now)
-            case told.WorkerReady():
-                self._ready(event, now)
             case told.SlotPlanned():
                 self._plan(self.slots[event.slot], event.models, now)
             case told.RestartAsked():
                 self.turnover.restart(event.slot, now, event.sparing)
+            case told.DrainAsked():
+                self.turnover.drain(event.slot, now)
             case told.SuccessorRefused():
                 refused = self.asides.find(event.slot, event.incarnation)
                 if refused is not None:
                     self.asides.fail(refused, event.why, now, refused=True)
                     self.turnover.refused(refused.slot, event.why)
-            case told.DrainAsked():
-                self.turnover.drain(event.slot, now)
-            case told.WorkerMeasured():
-                if (measured := self.current(event.slot, event.incarnation)) is not None:
-                    measured.resident_bytes = event.resident_bytes
-            case told.WorkerBroken():
-                if (broken := self.current(event.slot, event.incarnation)) is not None:
-                    self.kill(broken, f"sent what cannot be understood: {event.what}", now)
+            case OfWorker() if (seated := self.current(event.slot, event.incarnation)) is not None:
+                self._hear(seated, event, now)
 
     # --- what others ask ----------------------------------------------------------------------------------------
 
@@ -214,15 +187,52 @@ class Supervision:
         self.timers.set(("slot", slot.number), now + self.policy.import_timeout_s)
         self.orders.append(action)
 
-    def _device_free(self, event: told.DeviceFree, now: float) -> None:
-        slot = self.current(event.slot, event.incarnation)
-        if slot is not None and slot.state is SlotState.STARTING:
-            # STARTING → LOADING
-            self.change(slot, SlotState.LOADING, now)
-            slot.phase_since, slot.detail = now, ""
-            self.timers.set(("slot", slot.number), now + self.policy.import_timeout_s)
-            slot.welcomed = slot.planned
-            self.orders.append(do.TakeSeat(slot.number, slot.incarnation))
+    def _hear(self, slot: Slot, event: told.Event, now: float) -> None:
+        """Of the worker that sits in the slot."""
+        policy, number = self.policy, slot.number
+        starts = slot.state is SlotState.STARTING
+        match event:
+            case told.SpawnHeld() if starts:
+                slot.detail = event.why
+                longest_s = policy.device_free_timeout_s + policy.import_timeout_s
+                self.timers.set(("slot", number), slot.since + longest_s)
+            case told.WorkerSpawned():
+                slot.pid = event.pid
+                if starts:
+                    slot.phase_since, slot.detail = now, ""
+                    self.timers.set(("slot", number), now + policy.import_timeout_s)
+            case told.DeviceFree() if starts:
+                # STARTING → LOADING
+                self.change(slot, SlotState.LOADING, now)
+                slot.phase_since, slot.detail = now, ""
+                self.timers.set(("slot", number), now + policy.import_timeout_s)
+                slot.welcomed = slot.planned
+                self.orders.append(do.TakeSeat(number, slot.incarnation))
+            case told.DeviceTaken():
+                self.kill(slot, event.why, now)
+            case told.WorkerHello() if starts:
+                # STARTING → LOADING
+                self.change(slot, SlotState.LOADING, now)
+                slot.welcomed = slot.planned
+                self.orders.append(do.WelcomeWorker(number, slot.incarnation))
+            case told.WorkerBeat():
+                self._silence.heard(slot, now)
+                # One that serves has no other phase. READY comes with the phase that has none, within the last budget.
+                budget = policy.phase_budget_s(event.phase)
+                if slot.state is SlotState.LOADING and budget is not None and is_news(slot, event):
+                    slot.phase, slot.detail, slot.phase_since = event.phase, event.detail, now
+                    self.timers.set(("slot", number), now + budget)
+            case told.WorkerReady() if slot.state is SlotState.LOADING:
+                if (why := unready(slot.welcomed, event)) is not None:
+                    self.kill(slot, why, now)
+                    return
+                # LOADING → READY
+                self.timers.clear(("slot", number))
+                self.serve(slot, event.lanes, {model.name: model for model in event.models}, now)
+            case told.WorkerMeasured():
+                slot.resident_bytes = event.resident_bytes
+            case told.WorkerBroken():
+                self.kill(slot, f"sent what cannot be understood: {event.what}", now)
 
     def _same_release(self, now: float) -> None:
         """A worker of the pool's release has come, so others may."""
@@ -230,38 +240,6 @@ class Supervision:
             if slot.waits_for_release:
                 self.timers.set(("slot", slot.number), now)
             slot.other_release = False
-
-    def _hello(self, event: told.WorkerHello, now: float) -> None:
-        slot = self.current(event.slot, event.incarnation)
-        if slot is not None and slot.state is SlotState.STARTING:
-            # STARTING → LOADING
-            self.change(slot, SlotState.LOADING, now)
-            slot.welcomed = slot.planned
-            self.orders.append(do.WelcomeWorker(slot.number, slot.incarnation))
-
-    def _beat(self, event: told.WorkerBeat, now: float) -> None:
-        slot = self.current(event.slot, event.incarnation)
-        if slot is None:
-            return
-        self._silence.heard(slot, now)
-        if slot.state is not SlotState.LOADING:
-            return  # one that serves has no other phase
-        # READY comes with the phase that has none, within the budget of the last one.
-        budget = self.policy.phase_budget_s(event.phase)
-        if budget is not None and is_news(slot, event):
-            slot.phase, slot.detail, slot.phase_since = event.phase, event.detail, now
-            self.timers.set(("slot", slot.number), now + budget)
-
-    def _ready(self, event: told.WorkerReady, now: float) -> None:
-        slot = self.current(event.slot, event.incarnation)
-        if slot is None or slot.state is not SlotState.LOADING:
-            return
-        if (why := unready(slot.welcomed, event)) is not None:
-            self.kill(slot, why, now)
-            return
-        # LOADING → READY
-        self.timers.clear(("slot", slot.number))
-        self.serve(slot, event.lanes, {model.name: model for model in event.models}, now)
 
     def serve(self, slot: Slot, lanes: int, loaded: Mapping[str, ModelInfo], now: float) -> None:
         slot.models = slot.welcomed

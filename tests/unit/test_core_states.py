@@ -142,7 +142,7 @@ def test_a_job_tells_its_story_in_seconds_since_it_came() -> None:
     job = job_in(JobState.QUEUED, arrived=100.0)
     job.note(100.25, "leased to slot {}", 3)
     assert job.told() == ["0.250 s leased to slot 3"]
-    assert (job.name, job.deadline) == ((b"client", 7), 105.0)
+    assert (job.client.route, job.number, job.deadline) == (b"client", 7, 105.0)
     job.become(JobState.CANCELLED)
     job.ended = 101.0
     assert job.told() == ["0.250 s leased to slot 3", "1.000 s CANCELLED"]
