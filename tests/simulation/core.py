@@ -377,7 +377,7 @@ class Core:
 
     def held(self) -> set[tuple[bytes, int]]:
         """The jobs that it holds, by client and number."""
-        return {job.name for job in self._machine.backlog.jobs.values()}
+        return {(job.client.route, job.number) for job in self._machine.backlog.jobs.values()}
 
 
 # --- the core's own words ---------------------------------------------------------------------------------------------
