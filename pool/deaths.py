@@ -6,19 +6,22 @@ from pathlib import Path
 from pool.core.actions import SpawnStandby, SpawnSuccessor, SpawnWorker
 from pool.core.events import Death, WorkerExited
 from pool.wire.exits import Exit
+from pool.wire.load_steps import LoadStep
 
 __all__ = ["RESTART_NEEDED", "death_of", "is_ending", "not_spawned"]
 
 RESTART_NEEDED = "the files of this pool were replaced by those of another release: restart the pool"
 
+_OWN_WORDS = (Exit.DEVICE_TAKEN, Exit.DEVICE_LOST, Exit.NO_ROOM)  # of which the last line says all
+
 _PF_EXITING = 0x4  # of the kernel's include/linux/sched.h
 _FLAGS, _PENDING, _EXIT_CODE = 6, 28, 49  # fields of /proc/PID/stat after the name, see proc(5)
 
 
-def death_of(returncode: int, last_output: tuple[str, ...], by_us: bool = False) -> Death:
+def death_of(returncode: int, last_output: tuple[str, ...], by_us: bool = False, step: LoadStep | None = None) -> Death:
     """A Popen's return code in words; a worker's last line says more than its status where the status is its own.
 
-    `by_us`: the pool has killed it while it lived. Any other end than by SIGKILL came before that.
+    `by_us`: the pool has killed it while it lived. Any other end than by SIGKILL came before that. `step`: its last.
     """
     if returncode < 0:
         try:
@@ -27,7 +30,8 @@ def death_of(returncode: int, last_output: tuple[str, ...], by_us: bool = False)
             name = f"signal {-returncode}"
         killed = -returncode == signal.SIGKILL
         hint = " (out of memory?)" if killed and not by_us else ""
-        return Death(name + hint, True, last_output, untouched=not (killed and by_us))
+        blamed = step.model if step is not None and killed and by_us else ""
+        return Death(name + hint, True, last_output, untouched=not (killed and by_us), blamed=blamed or None)
     try:
         status = Exit(returncode)
     except ValueError:
@@ -36,9 +40,14 @@ def death_of(returncode: int, last_output: tuple[str, ...], by_us: bool = False)
     if status is Exit.OTHER_RELEASE:
         why = f" ({last_output[-1]})" if last_output else ""
         return Death(f"{text}: {RESTART_NEEDED}{why}", True, last_output, untouched=True, other_release=True)
+    if status in _OWN_WORDS and last_output:
+        no_room = status is Exit.NO_ROOM
+        return Death(last_output[-1], status.restartable, last_output, untouched=True, no_room=no_room)
     if not status.restartable and last_output:
         text = f"{text}: {last_output[-1]}"
-    return Death(text, status.restartable, last_output, untouched=True)
+    if status is not Exit.MODEL_CANNOT_LOAD or step is None or not step.model:
+        return Death(text, status.restartable, last_output, untouched=True)
+    return Death(text, False, last_output, untouched=True, blamed=step.model, unloadable=step.of_files)
 
 
 def is_ending(pid: int) -> bool:

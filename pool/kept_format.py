@@ -4,7 +4,7 @@
     quarantine/   TFWPJOB and a byte                 pool.quarantine.FORMAT                 is let be, and told of
     flight/       {"format": N, …, of a death        pool.recorder.shelf.FORMAT             than NEWEST is let be, too
                   … or of the pool's own fault       pool.recorder.fault_report.FORMAT
-    footprints/   {"format": N, …                    pool.footprints.FORMAT                 is let be, and told of
+    footprints/   {"format": N, …                    pool.plan.footprints.FORMAT                 is let be, and told of
     trials/       nothing: its size says it all      the folder's name                      has another folder
     converted/    a SavedModel, TensorFlow's own     the versions in its name               has another name
 

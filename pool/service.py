@@ -26,7 +26,6 @@ from typing import Any
 import zmq
 
 from pool import descriptors
-from pool.agenda import Agenda
 from pool.alarms import Alarms
 from pool.core import actions as do
 from pool.core.events import (
@@ -49,15 +48,13 @@ from pool.desk import Desk
 from pool.doorbell import Doorbell
 from pool.endpoint import ARENAS_SUFFIX, WORKERS_SUFFIX, EndpointLock, ipc_path, prepare_folder
 from pool.feed import CoreFault, Feed
-from pool.footprints import Footprints
 from pool.logs import about
 from pool.loop import Loop
-from pool.plan import Plan
+from pool.plan import Footprints, Plan, Reconciler, Source
 from pool.planted import planted
 from pool.quarantine import KeptJob, Quarantine
 from pool.recorder import Recorder, Shelf
 from pool.recorder.fault_report import fault_report
-from pool.reloads import Source
 from pool.router.arenas import Arena, Arenas, Tenancy
 from pool.router.back import Back, CannotSay
 from pool.router.front import Front
@@ -76,7 +73,7 @@ from pool.watch import Watch
 from pool.wire import client_messages as wire
 from pool.wire.arena import Grant
 from pool.wire.faults import Fault
-from pool.wire.worker_messages import Welcome
+from pool.wire.worker_messages import DeviceHeld, Welcome
 
 __all__ = ["BrokeDown", "Service"]
 
@@ -128,7 +125,7 @@ class Service:
         self._front_turn = self._alarms.alarm(self._tend_front)
         self._arenas_turn = self._alarms.alarm(self._tell_of_arenas)
         self._core_turn = self._alarms.alarm(self._tick)
-        self._agenda_turn = self._alarms.alarm(self._tend_agenda)
+        self._plan_turn = self._alarms.alarm(self._tend_plan)
         self._notifier_turn = self._alarms.alarm(self._tell_alive)
         self._broken: BrokeDown | None = None
         self._began_with = plan.policy, plan.slots()
@@ -136,25 +133,24 @@ class Service:
         self._tell = Feed(planted(self._machine, environ), self._prepare, self._run, self._act)
         self._footprints = Footprints(plan.state)
         self._slot_log = SlotLog(plan.devices, plan.placement)
-        self._ended = 0  # jobs, when the agenda was told of it last
+        self._ended = 0  # jobs, when the reconciler was told of it last
         self._end: do.PoolStopped | None = None
-        self._agenda = Agenda(
+        self._reconciler = Reconciler(
             plan,
             self._machine,
-            source,
-            environ,
+            source or Source(""),
             notifier,
             feed=self._feed,
             adopt=self._adopt,
             reply=lambda question, value, error: self._front.reply(question, value, error),
             is_lost=self._is_lost,
-            turn=self._agenda_turn,
+            turn=self._plan_turn,
         )
-        self._quarantine = Quarantine(plan.state, plan.quarantine_keep, plan.quarantine_max_bytes)
+        self._quarantine = Quarantine(plan.state, plan.settings.quarantine.keep, plan.settings.quarantine.max_bytes)
         self._recorder = Recorder(
             self._machine.supervision,
             [device.label for device in plan.devices],
-            Shelf(plan.state, plan.recorder_keep, plan.recorder_max_bytes, plan.endpoint),
+            Shelf(plan.state, plan.settings.recorder.keep, plan.settings.recorder.max_bytes, plan.endpoint),
             self._whose,
         )
 
@@ -198,9 +194,12 @@ class Service:
     ) -> None:
         policy = self._plan.policy
         with zmq.Context() as context, closing(self._loop()) as loop:
-            self._arenas = Arenas(self._plan.arena_max_bytes, self._plan.arena_client_max_bytes, self._arenas_turn.soon)
+            arena = self._plan.settings.arena
+            self._arenas = Arenas(arena.max_bytes or 0, arena.client_max_bytes, self._arenas_turn.soon)
             self._handouts = Handouts(self._hand, self._end_arena)
-            self._back = Back(context, workers_path, self._instance, self._handouts, self._tell.batch_done)
+            self._back = Back(
+                context, workers_path, self._instance, self._handouts, self._tell.batch_done, self._device_held
+            )
             self._front = Front(
                 context,
                 self._opened(),
@@ -220,7 +219,6 @@ class Service:
                 policy.device_free_timeout_s,
                 loop,
                 self._feed,
-                self._learn,
                 self._plan.cores,
             )
             self._desk = Desk(
@@ -230,13 +228,13 @@ class Service:
                 self._recorder,
                 self._feed,
                 self._about,
-                self._agenda.ask,
+                self._reconciler.ask,
                 self._back.remarks.of,
             )
             try:
                 self._front.bind_local(path)
                 self._front.lend(arenas_path)
-                for endpoint in self._plan.listen:
+                for endpoint in self._plan.settings.pool.listen:
                     self._front.bind_remote(endpoint)
                 try:
                     self._register(loop, pipe, parent_fd)
@@ -256,13 +254,13 @@ class Service:
 
     @property
     def _plan(self) -> Plan:
-        return self._agenda.plan
+        return self._reconciler.plan
 
     # --- the loop -----------------------------------------------------------------------------------------------
 
     def _loop(self) -> Loop:
         """All that is read in a turn is dispatched at once."""
-        return Loop(Watch(self._plan.spin_s), self._alarms, self._follow)
+        return Loop(Watch(self._plan.settings.pool.spin_us * 1e-6), self._alarms, self._follow)
 
     def _register(self, loop: Loop, pipe: SignalPipe, parent_fd: int | None) -> None:
         """What there is from the beginning to the end. Workers come and go by `Supervisor`."""
@@ -274,7 +272,7 @@ class Service:
             loop.register(fd, self._front.on_readable)
         loop.register(pipe.fd, partial(self._heed, pipe))
         loop.register(self._written.fd, self._let_go)
-        loop.register(self._agenda.bell.fd, self._agenda.on_rung)
+        loop.register(self._reconciler.bell.fd, self._reconciler.on_rung)
         if parent_fd is not None:
             loop.register(parent_fd, partial(self._orphaned, loop, parent_fd))
 
@@ -297,14 +295,14 @@ class Service:
     def _follow(self) -> None:
         """What comes of all that was told, once for all of it."""
         self._tell.dispatch()
-        if self._agenda.awaits_jobs:
+        if self._reconciler.awaits_jobs:
             self._look_at_jobs()
 
     def _look_at_jobs(self) -> None:
         """Where some have ended, a slot may have its turn."""
         if self._machine.ended != self._ended:
             self._ended = self._machine.ended
-            self._agenda_turn.soon()
+            self._plan_turn.soon()
 
     def _orphaned(self, loop: Loop, parent_fd: int) -> None:
         loop.unregister(parent_fd)
@@ -332,10 +330,10 @@ class Service:
         if due is not None:
             self._core_turn.by(due)
 
-    def _tend_agenda(self) -> None:
-        self._agenda.roll_on()
+    def _tend_plan(self) -> None:
+        self._reconciler.roll_on()
         self._end_if_over()
-        self._agenda.tend()
+        self._reconciler.tend()
 
     def _tell_alive(self) -> None:
         now = time.monotonic()
@@ -359,8 +357,10 @@ class Service:
     def _end_arena(self, slot: int, incarnation: int, arena: int) -> bool:
         return self._supervisor.grant(slot, incarnation, Grant(arena, 0), None)
 
-    def _welcome(self, slot: int) -> Welcome:
-        return replace(self._agenda.welcome(slot), judged=self._machine.judged(slot))
+    def _welcome(self, slot: int, incarnation: int, hold: bool = False) -> Welcome:
+        """`hold`: it is to stand by, so it touches no device yet."""
+        device = None if hold else self._supervisor.device_wait(slot, incarnation)
+        return replace(self._reconciler.welcome(slot), judged=self._machine.judged(slot), hold=hold, device=device)
 
     def _feed(self, event: Event) -> None:
         if isinstance(event, StopAsked):
@@ -368,14 +368,15 @@ class Service:
             # The unit's time-out may be of another `drain_timeout`.
             self._notifier.extend(self._plan.policy.longest_stop_s)
         if isinstance(event, WorkerExited) and not event.death.restartable and self._is_lost(event.slot):
-            self._agenda.lost()  # what it tells the core comes first
+            self._reconciler.lost()  # what it tells the core comes first
         self._tell(event)
-        if self._agenda.awaits_jobs:
+        if self._reconciler.awaits_jobs:
             self._look_at_jobs()
 
     def _prepare(self, event: Event, now: float) -> None:
         """What has to be known before the core hears of the event."""
         if isinstance(event, WorkerExited):
+            self._reconciler.exited(event)
             # First: the core takes away what its worker held.
             self._back.forget(event.slot, event.incarnation)
             self._slot_log.exits(event, self._machine.supervision.slots[event.slot])
@@ -387,15 +388,16 @@ class Service:
     def _end_if_over(self) -> None:
         if not self._machine.supervision.over:
             self._end = None
-        elif not self._agenda.tries_again:
+        elif not self._reconciler.tries_again:
             self._stopped = self._end
 
-    def _learn(self, slot: int, size_bytes: int) -> None:
-        model = self._plan.weighs(slot)
-        if model is not None:
+    def _device_held(self, slot: int, incarnation: int, held: DeviceHeld) -> None:
+        self._supervisor.device_held(slot, incarnation, held)
+        model, size_bytes = self._plan.weighs(slot), held.size_bytes
+        if model is not None and size_bytes:
             device = self._plan.devices[slot]
             self._slot_log.weighed(slot, model.name, size_bytes)
-            self._footprints.learn(model, self._plan.lanes, device.name, size_bytes)
+            self._footprints.learn(model, self._plan.settings.pool.lanes, device.name, size_bytes)
 
     def _stopping(self, reason: str) -> None:
         jobs = len(self._machine.backlog.jobs)
@@ -427,13 +429,11 @@ class Service:
             case do.SpawnWorker() | do.SpawnSuccessor() | do.SpawnStandby():
                 self._feed(self._supervisor.spawn(action))
             case do.WelcomeWorker():
-                self._back.welcome(action.slot, action.incarnation, self._welcome(action.slot))
+                self._back.welcome(action.slot, action.incarnation, self._welcome(action.slot, action.incarnation))
             case do.HoldWorker(slot, incarnation):
-                self._back.welcome(slot, incarnation, replace(self._welcome(slot), hold=True))
-            case do.SeatStandby():
-                self._feed(self._supervisor.seat(action))
+                self._back.welcome(slot, incarnation, self._welcome(slot, incarnation, hold=True))
             case do.TakeSeat(slot, incarnation):
-                self._back.take_seat(slot, incarnation, self._welcome(slot))
+                self._back.take_seat(slot, incarnation, self._welcome(slot, incarnation))
             case do.StopWorker():
                 if not self._back.stop(action.slot, action.incarnation):
                     self._supervisor.hang_up(action.slot, action.incarnation)
@@ -446,14 +446,14 @@ class Service:
                 self._slot_log.beside(action)
             case do.SuccessorFailed():
                 self._slot_log.beside(action)
-                self._agenda.failed(action)
+                self._reconciler.failed(action)
             case do.PoolReady(serving, slots):
-                self._agenda.serves()
+                self._reconciler.serves()
                 self._notifier.ready(f"{serving} of {slots} slots serve")
                 self._on_ready(serving, slots)
             case do.PoolStopped():
                 self._end = action
-                self._agenda_turn.soon()
+                self._plan_turn.soon()
 
     def _run(self, batch: Batch) -> None:
         self._recorder.ran(batch)
@@ -497,16 +497,14 @@ class Service:
         if change.state in DOWN:
             self._back.forget(change.slot, change.incarnation)
         self._recorder.changed(change, time.monotonic())
-        if change.state is SlotState.READY and self._plan.weighs(change.slot) is not None:
-            self._supervisor.weigh(change.slot)
         if change.state is SlotState.FATAL:
             self._record_stuck(change)
         recorded = change.state in DOWN and self._recorder.has(change.slot, change.incarnation)
         self._notify(self._slot_log.changed(change, self._machine.supervision.slots[change.slot], recorded))
-        self._agenda.changed(change)
+        self._reconciler.changed(change)
 
     def _is_lost(self, slot: int) -> bool:
-        return self._supervisor.lost(slot) is not None
+        return self._supervisor.is_lost(slot)
 
     def _record_stuck(self, change: do.SlotChanged) -> None:
         """One that SIGKILL does not end is as good as dead, and what it is stuck in may be gone by the time it is."""
@@ -520,7 +518,7 @@ class Service:
         seated = [slot for slot in self._machine.supervision.slots if slot.models]
         if self._machine.supervision.stopping:
             self._notifier.status(f"stopping; {change}")
-        elif self._agenda.has_served:
+        elif self._reconciler.has_served:
             serving = sum(slot.state is SlotState.READY for slot in seated)
             needed = restart_needed(self._machine)
             note = "" if needed is None else f"{needed}; "
@@ -543,7 +541,7 @@ class Service:
             "call_bytes": self._front.call_bytes,
             "lent_bytes": self._arenas.lent_bytes,
             "dropped": dict(self._back.dropped),
-            **self._agenda.status(),
+            **self._reconciler.status(),
         }
 
     # --- its own fault ------------------------------------------------------------------------------------------
@@ -588,17 +586,17 @@ class Service:
 
     def _signalled(self, name: str) -> None:
         if name == "SIGHUP" and self._reload_on_hangup:
-            self._agenda.ask(None)
+            self._reconciler.ask(None)
         else:
             self._feed(StopAsked(f"{name} came"))
 
     def _adopt(self, plan: Plan) -> None:
         policy = plan.policy
         self._front.adopt(self._opened(), policy.max_jobs)
-        self._arenas.adopt(plan.arena_max_bytes, plan.arena_client_max_bytes)
+        self._arenas.adopt(plan.settings.arena.max_bytes or 0, plan.settings.arena.client_max_bytes)
         self._supervisor.adopt(policy.device_free_timeout_s)
-        self._quarantine.adopt(plan.quarantine_keep, plan.quarantine_max_bytes)
-        self._recorder.adopt(plan.recorder_keep, plan.recorder_max_bytes)
+        self._quarantine.adopt(plan.settings.quarantine.keep, plan.settings.quarantine.max_bytes)
+        self._recorder.adopt(plan.settings.recorder.keep, plan.settings.recorder.max_bytes)
 
 
 def _count(jobs: int) -> str:

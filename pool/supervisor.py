@@ -5,6 +5,7 @@ end of file tells the worker that the pool is gone, and the pool that the worker
 """
 
 import contextlib
+import logging
 import os
 import secrets
 import signal
@@ -13,24 +14,32 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 
-from pool.core.actions import SeatStandby, SpawnStandby, SpawnSuccessor, SpawnWorker
-from pool.core.events import Death, DeviceFree, Event, SpawnHeld, WorkerExited, WorkerSpawned
+from pool.core.actions import SpawnStandby, SpawnSuccessor, SpawnWorker
+from pool.core.events import Death, Event, SpawnHeld, WorkerExited, WorkerSpawned
 from pool.deaths import death_of, is_ending, not_spawned
 from pool.devices import Device
-from pool.devices.lookout import Lookout, teller_argv
+from pool.devices.reports import Reports
+from pool.devices.tenants import Tenants
 from pool.launch import inherited, worker_launch
+from pool.logs import about
 from pool.loop import Loop
 from pool.output import Output
 from pool.stacks import LOOK_S, Stacks, Trace
-from pool.vacancies import Step, Vacancies
 from pool.wire.arena import Grant, send_grant
+from pool.wire.device_memory import DeviceHeld, DeviceWait
+from pool.wire.exits import Exit
+from pool.wire.load_steps import LONGEST_STEP, LoadStep
 
 __all__ = ["Supervisor"]
 
+log = logging.getLogger("pool.worker")
+
 REAP_RETRY_S = 0.05
+NOT_ASKED = 'NVML is not asked ([health] device_free_timeout is "0s")'
+MOST_STEPS = 1000  # that a dead worker's link may still hold: three a model
 
 Spawn = SpawnWorker | SpawnSuccessor | SpawnStandby
 
@@ -47,8 +56,11 @@ class Process:
     stacks: Stacks | None
     spawned: float
     seated: bool  # it has the device, or will have as soon as it is told of its models; a standby has not
+    follows: bool  # another one that lives, if that still does when this one comes to the device
+    must_fit: bool  # beside that one
     ending: bool = False
     killed: bool = False
+    step: LoadStep = field(default_factory=LoadStep)  # the last that it has told
 
     def trace(self) -> Trace:
         """As it is now."""
@@ -72,13 +84,11 @@ class Supervisor:
         device_free_timeout_s: float,
         loop: Loop,
         tell: Callable[[Event], None],
-        weighed: Callable[[int, int], None],
         cores: Sequence[Sequence[int]] = (),
     ) -> None:
-        """`expect` is told the secret of each new incarnation; `device_free_timeout_s` is `Vacancies`' patience.
+        """`expect` is told the secret of each new incarnation; `device_free_timeout_s` 0: NVML is never asked.
 
-        `tell` is told what happens to a worker, `weighed` a slot and the bytes that its worker holds of its GPUs.
-        Neither is called within an order.
+        `tell` is told what happens to a worker; it is not called within an order.
         `cores`: of each slot, those that its workers bind themselves to; none where there are none.
         """
         self._devices = devices
@@ -89,54 +99,59 @@ class Supervisor:
         self._expect = expect
         self._loop = loop
         self._tell = tell
-        self._weighed = weighed
         self._turn = loop.alarm(self._tend)
         self._processes: dict[tuple[int, int], Process] = {}
         self._asked: list[Process] = []  # for their stacks, before they are killed
         self._traces: dict[tuple[int, int], Trace] = {}
         self._after: dict[int, SpawnWorker] = {}  # by slot: who comes when the workers of the slot are gone
-        buses = {uuid: bus for device in devices for uuid, bus in zip(device.uuids, device.buses, strict=False) if bus}
-        lookout = Lookout(
-            teller_argv(buses), inherited(environ), lambda fd: loop.register(fd, self._turn.soon), loop.unregister
-        )
-        self._vacancies = Vacancies(devices, lookout, device_free_timeout_s)
+        self._tenants = Tenants(devices, device_free_timeout_s)
+        self._lost: set[int] = set()  # slots whose GPU was gone when a worker came last
+        self._reports = Reports(devices if device_free_timeout_s > 0 else (), inherited(environ), loop)
         self._cancelled: list[WorkerExited] = []
 
     def adopt(self, device_free_timeout_s: float) -> None:
-        self._vacancies.adopt(device_free_timeout_s)
+        """REQUIRES that neither this nor the former one is 0."""
+        self._tenants.timeout_s = device_free_timeout_s
 
     # --- orders -------------------------------------------------------------------------------------------------
 
     def spawn(self, action: Spawn) -> Event:
-        """WorkerSpawned; or SpawnHeld, while its device may not be free yet: then what follows is told later.
+        """WorkerSpawned; or SpawnHeld, while a former worker's process is there: then what follows is told later.
 
-        WorkerExited where the machine has no process, memory or descriptor left for one; SuccessorRefused where a
-        device has no room for two.
+        WorkerExited where the machine has no process, memory or descriptor left for one, or where nobody may be asked
+        if a device has room for two.
         """
         if isinstance(action, SpawnWorker) and (former := self._of_slot(action.slot)):
             self._after[action.slot] = action
             pids = ", ".join(str(process.popen.pid) for process in former)
             return SpawnHeld(action.slot, action.incarnation, f"waiting for pid {pids} to be gone")
-        if isinstance(action, SpawnStandby):
-            return self._spawn(action)
-        return self._hold(action) or self._spawn(action)
+        if isinstance(action, SpawnSuccessor):
+            gpu = bool(self._devices[action.slot].uuids)
+            if gpu and action.must_fit and not self._tenants.timeout_s:
+                return WorkerExited(action.slot, action.incarnation, Death(NOT_ASKED, restartable=True, no_room=True))
+            if not (gpu and action.must_fit):  # else it says so itself, once it has looked
+                _say_beside(action, '[restart] successor is "always"' if gpu else "on the CPU there is room for both")
+        return self._spawn(action)
 
-    def seat(self, action: SeatStandby) -> Event:
-        """DeviceFree; or SpawnHeld, while the device may not be free yet: then what follows is told later."""
-        return self._hold(action) or self._seat(action)
+    def device_wait(self, slot: int, incarnation: int) -> DeviceWait | None:
+        """What a worker that is told of its models waits for before it touches its GPUs. A standby has the seat now."""
+        process = self._current(slot, incarnation)
+        if process is None:
+            return None
+        process.seated = True
+        beside = process.follows and len(self._of_slot(slot)) > 1
+        return self._tenants.wait(slot, incarnation, beside=beside, must_fit=process.must_fit)
 
-    def _hold(self, action: SpawnWorker | SpawnSuccessor | SeatStandby) -> Event | None:
-        held = self._vacancies.hold(action, time.monotonic())
-        self._look_later()
-        return held
+    def device_held(self, slot: int, incarnation: int, held: DeviceHeld) -> None:
+        """A worker has said what it takes of its GPUs."""
+        if self._current(slot, incarnation) is not None:
+            self._lost.discard(slot)
+            alive = {process.incarnation for process in self._of_slot(slot)}
+            self._tenants.said(slot, incarnation, held, alive)
 
-    def _seat(self, action: SeatStandby) -> Event:
-        process = self._current(action.slot, action.incarnation)
-        if process is not None:
-            process.seated = True
-            self._vacancies.spawned(action.slot, process.popen.pid, time.monotonic())
-            self._look_later()
-        return DeviceFree(action.slot, action.incarnation)
+    def is_lost(self, slot: int) -> bool:
+        """Whether the slot's GPU was gone when a worker was to come to it last."""
+        return slot in self._lost
 
     def _of_slot(self, slot: int) -> list[Process]:
         """Those that have its device."""
@@ -207,6 +222,8 @@ class Supervisor:
             stacks,
             spawned,
             seated=not isinstance(action, SpawnStandby),
+            follows=isinstance(action, SpawnSuccessor),
+            must_fit=isinstance(action, SpawnSuccessor) and action.must_fit,
         )
         self._processes[(action.slot, action.incarnation)] = process
         self._loop.register(output_fd, partial(self._read_output, process))
@@ -214,9 +231,6 @@ class Supervisor:
         if pidfd is not None:
             self._loop.register(pidfd, partial(self._reap, process))
         self._expect(action.slot, action.incarnation, secret)
-        if process.seated:
-            self._vacancies.spawned(action.slot, popen.pid, time.monotonic())
-            self._look_later()
         return WorkerSpawned(action.slot, action.incarnation, popen.pid)
 
     def hang_up(self, slot: int, incarnation: int) -> None:
@@ -273,29 +287,16 @@ class Supervisor:
             return process.trace()
         return self._traces.pop((slot, incarnation), None)
 
-    def lost(self, slot: int) -> str | None:
-        """NVML's word for the loss of the slot's device, for which it has no worker; None: it is not lost."""
-        return self._vacancies.lost(slot)
-
-    def weigh(self, slot: int) -> None:
-        """Asks what the slot's worker holds of its GPUs; `weighed` is told, unless that cannot be known."""
-        self._vacancies.weigh(slot, time.monotonic())
-        self._look_later()
-
     def close(self) -> None:
-        """Ends what is no worker: the process that asks NVML."""
-        self._vacancies.close()
+        """Ends what is no worker: the process that listens to the driver."""
+        self._reports.close()
 
     def _cancel(self, slot: int, incarnation: int) -> None:
-        """Of a worker that waits for its device; its end is told later, as if it had been there."""
+        """Of a worker that is not spawned yet; its end is told later, as if it had been there."""
         after = self._after.get(slot)
-        waits = after is not None and after.incarnation == incarnation
-        if waits:
+        if after is not None and after.incarnation == incarnation:
             del self._after[slot]
-        if not (self._vacancies.cancel(slot, incarnation) or waits):
-            return
-        self._turn.soon()
-        if self._current(slot, incarnation) is None:
+            self._turn.soon()
             self._cancelled.append(WorkerExited(slot, incarnation, Death("it was not spawned yet", restartable=True)))
 
     def pid(self, slot: int, incarnation: int) -> int | None:
@@ -312,22 +313,19 @@ class Supervisor:
             self._loop.unregister(process.output_fd)
 
     def _read_link(self, process: Process) -> None:
-        """A worker writes nothing there, so readable means the end; bytes are thrown away."""
+        """A worker writes its steps there, and else nothing until its end."""
         try:
-            process.ending = process.link.recv(4096) == b""
+            packet = process.link.recv(LONGEST_STEP)
         except BlockingIOError:
             return
         except OSError:
-            process.ending = True
+            packet = b""
+        process.ending = packet == b""
+        if not process.ending:
+            process.step = LoadStep.unpack(packet)
         if process.ending:
             self._loop.unregister(process.link.fileno())
             self._reap(process)
-
-    def _look_later(self) -> None:
-        """What was said to `Vacancies` may have it look sooner."""
-        due = self._vacancies.next_deadline(time.monotonic())
-        if due is not None:
-            self._turn.by(due)
 
     def _tend(self) -> None:
         """While something is awaited that no descriptor tells of."""
@@ -340,23 +338,10 @@ class Supervisor:
         for slot, action in [(slot, after) for slot, after in self._after.items() if not self._of_slot(slot)]:
             del self._after[slot]
             self._tell(self.spawn(action))
-        for step in self._vacancies.tend(time.monotonic()):
-            self._tell(self._step(step))
-        for slot, size_bytes in self._vacancies.weighed():
-            self._weighed(slot, size_bytes)
         while self._cancelled:
             self._tell(self._cancelled.pop(0))
-        self._look_later()
         if self._asked:
             self._turn.by(time.monotonic() + LOOK_S)
-
-    def _step(self, step: Step) -> Event:
-        match step:
-            case SpawnWorker() | SpawnSuccessor():
-                return self._spawn(step)
-            case SeatStandby():
-                return self._seat(step)
-        return step
 
     def _reap(self, process: Process) -> None:
         """Only through Popen: whoever waits behind its back turns a SIGKILL into exit 0."""
@@ -365,6 +350,7 @@ class Supervisor:
             self._turn.by(time.monotonic() + REAP_RETRY_S)
             return
         last_output = process.output.finish()
+        self._read_steps(process)
         for fd in (process.output_fd, process.link.fileno(), process.pidfd):
             if fd is not None:
                 self._loop.unregister(fd)
@@ -379,10 +365,27 @@ class Supervisor:
         if process in self._asked:
             self._asked.remove(process)
         del self._processes[(process.slot, process.incarnation)]
-        self._vacancies.exited(process.slot, process.popen.pid)
         self._turn.soon()  # for who is to follow
-        death = death_of(process.popen.returncode, last_output, by_us=process.killed)
+        death = death_of(process.popen.returncode, last_output, by_us=process.killed, step=process.step)
+        if process.popen.returncode == Exit.DEVICE_LOST:
+            self._lost.add(process.slot)
+            said = self._reports.of(process.slot)
+            death = replace(death, text=f"{death.text} ({said})") if said else death
         self._tell(WorkerExited(process.slot, process.incarnation, death))
+
+    def _read_steps(self, process: Process) -> None:
+        """What a dead worker has written last. A child that it left may write on, and is not waited for."""
+        with contextlib.suppress(OSError):
+            for _ in range(MOST_STEPS):
+                if not (packet := process.link.recv(LONGEST_STEP)):
+                    return
+                process.step = LoadStep.unpack(packet)
+
+
+def _say_beside(action: SpawnSuccessor, why: str) -> None:
+    extra = about("successor_fits", slot=action.slot, incarnation=action.incarnation, reason=why)
+    text = "slot %d: incarnation %d gets ready beside its worker: %s"
+    log.info(text, action.slot, action.incarnation, why, extra=extra)
 
 
 def _kill(process: Process) -> None:

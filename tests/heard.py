@@ -117,7 +117,7 @@ class HeardBack(Back):
             outcomes = tuple([failures.get(place, Succeeded(payload)) for place, payload in enumerate(payloads)])
             self._batches.append(BatchDone(slot, incarnation, lane, batch, outcomes, run_s, fetch_s))
 
-        super().__init__(*arguments, done)
+        super().__init__(*arguments, done, lambda *_: None)
 
     def receive(self) -> Iterator[Any]:
         for event in super().receive():

@@ -24,14 +24,21 @@ def whole(piece: Piece, dtype: Dtype, shape: tuple[int, ...]) -> Array:
 
 
 def join(
-    pieces: Sequence[Piece], dtype: Dtype, rows: int, pad_to: int, row_shape: tuple[int, ...], memory: BatchMemory
+    pieces: Sequence[Piece],
+    dtype: Dtype,
+    rows: int,
+    pad_to: int,
+    row_shape: tuple[int, ...],
+    memory: BatchMemory,
+    adopted: bool = True,
 ) -> Array:
     """The pieces, which have `rows` rows together, as one array of `pad_to` rows of this shape.
 
     What is padded repeats the first row, which the model can run as well as any. The array lies in `memory`, unless
-    there is one piece that needs no padding: if TensorFlow cannot take that as it is, copying it is left to TensorFlow.
+    there is one piece that needs no padding and may be `adopted`: if TensorFlow cannot take that as it is, copying it
+    is left to TensorFlow.
     """
-    if len(pieces) == 1 and rows == pad_to:
+    if adopted and len(pieces) == 1 and rows == pad_to:
         return whole(pieces[0], dtype, (rows, *row_shape))
     row = math.prod(row_shape)
     batch = memory.take(pad_to * row, dtype)

@@ -4,6 +4,7 @@ It works while a lane is inside TensorFlow. What stops it for a moment (an impor
 covered by the phase's time budget in the pool.
 """
 
+import contextlib
 import socket
 import threading
 import time
@@ -15,6 +16,7 @@ import zmq
 from pool.wire.exits import Exit
 from pool.wire.frames import BadFrame
 from pool.wire.independence import RowsJudged
+from pool.wire.load_steps import LoadStep
 from pool.wire.message import Message
 from pool.wire.worker_messages import EndSessions, Phase, Stop, TakeSeat, Welcome
 from workers.arenas import Arenas
@@ -55,9 +57,11 @@ class Control:
         self._outbox.append(message)
         self._wake_writer.send(b"\0")
 
-    def enter(self, phase: Phase, detail: str = "") -> None:
-        """A new phase is told at once: its budget begins now."""
+    def enter(self, phase: Phase, detail: str = "", model: str = "") -> None:
+        """A new phase is told at once: its budget begins now. `model`: whose fault it is if it does not end."""
         self._progress.enter(phase, detail)
+        with contextlib.suppress(OSError):  # the pool is gone, or does not read
+            self._link.send(LoadStep(model, phase is not Phase.IMPORTING).pack(), socket.MSG_DONTWAIT)
         self.send(self._progress.beat(time.monotonic()))
 
     def await_seat(self) -> Welcome:

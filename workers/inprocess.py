@@ -1,11 +1,10 @@
-"""`python -m workers.inprocess PARENT`: a model without a pool, for `pool bench --compare-inprocess`.
+"""`python -m workers.inprocess PARENT`: a model without a pool, for `pool bench compare`.
 
-msgpack comes in, JSON goes out, a line each: first what to load, answered by the ways in which it can be run; then
+msgpack comes in and goes out: first what to load, answered by the ways in which it can be run; then
 turns, answered by what was measured. The calls of a turn follow each other in one thread. The parent's death ends it.
 """
 
 import itertools
-import json
 import os
 import sys
 import time
@@ -15,6 +14,7 @@ from typing import Any, BinaryIO, NoReturn
 import msgpack
 import numpy as np
 
+from pool.wire.codec import packed
 from pool.wire.exits import Exit
 from pool.wire.packing import unpack_answer
 from pool.wire.signatures import Refused, Signature
@@ -137,7 +137,7 @@ def _backend(path: str, gpus: int) -> Backend:
 
 
 def _say(out: BinaryIO, what: object) -> None:
-    out.write(json.dumps(what).encode() + b"\n")
+    out.write(packed(what))
     out.flush()
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from pool.wire.lent import ALIGNED, rounded_up
 from pool.wire.tensors import Array
+from workers.inputs import Piece
 
 __all__ = ["BatchMemory"]
 
@@ -59,7 +60,7 @@ class BatchMemory:
         fits = self._used_bytes <= len(self._whole)
         return (self._whole[begin : begin + size_bytes] if fits else _aligned(size_bytes)).view(dtype)
 
-    def copied(self, buffer: memoryview) -> memoryview:
+    def copied(self, buffer: Piece) -> memoryview:
         """The bytes as they are now."""
         copy = self.take(len(buffer), np.dtype(np.uint8))
         copy[:] = np.frombuffer(buffer, np.uint8)

@@ -2,7 +2,8 @@
 
     frames of a RUN ─► a call a number of rows ─► what lies in shared memory ─► a column an input
 
-A part that cannot be read fails alone, with the first thing that is amiss; all that it gives is left out.
+A part that cannot be read fails alone, with the first thing that is amiss; all that it gives is left out. What the
+others have side by side in shared memory is one piece of their column.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 
 from pool.wire.codec import BadFrame
 from pool.wire.faults import Fault
+from pool.wire.lent import ALIGNED
 from pool.wire.tensors import Array
 from pool.wire.worker_messages import PartFailed, PartSpoiled, RowsDiffer, Run
 from workers.arenas import Arenas
@@ -32,7 +34,8 @@ class Parts:
     """Those that could be read; all ask for the same, but for the number of their rows.
 
     `rows` of each, 0 where its shapes are whole; `total`: of all of them; `fed`: with what is padded. `columns`: what
-    the parts give to each input, in the order of the call's inputs.
+    the parts give to each input, in the order of the call's inputs. `shared`, by name: those of them that lie in shared
+    memory, what adjoins there as one piece, and whether it may be fed from there if it is but one.
     """
 
     call: Call
@@ -41,17 +44,19 @@ class Parts:
     total: int
     fed: int
     columns: Sequence[Sequence[Piece]]
+    shared: Mapping[str, tuple[Sequence[Piece], bool]]
 
     def feeds(self, by_rows: bool, memory: BatchMemory) -> dict[str, Array]:
         """What is fed to a run of all of them."""
         feeds = {}
         for each, column in zip(self.call.inputs, self.columns, strict=True):
+            pieces, adopted = self.shared.get(each.name, (column, True)) if self.shared else (column, True)
             if by_rows:
                 row_shape = each.header.shape[1:]
-                feeds[each.name] = join(column, each.dtype, self.total, self.fed, row_shape, memory)
+                feeds[each.name] = join(pieces, each.dtype, self.total, self.fed, row_shape, memory, adopted)
             else:
-                (only,) = column
-                feeds[each.name] = whole(only, each.dtype, each.header.shape)
+                (only,) = pieces
+                feeds[each.name] = whole(only if adopted else memory.copied(only), each.dtype, each.header.shape)
         return feeds
 
     def part(self, number: int, by_rows: bool) -> dict[str, Array]:
@@ -117,13 +122,18 @@ def read_parts(
         if not positions:
             return None
     total = sum(counts)
-    return Parts(call, positions, counts, total, run.pad_to if run.pad_to > total else total, columns)
+    shared = _side_by_side(run, call, positions, columns, arenas) if run.lent else {}
+    return Parts(call, positions, counts, total, run.pad_to if run.pad_to > total else total, columns, shared)
 
 
 def _found(
     run: Run, call: Call, buffers: Sequence[Buffer], arenas: Arenas, memory: BatchMemory, failures: dict[int, Failure]
 ) -> list[Buffer]:
-    """The buffers, those that lie in an arena found there, or copied before anything hangs on them."""
+    """The buffers, those that lie in an arena found there.
+
+    They are copied before anything looks at their values, for its client can write there: to read them, to cast them,
+    and for Python around the graph. Numbers that go to the graph alone are copied when they are joined, if at all.
+    """
     found = list(buffers)
     for place in run.lent:
         if not 0 <= place.index < len(found):
@@ -133,10 +143,41 @@ def _found(
             continue
         try:
             arena = arenas.memory(place.arena, place.offset, place.size_bytes)
-            found[place.index] = arena if call.adopts[index] else memory.copied(arena)
+            looked_at = call.handled is not None or call.inputs[index].plain_bytes < 0
+            found[place.index] = memory.copied(arena) if looked_at else arena
         except Exception as error:
             _fail(run, [position], error, failures)
     return found
+
+
+def _side_by_side(
+    run: Run, call: Call, positions: Sequence[int], columns: Sequence[Sequence[Piece]], arenas: Arenas
+) -> dict[str, tuple[Sequence[Piece], bool]]:
+    """As `Parts.shared`, of what was not copied yet. No byte of a piece is another's than these parts'.
+
+    One piece may be fed to a model that bears change, from where TensorFlow takes it as it is: it would make a copy in
+    memory that was never touched, where the lane has some that was.
+    """
+    shared: dict[str, tuple[Sequence[Piece], bool]] = {}
+    places = {place.index: place for place in run.lent}
+    for index, each in enumerate(call.inputs):
+        if call.handled is not None or each.plain_bytes < 0:
+            continue
+        pieces: list[Piece] = []
+        arena, begin, end = -1, 0, 0  # of the last piece, if it lies in one
+        for position, piece in zip(positions, columns[index], strict=True):
+            place = places.get(position * len(call.inputs) + index)
+            if place is None:
+                arena = -1
+                pieces.append(piece)
+            elif (place.arena, place.offset) == (arena, end):
+                end += place.size_bytes
+                pieces[-1] = arenas.memory(arena, begin, end - begin)
+            else:
+                arena, begin, end = place.arena, place.offset, place.offset + place.size_bytes
+                pieces.append(piece)
+        shared[each.name] = pieces, arena < 0 or (call.adopts[index] and begin % ALIGNED == 0)
+    return shared
 
 
 def _one_by_one(

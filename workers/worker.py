@@ -1,7 +1,8 @@
 """The main thread of a worker: from HELLO to the last answer.
 
-HELLO ─► WELCOME ─► import ─► load ─► warm up ─► lanes say HELLO ─► READY ─► serve ─► STOP ─► exit
-            └─ hold ─► import ─► TAKE_SEAT ─┘
+HELLO ─► WELCOME ──────────────────────────┬─► wait for the GPUs' memory ─► import ─► load ─► warm up ─► lanes say HELLO
+            └─ hold ─► import ─► TAKE_SEAT ─┘                                                                ▼
+                                                                      exit ◄─ STOP ◄─ serve ◄─ READY
 """
 
 import logging
@@ -16,7 +17,7 @@ import zmq
 from pool.wire.exits import Exit
 from pool.wire.frames import BadFrame, OtherVersion
 from pool.wire.signatures import ModelInfo
-from pool.wire.worker_messages import ModelSettings, Phase, Ready, Welcome
+from pool.wire.worker_messages import DeviceWait, ModelSettings, Phase, Ready, Welcome
 from workers.arenas import Arenas
 from workers.backend import Backend, CannotLoad, LoadFailed, Model, ProcessUnusable, WrongDevices
 from workers.connection import Connection, PoolGone
@@ -25,11 +26,13 @@ from workers.environment import Seat, WrongEnvironment
 from workers.independence.known import Known
 from workers.independence.warm_up import files_seen, identity_of, trials_of
 from workers.lane import Lane
+from workers.leaving import NotFree
 from workers.progress import Progress
 from workers.runner import Runner
 from workers.sessions import Sessions
 
 if TYPE_CHECKING:
+    from workers.device_memory import DeviceMemory
     from workers.stub.backend import StubBackend
     from workers.tf.backend import TensorFlowBackend
 
@@ -81,8 +84,12 @@ def run(seat: Seat) -> Exit:
             control.enter(Phase.IMPORTING, "what runs its models")
             backends.prepare([model.path for model in welcome.models])
             welcome = control.await_seat()
+        memory = _await_memory(welcome.device, control)
         known = Known(welcome.models, welcome.judged)
         models, infos = _load(welcome, backends, control, known)
+    except NotFree as error:
+        log.error("%s", error)
+        return error.status
     except CannotLoad as error:
         log.error("%s", error)
         return Exit.MODEL_CANNOT_LOAD
@@ -106,7 +113,20 @@ def run(seat: Seat) -> Exit:
     lanes = [
         Lane(number, context, seat, secret, runner, progress, welcome.spin_s, known) for number in range(welcome.lanes)
     ]
+    if memory is not None:
+        memory.tell_warm()
     return _serve(lanes, infos, control)
+
+
+def _await_memory(wait: DeviceWait | None, control: Control) -> "DeviceMemory | None":
+    """Until its GPUs may be touched. Raises `NotFree`. One on the CPU never imports what reads NVML."""
+    if wait is None:
+        return None
+    from workers.device_memory import DeviceMemory
+
+    memory = DeviceMemory(wait, lambda what: control.enter(Phase.AWAITING_DEVICE, what), control.send)
+    memory.await_free()
+    return memory
 
 
 class BackendMissing(Exception):
@@ -123,13 +143,13 @@ def _load(
     for settings in welcome.models:
         control.enter(Phase.IMPORTING, f"what runs {settings.name}")
         backend = backends.serving(settings.path, welcome, known)
-        control.enter(Phase.LOADING, settings.name)
+        control.enter(Phase.LOADING, settings.name, settings.name)
         files[settings.name] = files_seen(settings.path)
         models[settings.name] = _handled(settings, backend.load(settings), control, known)
     for settings in welcome.models:
         model = models[settings.name]
         if settings.warmup:
-            control.enter(Phase.WARMING_UP, settings.name)
+            control.enter(Phase.WARMING_UP, settings.name, settings.name)
             model.warm_up()
         info = _told(settings, model.info, files[settings.name])
         known.load(info.name, info.identity)
@@ -152,7 +172,7 @@ def _handled(settings: ModelSettings, model: Model, control: Control, known: Kno
     """After the load: what the handler imports may be TensorFlow, and the first Session's GPU options count."""
     if settings.handler is None:
         return model
-    control.enter(Phase.IMPORTING, f"the handler of {settings.name}")
+    control.enter(Phase.IMPORTING, f"the handler of {settings.name}", settings.name)
     from workers.handled import HandledModel
     from workers.handlers import load_handler
 

@@ -1,215 +1,316 @@
-"""`pool bench`: how many jobs a second, how late."""
+"""`pool bench run | sweep | open-loop | compare`: how many jobs a second, how late."""
 
 import json
-from contextlib import ExitStack
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
-from pool.cli.bench_csv import write_csv
-from pool.cli.bench_inputs import bench_job
-from pool.cli.bench_job import BenchJob
-from pool.cli.bench_options import OPEN_TIMEOUT_S, BenchOptions, duration, warmup_time
-from pool.cli.bench_progress import progress_bar
-from pool.cli.bench_runner import Runner
-from pool.cli.closed_report import ClosedReport
-from pool.cli.compare import Comparison, compare
-from pool.cli.compare_table import print_comparison
-from pool.cli.curve_png import drawer
 from pool.cli.job_options import input_option, signature_option
-from pool.cli.load_report import LoadReport
-from pool.cli.measured import INTERRUPTED
-from pool.cli.open_loop import Load
 from pool.cli.options import as_json, endpoint_option
-from pool.cli.rates import one_rate, rate_steps, several_counts
-from pool.cli.tables import numeric
+from pool.cli.steps import count_steps, duration, one_count, one_rate, rate_steps, warmup_time
 from pool.client.client import Client
 from pool.errors import PoolError
+from pool.terminal import plain_console, show
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from pool.bench import BenchJob, Fleet, Load
 
 __all__ = ["bench"]
 
-_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
-_ABOUT = ("model", "signature", "rows", "clients", "timeout_s", "arrivals", "seed")  # a column each, the same for all
-_SECONDS = click.FloatRange(0, min_open=True)
+LOADING_S = 120.0
+OPEN_TIMEOUT_S = 1.0
+FORMATS = (".png", ".svg", ".pdf")
+
+_WIDE: dict[str, Any] = {"max_content_width": 100, "show_default": True}
+_SECONDS, _PERCENT = click.FloatRange(0, min_open=True), click.FloatRange(0, 100, min_open=True)
+_COUNT, _CLIENTS, _BYTES = click.IntRange(1), click.IntRange(1, 64), click.IntRange(0, 1 << 24)
+_SECONDS.name, _PERCENT.name, _COUNT.name, _CLIENTS.name, _BYTES.name = "seconds", "percent", "n", "n", "bytes"
+_STABLE_ONLY = {"stability": "--stability", "window": "--window", "longest_warmup": "--longest-warmup"}
+_MADE_ONLY = {"zero_data": "--zero-data", "string_length": "--string-length", "shapes": "--shape"}
+# What says which kind is meant where none is named.
+_KINDS = {
+    "--compare-inprocess": "compare MODEL",
+    "--open-loop": "open-loop MODEL --rate RATE",
+    "--sweep": "sweep MODEL --rate LOW:HIGH",
+    "--p99-bound": "sweep MODEL --in-flight LOW:HIGH",
+    "--plot": "sweep MODEL --in-flight LOW:HIGH",
+    "": "run MODEL",
+}
 
 
-@click.command(context_settings={"max_content_width": 100})
-@click.argument("model")
-@signature_option
-@click.option(
-    "--in-flight",
-    type=several_counts,
-    default="16",
-    show_default=True,
-    metavar="N|LOW:[HIGH]",
-    help="Jobs always outstanding; several numbers (1:64, doubling, or 1,4,9) are a sweep.",
-)
-@click.option(
-    "--open-loop",
-    "rate",
-    type=one_rate,
-    metavar="RATE",
-    help="So many jobs a second, whether or not others are answered.",
-)
-@click.option(
-    "--sweep",
-    "rates",
-    type=rate_steps,
-    metavar="LOW:[HIGH[:STEPS]]",
-    help="Open loops of several rates, each the same factor above the one before, or of these: 50,100,200. Draws the"
-    " latency over the goodput.",
-)
-@click.option(
-    "--p99-bound",
-    type=duration,
-    metavar="TIME",
-    help="End a sweep with the first step whose p99 is above it (50ms); a sweep of LOW: has no other end.",
-)
-@click.option(
-    "--plot", type=_FILE, metavar="FILE", help="Draw the sweep into a .png, .svg or .pdf instead of the terminal."
-)
-@click.option("--csv", type=_FILE, metavar="FILE", help="Write a line a step, with the stages, for other programs.")
-@click.option(
-    "--duration", type=_SECONDS, default=10.0, show_default=True, help="Seconds to measure, of each step of a sweep."
-)
-@click.option("--jobs", type=click.IntRange(1), help="Measure so many jobs, however long they take.")
-@click.option("--rows", type=click.IntRange(1), default=1, show_default=True, help="Rows a job, on axis 0.")
-@input_option
-@click.option(
-    "--input-data",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Recorded inputs, taken in turn: an .npz with an array an input, along whose axis 0 are the jobs, or JSON as"
-    " perf_analyzer's.",
-)
-@click.option(
-    "--shape", "shapes", multiple=True, metavar="NAME:1,224,…", help="Of an input with unknown axes; may be repeated."
-)
-@click.option("--zero-data", is_flag=True, help="Zeros and empty strings, rather than random ones.")
-@click.option("--string-length", type=click.IntRange(0, 1 << 24), metavar="BYTES", help="Of random strings. [24]")
-@click.option(
-    "--warmup",
-    type=warmup_time,
-    default="stable",
-    show_default=True,
-    metavar="stable|SECONDS",
-    help="Not measured: until three windows in a row agree in throughput and median latency, or so long.",
-)
-@click.option(
-    "--stability",
-    type=click.FloatRange(0, 100, min_open=True),
-    default=10.0,
-    show_default=True,
-    metavar="PERCENT",
-    help="Within which the windows agree, of their mean.",
-)
-@click.option("--window", type=_SECONDS, default=1.0, show_default=True, help="Seconds of such a window.")
-@click.option("--longest-warmup", type=_SECONDS, default=20.0, show_default=True, help="Seconds; then it is measured.")
-@click.option(
-    "--timeout",
-    type=_SECONDS,
-    metavar="SECONDS",
-    help=f"Of each job; {OPEN_TIMEOUT_S:g} in an open loop, the pool's default_timeout otherwise.",
-)
-@click.option(
-    "--clients",
-    type=click.IntRange(1, 64),
-    default=1,
-    show_default=True,
-    help="Processes with a connection each, that share the load; the pool is fair between them.",
-)
-@click.option(
-    "--uniform", is_flag=True, help="Jobs of an open loop at even distances, rather than by chance (Poisson)."
-)
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of that chance, and random inputs.")
-@click.option(
-    "--compare-inprocess",
-    is_flag=True,
-    help="In turns, the same model and inputs without a pool: plain Session.run and a prepared callable, in a process.",
-)
-@as_json
-@endpoint_option
-@click.pass_context
-def bench(ctx: click.Context, /, **given: Any) -> None:
-    """Submit jobs of MODEL and report throughput, latency, and where the time went.
+class _Kinds(click.Group):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and not set(args[:1]) & set(ctx.help_option_names):
+            said = {arg.partition("=")[0] for arg in args}
+            kind = next(kind for option, kind in _KINDS.items() if option in said or not option)
+            raise click.UsageError(f"{args[0]!r} is no kind of benchmark; write: pool bench {kind}", ctx)
+        return super().parse_args(ctx, args)
 
-    A closed loop, where nothing else is said: each answer is followed by the next job, without a pause. With
-    --open-loop the jobs have their own instants, as those of independent callers have, and the latency is counted from
-    these; goodput is what was answered within the timeout. The inputs are those of --input (see `pool submit --help`)
-    or --input-data, random ones that fit the signature where they are left out. Ctrl-C ends it early, with what was
-    measured.
+
+def _options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Several as one decorator, in the order of the help."""
+
+    def decorated(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorated
+
+
+def _file(_ctx: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
+    """Said before anything is measured."""
+    if path is not None and option.name == "plot" and path.suffix.lower() not in FORMATS:
+        raise click.BadParameter(f"{path.name} ends in none of {', '.join(FORMATS)}")
+    if path is not None and not path.parent.is_dir():
+        raise click.BadParameter(f"there is no folder {path.parent}")
+    return path
+
+
+_FILE: dict[str, Any] = {"type": click.Path(dir_okay=False, path_type=Path), "metavar": "FILE", "callback": _file}
+
+_DATA = "Recorded inputs, in turn: an .npz with an array an input, its axis 0 the jobs, or JSON as perf_analyzer's."
+_SHARED = "Processes with a connection each, that share the load; the pool is fair between them."
+_TIMEOUT = f"Of each job; {OPEN_TIMEOUT_S:g} in an open loop, the pool's default_timeout otherwise."
+_WARMUP = "Not measured: until three windows in a row agree in throughput and median latency, or so long."
+
+_job_options = _options(
+    click.argument("model"),
+    signature_option,
+    click.option("--duration", type=_SECONDS, default=10.0, help="Seconds to measure, of each step."),
+    click.option("--rows", type=_COUNT, default=1, help="Rows a job, on axis 0."),
+    input_option,
+    click.option(
+        "--input-data", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE", help=_DATA
+    ),
+    click.option("--shape", "shapes", multiple=True, metavar="NAME:1,224,…", help="Of unknown axes; repeatable."),
+    click.option("--zero-data", is_flag=True, help="Zeros and empty strings, rather than random ones."),
+    click.option("--string-length", type=_BYTES, default=24, help="Of random strings."),
+    click.option("--seed", type=click.IntRange(0), metavar="N", default=0, help="Of what is left to chance."),
+    click.option("--timeout", type=_SECONDS, help=_TIMEOUT),
+    click.option("--clients", type=_CLIENTS, default=1, help=_SHARED),
+)
+_warmup_options = _options(
+    click.option("--warmup", type=warmup_time, default="stable", metavar="stable|SECONDS", help=_WARMUP),
+    click.option("--stability", type=_PERCENT, default=10.0, help="Within which the windows agree, of their mean."),
+    click.option("--window", type=_SECONDS, default=1.0, help="Seconds of such a window."),
+    click.option("--longest-warmup", type=_SECONDS, default=20.0, help="Seconds; then it measures."),
+)
+_output_options = _options(
+    click.option("--csv", help="Write a line a step, with the stages, for other programs.", **_FILE),
+    as_json,
+    endpoint_option,
+    click.pass_context,
+)
+_in_flight_option = click.option("--in-flight", type=one_count, default="16", metavar="N", help="Always outstanding.")
+_jobs_option = click.option("--jobs", type=_COUNT, help="Measure so many jobs, however long they take.")
+_uniform_option = click.option("--uniform", is_flag=True, help="At even distances, rather than by chance (Poisson).")
+
+
+@click.group(cls=_Kinds, context_settings=_WIDE)
+def bench() -> None:
+    """Submit jobs of a model and report throughput, latency, and where the time went.
+
+    The inputs are those of --input (see `pool submit --help`) or --input-data, random ones that fit the signature
+    where they are left out. Ctrl-C ends it early, with what was measured.
 
     \b
-    pool bench digits
-    pool bench digits --in-flight 1: --p99-bound 50ms
-    pool bench digits --open-loop 500 --timeout 0.1
-    pool bench digits --sweep 100:3000 --plot curve.png
+    pool bench run digits
+    pool bench sweep digits --in-flight 1: --p99-bound 50ms
+    pool bench sweep digits --rate 100:3000 --plot curve.png
+    pool bench open-loop digits --rate 500 --timeout 0.1
+    pool bench compare digits
     """
-    options = BenchOptions(**given)
-    options.check(ctx)
-    draw = None if options.plot is None else drawer()
-    with ExitStack() as stack:
-        client = stack.enter_context(Client(options.endpoint, reconnect_timeout=0.0))
-        job = bench_job(client, options.model, options.signature, options.feed)
-        job.try_once(client)
-        runner = stack.enter_context(Runner(client, options.clients, options.endpoint, job))
-        if options.compare_inprocess:
-            _print_comparison(compare(client, runner, job, options), options)
-            return
-        report = _open(runner, job, options) if options.is_open else _closed(runner, job, options)
+
+
+@bench.command(context_settings=_WIDE)
+@_in_flight_option
+@_jobs_option
+@_job_options
+@_warmup_options
+@_output_options
+def run(ctx: click.Context, /, **given: Any) -> None:
+    """Jobs of MODEL in a closed loop.
+
+    So many are always in flight: each answer is followed by the next job, without a pause.
+    """
+    _check(ctx, given, [given["in_flight"]])
+    _measure(given, {"in_flight": [given["in_flight"]]})
+
+
+@bench.command(context_settings=_WIDE)
+@click.option("--in-flight", type=count_steps, metavar="LOW:[HIGH]", help="Closed loops, doubling, or these: 1,4,9.")
+@click.option(
+    "--rate", type=rate_steps, metavar="LOW:[HIGH[:STEPS]]", help="Open loops, or of these rates: 50,100,200."
+)
+@click.option(
+    "--p99-bound", type=duration, metavar="TIME", help="End with the first step whose p99 is above it (50ms)."
+)
+@click.option("--plot", help="Draw it into a .png, .svg or .pdf instead of the terminal.", **_FILE)
+@_jobs_option
+@_uniform_option
+@_job_options
+@_warmup_options
+@_output_options
+def sweep(ctx: click.Context, /, **given: Any) -> None:
+    """Several loads of MODEL, and their curve.
+
+    One after the other, closed or open loops; the latency is drawn over the throughput. Steps of LOW: end at
+    --p99-bound.
+    """
+    counts, rates = given["in_flight"], given["rate"]
+    if (counts is None) == (rates is None):
+        raise click.UsageError("a sweep is of closed or of open loops: give --in-flight LOW:HIGH or --rate LOW:HIGH.")
+    if rates is None and given["uniform"]:
+        raise click.UsageError("--uniform is of open loops: give --rate LOW:HIGH.")
+    if rates is not None and given["jobs"] is not None:
+        raise click.UsageError("--jobs is of closed loops: give --in-flight LOW:HIGH.")
+    steps = counts or rates
+    if steps.endless and given["p99_bound"] is None:
+        raise click.UsageError("a sweep without an end needs a --p99-bound, which ends it.")
+    _check(ctx, given, map(int, counts.values) if counts else ())
+    _measure(given, {"rate": rates.values} if rates else {"in_flight": map(int, counts.values)}, several=True)
+
+
+@bench.command("open-loop", context_settings=_WIDE)
+@click.option("--rate", type=one_rate, required=True, metavar="RATE", help="So many jobs a second, answered or not.")
+@_uniform_option
+@_job_options
+@_warmup_options
+@_output_options
+def open_loop(ctx: click.Context, /, **given: Any) -> None:
+    """Jobs of MODEL that wait for no answer.
+
+    They have instants of their own, as those of independent callers. The latency is counted from these instants;
+    goodput is what was answered within the timeout.
+    """
+    _check(ctx, given)
+    _measure(given, {"rate": [given["rate"]]})
+
+
+@bench.command(context_settings=_WIDE)
+@_in_flight_option
+@_job_options
+@_output_options
+def compare(ctx: click.Context, /, **given: Any) -> None:
+    """In turns with MODEL without a pool.
+
+    The inputs are the same. A process of its own loads the model, and runs plain Session.run and a prepared callable.
+    """
+    _check(ctx, given, [given["in_flight"]])
+    from pool.bench import compare as taken_in_turns
+
+    with _ready(given) as (client, fleet, job):
+        counts = sorted({given["clients"], given["in_flight"]})
+        found = taken_in_turns(client, fleet, job, counts, given["duration"], given["timeout"])
+    _print(found.values(), found.text(), given)
+
+
+def _check(ctx: click.Context, given: dict[str, Any], counts: Iterable[int] = ()) -> None:
+    """Raises `UsageError` for what does not belong together. `counts`: of jobs in flight."""
+    least = min(counts, default=given["clients"])
+    if least < given["clients"]:
+        raise click.UsageError(f"--clients {given['clients']} are more than the {least} jobs of --in-flight.")
+    if given["input_data"] is not None and given["inputs"]:
+        raise click.UsageError("--input is of one job, --input-data of many: give one of them.")
+    if given["input_data"] is not None and (option := _said(ctx, _MADE_ONLY)):
+        raise click.UsageError(f"{option} is of inputs that are made: leave out it or --input-data.")
+    if given["zero_data"] and (option := _said(ctx, {"string_length": "--string-length"})):
+        raise click.UsageError(f"--zero-data has empty strings: leave out it or {option}.")
+    if given.get("warmup") is not None and (option := _said(ctx, _STABLE_ONLY)):
+        raise click.UsageError(f"{option} is of --warmup stable: leave out it or the seconds of --warmup.")
+
+
+def _said(ctx: click.Context, options: dict[str, str]) -> str:
+    """The first of these options that the command line has."""
+    default = ParameterSource.DEFAULT
+    return next((option for name, option in options.items() if ctx.get_parameter_source(name) is not default), "")
+
+
+def _loads(given: dict[str, Any], asked: dict[str, Iterable[Any]]) -> "list[Load]":
+    from pool.bench import Load, Warmup
+
+    warmup = Warmup(given["longest_warmup"], given["stability"] / 100, given["window"])
+    common: dict[str, Any] = {
+        "duration_s": given["duration"],
+        "warmup": warmup if given["warmup"] is None else Warmup(given["warmup"]),
+        "jobs": given.get("jobs"),
+        "timeout_s": given["timeout"] or (OPEN_TIMEOUT_S if "rate" in asked else None),
+        "seed": None if given.get("uniform") else given["seed"],
+    }
+    return [Load(**common, **{name: value}) for name, values in asked.items() for value in values]
+
+
+def _measure(given: dict[str, Any], asked: dict[str, Iterable[Any]], *, several: bool = False) -> None:
+    """Raises `PoolError` where nothing was measured, or the pool has ended it."""
+    from pool.bench import INTERRUPTED, LoadReport, drawer, measure
+
+    plot: Path | None = given.get("plot")
+    draw = drawer() if plot else None  # a library that is missing is said before anything is measured
+    with _ready(given) as (_, fleet, job):
+        report = LoadReport(job, given["clients"], _loads(given, asked), several, given.get("p99_bound"))
+        measure(fleet, report)
     nothing = report.nothing()
-    _print(report, options, with_curve=draw is None and not nothing)
-    if draw is not None and options.plot is not None and not nothing:
-        draw(options.plot, report.curve())
-        if not options.as_json:
-            click.echo(f"\ndrawn: {options.plot}")
+    _print(report.values(), report.text(plain_console().width, curve=several and not plot), given)
+    if draw is not None and plot is not None and not nothing:
+        draw(plot, report)
+        if not given["as_json"]:
+            click.echo(f"\ndrawn: {plot}")
     if nothing or report.early not in ("", INTERRUPTED):
         raise PoolError(nothing or report.early)
 
 
-def _closed(runner: Runner, job: BenchJob, options: BenchOptions) -> ClosedReport:
-    report = ClosedReport(job, options.clients, options.duration, options.is_sweep, options.p99_bound)
-    with progress_bar() as bar:
-        for count in options.steps.values:
-            show = bar(f"{count:,.0f} in flight" if options.is_sweep else "")
-            if not report.add(count, runner.closed(int(count), options.course, options.timeout, show)):
-                break
-    return report
+@contextmanager
+def _ready(given: dict[str, Any]) -> "Iterator[tuple[Client, Fleet, BenchJob]]":
+    """What the options ask for, after one job that has shown that the pool takes it."""
+    from pool.bench import Fleet
+
+    with Client(given["endpoint"], reconnect_timeout=0.0) as client:
+        job = _job(client, given)
+        job.try_once(client)
+        with Fleet(client, given["clients"], given["endpoint"], job) as fleet:
+            yield client, fleet, job
 
 
-def _open(runner: Runner, job: BenchJob, options: BenchOptions) -> LoadReport:
-    """One rate after the other; the pool is empty between them."""
-    chance = None if options.uniform else options.seed
-    loads = [Load(rate, options.course, options.open_timeout_s, chance) for rate in options.steps.values]
-    report = LoadReport(job, options.clients, loads, bound_s=options.p99_bound)
-    with progress_bar() as bar:
-        for load in loads:
-            if not report.add(load, runner.open(load, bar(f"{numeric(load.rate)}/s"))):
-                break
-    return report
+def _job(client: Client, given: dict[str, Any]) -> "BenchJob":
+    """Raises the pool's own error where it would, and `BadValue`."""
+    from pool.bench import BadInputs, BenchJob, Making, made_jobs, read_input_data, shapes_of
+    from pool.cli.signature import inputs_of
+    from pool.cli.values import BadValue, read_inputs
+
+    model, signature, rows = given["model"], given["signature"], given["rows"]
+    found = inputs_of(client, model, signature, LOADING_S)
+    if found is None:
+        client.run(model, {}, signature=signature)
+        raise PoolError(f"model {model} changed while it was looked up")
+    name, specs = found
+    try:
+        if given["input_data"] is not None:
+            jobs = read_input_data(given["input_data"], specs, rows)
+        else:
+            making = Making(rows, given["seed"], given["zero_data"], given["string_length"], shapes_of(given["shapes"]))
+            jobs = made_jobs(read_inputs(given["inputs"], specs, sys.stdin.buffer), specs, making)
+    except BadInputs as error:
+        raise BadValue(str(error)) from None
+    return BenchJob.of(model, name, specs, jobs)
 
 
-def _print(report: ClosedReport | LoadReport, options: BenchOptions, *, with_curve: bool) -> None:
-    values = report.values()
-    if options.csv is not None:
-        points = values.get("points", [values])
-        write_csv(options.csv, {name: values[name] for name in _ABOUT if name in values}, points)
-    if options.as_json:
+def _print(values: dict[str, Any], blocks: "Iterable[RenderableType]", given: dict[str, Any]) -> None:
+    if given["csv"] is not None:
+        from pool.bench import write_csv
+
+        write_csv(given["csv"], values)
+    if given["as_json"]:
         click.echo(json.dumps(values, indent=2))
         return
-    report.show()
-    if options.is_sweep and with_curve:
-        report.show_curve()
-    if verdict := report.verdict():
-        click.echo(f"\n{verdict}")
-
-
-def _print_comparison(found: Comparison, options: BenchOptions) -> None:
-    values = found.values()
-    if options.csv is not None:
-        write_csv(options.csv, {name: values[name] for name in ("model", "signature", "rows")}, values["ways"])
-    if options.as_json:
-        click.echo(json.dumps(values, indent=2))
-    else:
-        print_comparison(found)
+    for number, block in enumerate(blocks):
+        if number:
+            click.echo()
+        show(block)

@@ -14,15 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from pool.cli.options import as_json, config_option
-from pool.cli.readable import labelled, short_uuid, size
 from pool.cli.servable import Servable, look_at
 from pool.cli.start import settings_of
-from pool.cli.tables import fitting, new_table, show
 from pool.cores import written
 from pool.endpoint import holder, ipc_path
 from pool.errors import PoolError
-from pool.plan import Plan
-from pool.planning import make_plan
+from pool.plan import Plan, make_plan
+from pool.terminal import fitting, labelled, new_table, short_uuid, show, size
 from pool.wire.entries import model_of, version_of
 
 if TYPE_CHECKING:
@@ -122,9 +120,9 @@ def _print(
     about = new_table(["", ""])
     about.show_header = False
     about.add_row("configuration", "the built-in demo" if config is None else str(config))
-    about.add_row("endpoint", "\n".join((plan.endpoint, *plan.listen)))
+    about.add_row("endpoint", "\n".join((plan.endpoint, *plan.settings.pool.listen)))
     about.add_row("TensorFlow", tensorflow or Text("not installed", "red"))
-    about.add_row("lanes", f"{plan.lanes} in each worker")
+    about.add_row("lanes", f"{plan.settings.pool.lanes} in each worker")
     show(about)
     click.echo()
     show(slots_table(plan))
@@ -184,7 +182,7 @@ def _models_narrow(plan: Plan, servables: dict[str, Servable]) -> Table:
 
 def _model(plan: Plan, name: str) -> tuple[str, str, str, str]:
     slots = [str(slot) for slot, models in enumerate(plan.placement) if name in models]
-    known = plan.model_bytes[name] or None
+    known = plan.sizes[name].size_bytes or None
     return (
         labelled(name, labels_of(plan, name)),
         size(known),
@@ -207,8 +205,8 @@ def _values(
 ) -> dict[str, Any]:
     return {
         "endpoint": plan.endpoint,
-        "listen": list(plan.listen),
-        "lanes": plan.lanes,
+        "listen": list(plan.settings.pool.listen),
+        "lanes": plan.settings.pool.lanes,
         "tensorflow": tensorflow,
         "slots": [
             {
@@ -226,7 +224,7 @@ def _values(
                 "name": model.name,
                 "labels": labels_of(plan, model.name),
                 "path": model.path,
-                "size_bytes": plan.model_bytes[model.name],
+                "size_bytes": plan.sizes[model.name].size_bytes,
                 "size_source": plan.sizes[model.name].source,
                 "slots": [slot for slot, models in enumerate(plan.placement) if model.name in models],
                 "kind": servables[model.name].kind,

@@ -14,9 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from pool.cli.picture import picture
-from pool.cli.readable import count_of, percent
-from pool.cli.tables import plain_console, progress_console, show
 from pool.demo import demo_folder
+from pool.terminal import count_of, percent, plain_console, progress_console, show
 
 if TYPE_CHECKING:
     from pool.client.embedded import EmbeddedPool

@@ -12,12 +12,10 @@ from rich.table import Table
 
 from pool.cli.check import slots_table
 from pool.cli.options import as_json
-from pool.cli.readable import count_of
 from pool.cli.start import settings_of
-from pool.cli.tables import fitting, new_table, show
 from pool.devices import Device, Discovery, Gpu, discover_gpus, resolve_devices, visible_gpus
-from pool.plan import Plan
-from pool.planning import make_plan
+from pool.plan import Plan, make_plan
+from pool.terminal import count_of, fitting, new_table, show
 
 __all__ = ["devices"]
 

@@ -11,10 +11,9 @@ from rich.text import Text
 
 from pool.cli.explain_slot import deaths_table, show_slot
 from pool.cli.options import as_json, endpoint_option
-from pool.cli.readable import count_of, printable, size, span
-from pool.cli.tables import fitting, new_table, show, styled_state
 from pool.cli.timeline_bar import segments_of, timeline_bar, where_it_ran
 from pool.client.client import Client
+from pool.terminal import count_of, fitting, new_table, printable, show, size, span, styled_state
 
 __all__ = ["explain"]
 

@@ -7,8 +7,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from pool.cli.readable import count_of, printable, span
-from pool.cli.tables import new_table, show, styled_state
+from pool.terminal import count_of, new_table, printable, show, span, styled_state
 
 __all__ = ["deaths_table", "show_slot"]
 

@@ -1,7 +1,7 @@
 """What a command's failure is to whoever called it: its exit status."""
 
 from pool.errors import InvalidConfig, PoolError
-from pool.placement import DevicesOccupied
+from pool.plan import DevicesOccupied
 
 __all__ = ["NoSlotLeft", "OwnFault", "exit_status"]
 

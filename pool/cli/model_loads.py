@@ -5,8 +5,7 @@ from typing import Any
 
 from rich.table import Table
 
-from pool.cli.readable import count_of, labelled, size
-from pool.cli.tables import fitting, new_table, numeric
+from pool.terminal import count_of, fitting, labelled, new_table, numeric, size
 
 __all__ = ["model_loads", "model_notes"]
 

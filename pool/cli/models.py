@@ -9,9 +9,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from pool.cli.options import as_json, endpoint_option
-from pool.cli.readable import spec_of
-from pool.cli.tables import new_table, show
 from pool.client.client import Client
+from pool.terminal import new_table, show, spec_of
 from pool.wire.entries import is_entry
 from pool.wire.signatures import DEFAULT_SIGNATURE
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pool.cli.readable import printable
+from pool.terminal import printable
 from pool.wire.tensors import Array, dtype_name
 
 __all__ = ["as_text", "as_values"]

@@ -10,9 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from pool.cli.options import as_json, endpoint_option
-from pool.cli.readable import count_of, printable
-from pool.cli.tables import new_table, show
 from pool.client.client import Client
+from pool.terminal import count_of, new_table, printable, show
 
 __all__ = ["placement"]
 

@@ -8,10 +8,9 @@ from typing import Any
 from rich.status import Status
 from rich.text import Text
 
-from pool.cli.readable import spec_of
-from pool.cli.tables import progress_console
 from pool.client.client import Client
 from pool.errors import DeadlineExceeded
+from pool.terminal import progress_console, spec_of
 from pool.wire.entries import said_of
 from pool.wire.signatures import DEFAULT_SIGNATURE, TensorSpec
 

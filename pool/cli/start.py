@@ -20,9 +20,7 @@ from pool.core.actions import PoolStopped
 from pool.demo import demo_folder
 from pool.errors import InvalidConfig, PoolError
 from pool.logs import about
-from pool.plan import Plan
-from pool.planning import make_plan
-from pool.reloads import Source
+from pool.plan import Plan, Source, make_plan
 from pool.service import BrokeDown, Service
 from pool.signal_pipe import has_terminal
 from pool.slot_log import SlotLog
@@ -77,7 +75,7 @@ def _serve(config: Path | None) -> None:
             log.info("next, in another terminal: %s", _next_command(), extra=about("next_command"))
 
     notifier = Notifier.from_environ(os.environ, os.getpid())
-    source = Source("the built-in demo", settings, None) if config is None else _source(config, settings, "")
+    source = Source("the built-in demo") if config is None else _source(config, "")
     # A terminal that is closed says so by SIGHUP, and the pool in it is to end.
     hangup = not has_terminal()
     stopped = Service(plan, os.environ, on_ready, notifier, source, reload_on_hangup=hangup).run()
@@ -131,12 +129,12 @@ def settings_of(config: Path | None) -> Any:
     return builtin_settings(demo_folder() / "digits") if config is None else load_settings(config)
 
 
-def _source(config: Path, settings: "Settings", endpoint: str) -> Source:
+def _source(config: Path, endpoint: str) -> Source:
     """`endpoint`: where the pool is, if the file need not say."""
     from pool.config import load_settings
 
     path = config.absolute()  # whatever becomes of the working directory
-    return Source(str(config), settings, lambda: _at(endpoint, load_settings(path)))
+    return Source(str(config), lambda: _at(endpoint, load_settings(path)))
 
 
 def _at(endpoint: str, settings: "Settings") -> "Settings":
@@ -189,9 +187,9 @@ def _serve_embedded(link: socket.socket, request: dict[str, Any]) -> None:
             link.sendall(packed(ready))
 
     # The service manager, if there is one, asked for the program and not for its pool.
-    source = Source("start(…)", settings, None)
+    source = Source("start(…)")
     if isinstance(config, str):
-        source = _source(Path(config), settings, request["endpoint"])
+        source = _source(Path(config), request["endpoint"])
     stopped = Service(plan, os.environ, on_ready, Notifier.of_nobody(), source).run(link.fileno())
     _tell_stopped(stopped)
 

@@ -10,9 +10,8 @@ from rich.text import Text
 
 from pool.cli.model_loads import model_loads, model_notes
 from pool.cli.options import as_json, endpoint_option
-from pool.cli.readable import count_of, short_uuid, size, span
-from pool.cli.tables import fitting, new_table, show, styled_state
 from pool.client.client import Client
+from pool.terminal import count_of, fitting, new_table, short_uuid, show, size, span, styled_state
 from pool.wire.entries import entry_name, is_entry
 
 __all__ = ["status"]

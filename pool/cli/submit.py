@@ -13,10 +13,9 @@ from rich.text import Text
 
 from pool.cli.job_options import input_option, signature_option
 from pool.cli.options import as_json, endpoint_option
-from pool.cli.readable import count_of, printable, size
-from pool.cli.tables import show
 from pool.cli.timeline_bar import timeline_bar, where_it_ran
 from pool.client.client import Client
+from pool.terminal import count_of, printable, show, size
 
 if TYPE_CHECKING:
     from pool.client.futures import JobFuture

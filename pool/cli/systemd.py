@@ -12,7 +12,7 @@ import click
 from pool.cli.start import settings_of
 from pool.endpoint import default_endpoint, ipc_path
 from pool.errors import PoolError
-from pool.planning import make_plan
+from pool.plan import make_plan
 from pool.systemd.unit import UNIT_NAME, unit
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from typing import Any
 from rich.bar import Bar
 from rich.table import Table
 
-from pool.cli.readable import count_of
-from pool.cli.tables import new_table, plain_console
+from pool.terminal import count_of, new_table, plain_console
 
 __all__ = ["segments_of", "timeline_bar", "where_it_ran"]
 

@@ -10,12 +10,13 @@ import mmap
 import os
 import threading
 import time
-from bisect import insort
 from collections import deque
+from collections.abc import Hashable
 from pathlib import Path
 
 # Not when it is needed: that is in the I/O thread, and a child that is forked in between would wait for its import.
 from pool.client.loan import Loan
+from pool.client.space import Space
 from pool.wire.lent import rounded_up
 
 __all__ = ["Arena", "Arenas", "Piece", "Region"]
@@ -36,29 +37,24 @@ class Arena:
         self.memory = memoryview(memory)
         self.is_current = True
         self._mapping = memory
-        self._free = [(0, len(memory))]
-        self._returned: deque[tuple[int, int]] = deque()  # by finalizers, which can take no lock
+        self._space = Space(len(memory))
+        self._returned: deque[tuple[int, int, bool]] = deque()  # by finalizers, which can take no lock
         self._touched = 0  # behind this, nothing has ever been used, or all was given back
         self._used = 0  # the same for the time since the last `trim`
 
-    def take(self, size_bytes: int) -> "Region | None":
-        """The lowest part that is free."""
+    def take(self, size_bytes: int, call: Hashable = None) -> "Region | None":
+        """So many bytes, one at least, if there are any; see `Space.take`."""
         self._collect()
-        size_bytes = rounded_up(size_bytes, mmap.PAGESIZE)
-        for index, (offset, free_bytes) in enumerate(self._free):
-            if free_bytes >= size_bytes:
-                if free_bytes == size_bytes:
-                    del self._free[index]
-                else:
-                    self._free[index] = offset + size_bytes, free_bytes - size_bytes
-                self._used = max(self._used, offset + size_bytes)
-                self._touched = max(self._touched, self._used)
-                return Region(self, offset, size_bytes)
-        return None
+        begin = self._space.take(size_bytes, call)
+        if begin is None:
+            return None
+        self._used = max(self._used, begin + size_bytes)
+        self._touched = max(self._touched, self._used)
+        return Region(self, begin, size_bytes, self._space.lies_beside(size_bytes, call))
 
-    def give_back(self, offset: int, size_bytes: int) -> None:
-        """From any thread, at any instant."""
-        self._returned.append((offset, size_bytes))
+    def give_back(self, offset: int, size_bytes: int, beside: bool = False) -> None:
+        """From any thread, at any instant. `beside`: it lay beside others of its call."""
+        self._returned.append((offset, offset + size_bytes, beside))
 
     @property
     def is_touched(self) -> bool:
@@ -66,50 +62,49 @@ class Arena:
         return self._touched > 0
 
     def trim(self) -> None:
-        """Gives the pages back to the machine that are free, and have been since the last time."""
+        """Gives the pages back to the machine that are free, and have been since the last time.
+
+        A page that is free in part is somebody's.
+        """
         self._collect()
-        for offset, size_bytes in self._free:
-            begin, end = max(offset, self._used), min(offset + size_bytes, self._touched)
-            if begin < end:
-                with contextlib.suppress(OSError):
-                    self._mapping.madvise(mmap.MADV_REMOVE, begin, end - begin)
+        self._space.forget()
         in_use = len(self.memory)
-        if self._free and sum(self._free[-1]) == in_use:
-            in_use = self._free[-1][0]
+        touched = rounded_up(self._touched, mmap.PAGESIZE)
+        for begin, end in self._space.free():
+            first = rounded_up(max(begin, self._used), mmap.PAGESIZE)
+            size_bytes = (min(end, touched) - first) // mmap.PAGESIZE * mmap.PAGESIZE
+            if size_bytes > 0:
+                with contextlib.suppress(OSError):
+                    self._mapping.madvise(mmap.MADV_REMOVE, first, size_bytes)
+            if end == in_use:
+                in_use = begin
         self._touched, self._used = max(self._used, in_use), 0
 
     def _collect(self) -> None:
+        returned = []
         while self._returned:
-            offset, size_bytes = self._returned.popleft()
-            insort(self._free, (offset, size_bytes))
-            self._used = max(self._used, offset + size_bytes)
-            if not self._returned:
-                self._join()
-
-    def _join(self) -> None:
-        joined: list[tuple[int, int]] = []
-        for offset, size_bytes in self._free:
-            if joined and sum(joined[-1]) == offset:
-                joined[-1] = joined[-1][0], joined[-1][1] + size_bytes
-            else:
-                joined.append((offset, size_bytes))
-        self._free = joined
+            returned.append(self._returned.popleft())
+        if returned:
+            self._used = max(self._used, *[end for _, end, _ in returned])
+            self._space.give_back(returned)
 
 
 class Region:
     """Some of an arena, used by nobody else as long as this object is held."""
 
-    __slots__ = ("__weakref__", "_shown", "arena", "offset", "size_bytes")
+    __slots__ = ("__weakref__", "_beside", "_shown", "arena", "offset", "size_bytes")
 
-    def __init__(self, arena: Arena, offset: int, size_bytes: int) -> None:
+    def __init__(self, arena: Arena, offset: int, size_bytes: int, beside: bool = False) -> None:
+        """`beside`: it lies beside others of its call."""
         self.arena = arena
         self.offset = offset
         self.size_bytes = size_bytes
+        self._beside = beside
         self._shown: int | None = None
 
     def __del__(self) -> None:
         if self._shown is None or self._shown == _forks:
-            self.arena.give_back(self.offset, self.size_bytes)
+            self.arena.give_back(self.offset, self.size_bytes, self._beside)
 
     def show(self) -> None:
         """The caller has an array there. So has, after a fork, the child: then it is never used again here."""
@@ -118,10 +113,9 @@ class Region:
 
     def keep(self, size_bytes: int) -> None:
         """Of no more than so many bytes from its beginning; what is behind them is free again. Nobody looks there."""
-        kept = rounded_up(size_bytes, mmap.PAGESIZE)
-        if kept < self.size_bytes:
-            behind, self.size_bytes = self.size_bytes - kept, kept
-            self.arena.give_back(self.offset + kept, behind)
+        if size_bytes < self.size_bytes:
+            behind, self.size_bytes = self.size_bytes - size_bytes, size_bytes
+            self.arena.give_back(self.offset + size_bytes, behind, self._beside)
 
     @property
     def memory(self) -> memoryview:
@@ -186,14 +180,17 @@ class Arenas:
         if loan is not None:
             loan.close()
 
-    def place(self, size_bytes: int) -> Region | None:
-        """Memory for so many bytes, if there is any. Waits for a pool that is busy, a second at most."""
+    def place(self, size_bytes: int, call: Hashable = None) -> Region | None:
+        """Memory for so many bytes, if there is any. Waits for a pool that is busy, a second at most.
+
+        Those of one `call` lie side by side, where there is place; see `Space.take`.
+        """
         with self._lock:
             for arena in self._arenas:
-                region = arena.take(size_bytes)
+                region = arena.take(size_bytes, call)
                 if region is not None:
                     return region
-            return self._borrowed(size_bytes)
+            return self._borrowed(size_bytes, call)
 
     def has(self, region: Region) -> bool:
         """Whether it is memory that this pool has lent: another client's, or a former pool's, means nothing to it."""
@@ -223,14 +220,14 @@ class Arenas:
         if loan is not None:
             loan.close()  # the parent has its own
 
-    def _borrowed(self, size_bytes: int) -> Region | None:
+    def _borrowed(self, size_bytes: int, call: Hashable) -> Region | None:
         now = time.monotonic()
         if self._loan is None or now < self._pause_until or size_bytes > MOST_BYTES:
             return None
         for number, memory in self._loan.wish(rounded_up(size_bytes, mmap.PAGESIZE), now + GRANT_S):
             arena = Arena(number, memory)
             self._arenas.append(arena)
-            region = arena.take(size_bytes)
+            region = arena.take(size_bytes, call)
             if region is not None:
                 return region
         self._pause_until = time.monotonic() + PAUSE_S

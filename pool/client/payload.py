@@ -2,7 +2,7 @@
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -78,7 +78,7 @@ def encode_call(model: str, inputs: object, arenas: Arenas | None = None) -> tup
         tensors.append((name, array.dtype, shape, weak))
         piece = None
         if arenas is not None and lent < MOST_LENT and len(buffer) >= LENT_BYTES:
-            piece = _placed(array, buffer, arenas)
+            piece = _placed(array, buffer, arenas, (model, name, array.dtype, array.shape[1:]) if counted else None)
         lent += piece is not None
         buffers.append(piece or bytes(buffer))
     read = _table if len(tensors) <= _SMALL else _table.__wrapped__
@@ -95,10 +95,10 @@ def _table(tensors: "tuple[tuple[str, np.dtype[Any], tuple[int, ...], bool], ...
     return pack(Table(tuple(headers)))
 
 
-def _placed(array: Array, buffer: bytes | memoryview, arenas: Arenas) -> Piece | None:
+def _placed(array: Array, buffer: bytes | memoryview, arenas: Arenas, call: Hashable) -> Piece | None:
     if (piece := piece_of(array)) is not None and arenas.has(piece.region):
         return piece
-    region = arenas.place(len(buffer))
+    region = arenas.place(len(buffer), call)
     if region is None:
         return None
     region.memory[: len(buffer)] = buffer
@@ -132,13 +132,13 @@ def decode_answer(pieces: Sequence[int], payload: Sequence[Buffer], room: Region
         raise BadFrame(f"its {len(answers)} pieces do not belong together: {error}") from None
 
 
-def empty(shape: int | Sequence[int], dtype: DTypeLike, arenas: Arenas) -> Array:
-    """An array of any values, in an arena if there is room."""
+def empty(shape: int | Sequence[int], dtype: DTypeLike, arenas: Arenas, call: Hashable = None) -> Array:
+    """An array of any values, in an arena if there is room; those of one `call` side by side, as in `Arenas.place`."""
     kind = np.dtype(dtype)
     axes = tuple(map(operator.index, shape if isinstance(shape, Sequence) else (shape,)))
     size_bytes = math.prod(axes) * kind.itemsize
     lendable = not kind.hasobject and min(axes, default=0) >= 0 and size_bytes >= LENT_BYTES
-    if not lendable or (region := arenas.place(size_bytes)) is None:
+    if not lendable or (region := arenas.place(size_bytes, call)) is None:
         return np.empty(axes, kind)
     return array_over(region, region.offset, size_bytes).view(kind).reshape(axes)
 

@@ -1,5 +1,6 @@
 """How large the answers of a model are, learned from those that came: so much room is kept for the next one."""
 
+import mmap
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -25,10 +26,13 @@ class Rooms:
         self._row_bytes: OrderedDict[_Asked, float] = OrderedDict()  # of jobs without rows: as if they had one
 
     def expected_bytes(self, request: Request, rows: int | None) -> int:
-        """Of the tensors of an answer that would lie in an arena; 0 if there are none, or none has come yet."""
+        """Of the tensors of an answer that would lie in an arena; 0 if there are none, or none has come yet.
+
+        Whole pages: each tensor of the answer, and of each of its pieces, begins at a multiple of `ALIGNED`.
+        """
         row_bytes = self._row_bytes.get((request.model, request.signature, request.outputs), 0.0)
         expected = int(row_bytes * (rows or 1))
-        return expected if expected >= LENT_BYTES else 0
+        return rounded_up(expected, mmap.PAGESIZE) if expected >= LENT_BYTES else 0
 
     def learn(self, request: Request, rows: int | None, answer: "Mapping[str, np.ndarray[Any, Any]]") -> None:
         """The largest of late counts; an output that is no number is no matter."""

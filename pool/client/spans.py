@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pool.client.arenas import Piece, Region
-from pool.wire.lent import ALIGNED
 
 __all__ = ["array_over", "piece_of"]
 
@@ -34,7 +33,7 @@ def array_over(region: Region, offset: int, size_bytes: int) -> NDArray[np.uint8
 
 
 def piece_of(array: NDArray[Any]) -> Piece | None:
-    """Where an array lies, if it is in C order, within a region and where TensorFlow takes it as it is."""
+    """Where an array lies, if it is in C order and within a region."""
     base: object = array
     while isinstance(base, np.ndarray):
         base = base.base
@@ -43,4 +42,4 @@ def piece_of(array: NDArray[Any]) -> Piece | None:
     if not isinstance(base, _Span) or not array.flags.c_contiguous or not base.region.arena.is_current:
         return None
     offset = base.region.offset + array.__array_interface__["data"][0] - _address(base.region)
-    return Piece(base.region, offset, array.nbytes) if offset % ALIGNED == 0 else None
+    return Piece(base.region, offset, array.nbytes)

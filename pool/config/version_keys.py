@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from pool.config.section import Section
-from pool.versions import MOST_VERSIONS
+from pool.wire.versions import MOST_VERSIONS
 
 __all__ = ["VersionKeys"]
 

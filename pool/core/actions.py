@@ -23,7 +23,6 @@ __all__ = [
     "Notice",
     "PoolReady",
     "PoolStopped",
-    "SeatStandby",
     "SlotChanged",
     "SpawnStandby",
     "SpawnSuccessor",
@@ -44,7 +43,7 @@ __all__ = [
 class SpawnWorker(OfWorker):
     """Start the process; answer with WorkerSpawned, or with WorkerExited if that fails.
 
-    Before it the answer may be SpawnHeld, once and again: something of the former worker's is not free yet.
+    Before it the answer may be SpawnHeld: the process of a former worker is not gone yet.
     """
 
 
@@ -52,7 +51,7 @@ class SpawnWorker(OfWorker):
 class SpawnSuccessor(OfWorker):
     """Start a second process for the slot, beside the one that sits in it; the answers are those to SpawnWorker.
 
-    `must_fit`: only where its device is known to have room for both; otherwise the answer is SuccessorRefused.
+    `must_fit`: only where its device is known to have room for both; otherwise its end is a death with `no_room`.
     """
 
     must_fit: bool
@@ -73,11 +72,6 @@ class JudgeRows(OfWorker):
 @dataclass(frozen=True, slots=True)
 class HoldWorker(OfWorker):
     """Welcome a standby: it imports, and waits for TakeSeat."""
-
-
-@dataclass(frozen=True, slots=True)
-class SeatStandby(OfWorker):
-    """The standby is to have the slot's device: answer with DeviceFree or DeviceTaken; before it SpawnHeld, as ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +221,6 @@ Action = (
     | SpawnSuccessor
     | SpawnStandby
     | HoldWorker
-    | SeatStandby
     | TakeSeat
     | WelcomeWorker
     | EndSessions
@@ -254,7 +247,6 @@ GIVES = frozenset(
         SpawnSuccessor,
         SpawnStandby,
         HoldWorker,
-        SeatStandby,
         TakeSeat,
         WelcomeWorker,
         JudgeRows,

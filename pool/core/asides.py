@@ -71,7 +71,7 @@ class Failure:
     reason: str
     at: float
     in_a_row: int
-    refused: bool = False  # it was not even spawned: the device has no room for two
+    refused: bool = False  # it touched no device: that has no room for two
 
 
 class Asides:
@@ -174,8 +174,7 @@ class Asides:
         """Whether the event was of a worker beside the seat, and nobody else's."""
         match event:
             case (
-                told.SpawnHeld()
-                | told.WorkerSpawned()
+                told.WorkerSpawned()
                 | told.WorkerHello()
                 | told.WorkerBeat()
                 | told.WorkerReady()
@@ -200,9 +199,6 @@ class Asides:
                     self._bound(aside, now + policy.import_timeout_s)
             case told.WorkerBroken(what=what):
                 self.kill(aside, f"sent what cannot be understood: {what}", now)
-            case told.SpawnHeld(why=why) if aside.state is SlotState.STARTING:
-                aside.detail = why
-                self._bound(aside, aside.since + policy.device_free_timeout_s + policy.import_timeout_s)
             case told.WorkerHello() if aside.state is SlotState.STARTING:
                 # STARTING → LOADING
                 aside.state, aside.since = SlotState.LOADING, now
@@ -238,8 +234,9 @@ class Asides:
         if other_release:
             aside.slot.other_release = True
         if aside.follows:
-            self.fail(aside, reason, now)
-            self._orders.append(do.SuccessorFailed(number, incarnation, reason, death.last_output))
+            self.fail(aside, reason, now, refused=death.no_room)
+            if not death.no_room:
+                self._orders.append(do.SuccessorFailed(number, incarnation, reason, death.last_output))
         elif aside.stands_by:
             self._lose(aside, reason, death.last_output, now, patient=other_release)
         else:

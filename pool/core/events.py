@@ -16,8 +16,6 @@ __all__ = [
     "BatchUnsent",
     "ClientGone",
     "Death",
-    "DeviceFree",
-    "DeviceTaken",
     "DrainAsked",
     "Event",
     "Failed",
@@ -32,7 +30,6 @@ __all__ = [
     "Spoiled",
     "Start",
     "StopAsked",
-    "SuccessorRefused",
     "Tick",
     "WorkerBeat",
     "WorkerBroken",
@@ -168,25 +165,6 @@ class SpawnHeld(OfWorker):
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceFree(OfWorker):
-    """Nothing of a former worker is left on the device that the standby is to have."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceTaken(OfWorker):
-    """It has been waited for long enough; `why` says what is left."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class SuccessorRefused(OfWorker):
-    """The successor was not spawned and will not be: the device has no room for two; `why` is for people."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class WorkerSpawned(OfWorker):
     pid: int
 
@@ -236,7 +214,9 @@ class Death:
 
     `untouched`: it ended by itself, or by others, before the pool's kill came to it, if there was one.
     `other_release`: it said that it is of another release than the pool. Only the pool's restart mends that, or the
-    former files.
+    former files. `no_room`: it was to follow a worker beside it, and its device has no room for both.
+    `blamed`: the model that it could not load, or did not come to an end with. `unloadable`: it is that model's files,
+    so that another version may do.
     """
 
     text: str
@@ -244,6 +224,9 @@ class Death:
     last_output: tuple[str, ...] = ()
     untouched: bool = False
     other_release: bool = False
+    no_room: bool = False
+    blamed: str | None = None
+    unloadable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,9 +249,6 @@ Event = (
     | JobCancelled
     | ClientGone
     | SpawnHeld
-    | SuccessorRefused
-    | DeviceFree
-    | DeviceTaken
     | WorkerSpawned
     | WorkerHello
     | WorkerBeat

@@ -439,7 +439,7 @@ class Machine:
         self._dispatch.tenants.exited(event.slot, event.incarnation)
         slot = self.supervision.current(event.slot, event.incarnation)
         if slot is None:
-            if not self.supervision.asides.handle(event, now):
+            if not self.supervision.exited_beside(event, now):
                 self.supervision.gone_at_last(event, now)
             return
         batches = self._dispatch.withdraw(slot, now)

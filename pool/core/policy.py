@@ -11,6 +11,7 @@ from pool.wire.phases import Phase
 __all__ = ["ModelPolicy", "Policy", "SlotPlan"]
 
 
+DEVICE_WORDS_S = 2.0  # a worker that waits for its device ends by itself, with the reason; one that hangs does not
 HUNG_FACTOR = 10  # times the slowest batch of the kind seen of late
 
 
@@ -101,6 +102,7 @@ class Policy:
         """How long a worker may stay in a phase; None where each batch has its own budget, or nothing is waited for."""
         return {
             Phase.IMPORTING: self.import_timeout_s,
+            Phase.AWAITING_DEVICE: self.device_free_timeout_s + DEVICE_WORDS_S,
             Phase.LOADING: self.load_timeout_s,
             Phase.WARMING_UP: self.warmup_timeout_s,
             Phase.SERVING: None,
@@ -111,6 +113,7 @@ class Policy:
         """The configuration key that sets the phase's budget."""
         return {
             Phase.IMPORTING: "[health] import_timeout",
+            Phase.AWAITING_DEVICE: "[health] device_free_timeout",
             Phase.LOADING: "[health] load_timeout",
             Phase.WARMING_UP: "[health] warmup_timeout",
             Phase.SERVING: "[health] hung_after",

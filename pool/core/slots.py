@@ -17,8 +17,8 @@ __all__ = ["ALIVE", "READY", "SLOT_STEPS", "OfWorker", "Slot", "SlotState"]
 
 class SlotState(Enum):
     STOPPED = "has no process and wants none"
-    STARTING = "the process waits for its device, or was spawned and has not said HELLO"
-    LOADING = "the worker imports, loads and warms up"
+    STARTING = "the process was spawned and has not said HELLO, or waits for the end of a former one"
+    LOADING = "the worker waits for its device, imports, loads and warms up"
     READY = "the worker takes batches"
     DRAINING = "the worker takes no new work and finishes what it holds"
     STOPPING = "the worker was told to exit, or killed, and its exit has not been seen"

@@ -103,11 +103,6 @@ class Supervision:
                 self.turnover.restart(event.slot, now, event.sparing)
             case told.DrainAsked():
                 self.turnover.drain(event.slot, now)
-            case told.SuccessorRefused():
-                refused = self.asides.find(event.slot, event.incarnation)
-                if refused is not None:
-                    self.asides.fail(refused, event.why, now, refused=True)
-                    self.turnover.refused(refused.slot, event.why)
             case OfWorker() if (seated := self.current(event.slot, event.incarnation)) is not None:
                 self._hear(seated, event, now)
 
@@ -174,18 +169,23 @@ class Supervision:
     def spawn(self, slot: Slot, now: float) -> None:
         # STOPPED, BACKOFF, FATAL → STARTING
         standby = self.asides.standby(slot) if self.asides else None
-        if standby is not None and standby.has_imported:
+        seats = standby is not None and standby.has_imported
+        if standby is not None and seats:
             self.asides.take(standby)
             slot.seat(standby.incarnation)
             slot.pid = standby.pid
-            action: do.Action = do.SeatStandby(slot.number, slot.incarnation)
         else:
             slot.seat(slot.named + 1)
-            action = do.SpawnWorker(slot.number, slot.incarnation)
         self.change(slot, SlotState.STARTING, now)
         slot.phase_since = now
         self.timers.set(("slot", slot.number), now + self.policy.import_timeout_s)
-        self.orders.append(action)
+        if not seats:
+            self.orders.append(do.SpawnWorker(slot.number, slot.incarnation))
+        else:
+            # STARTING → LOADING
+            self.change(slot, SlotState.LOADING, now)
+            slot.welcomed = slot.planned
+            self.orders.append(do.TakeSeat(slot.number, slot.incarnation))
 
     def _hear(self, slot: Slot, event: told.Event, now: float) -> None:
         """Of the worker that sits in the slot."""
@@ -201,15 +201,6 @@ class Supervision:
                 if starts:
                     slot.phase_since, slot.detail = now, ""
                     self.timers.set(("slot", number), now + policy.import_timeout_s)
-            case told.DeviceFree() if starts:
-                # STARTING → LOADING
-                self.change(slot, SlotState.LOADING, now)
-                slot.phase_since, slot.detail = now, ""
-                self.timers.set(("slot", number), now + policy.import_timeout_s)
-                slot.welcomed = slot.planned
-                self.orders.append(do.TakeSeat(number, slot.incarnation))
-            case told.DeviceTaken():
-                self.kill(slot, event.why, now)
             case told.WorkerHello() if starts:
                 # STARTING → LOADING
                 self.change(slot, SlotState.LOADING, now)
@@ -359,6 +350,16 @@ class Supervision:
         """What was before counts no more."""
         self._history[slot.number] = RestartHistory(self.policy, self._rng)
         slot.in_vain = 0
+
+    def exited_beside(self, event: told.WorkerExited, now: float) -> bool:
+        """Whether it was the exit of a worker that did not sit in a seat, and is done with."""
+        aside = self.asides.find(event.slot, event.incarnation)
+        follows = aside is not None and aside.follows
+        if not self.asides.handle(event, now):
+            return False
+        if follows and event.death.no_room:
+            self.turnover.refused(self.slots[event.slot], event.death.text)
+        return True
 
     def gone_at_last(self, event: told.WorkerExited, now: float) -> None:
         """The exit of a worker that did not die when it was killed: the slot was FATAL for that alone."""

@@ -1,7 +1,7 @@
 """Who holds how much of a device's memory: NVML's word, and what the kernel says of the processes that NVML lists.
 
 Any of these calls may hang for as long as the driver does, and reading the command line of a process that is stuck in
-the kernel may too: so they are made in a process of their own (`pool.devices.teller`), never in the pool's.
+the kernel may too: so a worker makes them (`workers.device_memory`), and the pool never does while it serves.
 """
 
 from collections.abc import Sequence
@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
-__all__ = ["Occupancy", "Occupant", "occupancy_of", "read_occupancy", "untold"]
+__all__ = ["Occupancy", "Occupant", "occupancy_of", "untold"]
 
 PROC = Path("/proc")
 
@@ -43,8 +42,6 @@ class Occupancy:
     free_bytes: int | None = None
     lost: bool = False
     """NVML says that the device is gone, or needs a reset; `trouble` has its words."""
-    xid: str = ""
-    """What the driver said last of an error on it, if that was not long ago."""
 
     @property
     def told(self) -> bool:
@@ -84,19 +81,6 @@ def occupancy_of(nvml: ModuleType, uuid: str, proc: Path = PROC) -> Occupancy:
         trouble.append(f"its processes: {error}")
         lost = lost or _is_loss(error)
     return Occupancy(used_bytes, occupants, "; ".join(trouble), free_bytes, lost)
-
-
-def read_occupancy(told: dict[str, Any]) -> Occupancy:
-    """The inverse of `dataclasses.asdict`, after JSON."""
-    occupants = told["occupants"]
-    return Occupancy(
-        told["used_bytes"],
-        None if occupants is None else tuple(Occupant(**occupant) for occupant in occupants),
-        told["trouble"],
-        told["free_bytes"],
-        told["lost"],
-        told["xid"],
-    )
 
 
 def _code(error: Exception) -> object:

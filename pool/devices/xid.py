@@ -1,9 +1,9 @@
 """The driver's own numbers for what went wrong on a GPU, where they can be read. What cannot be read is silence.
 
     NVML's events, from the moment on at which they were asked for ─┐
-    the kernel's log: /dev/kmsg, else klogctl(3) ───────────────────┴─► `Xids.words`: "Xid 79, 3 s earlier: …"
+    the kernel's log: /dev/kmsg, else klogctl(3) ───────────────────┴─► `Xids.last` ─► `words`: "Xid 79, 3 s earlier: …"
 
-Nothing here waits, but a driver may hang in any call: it is used by `pool.devices.teller` alone.
+Nothing here waits, but a driver may hang in any call: it is used by `pool.devices.reporter` alone.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-__all__ = ["MEANINGS", "Record", "Xids", "bus_of", "parse"]
+__all__ = ["MEANINGS", "Record", "Xids", "bus_of", "parse", "words"]
 
 # In plain words, after NVIDIA's "XID Errors" (docs.nvidia.com/deploy/xid-errors).
 MEANINGS: Mapping[int, str] = {
@@ -48,6 +48,12 @@ class Record:
     bus: tuple[int, ...]
     number: int
     at: float | None
+
+
+def words(number: int, ago_s: float) -> str:
+    """For people."""
+    meaning = MEANINGS.get(number)
+    return f"Xid {number}, {_ago(max(0.0, ago_s))} earlier" + (f": {meaning}" if meaning else "")
 
 
 def bus_of(text: str) -> tuple[int, ...]:
@@ -104,18 +110,13 @@ class Xids:
                 nvml.nvmlEventSetFree(events)
         self._events.clear()
 
-    def words(self, uuid: str, within_s: float) -> str:
-        """The last one of that GPU, if it is no older; else ""."""
+    def last(self, uuid: str) -> tuple[float, int] | None:
+        """When the last one of that GPU was, and its number."""
         with suppress(OSError, AttributeError):
             for record in self._logged():
                 if record.bus in self._uuids and record.at is not None:
                     self._note(self._uuids[record.bus], record.number, record.at)
-        at, number = self._last.get(uuid, (0.0, 0))
-        ago_s = max(0.0, time.monotonic() - at)
-        if not number or ago_s > within_s:
-            return ""
-        meaning = MEANINGS.get(number)
-        return f"Xid {number}, {_ago(ago_s)} earlier" + (f": {meaning}" if meaning else "")
+        return self._last.get(uuid)
 
     def _note(self, uuid: str, number: int, at: float) -> None:
         if at >= self._last.get(uuid, (0.0, 0))[0]:

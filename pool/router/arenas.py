@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from pool.wire import arena as wire
 from pool.wire.codec import BadFrame
-from pool.wire.lent import ALIGNED, rounded_up
+from pool.wire.lent import rounded_up
 
 __all__ = ["Arena", "Arenas", "LentBuffer", "Tenancy"]
 
@@ -181,8 +181,6 @@ class Arenas:
             raise BadFrame(f"arena {number} is not lent to this client")
         if offset < 0 or size_bytes < 0 or offset + size_bytes > arena.size_bytes:
             raise BadFrame(f"{size_bytes} bytes at {offset} of an arena of {arena.size_bytes}")
-        if offset % ALIGNED:
-            raise BadFrame(f"bytes at {offset} of an arena; they begin at multiples of {ALIGNED}")
         return LentBuffer(arena, offset, size_bytes)
 
     def tenancy(self, arenas: Sequence[Arena], room: LentBuffer | None, over: Callable[[], None]) -> Tenancy:

@@ -59,6 +59,7 @@ RECEIVE_HIGH_WATER_MARK = 64  # messages, as at the clients' side; a worker has 
 # Of whoever has not shown a secret: a HELLO, and nothing that takes long to read.
 STRANGER_FRAMES = 2
 STRANGER_HEADER_BYTES = 1024
+MOST_PIDS, MOST_GPUS, MOST_BYTES = 1024, 256, 1 << 50  # the next worker is told of them
 MOST_LANES = 64  # the configuration allows 16; a worker that claims more lies
 
 Seat = tuple[int, int]  # slot, incarnation
@@ -77,8 +78,11 @@ class Back:
         instance: bytes,
         handouts: Handouts,
         done: Callable[..., None],
+        held: Callable[[int, int, wire.DeviceHeld], None],
     ) -> None:
         """`done` is told of each batch that a lane has ended, as `Feed.batch_done` wants it.
+
+        `held` is told what a worker takes of its GPUs.
 
         Binds at once. The caller holds the endpoint's lock, so a file there is stale.
         """
@@ -92,6 +96,7 @@ class Back:
         self._lanes: dict[Seat, int] = {}  # how many the worker was told to have; it has none before
         self._handouts = handouts
         self._done = done
+        self._held = held
         self.remarks = Remarks()
         listener = gate.local(path)
         self.socket = new_router(context)
@@ -170,6 +175,11 @@ class Back:
                 return WorkerReady(slot, incarnation, lanes, models)
             case RowsCompared() as compared if lane is not None:
                 return told.WorkerCompared(slot, incarnation, compared)
+            case wire.DeviceHeld(pids, _, levels, size_bytes) if lane is None:
+                if len(pids) > MOST_PIDS or len(levels) > MOST_GPUS or not 0 <= (size_bytes or 0) < MOST_BYTES:
+                    raise BadFrame(f"{len(pids)} pids on {len(levels)} GPUs, with {size_bytes} bytes")
+                self._held(slot, incarnation, message)
+                return None
             case wire.Remark():
                 self.remarks.hear((slot, incarnation), message)
                 return None

@@ -21,6 +21,9 @@ class Exit(IntEnum):
     LOAD_FAILED = 75  # a load failed for want of what may be there next time: memory, the device, the storage
     PROCESS_UNUSABLE = 76  # an error that no later run in this process survives, such as a broken CUDA context
     OTHER_RELEASE = 77  # its files are not those that the pool was started from: they were replaced while it runs
+    DEVICE_TAKEN = 78  # a former worker's memory is still on its GPU after `device_free_timeout`
+    DEVICE_LOST = 79  # NVML says that its GPU is gone
+    NO_ROOM = 80  # its GPU has no room for it beside the worker that it was to follow
 
     @property
     def restartable(self) -> bool:
@@ -35,4 +38,6 @@ class Exit(IntEnum):
             Exit.LOAD_FAILED,
             Exit.PROCESS_UNUSABLE,
             Exit.OTHER_RELEASE,
+            Exit.DEVICE_TAKEN,
+            Exit.NO_ROOM,
         )

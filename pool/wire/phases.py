@@ -10,6 +10,7 @@ class Phase(Enum):
     """What a worker is doing; each has its own time budget."""
 
     IMPORTING = "importing"
+    AWAITING_DEVICE = "waiting for"  # the memory of its GPUs, before it touches them
     LOADING = "loading"
     WARMING_UP = "warming up"
     SERVING = "serving"

@@ -4,7 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["STUB_FILES", "Version", "newest", "versions_in"]
+__all__ = ["MOST_VERSIONS", "STUB_FILES", "Version", "newest", "versions_in"]
+
+MOST_VERSIONS = 100  # of one model that are served at once
 
 STUB_FILES = "stub:files?"
 """Before a folder that is laid out as of SavedModels, and holds stubs: see `workers.stub.backend`."""

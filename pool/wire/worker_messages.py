@@ -4,6 +4,7 @@
       │ ◄───────────────────── HELLO │  control thread, with the slot's secret
       │ WELCOME ───────────────────► │  settings, models
       │ ◄────────────────────── BEAT │  phase and progress, every heartbeat
+      │ ◄─────────────── DEVICE_HELD │  control thread of a worker on a GPU: what it takes there
       │ ◄───────────────────── HELLO │  each lane, with the same secret
       │ WELCOME_LANE ──────────────► │
       │ ◄───────────────────── READY │  what each model takes and gives
@@ -26,6 +27,7 @@ from enum import Enum
 from typing import ClassVar
 
 from pool.wire.batches import Done, PartDone, PartFailed, PartOutcome, PartSpoiled, RowsDiffer, Run, done
+from pool.wire.device_memory import DeviceHeld, DeviceWait
 from pool.wire.independence import Batching, RowsCompared, RowsJudged
 from pool.wire.message import Message
 from pool.wire.phases import LaneProgress, Phase
@@ -36,6 +38,8 @@ __all__ = [
     "WORKER_MESSAGES",
     "Beat",
     "Clear",
+    "DeviceHeld",
+    "DeviceWait",
     "Done",
     "EndSessions",
     "HandlerSettings",
@@ -179,6 +183,7 @@ class Welcome:
     `spin_s`: how long a lane looks again and again for work before it sleeps.
     `hold`: it imports what runs the models, touches no device, and waits for TAKE_SEAT.
     `judged`: what is known of its models' rows.
+    `device`: what it waits for before it touches its GPUs; None: nothing. A standby hears it in TAKE_SEAT.
     """
 
     kind: ClassVar[int] = 33
@@ -190,11 +195,12 @@ class Welcome:
     hold: bool = False
     spin_s: float = 0.0
     judged: tuple[RowsJudged, ...] = ()
+    device: DeviceWait | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TakeSeat:
-    """The slot's device is free: load and serve. The WELCOME counts in place of the one that said `hold`."""
+    """The slot is its own: load and serve. The WELCOME counts in place of the one that said `hold`."""
 
     kind: ClassVar[int] = 40
     welcome: Welcome
@@ -244,6 +250,7 @@ WORKER_MESSAGES: Mapping[int, type[Message]] = {
         Stop,
         TakeSeat,
         Remark,
+        DeviceHeld,
         RowsCompared,
         RowsJudged,
     )

@@ -96,7 +96,6 @@ MUTANTS: Mapping[str, Mutant] = {
     "a slot's number": Mutant(DESK, "if not _is_number(asked):"),
     # --- memory that is lent
     "the end of an arena": Mutant(ARENAS, "if offset < 0 or size_bytes < 0 or offset + size_bytes > arena.size_bytes:"),
-    "where a region begins": Mutant(ARENAS, "if offset % ALIGNED:"),
     "whose arena": Mutant(ARENAS, "if arena is None or arena.client != client:", "if arena is None:"),
     "what one client is lent": Mutant(
         ARENAS,

@@ -43,7 +43,6 @@ from simulation.words import (
     Killed,
     RowsChanged,
     SeatGiven,
-    SeatWanted,
     Seen,
     Sent,
     Spawned,
@@ -238,8 +237,6 @@ class World:
             case Held(slot, incarnation):
                 worker = self._workers[slot, incarnation]
                 self._later(BOOT_S, lambda: self._stands_by(worker))
-            case SeatWanted(slot, incarnation):
-                self.core.device_free(slot, incarnation)
             case Stopped(slot, incarnation):
                 worker = self._workers[slot, incarnation]
                 self._later(0.01, lambda: self._exit(worker, STOPPED))

@@ -200,7 +200,7 @@ def test_submit_to_a_device_that_is_none(pool: PoolProcess) -> None:
 
 
 def test_bench(pool: PoolProcess) -> None:
-    lines = output(pool, "bench", "echo", "--jobs", "200", "--warmup", "0", "--rows", "4").splitlines()
+    lines = output(pool, "bench", "run", "echo", "--jobs", "200", "--warmup", "0", "--rows", "4").splitlines()
     assert lines[0] == "echo serving_default: 16 in flight, 4 rows a job"
     assert lines[1].startswith("200 jobs in ")
     rate, rows, *latencies, errors = (float(word.replace(",", "")) for word in lines[4].split())
@@ -211,7 +211,7 @@ def test_bench(pool: PoolProcess) -> None:
 
 def test_bench_as_json(pool: PoolProcess) -> None:
     argv = ["--duration", "0.5", "--warmup", "0", "--in-flight", "4", "--input", "[1, 2]", "--json"]
-    found = json.loads(output(pool, "bench", "echo", *argv))
+    found = json.loads(output(pool, "bench", "run", "echo", *argv))
     assert found["jobs"] > 0
     assert found["rows"] == 2
     assert found["seconds"] == pytest.approx(0.5, abs=0.01)
@@ -221,20 +221,22 @@ def test_bench_as_json(pool: PoolProcess) -> None:
 
 
 def test_bench_counts_errors_and_fails_if_there_is_nothing_else(pool: PoolProcess) -> None:
-    done = run(pool, "bench", "faults", "--signature", "fail", "--input", "text=boom", "--jobs", "20", "--warmup", "0")
+    done = run(
+        pool, "bench", "run", "faults", "--signature", "fail", "--input", "text=boom", "--jobs", "20", "--warmup", "0"
+    )
     assert done.returncode == 1
     assert "20 ModelFailed, the last: boom" in done.stdout
     assert done.stderr == "pool: every job failed (ModelFailed)\n"
 
 
 def test_bench_says_at_once_what_the_caller_got_wrong(pool: PoolProcess) -> None:
-    assert "did you mean 'echo'?" in failure(pool, "bench", "ecko")
-    assert "has several signatures" in failure(pool, "bench", "faults")
+    assert "did you mean 'echo'?" in failure(pool, "bench", "run", "ecko")
+    assert "has several signatures" in failure(pool, "bench", "run", "faults")
 
 
 def test_an_open_loop(pool: PoolProcess) -> None:
-    argv = ["--open-loop", "100", "--duration", "1", "--warmup", "0.2", "--timeout", "5", "--uniform"]
-    found = json.loads(output(pool, "bench", "echo", *argv, "--json"))
+    argv = ["--rate", "100", "--duration", "1", "--warmup", "0.2", "--timeout", "5", "--uniform"]
+    found = json.loads(output(pool, "bench", "open-loop", "echo", *argv, "--json"))
     (point,) = found["points"]
     # However slow this machine is: what was sent was answered, and the figures are of that.
     assert 0 < point["answered"] <= 100
@@ -246,7 +248,7 @@ def test_an_open_loop(pool: PoolProcess) -> None:
 
 @pytest.mark.long
 def test_a_sweep_draws_its_curve(pool: PoolProcess, tmp_path: Path) -> None:
-    argv = ["bench", "echo", "--sweep", "20:80:3", "--duration", "0.5", "--warmup", "0", "--clients", "2"]
+    argv = ["bench", "sweep", "echo", "--rate", "20:80:3", "--duration", "0.5", "--warmup", "0", "--clients", "2"]
     shown = output(pool, *argv)
     assert "timeout 1 s, 0.5 s a rate" in shown.splitlines()[0]
     assert [line.split()[0] for line in shown.splitlines()[3:6]] == ["20.00", "40.00", "80.00"]
@@ -258,15 +260,15 @@ def test_a_sweep_draws_its_curve(pool: PoolProcess, tmp_path: Path) -> None:
 
 
 def test_an_open_loop_of_errors_alone(pool: PoolProcess) -> None:
-    argv = ["--signature", "fail", "--input", "text=boom", "--open-loop", "50", "--duration", "0.4", "--warmup", "0"]
-    done = run(pool, "bench", "faults", *argv)
+    argv = ["--signature", "fail", "--input", "text=boom", "--rate", "50", "--duration", "0.4", "--warmup", "0"]
+    done = run(pool, "bench", "open-loop", "faults", *argv)
     assert done.returncode == 1
     assert " ModelFailed, the last: boom" in done.stdout
     assert done.stderr == "pool: every job failed (ModelFailed)\n"
 
 
 def test_ctrl_c_ends_a_benchmark_with_what_was_measured(pool: PoolProcess) -> None:
-    argv = command(pool, "bench", "echo", "--duration", "50", "--warmup", "0", "--json")
+    argv = command(pool, "bench", "run", "echo", "--duration", "50", "--warmup", "0", "--json")
     with (
         pool.client() as client,
         subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process,

@@ -18,13 +18,13 @@ from fakes import pynvml
 
 import pool.supervisor
 from harness import eventually
-from pool import versions
 from pool.config import parse_settings
 from pool.core.actions import PoolStopped
 from pool.devices import discover_gpus
 from pool.launch import Launch
 from pool.loop import Loop
-from pool.planning import make_plan
+from pool.plan import versions
+from pool.plan.planning import make_plan
 from pool.service import Service
 from pool.systemd.notify import Notifier
 from pool.watch import Source, Watch

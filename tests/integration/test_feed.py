@@ -24,7 +24,7 @@ from pool.core.machine import Machine
 from pool.core.orders import Orders
 from pool.core.policy import Policy, SlotPlan
 from pool.feed import CoreFault, Feed
-from pool.planning import make_plan
+from pool.plan.planning import make_plan
 from pool.router.arenas import Arenas
 from pool.router.back import Back, CannotSay
 from pool.router.calls import Calls
@@ -91,7 +91,7 @@ def house() -> Iterator[House]:
     arenas = Arenas(1 << 20, 1 << 20)
     handouts = Handouts(lambda *_: False, lambda *_: True)
     with tempfile.TemporaryDirectory(prefix="pf-") as folder, zmq.Context() as context:
-        back = Back(context, Path(folder, "back.sock"), b"instance", handouts, lambda *_: None)
+        back = Back(context, Path(folder, "back.sock"), b"instance", handouts, lambda *_: None, lambda *_: None)
         house = House(back, arenas)
         arena = arenas.lend(CLIENT, Wish(4096, 4096))
         assert arena is not None
@@ -127,8 +127,11 @@ class Processes:
         self.seen.append((action.slot, [slot.pid for slot in self.machine.supervision.slots]))
         return told.WorkerSpawned(action.slot, action.incarnation, 4711)
 
-    def lost(self, _: int) -> None:
-        """No device is."""
+    def is_lost(self, _: int) -> bool:
+        return False
+
+    def device_wait(self, *_: int) -> None:
+        """No GPU."""
 
 
 class Mute:

@@ -116,7 +116,9 @@ def test_an_id_of_a_peers_choice_is_refused(pool: PoolProcess, client: Client, r
 def test_a_workers_id_of_its_own_choice_is_refused() -> None:
     """With the secret, too."""
     with zmq.Context() as context, tempfile.TemporaryDirectory() as folder:
-        back = Back(context, Path(folder, "back.sock"), b"instance", Handouts(lambda *_: False, lambda *_: True), print)
+        back = Back(
+            context, Path(folder, "back.sock"), b"instance", Handouts(lambda *_: False, lambda *_: True), print, print
+        )
         back.expect(0, 1, b"s" * 32)
         for route, heard in ((b"mine", []), (b"", [WorkerHello(0, 1)])):
             with dealer_of(context, back.endpoint, route) as dealer:

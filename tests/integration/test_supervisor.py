@@ -51,9 +51,7 @@ class Looped(Supervisor):
         self.alarms = Alarms()
         self.told: list[Event] = []
         self.loop = Loop(self.watch, self.alarms)
-        super().__init__(
-            [CPU], "ipc:///none", 1, os.environ, lambda *_: None, 0.0, self.loop, self.told.append, lambda *_: None
-        )
+        super().__init__([CPU], "ipc:///none", 1, os.environ, lambda *_: None, 0.0, self.loop, self.told.append)
 
     def rests(self) -> bool:
         """Whether nothing is awaited, once what was due has found nothing to do."""

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from harness import PoolProcess, stub_config
-from pool.footprints import fingerprint, footprint
 from pool.kept_format import HEAD_BYTES, format_of
+from pool.plan.footprints import fingerprint, footprint
 from pool.quarantine import load
 from pool.recorder.fault_report import FORMAT, replay, summary
 from pool.recorder.former_reports import events_of

@@ -28,6 +28,7 @@ from pool.core.versions import Versions
 from pool.desk import Desk
 from pool.devices import Device
 from pool.feed import Feed
+from pool.plan.wishes import wish_of
 from pool.recorder import Recorder, Shelf
 from pool.recorder.fault_report import fault_report, replay, summary
 from pool.router.arenas import Arenas
@@ -42,7 +43,6 @@ from pool.wire.faults import Fault
 from pool.wire.frames import NO_INSTANCE, decode, encode
 from pool.wire.lent import Lent, Room
 from pool.wire.worker_messages import WORKER_MESSAGES, Run
-from pool.wishes import wish_of
 
 INSTANCE = b"instance"
 ARENA_BYTES = 1 << 20
@@ -206,7 +206,7 @@ class House:
         handouts = Handouts(lambda *_: True, lambda *_: True)
         self.machine = Machine(POLICY, [PLAN], random.Random(SEED))
         self.feed = Feed(self.machine, self._prepare, self._run, self._act, lambda: self.now)
-        self.back = Reached(context, folder / "back", INSTANCE, handouts, self.feed.batch_done)
+        self.back = Reached(context, folder / "back", INSTANCE, handouts, self.feed.batch_done, lambda *_: None)
         self.alarms = Alarms(lambda: self.now)
         turn = self.alarms.alarm(self._turn)
         credit = wire.Opened("0", 1 << 24, 60.0)

@@ -18,7 +18,6 @@ from simulation.words import (
     Killed,
     Outcome,
     SeatGiven,
-    SeatWanted,
     Seen,
     Sent,
     Spawned,
@@ -304,16 +303,14 @@ class Body:
                 self.workers[(slot, incarnation)] = Worker(slot, incarnation)
                 self.core.spawned(slot, incarnation, pid=10_000 + slot)
                 self.spawned(self.workers[(slot, incarnation)])
+            case SeatGiven(slot, incarnation) if not self.has_room:
+                self.exit(self.workers[(slot, incarnation)], Death("gpu:0 still has 5.9 GiB"))
             case Welcomed(slot, incarnation) | SeatGiven(slot, incarnation):
                 self.workers[(slot, incarnation)].welcomed = True
                 self.workers[(slot, incarnation)].versions = dict(self.versions)
                 self.workers[(slot, incarnation)].models = self.planned[slot]
             case Held(slot, incarnation):
                 self.workers[(slot, incarnation)].held = True
-            case SeatWanted(slot, incarnation) if self.has_room:
-                self.core.device_free(slot, incarnation)
-            case SeatWanted(slot, incarnation):
-                self.core.device_taken(slot, incarnation, "waited in vain: gpu:0 still has 5.9 GiB")
             case Stopped(slot, incarnation):
                 if (worker := self.workers.get((slot, incarnation))) is not None:  # else it was not even spawned
                     worker.told_to_stop = True

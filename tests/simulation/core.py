@@ -39,7 +39,6 @@ from simulation.words import (
     Role,
     RowsChanged,
     SeatGiven,
-    SeatWanted,
     Seen,
     Sent,
     Spawned,
@@ -265,25 +264,17 @@ class Core:
     # --- workers --------------------------------------------------------------------------------------------------
 
     def held_up(self, slot: int, incarnation: int, why: str) -> list[Seen]:
-        """It is not spawned yet, since something of the former one's is not free."""
+        """It is not spawned yet, since the former one's process is not gone."""
         return self._tell(told.SpawnHeld(slot, incarnation, why))
 
     def refused(self, slot: int, incarnation: int, why: str) -> list[Seen]:
-        """A replacement will not be spawned: there is no room for two."""
+        """A replacement ends before it touches the device: there is no room for two."""
         if self._ledger is not None:
             self._ledger.refused_to_spawn(slot, incarnation)
-        return self._tell(told.SuccessorRefused(slot, incarnation, why))
+        return self._tell(told.WorkerExited(slot, incarnation, told.Death(why, restartable=True, no_room=True)))
 
     def spawned(self, slot: int, incarnation: int, pid: int) -> list[Seen]:
         return self._tell(told.WorkerSpawned(slot, incarnation, pid))
-
-    def device_free(self, slot: int, incarnation: int) -> list[Seen]:
-        """What a standby waits for before it is seated."""
-        return self._tell(told.DeviceFree(slot, incarnation))
-
-    def device_taken(self, slot: int, incarnation: int, why: str) -> list[Seen]:
-        """It has been waited for long enough."""
-        return self._tell(told.DeviceTaken(slot, incarnation, why))
 
     def hello(self, slot: int, incarnation: int) -> list[Seen]:
         return self._tell(told.WorkerHello(slot, incarnation))
@@ -442,7 +433,6 @@ HEARD: dict[type, Callable[[Any], Seen] | None] = {
     do.SpawnStandby: lambda action: _of(action, Spawned, Role.STANDBY),
     do.WelcomeWorker: lambda action: _of(action, Welcomed),
     do.HoldWorker: lambda action: _of(action, Held),
-    do.SeatStandby: lambda action: _of(action, SeatWanted),
     do.TakeSeat: lambda action: _of(action, SeatGiven),
     do.StopWorker: lambda action: _of(action, Stopped),
     do.KillWorker: _killed,

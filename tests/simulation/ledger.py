@@ -29,7 +29,6 @@ from simulation.words import (
     Role,
     RowsChanged,
     SeatGiven,
-    SeatWanted,
     Seen,
     Sent,
     Spawned,
@@ -111,7 +110,7 @@ class Ledger:
             self.stopped = None  # no slot was left, and one is tried again before the process has ended
         ended = {(each.slot, each.incarnation) for each in seen if isinstance(each, ENDS)}
         for each in seen:
-            if isinstance(each, (Spawned, SeatWanted)):
+            if isinstance(each, (Spawned, SeatGiven)):
                 assert (each.slot, each.incarnation) not in ended, f"started and ended in one turn: {each}"
         refusal = None if self._used is None else self._refusal(seen)
         for each in seen:
@@ -479,13 +478,11 @@ class Ledger:
                 self._killed[seat] = now
                 if action.batch is not None:
                     seat.overran = action.batch
-            case SeatWanted(slot, incarnation):
-                self._check_wanted(slot)
-                assert self._seats[slot].incarnation == incarnation
-                self._seats[slot].stands_by = False
             case SeatGiven(slot, incarnation):
+                self._check_wanted(slot)
                 seat = self._seat(slot, incarnation)
                 assert seat is not None
+                seat.stands_by = False
                 seat.told = self._planned[slot]
             case Held(slot, incarnation) | Stopped(slot, incarnation):
                 assert self._anyone(slot, incarnation) is not None

@@ -32,7 +32,6 @@ __all__ = [
     "Role",
     "RowsChanged",
     "SeatGiven",
-    "SeatWanted",
     "Seen",
     "Sent",
     "Spawned",
@@ -217,14 +216,6 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class SeatWanted:
-    """A standby is to have the slot, as soon as the device is free."""
-
-    slot: int
-    incarnation: int
-
-
-@dataclass(frozen=True, slots=True)
 class SeatGiven:
     """A standby was told its models: it is a worker like any other from now on."""
 
@@ -288,7 +279,6 @@ Seen = (
     | Spawned
     | Welcomed
     | Held
-    | SeatWanted
     | SeatGiven
     | Stopped
     | Killed

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from feeds import counting, feeds
 
 from harness import PoolProcess, pool_process, stub_config
 from pool.wire.arena import Grant, attach, create, send_grant
@@ -127,6 +128,53 @@ def test_a_lone_part_is_taken_where_it_lies(load, shapes, arena, signature, adop
         np.testing.assert_array_equal(answer["best"], np.argsort(-values, 1)[:, :3])
 
 
+@pytest.mark.parametrize(
+    ("begin", "order", "pad_to", "address"),
+    [
+        (4 * MIB, (0, 1, 2), 6, 4 * MIB),
+        (4 * MIB, (1, 2), 4, 4 * MIB + 8 * WIDTH),
+        (4 * MIB, (0, 1, 2), 8, None),
+        (4 * MIB, (1, 0, 2), 6, None),
+        (4 * MIB + 20, (0, 1, 2), 6, None),
+    ],
+)
+def test_parts_side_by_side_are_taken_where_they_lie(load, shapes, arena, begin, order, pad_to, address) -> None:
+    """The output of `identity` is at the address of the first, and of nobody's but theirs; else it is in a copy."""
+    memory, arenas = arena
+    model = load(shapes)
+    mapped = np.frombuffer(arenas.memory(NUMBER, 0, ARENA), np.uint8)
+    seen = []
+
+    class Watched:
+        info = model.info
+        bears_change = model.bears_change
+
+        def run(self, signature, feeds, outputs):
+            fetched = model.run(signature, feeds, outputs)
+            same = fetched["same"]
+            seen.append(same.ctypes.data - mapped.ctypes.data if np.may_share_memory(same, mapped) else None)
+            assert len(same) == pad_to
+            return fetched
+
+    memory[:] = b"\x7f" * ARENA
+    given = [np.random.default_rng(number).standard_normal((2, WIDTH)).astype(np.float32) for number in range(3)]
+    for number, values in enumerate(given):
+        memory[begin + number * values.nbytes :][: values.nbytes] = memoryview(values).cast("B")
+    before = bytes(memory)
+    lent = tuple(Lent(index, NUMBER, begin + 8 * WIDTH * number, 8 * WIDTH) for index, number in enumerate(order))
+    run = Run(1, "m", "views", None, (2,) * len(order), pad_to, True, lent, ())
+    runner, lane = Runner({"m": Watched()}, arenas), BatchMemory()
+    for _ in range(2):
+        finished = runner.run(run, frames(len(order)), lane)
+        assert bytes(memory) == before
+        memory[:] = bytes(ARENA)  # the client uses it for something else before the answers leave
+        for number, answer in zip(order, answers(finished, memory), strict=True):
+            np.testing.assert_array_equal(answer["same"], given[number])
+            np.testing.assert_array_equal(answer["square"], given[number].reshape(-1, 256, 256))
+        memory[:] = before
+    assert seen == [address] * 2
+
+
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("room", [False, True])
 @pytest.mark.parametrize("signature", ["relu", "chain", "views"])
@@ -148,10 +196,53 @@ def test_inputs_stay_as_they_are_for_the_job_may_run_again(load, shapes, arena, 
 
 
 @pytest.fixture(scope="module")
-def pool(shapes: Path) -> Iterator[PoolProcess]:
-    model = f'[[model]]\nname = "shapes"\npath = "{shapes}"\nbatching = true\ndevices = "all"\nmax_batch = 8\n'
-    with pool_process(stub_config(models=model, devices='["cpu"]')) as running:
+def counts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("feeds")
+
+
+@pytest.fixture(scope="module")
+def pool(shapes: Path, counts: Path) -> Iterator[PoolProcess]:
+    named = f'name = "shapes"\npath = "{shapes}"\nmax_batch = 8'
+    padded = f'name = "padded"\npath = "{shapes}"\nmax_batch = 8\nallowed_batch_sizes = [8]'
+    models = "".join([f'[[model]]\n{model}\nbatching = true\ndevices = "all"\n' for model in (named, padded)])
+    with pool_process(stub_config(models=models, devices='["cpu"]'), counting(counts)) as running:
         yield running
+
+
+@pytest.mark.parametrize(
+    ("model", "signature", "dtype", "viewed"),
+    [
+        ("shapes", "views", "float32", True),
+        ("shapes", "chain", "float32", True),
+        ("shapes", "ranked", "float32", False),  # which does not bear change
+        ("shapes", "views", "uint8", False),  # which is cast
+        ("padded", "views", "float32", None),  # but for those that are full
+    ],
+)
+def test_jobs_in_shared_batches_are_one_view_and_each_gets_its_own(
+    pool: PoolProcess, counts: Path, model: str, signature: str, dtype: str, viewed: bool | None
+) -> None:
+    """Some are cancelled, and the memory of those that are answered is another's at once."""
+    with pool.client() as client:
+        client.run(model, {"x": np.zeros((1, WIDTH), dtype)}, signature=signature, timeout=90)
+        before, rows = feeds(counts), set()
+        for turn in range(4):
+            given = [np.full((1, WIDTH), 41 * turn + number, dtype) for number in range(41)]
+            futures = [client.submit(model, {"x": array}, signature=signature, timeout=90) for array in given]
+            for future in futures[::7]:
+                future.cancel()
+            for array, future in zip(given, futures, strict=True):
+                if future.cancelled():
+                    continue
+                answer = future.result()
+                rows.add(future.timeline.batch_rows)
+                value = float(array[0, 0])
+                for name, found in answer.items():
+                    assert (found == (np.arange(3) if name == "best" else 1 if name == "y" else value)).all(), name
+        found = feeds(counts).since(before)
+        assert max(rows) == 8
+        assert viewed is None or (found.views > 0) == viewed, found
+        assert viewed or found.copies or dtype == "uint8", "what is cast lies in no shared memory any more"
 
 
 def test_two_clients_in_shared_batches_each_get_their_own(pool: PoolProcess) -> None:

@@ -1,4 +1,4 @@
-"""`pool bench --compare-inprocess` with TensorFlow in the process that it compares with."""
+"""`pool bench compare` with TensorFlow in the process that it compares with."""
 
 import json
 import subprocess
@@ -36,7 +36,7 @@ def test_a_plain_run_gives_what_the_callable_gives(load) -> None:
 @pytest.mark.timeout(240)  # TensorFlow is imported three times, by as many processes at once
 def test_session_run_and_the_pool_take_turns() -> None:
     model = f'[[model]]\nname = "digits"\npath = "{demo_folder() / "digits"}"\ndevices = "all"\n'
-    argv = ["bench", "digits", "--compare-inprocess", "--duration", "3", "--in-flight", "8", "--json"]
+    argv = ["bench", "compare", "digits", "--duration", "3", "--in-flight", "8", "--json"]
     with pool_process(stub_config(models=model)) as pool:
         done = subprocess.run(
             [sys.executable, "-P", "-m", "pool", *argv, "--endpoint", pool.endpoint],

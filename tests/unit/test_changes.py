@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from pool.changes import Change, Reach, differences, needs_new_pool
 from pool.config import parse_settings
+from pool.plan.changes import Change, Reach, differences, needs_new_pool
 
 
 def dump(*models: dict[str, object], **sections: object) -> dict[str, Any]:
@@ -38,13 +38,13 @@ def test_nothing_is_another_in_the_same_file_nor_in_another_order() -> None:
 )
 def test_what_the_pool_itself_decides_is_applied_at_once(section: str, values: dict[str, object], line: str) -> None:
     (change,) = differences(dump(), dump(**{section: values}))
-    assert (change.line, change.reach) == (line, Reach.AT_ONCE)
+    assert (change.line, change.reach) == (line, Reach.RUNNING)
 
 
 def test_of_a_model_its_scheduling_too() -> None:
     after = dump({"name": "m", "batch_wait": "2ms", "allowed_batch_sizes": [1, 8], "max_bytes": "1KiB", "weight": 2.0})
     changes = differences(dump(), after)
-    assert {change.reach for change in changes} == {Reach.AT_ONCE}
+    assert {change.reach for change in changes} == {Reach.RUNNING}
     assert [change.line for change in changes] == [
         "[[model]] m max_batch: 32 → 8",
         "[[model]] m batch_wait: 0ms → 2ms",
@@ -62,7 +62,7 @@ def test_what_a_worker_is_told_reaches_the_next_one() -> None:
         health={"heartbeat": "2s"},
     )
     changes = differences(dump(), after)
-    assert {change.reach for change in changes} == {Reach.WORKERS}
+    assert {change.reach for change in changes} == {Reach.RUNNING}
     assert [change.line for change in changes] == [
         "[pool] lanes: 2 → 3",
         '[session] device_count: {} → {"CPU": 1}',
@@ -84,7 +84,7 @@ def test_overrides_come_and_go_with_new_workers() -> None:
         device=[{"use": [1, 2], "session": {"allow_growth": False}}],
     )
     changes = differences(before, after)
-    assert {change.reach for change in changes} == {Reach.WORKERS}
+    assert {change.reach for change in changes} == {Reach.RUNNING}
     assert [change.line for change in changes] == [
         '[[device]] 0 session: {"jit": true} → {}',
         '[[device]] [1, 2] session: {} → {"allow_growth": false}',
@@ -113,7 +113,7 @@ def test_what_the_pool_is_made_of_takes_a_new_one(values: dict[str, object], lin
 def test_models_come_and_go_with_new_workers() -> None:
     changes = differences(dump({"name": "a"}, {"name": "b"}), dump({"name": "b"}, {"name": "c"}))
     assert [change.line for change in changes] == ["[[model]] a: is gone", "[[model]] c: is new"]
-    assert {change.reach for change in changes} == {Reach.WORKERS}
+    assert {change.reach for change in changes} == {Reach.RUNNING}
     assert all(change.is_of_model for change in changes)
 
 
@@ -131,7 +131,7 @@ def test_whether_nvml_is_asked_at_all_takes_a_new_pool(before: str, after: str) 
     (change,) = differences(dump(health={"device_free_timeout": before}), dump(health={"device_free_timeout": after}))
     assert change.reach is Reach.POOL
     (change,) = differences(dump(), dump(health={"device_free_timeout": "9s"}))
-    assert change.reach is Reach.AT_ONCE
+    assert change.reach is Reach.RUNNING
 
 
 def test_a_key_that_nobody_knows_is_not_said_to_be_applied() -> None:
@@ -173,4 +173,4 @@ def test_a_bound_of_recycling_that_there_is_not_is_never() -> None:
     before, after = dump(), dump()
     after["recycle"]["jobs"] = 1000
     (change,) = differences(before, after)
-    assert (change.line, change.reach) == ("[recycle] jobs: never → 1000", Reach.AT_ONCE)
+    assert (change.line, change.reach) == ("[recycle] jobs: never → 1000", Reach.RUNNING)

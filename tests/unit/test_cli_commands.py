@@ -72,20 +72,20 @@ devices = "all"
         ["status", "--nonsense"],
         ["submit"],
         ["submit", "m", "--timeout", "0"],
-        ["bench", "m", "--in-flight", "0"],
-        ["bench", "m", "--duration", "0"],
-        ["bench", "m", "--jobs", "many"],
-        ["bench", "m", "--open-loop", "0"],
-        ["bench", "m", "--open-loop", "fast"],
-        ["bench", "m", "--sweep", "100:50"],
-        ["bench", "m", "--open-loop", "10", "--sweep", "1:2"],
-        ["bench", "m", "--open-loop", "10", "--in-flight", "16"],
-        ["bench", "m", "--sweep", "1,2", "--jobs", "10"],
-        ["bench", "m", "--uniform"],
-        ["bench", "m", "--plot", "x.png"],
-        ["bench", "m", "--open-loop", "10", "--plot", "x.png"],
-        ["bench", "m", "--sweep", "1,2", "--plot", "x.doc"],
-        ["bench", "m", "--sweep", "1,2", "--plot", "/no/such/folder/x.png"],
+        ["bench", "m", "--in-flight", "16"],
+        ["bench", "run", "m", "--in-flight", "0"],
+        ["bench", "run", "m", "--duration", "0"],
+        ["bench", "run", "m", "--jobs", "many"],
+        ["bench", "run", "m", "--uniform"],
+        ["bench", "run", "m", "--plot", "x.png"],
+        ["bench", "open-loop", "m", "--rate", "0"],
+        ["bench", "open-loop", "m", "--rate", "fast"],
+        ["bench", "open-loop", "m", "--rate", "10", "--in-flight", "16"],
+        ["bench", "open-loop", "m", "--rate", "10", "--plot", "x.png"],
+        ["bench", "sweep", "m", "--rate", "100:50"],
+        ["bench", "sweep", "m", "--rate", "1,2", "--jobs", "10"],
+        ["bench", "sweep", "m", "--rate", "1,2", "--plot", "x.doc"],
+        ["bench", "sweep", "m", "--rate", "1,2", "--plot", "/no/such/folder/x.png"],
         ["submit", "m", "--priority", "101"],
         ["explain", "-1"],
         ["explain", "first"],
@@ -108,7 +108,7 @@ def test_without_a_pool_it_is_1_with_one_line(pool: Any, command: str) -> None:
 
 def test_a_missing_plot_library_is_said_before_anything_else(pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    status, out, err = pool("bench", "m", "--sweep", "1,2", "--plot", "x.png", "--endpoint", NOWHERE)
+    status, out, err = pool("bench", "sweep", "m", "--rate", "1,2", "--plot", "x.png", "--endpoint", NOWHERE)
     assert (status, out) == (1, "")
     assert err == "pool: --plot needs matplotlib: pip install 'tf-worker-pool[plot]'\n"
 

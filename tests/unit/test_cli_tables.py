@@ -13,10 +13,10 @@ from simulation.driver import Driver
 from pool.cli import status as status_module
 from pool.cli.models import models
 from pool.cli.picture import picture
-from pool.cli.readable import count_of, percent, short_uuid, size, span, spec_of
 from pool.cli.status import status
 from pool.core import events as told
 from pool.core.policy import ModelPolicy
+from pool.terminal import count_of, percent, short_uuid, size, span, spec_of
 from pool.wire.faults import Fault
 from pool.wire.session_runs import WRITING_RUN
 from pool.wire.signatures import ModelInfo, Signature, TensorSpec

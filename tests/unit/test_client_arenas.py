@@ -6,8 +6,10 @@ import mmap
 import os
 import select
 import threading
-from collections import Counter
+from bisect import insort
+from collections import Counter, deque
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +19,13 @@ from hypothesis import strategies as st
 
 from harness import eventually
 from pool.client import arenas as client_arenas
-from pool.client.arenas import TRIM_S, Arena, Arenas, Region
+from pool.client.arenas import TRIM_S, Arena, Arenas, Piece, Region
 from pool.client.loan import USUAL_BYTES
-from pool.client.payload import decode_answer, empty, encode_call
+from pool.client.pack import Pack
+from pool.client.payload import decode_answer, empty, encode_call, to_inputs
 from pool.client.request import Request
 from pool.client.rooms import FADES, Rooms
+from pool.client.space import FEW_JOBS, JOBS_AHEAD, JOINED_BYTES, MOST_AHEAD, Space
 from pool.client.spans import array_over, piece_of
 from pool.router.arenas import Arena as LentArena
 from pool.router.arenas import Arenas as Lent
@@ -125,33 +129,69 @@ def overlap(one: Region, other: Region) -> bool:
     return one.offset < other.offset + other.size_bytes and other.offset < one.offset + one.size_bytes
 
 
-@given(st.lists(st.tuples(st.sampled_from(["take", "keep", "drop"]), st.integers(1, 20 * PAGE)), max_size=200))
-@settings(max_examples=150, deadline=None)
-def test_no_two_regions_overlap_and_everything_comes_back(steps: list[tuple[str, int]]) -> None:
+CALLS = (None, "a", "b", "c")  # None: a room, or an array of the caller's
+STEPS = st.tuples(
+    st.sampled_from(["take", "take", "keep", "drop", "trim"]), st.integers(1, 20 * PAGE), st.sampled_from(CALLS)
+)
+
+
+@given(st.lists(STEPS, max_size=200))
+@settings(max_examples=200, deadline=None)
+def test_no_two_regions_overlap_and_everything_comes_back(steps: list[tuple[str, int, str | None]]) -> None:
+    """Each is full of a byte of its own, which is there until it is dropped, whatever is trimmed."""
     arena, fd = lone_arena()
     held: list[Region] = []
-    for step, number in steps:
+    for count, (step, number, call) in enumerate(steps):
         if step == "take":
-            region = arena.take(number)
-            if region is not None:
-                assert region.offset % PAGE == 0
-                assert number <= region.size_bytes < number + PAGE
-                assert region.offset + region.size_bytes <= 64 * PAGE
-                assert not any(overlap(region, other) for other in held)
-                held.append(region)
-            del region
+            region = arena.take(number, call)
+            if region is None:
+                continue
+            assert region.size_bytes == number
+            assert call is not None or region.offset % 64 == 0
+            assert 0 <= region.offset <= region.offset + number <= 64 * PAGE
+            region.memory[:] = bytes([count % 255 + 1]) * number
+            held.append(region)
+        elif step == "trim":
+            arena.trim()
         elif held and step == "keep":
             kept = held[number % len(held)]
             before = kept.size_bytes
             kept.keep(number)
-            assert min(before, number) <= kept.size_bytes <= before
-            assert not any(overlap(kept, other) for other in held if other is not kept)
+            assert kept.size_bytes == min(before, number)
             del kept
         elif held:
-            del held[number % len(held)]
+            dropped = held.pop(number % len(held))
+            assert len(set(bytes(dropped.memory))) == 1, "it was written by another"
+            del dropped
+        region = None
+        for one, other in pairwise(sorted(held, key=lambda region: region.offset)):
+            assert one.offset + one.size_bytes <= other.offset
+        one = other = None
+    assert all(len(set(bytes(region.memory))) == 1 for region in held)
     held.clear()
     whole = arena.take(64 * PAGE)
     assert whole is not None, "all of it is free again, in one piece"
+    os.close(fd)
+
+
+@given(st.integers(256, 3 * PAGE), st.integers(256, 3 * PAGE), st.lists(st.integers(1, PAGE), max_size=8))
+@settings(deadline=None)
+def test_jobs_of_one_call_adjoin_to_the_byte_whatever_comes_between(size: int, other: int, rooms: list[int]) -> None:
+    arena, fd = lone_arena(1024 * PAGE)
+    jobs: dict[str, list[Region]] = {"a": [], "b": []}
+    held = []
+    for number in range(JOBS_AHEAD - 1):  # gaps before the first few take less than one job's place
+        for call, size_bytes in (("a", size), ("b", other)):
+            region = arena.take(size_bytes, call)
+            assert region is not None
+            jobs[call].append(region)
+        held += [arena.take(room) for room in rooms[number : number + 1]]
+    assert None not in held
+    for regions in jobs.values():
+        assert regions[0].offset % 64 == 0
+        for number, (before, behind) in enumerate(pairwise(regions), 1):
+            gap_bytes = behind.offset - before.offset - before.size_bytes
+            assert gap_bytes == 0 or (number < FEW_JOBS and gap_bytes < 64 and behind.offset % 64 == 0)
     os.close(fd)
 
 
@@ -166,6 +206,161 @@ def test_the_lowest_is_used_again_first() -> None:
     assert again is not None
     assert again.offset == 0
     assert arena.take(63 * PAGE) is None
+    os.close(fd)
+
+
+def test_a_call_whose_last_job_has_ended_begins_anew_where_tensorflow_takes_it() -> None:
+    arena, fd = lone_arena()
+    first = arena.take(4 * 299 * 3, "a")
+    for call in ("a", "b", "a", "c", "a"):
+        assert first is not None
+        assert first.offset == 0
+        del first
+        first = arena.take(4 * 299 * 3, call)
+    behind, aside = arena.take(4, "a"), arena.take(4, "b")
+    assert first is not None
+    assert behind is not None
+    assert aside is not None
+    assert behind.offset == 4 * 299 * 3
+    assert aside.offset % 64 == 0
+    os.close(fd)
+
+
+def test_jobs_in_flight_come_round_in_memory_that_was_used_before() -> None:
+    """As a pipeline has them: 24 out, answered in batches of 8, in order. Hardly a batch is torn."""
+    arena, fd = lone_arena(1024 * PAGE)
+    size = 2 * PAGE + 12
+    out = deque(arena.take(size, "a") for _ in range(24))
+    torn = highest = 0
+    for _ in range(200):
+        batch = [out.popleft() for _ in range(8)]
+        assert None not in batch
+        torn += any(one.offset + size != other.offset for one, other in pairwise(batch))  # type: ignore[union-attr]
+        highest = max(highest, *[region.offset + size for region in batch])  # type: ignore[union-attr]
+        for _ in range(8):
+            batch.pop(0)
+            out.append(arena.take(size, "a"))
+    assert torn <= 200 // 4
+    assert highest <= 3 * 24 * size
+    os.close(fd)
+
+
+def test_while_few_are_in_flight_each_begins_where_tensorflow_takes_it_and_not_a_byte_is_lost() -> None:
+    arena, fd = lone_arena()
+    out = deque([arena.take(1001, "a")])
+    for _ in range(100):
+        out.append(arena.take(1001, "a"))
+        assert all(region is not None and region.offset % 64 == 0 for region in out)
+        if len(out) == FEW_JOBS:
+            out.popleft()
+    out.clear()
+    assert arena.take(64 * PAGE) is not None
+    os.close(fd)
+
+
+@pytest.mark.parametrize("learned", [1, 3, 8])
+def test_there_is_room_for_an_answer_of_other_rows_and_what_lies_between_its_outputs(learned: int) -> None:
+    rooms, request = Rooms(), Request("m")
+    rooms.learn(request, learned, {name: np.zeros((learned, 25001), np.float32) for name in "ab"})
+    for rows in range(1, 257):
+        needed = 2 * -(-rows * 25001 * 4 // 64) * 64
+        assert needed <= rooms.expected_bytes(request, rows) < 1.01 * needed + PAGE
+
+
+def test_what_a_caller_keeps_is_no_job_in_flight() -> None:
+    """Answers and arrays that are kept neither make lone jobs adjoin nor let them walk through the arena."""
+    arena, fd = lone_arena(1024 * PAGE)
+    kept = [arena.take(100 * PAGE) for _ in range(3)]
+    assert None not in kept
+    highest = 0
+    out: deque[Region | None] = deque()
+    for _ in range(300):
+        out.append(arena.take(1001, "a"))
+        region = out[-1]
+        assert region is not None
+        assert region.offset % 64 == 0
+        highest = max(highest, region.offset + 1001)
+        if len(out) == 2:
+            out.popleft()
+    assert highest <= 300 * PAGE + 4 * JOBS_AHEAD * 1001
+    os.close(fd)
+
+
+def test_an_interrupt_between_two_lines_gives_no_byte_twice() -> None:
+    space, interrupted = Space(64 * PAGE), 0
+
+    def interrupt(free: list[tuple[int, int]], part: tuple[int, int]) -> None:
+        nonlocal interrupted
+        insort(free, part)
+        interrupted += 1
+        raise KeyboardInterrupt
+
+    held = [(space.take(1001, "a"), 1001)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pool.client.space.insort", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            space.take(1001, "a")
+    assert interrupted == 1
+    held.append((space.take(5, "a"), 5))
+    taken = sorted([*[(begin, begin + size) for begin, size in held if begin is not None], *space.free()])
+    assert len(taken) > len(held) == 2
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(taken)), "a byte is in use and free"
+
+
+def test_what_hardly_runs_together_begins_where_tensorflow_takes_it() -> None:
+    arena, fd = lone_arena(32 * JOINED_BYTES)
+    for size, adjoin in ((JOINED_BYTES - 60, True), (JOINED_BYTES + 4, False)):
+        before = [arena.take(size, size) for _ in range(FEW_JOBS)]
+        assert None not in before
+        one, other = arena.take(size, size), arena.take(size, size)
+        assert one is not None
+        assert other is not None
+        assert (one.offset + size == other.offset) == adjoin
+        assert (other.offset % 64 == 0) != adjoin
+        del before, one, other
+    os.close(fd)
+
+
+def test_place_is_kept_for_so_many_calls_at_most() -> None:
+    arena, fd = lone_arena(4096 * PAGE)
+    held = [arena.take(PAGE, call) for call in range(3 * MOST_AHEAD)]
+    assert None not in held
+    lowest = arena.take(PAGE)
+    assert lowest is not None
+    assert lowest.offset == PAGE, "behind the job of the first, whose place is kept no more"
+    os.close(fd)
+
+
+def test_what_is_kept_for_a_call_is_given_to_another_before_none_is() -> None:
+    arena, fd = lone_arena()
+    job = arena.take(PAGE, "a")
+    whole = arena.take(63 * PAGE)
+    assert whole is not None
+    assert job is not None
+    assert arena.take(PAGE, "a") is None
+    del whole
+    held = [arena.take(PAGE, call) for call in range(63)]
+    assert None not in held
+    os.close(fd)
+
+
+def test_a_page_with_a_byte_in_use_is_nobodys_to_give_back() -> None:
+    arena, fd = lone_arena()
+    regions = [arena.take(PAGE + 100, "a") for _ in range(5)]
+    for region in regions:
+        assert region is not None
+        region.memory[:] = b"x" * len(region.memory)
+    del region
+    regions[1] = regions[3] = None
+    arena.trim()
+    arena.trim()
+    assert resident(fd) == 6 * PAGE, "each lies over a page's end, so no page of the two was theirs alone"
+    assert all(bytes(region.memory) == b"x" * (PAGE + 100) for region in regions if region is not None)
+    regions[2] = None
+    arena.trim()
+    arena.trim()
+    assert resident(fd) == 4 * PAGE
+    assert all(bytes(region.memory) == b"x" * (PAGE + 100) for region in regions if region is not None)
     os.close(fd)
 
 
@@ -235,12 +430,12 @@ def test_where_an_array_lies_is_found_by_its_address() -> None:
     region = arena.take(4 * PAGE)
     assert region is not None
     array = array_over(region, region.offset + 128, 1024).view(np.float32).reshape(4, 8, 8)
-    for view, offset in ((array, 128), (array[1:], 128 + 256), (array[2], 128 + 512), (array.reshape(-1)[16:], 192)):
+    for view, offset in ((array, 128), (array[1:], 128 + 256), (array[2], 128 + 512), (array.reshape(-1)[1:], 132)):
         piece = piece_of(view)
         assert piece is not None
         assert (piece.offset, len(piece)) == (offset, view.nbytes)
         assert bytes(piece.memory) == view.tobytes()
-    for other in (array.T, array[:, 1:], array[::-1], array.reshape(-1)[1:], array.copy(), array.astype(np.int32)):
+    for other in (array.T, array[:, 1:], array[::-1], array.copy(), array.astype(np.int32)):
         assert piece_of(other) is None
     assert piece_of(np.frombuffer(memoryview(array), np.float32)) is None, "an answer that was decoded"
     arena.is_current = False
@@ -261,6 +456,42 @@ def test_large_inputs_are_placed_and_small_ones_sent(arenas: Arenas) -> None:
     assert bytes(piece.memory) == large.tobytes()
     large[:] = 0
     assert piece.memory[4:8] == np.float32(1).tobytes(), "a copy"
+
+
+def test_what_is_submitted_adjoins_by_model_input_and_kind(arenas: Arenas) -> None:
+    kinds = {
+        ("m", "x"): np.ones((1, LARGE + 1), np.float32),
+        ("n", "x"): np.ones((1, LARGE + 1), np.float32),
+        ("m", "y"): np.ones((1, LARGE + 1), np.float32),
+        ("m", "z"): np.ones((1, LARGE + 1), np.uint8),
+    }
+    placed: dict[tuple[str, str], list[Piece]] = {kind: [] for kind in kinds}
+    for _ in range(5):
+        for (model, name), array in kinds.items():
+            (_, (_, piece)) = encode_call(model, {name: array}, arenas)
+            assert not isinstance(piece, bytes)
+            placed[model, name].append(piece)
+    for pieces in placed.values():
+        assert pieces[0].offset % 64 == 0
+        assert all(one.offset + len(one) == other.offset for one, other in pairwise(pieces[1:]))
+
+
+@pytest.mark.parametrize(("most_rows", "adjoin"), [(1, True), (2, False)])
+def test_a_pack_of_one_job_lies_beside_the_last_and_one_of_several_where_it_is_adopted(
+    arenas: Arenas, most_rows: int, adjoin: bool
+) -> None:
+    given = to_inputs("m", np.arange(LARGE + 1, dtype=np.float32).reshape(1, -1))
+    packs = []
+    for _ in range(FEW_JOBS + 4):
+        pack = Pack(given, most_rows, arenas)
+        for _ in range(most_rows - 1):
+            pack.add(given)
+        _, (_, piece) = encode_call("m", pack.inputs(), arenas)
+        assert not isinstance(piece, bytes)
+        assert bytes(piece.memory) == given.tensors[""][0].tobytes() * most_rows
+        packs.append(piece)
+    assert [one.offset + len(one) == other.offset for one, other in pairwise(packs)][FEW_JOBS:] == [adjoin] * 3
+    assert all(piece.offset % 64 == 0 for piece in packs) != adjoin
 
 
 def test_no_more_tensors_are_placed_than_a_header_can_name(arenas: Arenas) -> None:

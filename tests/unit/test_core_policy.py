@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pool.core.policy import ModelPolicy, Policy
+from pool.core.policy import DEVICE_WORDS_S, ModelPolicy, Policy
 from pool.core.restart import GivenUp, RestartHistory
 from pool.wire.worker_messages import Phase
 
@@ -31,11 +31,12 @@ def test_a_policy_is_a_value() -> None:
 
 
 def test_every_phase_has_a_setting_of_its_own() -> None:
-    policy = Policy(import_timeout_s=1.0, load_timeout_s=2.0, warmup_timeout_s=3.0)
+    policy = Policy(import_timeout_s=1.0, load_timeout_s=2.0, warmup_timeout_s=3.0, device_free_timeout_s=4.0)
     assert {phase: policy.phase_budget_s(phase) for phase in Phase} == {
         Phase.IMPORTING: 1.0,
         Phase.LOADING: 2.0,
         Phase.WARMING_UP: 3.0,
+        Phase.AWAITING_DEVICE: 4.0 + DEVICE_WORDS_S,
         Phase.SERVING: None,
         Phase.STANDING_BY: None,
     }

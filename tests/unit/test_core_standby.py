@@ -55,14 +55,11 @@ def test_it_follows_the_worker_that_dies_and_has_only_to_load(to: str) -> None:
     exits(driver, 1)
     actions = driver.pass_time(0.1)
     assert every(actions, do.SpawnWorker) == []
-    assert one(actions, do.SeatStandby) == do.SeatStandby(0, 2)
-    slot = driver.machine.supervision.slots[0]
-    assert (slot.state, slot.incarnation, slot.pid) == (SlotState.STARTING, 2, 1002)
-    driver.feed(told.SpawnHeld(0, 2, "waiting for gpu:0"))
-    assert slot.detail == "waiting for gpu:0"
-    actions = driver.feed(told.DeviceFree(0, 2))
     assert one(actions, do.TakeSeat) == do.TakeSeat(0, 2)
-    assert slot.state is SlotState.LOADING
+    slot = driver.machine.supervision.slots[0]
+    assert (slot.state, slot.incarnation, slot.pid) == (SlotState.LOADING, 2, 1002)
+    says(driver, 2, Phase.AWAITING_DEVICE, "gpu:0")
+    assert (slot.phase, slot.detail) == (Phase.AWAITING_DEVICE, "gpu:0")
     says(driver, 2, Phase.LOADING, "m")
     assert slot.phase is Phase.LOADING
     actions = driver.ready(0)
@@ -81,9 +78,7 @@ def test_a_device_that_does_not_become_free_counts_as_a_death() -> None:
     driver = standing_by()
     exits(driver, 1)
     driver.pass_time(0.1)
-    why = "waited in vain: gpu:0 still has 5.9 GiB"
-    assert one(driver.feed(told.DeviceTaken(0, 2, why)), do.KillWorker).reason == why
-    exits(driver, 2, told.Death("SIGKILL", True))
+    exits(driver, 2, told.Death("gpu:0 still has 5.9 GiB", restartable=True))
     assert driver.state(0) is SlotState.BACKOFF
     assert one(driver.pass_time(1.0), do.SpawnWorker).incarnation == 3
 
@@ -91,7 +86,7 @@ def test_a_device_that_does_not_become_free_counts_as_a_death() -> None:
 def test_a_worker_that_goes_first_is_followed_by_it_too() -> None:
     driver = standing_by(successor="never")
     driver.feed(told.RestartAsked(0))
-    assert one(exits(driver, 1, GONE), do.SeatStandby).incarnation == 2
+    assert one(exits(driver, 1, GONE), do.TakeSeat).incarnation == 2
 
 
 def test_a_successor_comes_beside_both_and_the_standby_stays() -> None:
@@ -103,7 +98,7 @@ def test_a_successor_comes_beside_both_and_the_standby_stays() -> None:
     exits(driver, 1, GONE)
     assert driver.incarnation(0) == 3
     exits(driver, 3)
-    assert one(driver.pass_time(0.1), do.SeatStandby).incarnation == 2
+    assert one(driver.pass_time(0.1), do.TakeSeat).incarnation == 2
 
 
 def test_one_that_dies_by_itself_is_replaced_ever_more_rarely_and_the_slot_serves() -> None:

@@ -16,6 +16,7 @@ from pool.wire.worker_messages import Phase
 READY, DRAINING = SlotState.READY, SlotState.DRAINING
 GONE = told.Death("exit status 0", restartable=True)
 SIGSEGV = told.Death("SIGSEGV", restartable=True, last_output=("Fatal error",))
+NO_ROOM = told.Death("gpu:0 has 1.0 GiB free", restartable=True, no_room=True)
 HOPELESS = told.Death("exit status 74 MODEL_CANNOT_LOAD", restartable=False)
 
 
@@ -239,7 +240,6 @@ def test_one_that_is_warm_serves_at_once() -> None:
 
 def test_one_that_is_not_spawned_yet_comes_as_any_other() -> None:
     driver = begun()
-    driver.feed(told.SpawnHeld(0, 2, "waiting for NVML's word on gpu:0"))
     actions = exits(driver, 1, SIGSEGV)
     assert one(actions, do.StopWorker).incarnation == 2
     assert one(actions, do.SpawnWorker).incarnation == 3, "at once: it was asked for"
@@ -376,8 +376,8 @@ def test_nobody_may_speak_for_one_that_has_left() -> None:
         BatchDone(0, 1, 0, driver.run_of(2).batch, (Succeeded("forged"),)),
         told.BatchUnsent(0, 1, driver.run_of(2).batch),
         told.WorkerMeasured(0, 1, 77),
-        told.SuccessorRefused(0, 7, "nobody"),
-        told.SuccessorRefused(9, 1, "nobody"),
+        told.WorkerExited(0, 7, NO_ROOM),
+        told.WorkerExited(9, 1, NO_ROOM),
     ):
         assert driver.feed(event) == []
     driver.done(driver.run_of(2))
@@ -388,16 +388,37 @@ def test_nobody_may_speak_for_one_that_has_left() -> None:
 
 
 def refused(driver: Driver, incarnation: int = 2) -> list[do.Action]:
-    return driver.feed(told.SuccessorRefused(0, incarnation, "gpu:0 has 1.0 GiB free"))
+    return driver.feed(told.WorkerExited(0, incarnation, NO_ROOM))
 
 
 def test_without_room_the_worker_goes_first() -> None:
     driver = begun()
     assert one(refused(driver), do.StopWorker).incarnation == 1
+    assert every(driver.log, do.SuccessorFailed) == [], "nothing is wrong with it"
     assert driver.reason(0) == "its restart was asked for; without a successor: gpu:0 has 1.0 GiB free"
     assert one(exits(driver, 1), do.SpawnWorker).incarnation == 3
     driver.up(0)
     assert works(driver, 1)
+
+
+def test_one_that_finds_no_room_in_the_seat_itself_is_followed_by_another() -> None:
+    """The worker beside it died meanwhile."""
+    driver = begun()
+    spawned(driver)
+    exits(driver, 1, SIGSEGV)
+    assert driver.incarnation(0) == 2
+    refused(driver)
+    assert driver.state(0) is SlotState.BACKOFF
+    assert one(driver.pass_time(1.0), do.SpawnWorker).incarnation == 3
+
+
+def test_the_word_of_one_that_is_not_wanted_any_more_changes_nothing() -> None:
+    driver = begun()
+    spawned(driver)
+    assert one(driver.feed(told.RestartAsked(0)), do.StopWorker).incarnation == 2
+    actions = refused(driver)
+    assert one(actions, do.SpawnSuccessor).incarnation == 3
+    assert every(actions, do.StopWorker) == []
 
 
 def test_in_a_roll_it_goes_only_while_enough_others_are_ready() -> None:

@@ -337,13 +337,25 @@ def test_a_status_that_says_do_not_try_again_counts_only_before_ready() -> None:
 def test_the_wait_for_a_device_is_shown_and_does_not_cost_the_import_its_budget() -> None:
     driver = Driver(["m"], import_timeout_s=20.0, device_free_timeout_s=30.0)
     driver.start()
-    driver.feed(told.SpawnHeld(0, 1, "waiting for gpu:0"))
-    assert driver.machine.supervision.slots[0].detail == "waiting for gpu:0"
-    assert driver.pass_time(29.9) == []
-    driver.feed(told.WorkerSpawned(0, 1, 77))
-    assert driver.machine.supervision.slots[0].detail == ""
+    driver.hello(0)
+    driver.beat(0, Phase.AWAITING_DEVICE, "gpu:0")
+    assert driver.machine.supervision.slots[0].detail == "gpu:0"
+    assert driver.pass_time(30.0) == [], "it says by itself what is left there"
+    driver.beat(0, Phase.IMPORTING)
     assert driver.pass_time(19.9) == []
     assert one(driver.pass_time(0.1), do.KillWorker)
+
+
+def test_a_worker_that_hangs_while_it_waits_for_its_device_is_killed_with_its_stacks() -> None:
+    driver = Driver(["m"], import_timeout_s=20.0, device_free_timeout_s=30.0)
+    driver.start()
+    driver.hello(0)
+    driver.beat(0, Phase.AWAITING_DEVICE, "gpu:0")
+    driver.pass_time(30.0)
+    driver.beat(0, Phase.AWAITING_DEVICE, "gpu:0")
+    kill = one(driver.pass_time(2.0), do.KillWorker)
+    assert kill.stacks
+    assert kill.reason == "was still waiting for gpu:0 within 32 s ([health] device_free_timeout may be too short)"
 
 
 def test_a_body_that_never_spawns_what_it_holds_is_not_waited_for_without_end() -> None:
@@ -359,7 +371,7 @@ def test_a_device_that_does_not_become_free_counts_as_a_death_before_ready() -> 
     driver = Driver(["m"], restart_intensity=1)
     driver.start()
     for incarnation in (1, 2):
-        driver.feed(told.SpawnHeld(0, incarnation, "waiting for gpu:0"))
+        driver.feed(told.WorkerHello(0, incarnation))
         driver.feed(told.WorkerExited(0, incarnation, told.Death("gpu:0 still has 5.9 GiB", restartable=True)))
         driver.pass_time(1.0)
     assert driver.state(0) is SlotState.FATAL

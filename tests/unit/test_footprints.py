@@ -10,9 +10,10 @@ from fakes import pynvml
 
 from pool.config import parse_settings
 from pool.devices import discover_gpus
-from pool.footprints import Footprints, fingerprint, footprint
-from pool.plan import Plan
-from pool.planning import make_plan, replan, selected
+from pool.plan.footprints import Footprints, fingerprint, footprint
+from pool.plan.plan import Plan
+from pool.plan.planning import make_plan, with_sizes
+from pool.plan.planning import plan as planned
 from pool.wire.worker_messages import ModelSettings, PlacementRule
 
 GIB = 2**30
@@ -97,14 +98,15 @@ def plan(base: Path, *models: dict[str, object], running: Plan | None = None, **
     }
     settings = parse_settings(data, "config", base)
     if running is not None:
-        return replan(selected(settings), {}, running, place_anew=True)
+        world = running.world.run_by(running)
+        return planned(with_sizes(replace(world, settings=settings, may_move=True)))
     return make_plan(settings, {"HOME": "/home/somebody"}, discover_gpus(pynvml))  # type: ignore[arg-type]
 
 
 def test_the_next_plan_has_what_was_learned_unless_memory_says(tmp_path: Path) -> None:
     saved_model(tmp_path / "model")
     first = plan(tmp_path, {"name": "m"})
-    assert (first.model_bytes["m"], first.sizes["m"].source) == (100, "its files")
+    assert (first.sizes["m"].size_bytes, first.sizes["m"].source) == (100, "its files")
     learn(tmp_path / "state", first.models[0], 9 * GIB)
     second = plan(tmp_path, {"name": "m"}, {"name": "n", "memory": "1GiB"})
     assert {name: (size.size_bytes, size.source) for name, size in second.sizes.items()} == {

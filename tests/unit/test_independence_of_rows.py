@@ -1,5 +1,6 @@
 """How a worker finds out whether rows depend on each other: trials, samples, comparisons."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -320,6 +321,22 @@ def test_what_a_client_wrote_while_its_job_ran_is_no_fault_of_the_model() -> Non
     worker.checks.served(sample, 32)
     (found,) = worker.finish()
     assert found.differs == ""
+
+
+def test_rows_that_fail_by_themselves_now_say_nothing_of_the_model() -> None:
+    """Its client wrote there while the job ran: what is compared was never answered."""
+
+    def checked(x: Array) -> Array:
+        if np.isnan(x).any():
+            raise Refused("not a number", Fault.MODEL_FAILED)
+        return x * 2
+
+    worker = Worker(checked)
+    written = rows_of([1, math.nan])
+    sample = worker.sampler.sample(INFO, "s", ("y",), {"x": written}, {"y": rows_of([2, 4])}, None)
+    worker.checks.served(sample, 32)
+    assert worker.finish() == []
+    assert len(worker.ran) == 2, "with company, and as they are"
 
 
 def test_a_row_is_never_joined_with_more_than_max_batch_allows() -> None:

@@ -3,23 +3,16 @@
 import importlib
 import json
 import os
-import select
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from harness import children, eventually
-from pool.devices.lookout import Answer, Lookout, teller_argv
-from pool.devices.occupancy import Occupancy, Occupant, occupancy_of, read_occupancy, untold
-from pool.devices.teller import Session
+from pool.devices.nvml import Nvml
+from pool.devices.occupancy import Occupancy, Occupant, occupancy_of, untold
 
 FAKES = Path(__file__).parents[1] / "fakes"
-ROOT = FAKES.parents[1]
 GIB = 2**30
 CARD = "GPU-88000000-0000-4000-8000-000000000000"
 OTHER = "GPU-89000000-0000-4000-8000-000000000000"
@@ -68,7 +61,6 @@ def test_a_device_its_bytes_and_its_processes(nvml: ModuleType, say: Say, tmp_pa
     say(used=3 * GIB, processes=[[10, 2 * GIB], [11, None]])
     found = occupancy_of(nvml, CARD, tmp_path)
     assert found == Occupancy(3 * GIB, (Occupant(10, 2 * GIB, "D", 7), Occupant(11, None)), "", 37 * GIB)
-    assert read_occupancy(json.loads(json.dumps(asdict(found)))) == found
 
 
 @pytest.mark.parametrize(
@@ -106,7 +98,7 @@ def test_a_mig_instance_has_a_memory_of_its_own(nvml: ModuleType, say: Say) -> N
 
 
 def test_a_session_stays_open_while_it_tells_anything(nvml: ModuleType, say: Say) -> None:
-    session = Session(lambda: nvml, {})
+    session = Nvml(lambda: nvml)
     assert session.ask([CARD, OTHER])[CARD] == Occupancy(GIB, (), "", 39 * GIB)
     assert nvml.open_sessions == 2
     say(error="GPU is lost")
@@ -126,108 +118,9 @@ def test_nvml_that_does_not_start_is_an_answer(nvml: ModuleType, monkeypatch: py
 
     monkeypatch.setenv("FAKE_NVML_FAILS", fails)
     why = "Driver Not Loaded" if fails == "init" else "No module named 'pynvml'"
-    session = Session(load, {})
+    session = Nvml(load)
     assert session.ask([CARD]) == {CARD: untold(why)}
     session.close()
-
-
-# --- the process that asks
-
-
-class Telling(Lookout):
-    """It keeps what it tells its loop of: `fds` are to be waited for."""
-
-    def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
-        self.fds: set[int] = set()
-        super().__init__(argv, env, self.fds.add, self.fds.remove)
-
-
-@pytest.fixture
-def lookout(say: Say) -> Iterator[Telling]:  # noqa: ARG001 - the environment is of the time when it is made
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(FAKES), str(ROOT)])}
-    lookout = Telling(teller_argv(), env)
-    yield lookout
-    lookout.close()
-    assert lookout.fds == set()
-
-
-def heard(lookout: Telling, timeout_s: float = 20.0) -> list[Answer]:
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        if not lookout.restless:
-            select.select(lookout.fds, [], [], 0.05)
-        if answers := lookout.answers():
-            return answers
-    return []
-
-
-def test_questions_are_answered_by_number(lookout: Telling, say: Say) -> None:
-    say(used=2 * GIB)
-    lookout.ask(1, 0, (CARD,))
-    assert heard(lookout) == [Answer(1, {CARD: Occupancy(2 * GIB, (), "", 38 * GIB)})]
-    say(used=3 * GIB)
-    lookout.ask(2, 0, (CARD, OTHER))
-    assert heard(lookout) == [
-        Answer(2, {CARD: Occupancy(3 * GIB, (), "", 37 * GIB), OTHER: Occupancy(GIB, (), "", 39 * GIB)})
-    ]
-
-
-def test_a_gpu_that_hangs_holds_up_no_other_slot(lookout: Telling, say: Say) -> None:
-    say(hang_s=60)
-    lookout.ask(1, 0, (CARD,))
-    lookout.ask(2, 1, (OTHER,))
-    assert [answer.number for answer in heard(lookout)] == [2]
-    assert heard(lookout, 0.3) == []
-    say()
-    assert [answer.number for answer in heard(lookout)] == [1]
-
-
-def test_it_ends_while_the_driver_hangs(lookout: Telling, say: Say) -> None:
-    """For longer than a test may take."""
-    say(hang_s=3600)
-    lookout.ask(1, 0, (CARD,))
-    lookout.ask(2, 1, (OTHER,))
-    assert [answer.number for answer in heard(lookout)] == [2]
-    before = children(os.getpid())
-    lookout.close()
-    assert len(children(os.getpid())) == len(before) - 1
-
-
-def test_its_end_answers_what_was_asked_and_the_next_question_starts_another(lookout: Telling, say: Say) -> None:
-    say(exit=3)
-    lookout.ask(1, 0, (CARD,))
-    assert heard(lookout) == [Answer(1, {CARD: untold("the process that asks NVML ended")})]
-    say()
-    lookout.ask(2, 0, (CARD,))
-    assert heard(lookout) == [Answer(2, {CARD: Occupancy(GIB, (), "", 39 * GIB)})]
-
-
-def test_it_goes_when_nothing_is_to_be_asked(lookout: Telling) -> None:
-    lookout.ask(1, 0, (CARD,))
-    heard(lookout)
-    lookout.rest()
-    assert lookout.fds == set()
-    eventually(lambda: lookout.answers() == [] and not lookout.restless)
-    lookout.ask(2, 0, (CARD,))
-    assert [answer.number for answer in heard(lookout)] == [2]
-
-
-@pytest.mark.parametrize("line", ["nonsense", "[]", "7", '[1, {"a": 7}]', "[1, []]", '[1, {"a": {}}]'])
-def test_what_cannot_be_understood_ends_it(line: str) -> None:
-    liar = Telling([sys.executable, "-c", f"input(); print({line!r}, flush=True); input()"], os.environ)
-    liar.ask(1, 0, (CARD,))
-    [answer] = heard(liar)
-    assert "cannot be understood" in answer.found[CARD].trouble
-    liar.close()
-
-
-def test_a_process_that_cannot_be_started_is_an_answer() -> None:
-    lookout = Telling(["/nonexistent"], os.environ)
-    lookout.ask(1, 0, (CARD,))
-    assert lookout.restless
-    [answer] = lookout.answers()
-    assert "cannot be asked: [Errno 2]" in answer.found[CARD].trouble
-    lookout.close()
 
 
 def test_a_loss_is_told_from_other_troubles(nvml: ModuleType, say: Say) -> None:
@@ -241,5 +134,3 @@ def test_a_loss_is_told_from_other_troubles(nvml: ModuleType, say: Say) -> None:
     # The driver does not list it any more; a MIG instance may be one that this NVML has never listed.
     assert occupancy_of(nvml, "GPU-gone") == untold("Not Found", lost=True)
     assert occupancy_of(nvml, "MIG-gone") == untold("Not Found")
-    told = occupancy_of(nvml, "GPU-gone")
-    assert read_occupancy(asdict(told)) == told

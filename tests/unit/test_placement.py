@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from pool.devices import Device
 from pool.errors import InvalidConfig
-from pool.packing import pack
-from pool.placement import DevicesOccupied, ModelDemand, model_bytes, place
+from pool.plan.packing import pack
+from pool.plan.placement import DevicesOccupied, ModelDemand, model_bytes, place
 
 GIB = 2**30
 

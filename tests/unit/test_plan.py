@@ -1,6 +1,7 @@
 """From settings to what the pool is started with."""
 
 import dataclasses
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -11,8 +12,9 @@ from pool.config import parse_settings
 from pool.core.policy import ModelPolicy
 from pool.devices import discover_gpus
 from pool.errors import InvalidConfig
-from pool.plan import Plan
-from pool.planning import make_plan, replan, selected
+from pool.plan.plan import Plan
+from pool.plan.planning import make_plan
+from pool.plan.planning import plan as planned
 from pool.wire.independence import Batching
 from pool.wire.speed_ups import SpeedUpSettings
 from pool.wire.worker_messages import Clear, HandlerSettings, ModelSettings, PlacementRule
@@ -188,7 +190,7 @@ def test_a_plan_that_is_made_again_has_the_same_slots(place_anew: bool) -> None:
     data = {"pool": {"devices": [3, 1, "cpu"], "workers_per_device": 2}, "model": models(*fractions)}
     made = plan(data["pool"], model=data["model"])  # type: ignore[arg-type]
     settings = parse_settings({**data, "model": data["model"][::-1]}, "config", Path("/base"))  # type: ignore[index]
-    again = replan(selected(settings), HOME, made, place_anew=place_anew)
+    again = planned(replace(made.world.run_by(made), settings=settings, may_move=place_anew))
     assert again.shares == made.shares
     assert again.cpu_share == made.cpu_share
 
@@ -214,13 +216,13 @@ def test_the_state_folder_is_the_users_unless_it_is_said() -> None:
 
 def test_how_many_bundles_are_kept_is_said() -> None:
     made = plan(recorder={"keep": 3, "max_bytes": "1MiB"})
-    assert (made.recorder_keep, made.recorder_max_bytes) == (3, 1 << 20)
+    assert (made.settings.recorder.keep, made.settings.recorder.max_bytes) == (3, 1 << 20)
 
 
 def test_a_plan_can_be_printed() -> None:
     made = plan(quarantine={"keep": 3, "max_bytes": "1MiB"})
-    assert (made.quarantine_keep, made.quarantine_max_bytes) == (3, 1 << 20)
-    assert "quarantine_keep=3" in repr(made)
+    assert (made.settings.quarantine.keep, made.settings.quarantine.max_bytes) == (3, 1 << 20)
+    assert "quarantine=QuarantineSection(keep=3" in repr(made)
 
 
 def test_a_handler_travels_with_its_model(tmp_path: Path) -> None:

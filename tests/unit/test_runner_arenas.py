@@ -82,11 +82,12 @@ class Worker:
         lent: Sequence[Lent],
         rooms: Sequence[Room] = (),
         dtype: str = "float32",
+        pad_to: int = 0,
     ) -> Finished:
         """A batch of parts that lie in the arena, each `rows` of WIDTH; they are taken one after the other."""
         placed = tuple(Lent(index, each.arena, each.offset, each.size_bytes) for index, each in enumerate(lent))
         table = pack(Table((TensorHeader("x", dtype, (ROWS, WIDTH), False),)))
-        message = Run(1, "m", None, None, tuple(rows), sum(rows), True, placed, tuple(rooms))
+        message = Run(1, "m", None, None, tuple(rows), pad_to or sum(rows), True, placed, tuple(rooms))
         return Runner({"m": model}, self.arenas).run(message, [table, *[b""] * len(rows)], self.lane)
 
     def answers(self, finished: Finished) -> list[Array]:
@@ -170,6 +171,143 @@ def test_parts_are_joined_from_where_they_lie(worker: Worker) -> None:
     answers = worker.answers(worker.run(model, [1, 2, 3], lent))
     assert [np.unique(answer).tolist() for answer in answers] == [[2], [4], [6]]
     assert not np.shares_memory(model.fed[0], worker.mapped)
+
+
+def beside(worker: Worker, rows: Sequence[int], begin: int = MIB, dtype: str = "float32") -> list[Lent]:
+    """Parts one behind the other, to the byte; those of the first are 1, of the second 2 …"""
+    lent = []
+    for number, count in enumerate(rows, 1):
+        lent.append(worker.put(begin, rows_of(count, number, dtype)))
+        begin += lent[-1].size_bytes
+    return lent
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "float64"])
+@pytest.mark.parametrize("function", [same, lambda x: x * 2, lambda x: x.reshape(len(x), 2, -1)])
+def test_parts_side_by_side_are_one_view_of_theirs_and_nothing_else(
+    worker: Worker, function: Callable[[Array], Array], dtype: str
+) -> None:
+    worker.memory[:] = b"\x7f" * ARENA
+    model = Model(function, dtype)
+    lent = beside(worker, (1, 2, 1), dtype=dtype)
+    before = bytes(worker.memory)
+    finished = worker.run(model, [1, 2, 1], lent, dtype=dtype)
+    assert model.fed[0].ctypes.data - worker.mapped.ctypes.data == MIB
+    assert model.fed[0].nbytes == sum(each.size_bytes for each in lent)
+    assert bytes(worker.memory) == before
+    worker.memory[:] = bytes(ARENA)  # the client uses all of it for something else, before the answers are sent
+    factor = 2 if model.fed[0].dtype and function(np.ones((1, 2), dtype)).max() == 2 else 1
+    assert [np.unique(answer).tolist() for answer in worker.answers(finished)] == [[factor], [2 * factor], [3 * factor]]
+
+
+@pytest.mark.parametrize(
+    ("order", "pieces"), [((0, 1, 2, 3), 1), ((1, 2, 3), 1), ((1, 0, 2, 3), 3), ((2, 3, 0, 1), 2), ((0, 2, 3), 2)]
+)
+def test_what_does_not_adjoin_is_joined_and_each_gets_its_own(
+    worker: Worker, order: Sequence[int], pieces: int
+) -> None:
+    model = Model(lambda x: x * 2)
+    lent = beside(worker, (1, 1, 1, 1))
+    answers = worker.answers(worker.run(model, [1] * len(order), [lent[number] for number in order]))
+    assert np.shares_memory(model.fed[0], worker.mapped) == (pieces == 1)
+    assert [np.unique(answer).tolist() for answer in answers] == [[2.0 * (number + 1)] for number in order]
+
+
+def test_a_part_that_is_given_twice_is_two_parts(worker: Worker) -> None:
+    model = Model(same)
+    one, other = beside(worker, (1, 1))
+    answers = worker.answers(worker.run(model, [1] * 3, [one, one, other]))
+    assert [np.unique(answer).tolist() for answer in answers] == [[1], [1], [2]]
+
+
+@pytest.mark.parametrize("begin", [MIB + 4, MIB + 1, MIB + 32])
+@pytest.mark.parametrize("parts", [1, 3])
+def test_from_where_tensorflow_does_not_take_it_the_lane_makes_the_one_copy(
+    worker: Worker, begin: int, parts: int
+) -> None:
+    model = Model(same)
+    finished = worker.run(model, [1] * parts, beside(worker, [1] * parts, begin))
+    assert not np.shares_memory(model.fed[0], worker.mapped)
+    assert model.fed[0].ctypes.data % 64 == 0
+    assert model.fed[0].flags.aligned
+    assert [np.unique(answer).tolist() for answer in worker.answers(finished)] == [[n + 1] for n in range(parts)]
+
+
+def test_offsets_that_adjoin_in_two_arenas_do_not(worker: Worker) -> None:
+    fd = create(ARENA)
+    send_grant(worker.ours, Grant(8, ARENA), fd)
+    assert worker.arenas.receive(worker.theirs)
+    one, other = beside(worker, (1, 1))
+    memory = memoryview(attach(fd, ARENA))
+    memory[other.offset : other.offset + other.size_bytes] = rows_of(1, 9).tobytes()
+    os.close(fd)
+    model = Model(same)
+    answers = worker.answers(worker.run(model, [1, 1], [one, Lent(0, 8, other.offset, other.size_bytes)]))
+    assert [np.unique(answer).tolist() for answer in answers] == [[1], [9]]
+
+
+def test_a_part_that_was_sent_keeps_its_place_between_those_that_lie_side_by_side(worker: Worker) -> None:
+    one, other = beside(worker, (1, 1))
+    lent = (one, Lent(2, NUMBER, other.offset, other.size_bytes))
+    table = pack(Table((TensorHeader("x", "float32", (ROWS, WIDTH), False),)))
+    message = Run(1, "m", None, None, (1, 1, 1), 3, True, lent, ())
+    model = Model(same)
+    frames = [table, b"", rows_of(1, 7).tobytes(), b""]
+    finished = Runner({"m": model}, worker.arenas).run(message, frames, worker.lane)
+    assert [np.unique(answer).tolist() for answer in worker.answers(finished)] == [[1], [7], [2]]
+
+
+@pytest.mark.parametrize("bears", [True, False])
+def test_a_job_without_rows_is_fed_as_a_lone_part_is(worker: Worker, bears: bool) -> None:
+    model = Model(same)
+    model.bears = bears
+    lent = worker.put(MIB, rows_of(2, 5))
+    table = pack(Table((TensorHeader("x", "float32", (2, WIDTH), False),)))
+    message = Run(1, "m", None, None, (), 0, False, (lent,), ())
+    (answer,) = worker.answers(Runner({"m": model}, worker.arenas).run(message, [table, b""], worker.lane))
+    assert np.shares_memory(model.fed[0], worker.mapped) == bears
+    np.testing.assert_array_equal(answer, rows_of(2, 5))
+
+
+def test_padding_is_not_taken_from_whoever_lies_behind(worker: Worker) -> None:
+    model = Model(same)
+    lent = beside(worker, (1, 1, 1, 1, 1))
+    for parts, pad_to in ((3, 4), (1, 4), (4, 4)):
+        answers = worker.answers(worker.run(model, [1] * parts, lent[:parts], pad_to=pad_to))
+        fed = model.fed[-1]
+        assert np.shares_memory(fed, worker.mapped) == (parts == pad_to)
+        assert fed[:, 0].tolist() == [*range(1, parts + 1), *[1] * (pad_to - parts)]
+        assert [np.unique(answer).tolist() for answer in answers] == [[n + 1] for n in range(parts)]
+
+
+def test_a_neighbour_that_cannot_be_read_is_not_fed(worker: Worker) -> None:
+    model = Model(same)
+    lent = beside(worker, (1, 1, 1))
+    short = Lent(0, NUMBER, lent[1].offset, lent[1].size_bytes - 4)
+    finished = worker.run(model, [1, 1, 1], [lent[0], short, lent[2]], pad_to=1)
+    assert [type(outcome) for outcome in finished.outcomes] == [PartDone, PartFailed, PartDone]
+    assert not np.shares_memory(model.fed[0], worker.mapped)
+    assert model.fed[0][:, 0].tolist() == [1, 3]
+    last = Lent(0, NUMBER, lent[2].offset, 8)
+    for pad_to in (1, 3):
+        worker.run(model, [1, 1, 1], [*lent[:2], last], pad_to=pad_to)
+        assert np.shares_memory(model.fed[-1], worker.mapped) == (pad_to == 1), "those that are left lie side by side"
+        assert model.fed[-1][:, 0].tolist() == [1, 2, 1][: max(2, pad_to)]
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+def test_what_may_not_change_is_copied_once_and_together(worker: Worker, dtype: str) -> None:
+    def change(x: Array) -> Array:
+        worker.memory[MIB : 2 * MIB] = b"\xff" * MIB
+        return x
+
+    model = Model(change, dtype)
+    model.bears = dtype == "int32"
+    lent = beside(worker, (1, 1, 1), dtype=dtype)
+    answers = worker.answers(worker.run(model, [1, 1, 1], lent, dtype=dtype))
+    assert not np.shares_memory(model.fed[0], worker.mapped)
+    assert worker.lane._used_bytes == 3 * lent[0].size_bytes, "a second copy of each would be twice that"
+    assert [np.unique(answer).tolist() for answer in answers] == [[1], [2], [3]]
 
 
 @pytest.mark.parametrize("function", [same, lambda x: x[:, ::2], lambda x: x.reshape(len(x), 2, -1)])

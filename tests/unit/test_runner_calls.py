@@ -1,5 +1,6 @@
 """What a batch calls in the worker around its model, Python and C, as `sys.setprofile` counts it."""
 
+import gc
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -46,11 +47,14 @@ def calls_of(act: Callable[[], Any]) -> int:
         nonlocal count
         count += event in ("call", "c_call")
 
+    gc.collect()
+    gc.disable()  # what other tests left behind would end, and be counted, in the midst of it
     sys.setprofile(note)
     try:
         act()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return count - 2  # the act itself, and what ends the counting
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pool.devices import Device
-from pool.shares import ModelShare, Share, refusals, share_out
+from pool.plan.shares import ModelShare, Share, refusals, share_out
 from pool.wire.worker_messages import PlacementRule, SessionSettings
 
 GIB = 2**30

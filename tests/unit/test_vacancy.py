@@ -3,7 +3,9 @@
 import pytest
 
 from pool.devices.occupancy import Occupancy, Occupant, untold
-from pool.devices.vacancy import SETTLED_S, Found, Free, Taken, Tenancy, Untold, Verdict
+from pool.wire.codec import pack, unpack
+from pool.wire.device_memory import DeviceHeld
+from workers.vacancy import SETTLED_S, Found, Free, Full, Lost, Room, Taken, Tenancy, Untold, Verdict
 
 MIB, GIB = 2**20, 2**30
 PID = 4711
@@ -24,11 +26,17 @@ STRANGER = Occupant(99, 20 * GIB, "S", 99)
 
 def tenancy(before: Found, *alive: Found, shared_by: int = 1) -> Tenancy:
     """A worker came to a device as it was before, was looked at so often, and is dead."""
-    tenancy = Tenancy("gpu:0", {U: shared_by})
-    tenancy.begin(PID, before)
+    tenancy = Tenancy("gpu:0", {U: shared_by}).followed_by(PID, before)
     for found in alive:
         tenancy.watch(found)
-    return tenancy
+    return told_by(tenancy)
+
+
+def told_by(*workers: Tenancy) -> Tenancy:
+    """As the next worker knows it: by what the former ones have said, over the wire."""
+    first = workers[0]
+    said = [unpack(DeviceHeld, pack(worker.held())) for worker in workers]
+    return Tenancy.of(first.label, first.sharers, said)
 
 
 def what(verdict: Verdict) -> str:
@@ -66,8 +74,7 @@ def test_where_pids_are_seen_another_process_may_take_all_it_wants() -> None:
 
 
 def test_once_pids_were_seen_they_are_believed_of_a_worker_that_never_came_to_use_its_device() -> None:
-    former = tenancy(held(1), held(7, mine()))
-    former.begin(PID + 100, held(1))
+    former = told_by(tenancy(held(1), held(7, mine())).followed_by(PID + 100, held(1)))
     assert former.judge(held(38, STRANGER), 0.0) == Free()
 
 
@@ -138,8 +145,7 @@ def test_a_level_that_nobody_took_will_never_be_known() -> None:
 
 
 def test_the_level_before_an_earlier_worker_is_better_than_none() -> None:
-    former = tenancy(held(1), held(7))
-    former.begin(PID + 1, {U: untold("Timeout")})
+    former = tenancy(held(1), held(7)).followed_by(PID + 1, {U: untold("Timeout")})
     former.watch(held(7))
     assert isinstance(former.judge(held(7), 0.0), Taken)
     assert former.judge(held(1), 0.0) == Free()
@@ -164,8 +170,7 @@ def test_with_pids_the_other_slot_is_no_matter() -> None:
 
 
 def test_a_group_is_free_when_all_its_gpus_are() -> None:
-    former = Tenancy("gpu:0+1", {"A": 1, "B": 1})
-    former.begin(PID, {**held(1, uuid="A"), **held(1, uuid="B")})
+    former = Tenancy("gpu:0+1", {"A": 1, "B": 1}).followed_by(PID, {**held(1, uuid="A"), **held(1, uuid="B")})
     former.watch({**held(7, mine(), uuid="A"), **held(7, mine(), uuid="B")})
     verdict = former.judge({**held(1, uuid="A"), **held(7, mine(), uuid="B")}, 0.0)
     assert what(verdict) == f"gpu:0+1 (B): 5.9 GiB of the former worker (pid {PID}, state S)"
@@ -226,7 +231,63 @@ def test_what_cannot_be_told_apart_is_no_footprint(former: Tenancy, found: Found
 
 
 def test_the_footprint_in_a_group_is_that_on_all_its_gpus_or_none() -> None:
-    group = Tenancy("gpu:0+1", {U: 1, "GPU-01": 1})
-    group.begin(PID, {**held(0), **held(0, uuid="GPU-01")})
+    group = Tenancy("gpu:0+1", {U: 1, "GPU-01": 1}).followed_by(PID, {**held(0), **held(0, uuid="GPU-01")})
     assert group.footprint({**held(3, mine(3)), **held(2, mine(2), uuid="GPU-01")}) == 5 * GIB
     assert group.footprint({**held(3, mine(3)), "GPU-01": untold("GPU is lost")}) is None
+
+
+# --- two workers of a slot at once
+
+
+def test_there_is_room_for_another_one_where_as_much_is_free_as_its_worker_holds() -> None:
+    former = tenancy(held(1))
+
+    def beside(used: float, free: float, *others: Occupant) -> Room | Full:
+        occupants = (mine(used), *others)
+        return former.room({U: Occupancy(int(used * GIB), occupants, "", int(free * GIB))})
+
+    assert beside(6, 10) == Room("gpu:0 has 10.0 GiB free, and its worker holds 6.0 GiB")
+    assert beside(6, 6.7, STRANGER) == Room("gpu:0 has 6.7 GiB free, and its worker holds 6.0 GiB")
+    assert beside(6, 6.5) == Full("gpu:0 has 6.5 GiB free, and its worker holds 6.0 GiB"), "a tenth more"
+    assert isinstance(beside(1, 1.4), Full), "512 MiB more at least"
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        ({U: untold("GPU is lost")}, "what gpu:0 has free is not known: GPU is lost"),
+        (
+            {U: Occupancy(GIB, (STRANGER,), "", 30 * GIB)},
+            "what its worker holds of gpu:0 is not known: NVML does not list it",
+        ),
+    ],
+)
+def test_what_is_not_known_is_no_room(found: Found, why: str) -> None:
+    assert tenancy(held(1)).room(found) == Full(why)
+
+
+def test_of_two_workers_at_once_both_are_waited_for() -> None:
+    first = tenancy(held(1), held(7, mine()))
+    second = first.followed_by(PID + 1, {}, beside=True)
+    second.watch(held(13, mine(), mine(pid=PID + 1, group=PID + 1)))
+    former = told_by(first, second)
+    for left in (PID, PID + 1):
+        assert f"pid {left}" in what(former.judge(held(7, mine(pid=left, group=left)), 0.0))
+    assert former.judge(held(1), 0.0) == Free()
+
+
+def test_the_level_of_one_that_came_beside_another_is_that_before_both() -> None:
+    """NVML shows no pids. The first one left, the second one died, and its memory is still there."""
+    second = tenancy(held(1), held(7)).followed_by(PID + 1, held(7), beside=True)
+    second.watch(held(13))
+    assert what(told_by(second).judge(held(7), 0.0)) == "gpu:0: 6.0 GiB more in use than before the former worker came"
+
+
+def test_a_device_that_is_gone_is_lost_whatever_it_held() -> None:
+    assert tenancy(held(1)).judge({U: untold("GPU is lost", lost=True)}, 0.0) == Lost("gpu:0", "GPU is lost")
+
+
+def test_what_a_warm_worker_holds_is_told_and_only_then() -> None:
+    worker = Tenancy("gpu:0", {U: 1}).followed_by(PID, held(1))
+    assert worker.held().size_bytes is None
+    assert worker.held(held(7)).size_bytes == 6 * GIB

@@ -5,18 +5,19 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fakes import pynvml
 
 from harness import eventually
-from pool import versions
 from pool.config import parse_settings
 from pool.devices import discover_gpus
-from pool.plan import Plan
-from pool.planning import make_plan
-from pool.version_watch import VersionWatch
+from pool.plan import versions
+from pool.plan.planning import make_plan, plan
+from pool.plan.version_watch import VersionWatch
+from pool.plan.world import World
 
 
 def put(folder: Path, number: int) -> None:
@@ -25,29 +26,33 @@ def put(folder: Path, number: int) -> None:
 
 
 class Pool:
-    """What a service does between two rolls; a version in `bad` does not come up."""
+    """What a pool does between two rollouts; a version in `bad` does not come up."""
 
     def __init__(self, folder: Path, *names: str, every_s: float | None = 0.01, versions: str = "newest") -> None:
         models = [{"name": name, "path": f"stub:files?{folder / name}", "versions": versions} for name in names]
         settings = parse_settings({"pool": {"devices": ["cpu"]}, "model": models}, "f.toml", folder)
-        self.plan: Plan = make_plan(settings, {}, discover_gpus(pynvml))  # type: ignore[arg-type]
-        self.watch = VersionWatch(every_s, lambda: None)
+        first = make_plan(settings, {}, discover_gpus(pynvml))  # type: ignore[arg-type]
+        self.world: World = first.world.run_by(first)
+        self.watch = VersionWatch(lambda: None)
+        self.watch.every(every_s)
         self.bad: set[str] = set()
-        self.rolls: list[dict[str, int]] = []
-        self.families: list[dict[str, tuple[int, ...]]] = []
+        self.unfit = False
+        self.rolls: list[dict[str, tuple[int, ...]]] = []
 
     def turn(self) -> None:
-        former = self.plan
-        found = self.watch.tend(self.plan, rolling=False)
-        if families := self.watch.take_families():
-            self.seen = families
-            self.families.append({name: tuple(each.number for each in there) for name, there in families.items()})
-        if not found:
+        former = self.world
+        after = self.watch.tend(former, rolling=False)
+        if after is None:
             return
-        self.rolls.append({name: served.number for name, served in found.items()})
-        self.plan = former.with_versions(found)
-        if any(served.path in self.bad for served in found.values()):
-            self.watch.refused([model for model in self.plan.models if model.name in found], self.plan)
+        new = {name: found for name, found in after.found.items() if found != former.found[name]}
+        self.rolls.append({name: tuple(served.number for served in found) for name, found in new.items()})
+        if self.unfit:
+            self.watch.unfit(after.found, former)
+            return
+        made = plan(after)
+        self.world = after.run_by(made)
+        if any(served.path in self.bad for found in new.values() for served in found):
+            self.watch.refused([model for model in made.models if model.name in new], self.world)
 
     def until(self, said: Callable[[], bool]) -> None:
         def looked() -> bool:
@@ -57,7 +62,7 @@ class Pool:
         eventually(looked)
 
     def served(self) -> dict[str, int]:
-        return {name: served.number for name, served in self.plan.versions.items()}
+        return {name: found[-1].number for name, found in self.world.found.items()}
 
 
 def test_a_new_version_is_in_the_plan_that_workers_are_told_of(tmp_path: Path) -> None:
@@ -65,9 +70,10 @@ def test_a_new_version_is_in_the_plan_that_workers_are_told_of(tmp_path: Path) -
     pool = Pool(tmp_path, "a")
     put(tmp_path / "a", 2)
     pool.until(lambda: pool.served() == {"a": 2})
-    (model,) = pool.plan.welcome(0).models
+    made = plan(pool.world)
+    (model,) = made.welcome(0).models
     assert (model.version, model.path) == (2, f"stub:files?{tmp_path}/a/2")
-    assert pool.plan.slots()[0].versions == {"a": 2}
+    assert made.slots()[0].versions == {"a": 2}
 
 
 def test_twenty_models_are_watched_beside_each_other(tmp_path: Path) -> None:
@@ -89,7 +95,7 @@ def test_of_several_that_broke_a_roll_each_is_tried_by_itself(tmp_path: Path) ->
     for name in "abc":
         put(tmp_path / name, 2)
     pool.until(lambda: pool.served() == {"a": 2, "b": 1, "c": 2} and len(pool.rolls) >= 5)
-    assert {"b": 2} in pool.rolls, "it was tried by itself"
+    assert {"b": (2,)} in pool.rolls, "it was tried by itself"
     assert pool.watch.status()["broken"] == [f"stub:files?{tmp_path}/b/2"]
     rolls = len(pool.rolls)
     looked = threading.Event()
@@ -103,9 +109,9 @@ def test_a_reload_forgets_what_was_broken(tmp_path: Path) -> None:
     pool = Pool(tmp_path, "a")
     pool.bad = {f"stub:files?{tmp_path}/a/2"}
     put(tmp_path / "a", 2)
-    pool.until(lambda: pool.rolls == [{"a": 2}, {"a": 1}])
+    pool.until(lambda: pool.rolls == [{"a": (2,)}, {"a": (1,)}])
     pool.bad.clear()
-    pool.watch.adopt(0.01)
+    pool.watch.forget()
     pool.until(lambda: pool.served() == {"a": 2})
 
 
@@ -117,14 +123,14 @@ def test_nobody_looks_where_that_was_not_asked_for(tmp_path: Path) -> None:
         pool.turn()
     assert pool.watch.next_deadline(0.0, rolling=False) is None
     assert pool.served() == {"a": 1}
-    pool.watch.adopt(0.01)
+    pool.watch.every(0.01)
     pool.until(lambda: pool.served() == {"a": 2})
 
 
 def test_while_slots_are_rolled_nobody_looks(tmp_path: Path) -> None:
     put(tmp_path / "a", 1)
     pool = Pool(tmp_path, "a", every_s=1e-9)
-    assert pool.watch.tend(pool.plan, rolling=True) == {}
+    assert pool.watch.tend(pool.world, rolling=True) is None
     assert pool.watch.next_deadline(0.0, rolling=True) is None
 
 
@@ -136,7 +142,7 @@ def test_a_disk_that_does_not_answer_holds_up_nobody_and_is_told(
     answers = threading.Event()
     whole = versions.versions_in
     monkeypatch.setattr(versions, "versions_in", lambda folder: answers.wait(20) and whole(folder))
-    monkeypatch.setattr("pool.version_watch.SLOW_S", 0.05)
+    monkeypatch.setattr("pool.plan.version_watch.SLOW_S", 0.05)
     put(tmp_path / "a", 2)
     with caplog.at_level(logging.WARNING, "pool"):
         pool.until(lambda: "have not answered for 0.05 s" in caplog.text)
@@ -164,13 +170,13 @@ def test_of_a_model_of_which_all_are_served_one_new_version_is_found_at_a_time(t
     pool = Pool(tmp_path, "a", versions="all")
     for number in (2, 4):
         put(tmp_path / "a", number)
-    pool.until(lambda: bool(pool.families))
-    assert pool.families[0] == {"a": (1, 3, 4)}, "the newest first"
-    pool.watch.unfit(pool.seen, pool.plan)
+    pool.unfit = True
+    pool.until(lambda: bool(pool.rolls))
+    assert pool.rolls == [{"a": (1, 3, 4)}], "the newest first"
     assert pool.watch.status()["broken"] == [f"stub:files?{tmp_path}/a/4"]
-    pool.until(lambda: pool.families[-1] == {"a": (1, 2, 3)})
+    pool.until(lambda: pool.rolls[-1] == {"a": (1, 2, 3)})
     (tmp_path / "a" / "4" / "saved_model.pb").write_text("another")
-    pool.until(lambda: pool.families[-1] == {"a": (1, 3, 4)})
+    pool.until(lambda: pool.rolls[-1] == {"a": (1, 3, 4)})
 
 
 def test_of_several_a_version_that_goes_is_told_and_the_last_ones_are_kept(tmp_path: Path) -> None:
@@ -178,7 +184,7 @@ def test_of_several_a_version_that_goes_is_told_and_the_last_ones_are_kept(tmp_p
         put(tmp_path / "a", number)
     pool = Pool(tmp_path, "a", versions="all")
     shutil.rmtree(tmp_path / "a" / "3")
-    pool.until(lambda: pool.families == [{"a": (1,)}] * len(pool.families) != [])
+    pool.until(lambda: pool.rolls == [{"a": (1,)}])
     shutil.rmtree(tmp_path / "a" / "1")
     pool.until(lambda: pool.watch.status()["troubles"] == {"a": f"no version is left in {tmp_path}/a"})
     shutil.rmtree(tmp_path / "a")
@@ -194,4 +200,34 @@ def test_several_that_do_not_change_are_no_news(tmp_path: Path) -> None:
     looked = threading.Event()
     threading.Timer(0.2, looked.set).start()
     pool.until(looked.is_set)
-    assert pool.families == []
+    assert pool.rolls == []
+
+
+def test_what_was_seen_of_another_world_than_there_is_by_now_is_looked_for_again(tmp_path: Path) -> None:
+    put(tmp_path / "a", 1)
+    rung = threading.Event()
+    pool = Pool(tmp_path, "a", every_s=1e-9)
+    pool.watch = VersionWatch(rung.set)
+    pool.watch.every(1e-9)
+    put(tmp_path / "a", 2)
+    found = []
+    for _ in range(4):  # the second look finds it at rest
+        rung.clear()
+        assert pool.watch.tend(pool.world, rolling=False) is None
+        assert rung.wait(20)
+        pool.world = replace(pool.world)
+        found.append(pool.watch.tend(pool.world, rolling=False))
+    assert found == [None] * 4
+    pool.until(lambda: pool.served() == {"a": 2})
+
+
+def test_a_rollout_that_fails_at_something_else_is_tried_again_after_a_pause_that_grows(tmp_path: Path) -> None:
+    put(tmp_path / "a", 1)
+    pool = Pool(tmp_path, "a", every_s=100.0)
+    pauses = []
+    for _ in range(3):
+        pool.watch.postpone()
+        due = pool.watch.next_deadline(0.0, rolling=False)
+        assert due is not None
+        pauses.append(round((due - time.monotonic()) / 100.0))
+    assert pauses == [2, 4, 8]

@@ -10,10 +10,7 @@ from types import ModuleType
 import pytest
 from fakes import pynvml
 
-from pool.devices.occupancy import Occupancy
-from pool.devices.teller import Session
-from pool.devices.vacancy import Lost, Tenancy
-from pool.devices.xid import MEANINGS, Record, Xids, bus_of, parse
+from pool.devices.xid import MEANINGS, Record, Xids, bus_of, parse, words
 
 CARD = "GPU-1a000000-0000-4000-8000-000000000000"
 BUSES = {CARD: "00000000:1A:00.0"}
@@ -61,6 +58,11 @@ def kmsg(tmp_path: Path) -> Iterator[Callable[..., str]]:
     os.close(reader)
 
 
+def told(last: tuple[float, int] | None) -> str:
+    assert last is not None
+    return words(last[1], time.monotonic() - last[0])
+
+
 def record(ago_s: float, text: str) -> bytes:
     return b"4,1234,%d,-;%s\n SUBSYSTEM=pci\n" % ((time.monotonic() - ago_s) * 1e6, text.encode())
 
@@ -74,21 +76,20 @@ def test_the_last_one_of_the_gpu_is_told_with_its_age(kmsg: Callable[..., str]) 
         record(90, "usb 1-1: new device"),
     )
     xids = Xids(BUSES, path)
-    assert xids.words(CARD, 60.0) == ""
-    assert xids.words(CARD, 200.0) == f"Xid 31, 2 min earlier: {MEANINGS[31]}"
+    assert told(xids.last(CARD)) == f"Xid 31, 2 min earlier: {MEANINGS[31]}"
     kmsg(record(0, "NVRM: Xid (PCI:0000:1a:00): 13, pid=7"))
-    assert xids.words(CARD, 60.0) == f"Xid 13, 0 s earlier: {MEANINGS[13]}"
-    assert xids.words("GPU-other", 1e9) == ""
+    assert told(xids.last(CARD)) == f"Xid 13, 0 s earlier: {MEANINGS[13]}"
+    assert xids.last("GPU-other") is None
 
 
 def test_one_without_a_meaning_is_told_by_its_number(kmsg: Callable[..., str]) -> None:
     path = kmsg(record(3, "NVRM: Xid (PCI:0000:1a:00): 4711, pid=7"))
-    assert Xids(BUSES, path).words(CARD, 60.0) == "Xid 4711, 3 s earlier"
+    assert told(Xids(BUSES, path).last(CARD)) == "Xid 4711, 3 s earlier"
 
 
 def test_a_log_that_may_not_be_read_is_silence(tmp_path: Path) -> None:
-    assert Xids(BUSES, str(tmp_path / "none")).words(CARD, 1e9) == "", "nor has the machine's own log one of it"
-    assert Xids(BUSES, str(tmp_path)).words(CARD, 1e9) == "", "it cannot be read as a file"
+    assert Xids(BUSES, str(tmp_path / "none")).last(CARD) is None, "nor has the machine's own log one of it"
+    assert Xids(BUSES, str(tmp_path)).last(CARD) is None, "it cannot be read as a file"
 
 
 @pytest.fixture
@@ -109,28 +110,21 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return pynvml
 
 
-def test_an_event_is_told_with_the_loss_that_it_announces(nvml: ModuleType, say: Callable[[str], None]) -> None:
-    session = Session(lambda: nvml, {})
-    assert session.ask([CARD])[CARD].xid == ""
-    say('{"xid": 79}')
-    assert session.ask([CARD])[CARD].xid == f"Xid 79, 0 s earlier: {MEANINGS[79]}"
+def test_an_event_is_told_as_the_device_is_lost(nvml: ModuleType, say: Callable[[str], None]) -> None:
+    nvml.nvmlInit()
+    xids = Xids({})
+    xids.watch(nvml, CARD)
+    assert xids.last(CARD) is None
     say('{"xid": 79, "error": "GPU is lost"}')
-    for _ in range(2):  # NVML is opened anew in between
-        [found] = session.ask([CARD]).values()
-        assert found == Occupancy(None, None, "GPU is lost", lost=True, xid=f"Xid 79, 0 s earlier: {MEANINGS[79]}")
-    session.close()
+    xids.watch(nvml, CARD)
+    assert told(xids.last(CARD)) == f"Xid 79, 0 s earlier: {MEANINGS[79]}"
 
 
-def test_an_nvml_without_events_tells_all_the_rest(nvml: ModuleType, say: Callable[[str], None]) -> None:
-    say('{"used": 7}')
+def test_an_nvml_without_events_is_silence(nvml: ModuleType, say: Callable[[str], None]) -> None:
+    say('{"xid": 79}')
     bare = ModuleType("pynvml")
     bare.__dict__.update({name: value for name, value in vars(nvml).items() if "Event" not in name})
-    session = Session(lambda: bare, {})
-    assert session.ask([CARD])[CARD].used_bytes == 7
-    session.close()
-
-
-def test_it_is_a_part_of_the_reason() -> None:
-    tenancy = Tenancy("gpu:0", {"U": 1})
-    found = {"U": Occupancy(None, None, "GPU is lost", lost=True, xid="Xid 79, 3 s earlier: it fell")}
-    assert tenancy.judge(found, 0.0) == Lost("gpu:0", "GPU is lost (Xid 79, 3 s earlier: it fell)")
+    bare.nvmlInit()
+    xids = Xids({})
+    xids.watch(bare, CARD)
+    assert xids.last(CARD) is None

@@ -203,8 +203,8 @@ class WorkerMoves(Outside):
         says: tuple[Callable[[], object], ...] = (
             lambda: core.held_up(slot, incarnation, "waiting for gpu:0"),
             lambda: core.refused(slot, incarnation, "gpu:0 has no room for two"),
-            lambda: core.device_free(slot, incarnation),
-            lambda: core.device_taken(slot, incarnation, "waited in vain"),
+            lambda: core.beat(slot, incarnation, Phase.AWAITING_DEVICE, "gpu:0"),
+            lambda: core.beat(slot, incarnation, Phase.STANDING_BY),
             lambda: core.spawned(slot, incarnation, 1),
             lambda: core.hello(slot, incarnation),
             lambda: core.beat(slot, incarnation, Phase.LOADING),

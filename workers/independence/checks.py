@@ -164,31 +164,34 @@ class Checks:
         try:
             found = self._run(check.sample, {name: array[company] for name, array in check.feeds.items()})
         except Refused as error:
-            if error.fault is Fault.OUT_OF_MEMORY:
+            if error.fault is Fault.OUT_OF_MEMORY or self._again(check.sample) is None:
                 return None
             return f"{len(company)} rows failed together that had run apart: {one_line(error)}"
         if (amiss := rows_differ(found, len(company))) is not None:
             return amiss
         if not difference(found, {name: array[company] for name, array in check.answers.items()}, check.answers):
             return ""
-        try:
-            return self._confirmed(check, company, found)
-        except Refused as error:
-            if error.fault is Fault.OUT_OF_MEMORY:
-                return None
-            return f"rows failed that had been run before: {one_line(error)}"
+        return self._confirmed(check, company, found)
 
-    def _confirmed(self, check: Check, company: Array, found: Mapping[str, Array]) -> str:
-        """What did not agree, by another run of the sample as it is.
-
-        A client that writes its memory while a job runs has other rows answered than were copied: no fault of a model.
-        """
+    def _confirmed(self, check: Check, company: Array, found: Mapping[str, Array]) -> str | None:
+        """What did not agree, by another run of the sample as it is; None if that says nothing."""
         sample = check.sample
-        again = self._run(sample, sample.feeds)
+        if (again := self._again(sample)) is None:
+            return None
         if (amiss := rows_differ(again, sample.rows)) is not None:
             return amiss
         answers = {name: np.concatenate([array, check.answers[name][sample.rows :]]) for name, array in again.items()}
         return difference(found, {name: array[company] for name, array in answers.items()}, answers)
+
+    def _again(self, sample: Sample) -> Mapping[str, Array] | None:
+        """The answers to its rows as they are now; None if they do not run.
+
+        A client that writes its memory while a job runs has other rows answered than were copied: no fault of a model.
+        """
+        try:
+            return self._run(sample, sample.feeds)
+        except Refused:
+            return None
 
     def _misfit(self, sample: Sample) -> str | None:
         """What shows without a run that its rows could not be joined with those of earlier jobs."""

@@ -30,8 +30,15 @@ class Pack:
         row_bytes = _bytes(first) / first.rows
         self.most_rows = max(first.rows, min(most_rows, int(most_bytes / max(1.0, row_bytes))))
         self._most_bytes = _most_bytes(arenas)
+        # One job alone is joined with others by whoever runs it, as what `submit` sends; several are a batch mostly.
+        alone = self.most_rows == first.rows
         self._columns = {
-            name: empty((self.most_rows, *array.shape[1:]), array.dtype, arenas)
+            name: empty(
+                (self.most_rows, *array.shape[1:]),
+                array.dtype,
+                arenas,
+                (name, array.dtype, array.shape[1:]) if alone else None,
+            )
             for name, (array, _) in first.tensors.items()
         }
         self._is_weak = any(weak or array.dtype.hasobject for array, weak in first.tensors.values())

@@ -1,0 +1,248 @@
+"""What the pool costs and gives beside the model in a process of one's own."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty
+from statistics import median
+from typing import Any
+
+from rich.console import RenderableType
+
+from pool.bench.child import Child, Told
+from pool.bench.fleet import Fleet
+from pool.bench.job import BenchJob
+from pool.bench.load import Load, Warmup
+from pool.bench.measured import INTERRUPTED
+from pool.bench.point import percentiles
+from pool.bench.sweep import progress_bar
+from pool.client.client import Client
+from pool.errors import PoolError
+from pool.terminal import count_of, new_table, numeric
+from pool.wire.entries import said_of
+
+__all__ = ["Comparison", "Way", "compare", "environment", "usual_rows"]
+
+ROUNDS = 5
+WARMUP_PART = 0.1  # of a turn, for what the others' turns have cooled down
+LOAD_S = 300.0  # TensorFlow's import, and a large model
+TURN_S = 60.0  # beyond its own time; one call may be slow
+_NAMES = {"session": "Session.run in a process", "callable": "prepared callable in a process"}
+
+Turn = tuple[float, Sequence[float]]  # its seconds, and those of each call
+
+
+@dataclass(slots=True)
+class Way:
+    """`take`: a turn of so many seconds after so many of warm-up. `rates`: jobs a second, of each round.
+
+    `jobs_a_call`: of which one call has the rows.
+    """
+
+    name: str
+    take: Callable[[float, float], Turn]
+    jobs_a_call: int = 1
+    in_flight: int | None = None
+    rates: list[float] = field(default_factory=list)
+    latencies_s: list[float] = field(default_factory=list)
+
+    def add(self, turn: Turn) -> None:
+        seconds, latencies_s = turn
+        self.rates.append(len(latencies_s) * self.jobs_a_call / seconds)
+        self.latencies_s.extend(latencies_s)
+
+
+@dataclass(slots=True)
+class Comparison:
+    """The ways take turns, A B A B, so that a machine that becomes slower does so for all of them.
+
+    The ratios are to the first way: of the jobs a second the median over the rounds, each within its round.
+    """
+
+    job: BenchJob
+    ways: list[Way]
+    device: str
+    slots: int
+    seconds: float
+    early: str = ""
+
+    @property
+    def rounds(self) -> int:
+        return min((len(way.rates) for way in self.ways), default=0)
+
+    def figures(self) -> list[dict[str, Any]]:
+        """Of each way, over the whole rounds."""
+        found = []
+        base = self.ways[0]
+        (base_p50_s,) = percentiles(base.latencies_s, 50)
+        for way in self.ways:
+            p50_s, p99_s = percentiles(way.latencies_s, 50, 99)
+            ratios = [own / first for own, first in zip(way.rates, base.rates, strict=False)]
+            rate = median(way.rates)
+            found.append(
+                {
+                    "way": way.name,
+                    "in_flight": way.in_flight,
+                    "rows_a_call": self.job.rows * way.jobs_a_call,
+                    "jobs_per_s": rate,
+                    "rows_per_s": rate * self.job.rows,
+                    "p50_ms": p50_s * 1000,
+                    "p99_ms": p99_s * 1000,
+                    "jobs_per_s_ratio": median(ratios),
+                    "p50_ratio": p50_s / base_p50_s,
+                }
+            )
+        return found
+
+    def values(self) -> dict[str, Any]:
+        return {
+            "model": self.job.model,
+            "signature": self.job.signature,
+            "rows": self.job.rows,
+            "device": self.device,
+            "slots": self.slots,
+            "rounds": self.rounds,
+            "seconds_a_turn": self.seconds,
+            "ways": self.figures(),
+            "ended_early": self.early or None,
+        }
+
+    def text(self) -> Iterator[RenderableType]:
+        rows = f"{count_of(self.job.rows, 'row')} a job"
+        early = f", {self.early}" if self.early else ""
+        rounds = f"{count_of(self.rounds, 'round')} in turn, {self.seconds:g} s each"
+        yield (
+            f"{self.job.model} {self.job.signature}: {rows}, {rounds}{early}\n"
+            f"the process on {self.device}, the pool on {count_of(self.slots, 'slot')}"
+        )
+        table = new_table(["WAY", ">JOBS/S", ">p50 ms", ">p99 ms", ">× JOBS/S", ">× p50"])
+        for each in self.figures():
+            figures = ("jobs_per_s", "p50_ms", "p99_ms", "jobs_per_s_ratio", "p50_ratio")
+            table.add_row(each["way"], *(numeric(each[name]) for name in figures))
+        yield table
+        yield f"the ratios are to {self.ways[0].name}: one call at a time, with TensorFlow's default ConfigProto"
+
+
+def compare(
+    client: Client, fleet: Fleet, job: BenchJob, counts: Sequence[int], seconds: float, timeout_s: float | None
+) -> Comparison:
+    """With the pool at each of these `counts` of jobs in flight, rising; `seconds` of each way, over all rounds.
+
+    Raises `PoolError` where the model cannot be run in a process of its own, or nothing was measured.
+    """
+    path, slots, most_rows = _place(client, job.model)
+    turn_s = seconds / ROUNDS
+    batch_rows: Counter[int] = Counter()
+    with ExitStack() as stack:
+        show = stack.enter_context(progress_bar())
+        show(f"{job.model}: loading it in a process of its own", 0.0, 0.0)
+        inprocess = stack.enter_context(_InProcess(job, path, slots[0]["uuids"]))
+
+        def pool_way(in_flight: int) -> Way:
+            def take(taken_s: float, warmup_s: float) -> Turn:
+                load = Load(in_flight=in_flight, duration_s=taken_s, warmup=Warmup(warmup_s), timeout_s=timeout_s)
+                measured = fleet.run(load, lambda *_: None)
+                batch_rows.update(measured.batch_rows)
+                if measured.early == INTERRUPTED:
+                    raise KeyboardInterrupt
+                why = measured.nothing(f"no job was answered within {taken_s:g} s; give a longer --duration")
+                if measured.early or why:
+                    raise PoolError(measured.early or why)
+                return measured.elapsed_s, measured.latencies_s
+
+            return Way(f"pool, {in_flight:,} in flight", take, in_flight=in_flight)
+
+        own = [inprocess.way(way, 1, job.rows) for way in inprocess.ways]
+        found = Comparison(job, [*own, *map(pool_way, counts)], slots[0]["device"], len(slots), turn_s)
+        try:
+            # A turn that does not count: until the pool has run some, nobody knows how many rows it runs together.
+            show("first turn of the pool", 0.0, 0.0)
+            found.ways[-1].take(turn_s, 0.0)
+            jobs_a_call = usual_rows(batch_rows, most_rows) // job.rows
+            if jobs_a_call > 1 and all(inputs.rows for inputs in job.inputs):
+                found.ways[len(own) : len(own)] = [inprocess.way(way, jobs_a_call, job.rows) for way in inprocess.ways]
+            for number in range(ROUNDS):
+                for place, way in enumerate(found.ways):
+                    part = (number + place / len(found.ways)) / ROUNDS
+                    show(f"round {number + 1} of {ROUNDS}, {way.name}", part, way.rates[-1] if way.rates else 0.0)
+                    way.add(way.take(turn_s, turn_s * WARMUP_PART))
+        except KeyboardInterrupt:
+            found.early = INTERRUPTED
+    if not found.rounds:
+        raise PoolError("interrupted before a whole round was measured")
+    return found
+
+
+class _InProcess(Child):
+    """`workers.inprocess`, for a client never imports TensorFlow; it has loaded the model. Raises `PoolError`.
+
+    `uuids`: of the GPUs that it sees, none for the CPU. `ways`: how it can run the model.
+    """
+
+    def __init__(self, job: BenchJob, path: str, uuids: Sequence[str]) -> None:
+        self._told: Told = Told()
+        super().__init__(["workers.inprocess", str(os.getpid())], self._told, env=environment(os.environ, uuids))
+        try:
+            self.ways: Sequence[str] = self._ask({**job.packed(), "path": path, "gpus": len(uuids)}, LOAD_S)["ways"]
+        except BaseException:
+            self.close()
+            raise
+
+    def way(self, way: str, jobs_a_call: int, rows: int) -> Way:
+        """Each of its calls has the rows of `jobs_a_call` jobs."""
+
+        def take(seconds: float, warmup_s: float) -> Turn:
+            order = {"way": way, "jobs_a_call": jobs_a_call, "seconds": seconds, "warmup_s": warmup_s}
+            turn = self._ask(order, seconds + warmup_s + TURN_S)
+            return turn["seconds"], turn["latencies_s"]
+
+        more = f", {rows * jobs_a_call} rows a call" if jobs_a_call > 1 else ""
+        return Way(_NAMES[way] + more, take, jobs_a_call)
+
+    def _ask(self, order: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+        self.tell(order)
+        try:
+            _, answer = self._told.get(timeout=timeout_s)
+        except Empty:
+            raise PoolError(f"in its own process the model did not answer within {timeout_s:g} s") from None
+        if answer is None:
+            how, last = self.death()
+            answer = {"failed": f"it died ({how}): {last or 'it printed nothing'}"}
+        if "failed" in answer:
+            raise PoolError(f"in its own process: {answer['failed']}")
+        return answer
+
+
+def environment(environ: Mapping[str, str], uuids: Sequence[str]) -> dict[str, str]:
+    """A copy in which CUDA shows these GPUs alone; the threads are left to TensorFlow, as in a program of one's own."""
+    return {
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        **environ,
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": ",".join(uuids),
+    }
+
+
+def usual_rows(batch_rows: Counter[int], most_rows: int) -> int:
+    """The rows with which the median job was run; 0 where that is not known.
+
+    A lane may be given more than `most_rows`, its `max_batch`, which it runs one batch after the other.
+    """
+    return min(most_rows, int(percentiles(list(batch_rows.elements()), 50)[0])) if batch_rows else 0
+
+
+def _place(client: Client, model: str) -> tuple[str, list[dict[str, Any]], int]:
+    """Where the model lies, the slots that serve it, and its `max_batch`. Raises `PoolError`."""
+    described = said_of(client.models(), model)
+    if described is None or described["path"] is None:
+        raise PoolError(f"model {model} changed while it was looked up")
+    path = described["path"]
+    if not path.startswith("stub:") and not Path(path).exists():
+        raise PoolError(f"a comparison loads the model here, and there is no {path} on this machine")
+    slots = [slot for slot in client.status()["slots"] if slot["slot"] in described["ready_slots"]]
+    if not slots:
+        raise PoolError(f"no slot serves model {model} now")
+    return path, slots, described["scheduling"]["max_batch"]

@@ -1,0 +1,220 @@
+"""What the loads of a benchmark came to, all together: as texts and tables, as values for JSON, as records for CSV."""
+
+import csv
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+from rich.console import RenderableType
+from rich.table import Table
+
+from pool.bench.drawing import drawn
+from pool.bench.job import BenchJob
+from pool.bench.load import Load
+from pool.bench.measured import Measured
+from pool.bench.point import CPU_SHARE, Point, most, saturated
+from pool.errors import PoolError
+from pool.terminal import count_of, new_table, numeric, percent
+
+__all__ = ["LoadReport", "write_csv"]
+
+CURVE_WIDTH = 100  # at most
+_ABOUT = ("model", "signature", "rows", "clients", "timeout_s", "arrivals", "seed")  # a column each, the same for all
+_PLACES = {
+    "sent late": "this process, behind schedule",
+    "encode": "client: checks, copies the inputs",
+    "queue": "waits until a lane is free",
+    "batch wait": "pool: waits for company",
+    "feed": "to the worker, joined to a batch",
+    "run": "inside the model",
+    "fetch": "answers cut, and back to the pool",
+    "reply": "client to pool, and back",
+}
+
+
+def write_csv(path: Path, values: Mapping[str, Any]) -> None:
+    """A line a point or way, with what all of them share; what is nested in one is a column of its own,
+    `latency_ms.p99` say. What was not measured is empty. Raises `PoolError`."""
+    about = {name: values[name] for name in _ABOUT if name in values}
+    points = values.get("points", values.get("ways", [values]))
+    lines = [{**about, **_flat(point)} for point in points]
+    columns = list(dict.fromkeys(name for line in lines for name in line))
+    try:
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, columns, restval="")
+            writer.writeheader()
+            writer.writerows(lines)
+    except OSError as error:
+        raise PoolError(f"--csv {path}: {error.strerror or error}") from None
+
+
+def _flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat.update(_flat(value, f"{before}{name}.") if isinstance(value, Mapping) else {f"{before}{name}": value})
+    return flat
+
+
+@dataclass(slots=True)
+class LoadReport:
+    """`loads` differ in what they ask for alone, their rate or their number of jobs in flight.
+
+    `several`: a sweep was asked for, however many points it has. `bound_s`: of the p99, that ends a sweep.
+    """
+
+    job: BenchJob
+    clients: int
+    loads: Sequence[Load]
+    several: bool = False
+    bound_s: float | None = None
+    points: list[Point] = field(default_factory=list)
+    early: str = ""
+
+    def add(self, load: Load, measured: Measured) -> bool:
+        """Whether to go on: nothing has ended it early, and the bound is kept."""
+        point = Point.of(load, measured)
+        self.early = measured.early
+        if measured.jobs or measured.due or not self.points:
+            self.points.append(point)
+        return not measured.early and (self.bound_s is None or point.keeps(self.bound_s))
+
+    @property
+    def is_open(self) -> bool:
+        return self.loads[0].is_open
+
+    @property
+    def best(self) -> Point | None:
+        """Of those within the bound the one with the most answers."""
+        within = [point for point in self.points if self.bound_s is not None and point.keeps(self.bound_s)]
+        return max(within, key=lambda point: point.goodput, default=None)
+
+    @property
+    def title(self) -> str:
+        return f"{self.job.model} {self.job.signature}"
+
+    @property
+    def about(self) -> str:
+        load = self.loads[0]
+        rows = f"{count_of(self.job.rows, 'row')} a job"
+        clients = [f"{self.clients} clients"] if self.clients > 1 else []
+        if self.is_open:
+            arrivals = "even arrivals" if load.seed is None else "Poisson arrivals"
+            each = f"{load.duration_s:g} s{' a rate' if self.several else ''}"
+            return ", ".join(["open loop", arrivals, rows, *clients, f"timeout {load.timeout_s:g} s", each])
+        if self.several:
+            each = f"{count_of(load.jobs, 'job')} each" if load.jobs else f"{load.duration_s:g} s each"
+            return ", ".join(["closed loop", rows, *clients, each])
+        return ", ".join([f"{load.in_flight:,} in flight", rows, *clients])
+
+    def values(self) -> dict[str, Any]:
+        about = {
+            "model": self.job.model,
+            "signature": self.job.signature,
+            "rows": self.job.rows,
+            "clients": self.clients,
+        }
+        points = [point.values(self.job.rows) for point in self.points]
+        if not self.is_open and not self.several:
+            return {**about, **points[0]}
+        load = self.loads[0]
+        arrivals = {"arrivals": "even" if load.seed is None else "poisson", "seed": load.seed} if self.is_open else {}
+        return {
+            **about,
+            "duration_s": load.duration_s,
+            "warmup_s": load.warmup.longest_s,
+            "timeout_s": load.timeout_s,
+            "p99_bound_s": self.bound_s,
+            **arrivals,
+            "points": points,
+            "highest_goodput" if self.is_open else "highest_jobs_per_s": most(self.points),
+            "saturated": saturated(self.points),
+            "best": None if self.best is None else self.best.asked,
+            "errors": dict(sum((point.measured.errors for point in self.points), Counter())),
+            "ended_early": self.early or None,
+        }
+
+    def text(self, width: int, *, curve: bool = False) -> Iterator[RenderableType]:
+        early = f", {self.early}" if self.early else ""
+        if self.is_open or self.several:
+            yield f"{self.title}: {self.about}{early}"
+        else:
+            measured = self.points[0].measured
+            yield f"{self.title}: {self.about}\n{self.points[0].answered:,} jobs in {measured.elapsed_s:.2f} s{early}"
+        yield _table(self.points, self.job.rows, asked=self.is_open or self.several)
+        for point in self.points:
+            yield from _remarks(point, _where(point) if self.several else "")
+        if not self.several and self.points[0].stages:
+            yield _stage_table(self.points[0])
+        if curve and (picture := drawn(self.points, min(CURVE_WIDTH, width))):
+            yield picture
+        if self.bound_s is not None:
+            yield self._verdict()
+
+    def _verdict(self) -> str:
+        """What the bound came to."""
+        bound = f"p99 within {(self.bound_s or 0.0) * 1000:g} ms"
+        if self.best is None:
+            return f"{bound}: not even {_where(self.points[0])}"
+        asked = f"of {numeric(self.best.asked)}/s asked for" if self.is_open else _where(self.best)
+        return f"{bound}: up to {numeric(self.best.goodput)}/s, {asked}"
+
+    def nothing(self) -> str:
+        """Why there is no figure; empty where there is one."""
+        if any(point.answered for point in self.points):
+            return ""
+        errors = [name for point in self.points for name in point.measured.errors]
+        if errors:
+            return f"every job failed ({', '.join(dict.fromkeys(errors))})"
+        if self.is_open:
+            return self.early or "no job came within the time; give a longer --duration or a higher rate"
+        return self.early or f"no job was answered within {self.loads[0].duration_s:g} s; give a longer --duration"
+
+
+def _where(point: Point) -> str:
+    return f"at {numeric(point.asked)}/s" if point.load.is_open else f"with {point.load.in_flight:,} in flight"
+
+
+def _table(points: Sequence[Point], rows: int, *, asked: bool) -> Table:
+    """`asked`: with what was asked for, which a single closed loop has told already."""
+    is_open = points[0].load.is_open
+    rates = [">ASKED/S", ">SENT/S", ">GOODPUT/S"] if is_open else [">IN FLIGHT", ">JOBS/S", ">ROWS/S"]
+    latencies = [f">{name} ms" for name in points[0].latencies_s]
+    table = new_table([*(rates if asked else rates[1:]), *latencies, ">ERRORS"])
+    for point in points:
+        sent = [point.sent_rate, point.goodput] if is_open else [point.goodput, point.goodput * rows]
+        first = numeric(point.load.rate) if is_open else f"{point.load.in_flight:,}"
+        figures = ["–" if isnan(each) else numeric(each * 1000) for each in point.latencies_s.values()]
+        errors = f"{point.measured.errors.total():,}"
+        table.add_row(*([first] if asked else []), *map(numeric, sent), *figures, errors)
+    return table
+
+
+def _stage_table(point: Point) -> Table:
+    table = new_table(["STAGE", ">mean ms", ">p50 ms", ">p99 ms", ">SHARE", "WHERE"])
+    for name, stage in point.stages.items():
+        figures = (numeric(stage[key] * 1000) for key in ("mean_s", "p50_s", "p99_s"))
+        table.add_row(name, *figures, percent(stage["share"]), _PLACES.get(name, ""))
+    return table
+
+
+def _remarks(point: Point, where: str) -> Iterator[str]:
+    """What is to be known about the figures."""
+    measured = point.measured
+    before = f"{where} " if where else ""
+    for name, number in measured.errors.most_common():
+        yield f"{before}{number:,} {name}, the last: {measured.last_error[name]}"
+    if measured.unsteady:
+        yield f"{before}{measured.unsteady}"
+    if point.behind:
+        yield (
+            f"{before}{percent(point.sent_rate / point.asked)} of the jobs were sent: this process cannot send faster,"
+            f" and the latencies hold its own lateness (p99 {numeric(point.lag_p99_s * 1000)} ms)"
+        )
+    elif measured.cpu_share > CPU_SHARE:
+        yield (
+            f"{before}the client used {percent(measured.cpu_share)} of a processor: it may be what is measured;"
+            " give more --clients"
+        )

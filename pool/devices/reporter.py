@@ -1,0 +1,60 @@
+"""`python -m pool.devices.reporter [UUID=BUS …]`: listens to the driver for the pool, which never waits for it.
+
+It says what the driver says of errors on these GPUs: `[uuid, number, instant]`, a line of JSON each. Each GPU
+has a thread, so that one that hangs silences no other. The end of its input ends it.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+from types import ModuleType
+from typing import NoReturn
+
+from pool.devices.nvml import load_nvml
+from pool.devices.xid import Xids
+
+__all__ = ["main"]
+
+LOOK_S = 0.5
+
+
+def _open() -> ModuleType | None:
+    try:
+        nvml = load_nvml()
+        nvml.nvmlInit()
+    except Exception:  # NVML's own is not known before it is loaded; the kernel's log may be read nonetheless
+        return None
+    return nvml
+
+
+def _listen(uuid: str, bus: str, answers: int, one_at_a_time: threading.Lock) -> None:
+    nvml, xids, said = _open(), Xids({uuid: bus}), None
+    while True:
+        if nvml is not None:
+            xids.watch(nvml, uuid)
+        last = xids.last(uuid)
+        if last is not None and last != said:
+            said = last
+            at, number = last
+            with one_at_a_time:
+                os.write(answers, json.dumps([uuid, number, at]).encode() + b"\n")
+        time.sleep(LOOK_S)
+
+
+def main() -> NoReturn:
+    # Whatever a library prints must not end up among the answers.
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    one_at_a_time = threading.Lock()
+    for each in sys.argv[1:]:
+        uuid, _, bus = each.partition("=")
+        threading.Thread(target=_listen, args=(uuid, bus, answers, one_at_a_time), daemon=True).start()
+    while sys.stdin.buffer.read(1):
+        pass
+    os._exit(0)  # without waiting for a thread that may never come back from the driver
+
+
+if __name__ == "__main__":
+    main()

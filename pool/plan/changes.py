@@ -1,0 +1,152 @@
+"""What is another in a configuration that was read again, and how far each change reaches. Pure.
+
+running settings ─┐
+                  ├─► differences ─► RUNNING   a pool that runs takes it, some of it with new workers
+the file, anew ───┘                  PLACEMENT a new worker has what it moves; models stay where they are, if they can
+                                     POOL      only a new pool can have it
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+__all__ = ["Change", "Reach", "differences", "needs_new_pool"]
+
+
+class Reach(Enum):
+    RUNNING = "the pool decides by it from now on, or a slot has it with its next worker"
+    PLACEMENT = "a slot that gains or loses a model by it has it with its next worker"
+    POOL = "it takes a new pool"
+
+
+def _keys(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# A key that is not here takes a new pool: what is not known to be applied is not said to be.
+_REACH: Mapping[Reach, Mapping[str, frozenset[str]]] = {
+    Reach.RUNNING: {
+        "pool": _keys("ready drain_timeout min_ready standby watch lanes"),
+        "queue": _keys("max_jobs max_bytes client_max_jobs client_max_bytes default_timeout max_attempts"),
+        "restart": _keys("intensity period backoff_max successor"),
+        "recycle": _keys("age jobs memory"),
+        "health": _keys(
+            "heartbeat hung_after silent_after import_timeout load_timeout warmup_timeout device_free_timeout"
+        ),
+        "quarantine": _keys("keep max_bytes"),
+        "recorder": _keys("keep max_bytes"),
+        "arena": _keys("max_bytes client_max_bytes"),
+        "session": _keys(
+            "allow_growth per_process_gpu_memory_fraction allow_soft_placement log_device_placement device_count jit"
+            " intra_op_parallelism_threads inter_op_parallelism_threads op_libraries"
+        ),
+        "device": _keys("session"),
+        "model": _keys(
+            "max_batch batch_wait allowed_batch_sizes weight max_jobs max_bytes labels path versions tags inputs"
+            " outputs batching warmup session placement clear_devices towers stateful handler handler_path"
+            " handler_options freeze jit mixed_precision grappler tolerance"
+        ),
+    },
+    Reach.PLACEMENT: {"model": _keys("devices replicas memory")},
+}
+_BYTES = frozenset({"max_bytes", "client_max_bytes", "memory"})
+_SECONDS = _keys(
+    "drain_timeout default_timeout period backoff_max heartbeat hung_after silent_after age import_timeout load_timeout"
+    " warmup_timeout device_free_timeout batch_wait watch"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """`key`: "[queue] max_jobs", "[[model]] digits batch_wait", "[[device]] 0 session"; or "[[model]] digits", which is
+    new or gone.
+
+    The values are those of `Settings`: seconds, bytes; None where there is none.
+    """
+
+    key: str
+    before: Any
+    after: Any
+    reach: Reach
+
+    @property
+    def is_of_model(self) -> bool:
+        """Whether it is a whole model that comes or goes."""
+        return self.key.startswith("[[model]]") and self.key.count(" ") == 1
+
+    @property
+    def line(self) -> str:
+        """`[queue] max_jobs: 10000 → 20000`"""
+        if self.is_of_model:
+            return f"{self.key}: is {'gone' if self.after is None else 'new'}"
+        name = self.key.rsplit(" ", 1)[-1]
+        nothing = "never" if self.key.startswith(("[recycle]", "[pool] watch")) else "none"
+        return f"{self.key}: {_shown(name, self.before, nothing)} → {_shown(name, self.after, nothing)}"
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
+    """Each key whose value is another, in the order of the keys. Both are dumps of whole `Settings`.
+
+    Models are told apart by name, devices by what they `use`; their order means nothing.
+    """
+    changes: list[Change] = []
+    for section, values in before.items():
+        if section not in ("model", "device"):
+            changes += _of_table(f"[{section}]", section, values, after[section])
+    changes += _of_devices(before["device"], after["device"])
+    changes += _of_models(before["model"], after["model"])
+    return changes
+
+
+def needs_new_pool(where: str, change: Change) -> str:
+    """The line by which a change is refused that cannot be had while the pool runs."""
+    return f"{where}: {change.line}: only a new pool has it; run `systemctl restart`, or `pool stop` and `pool start`"
+
+
+def _of_devices(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> Iterator[Change]:
+    """One that is not written overrides nothing."""
+    former, latter = ({device["use"]: device for device in devices} for devices in (before, after))
+    for use in {**former, **latter}:
+        nothing = {"use": use, "session": {}}
+        key = f"[[device]] {json.dumps(use)}"
+        yield from _of_table(key, "device", former.get(use, nothing), latter.get(use, nothing))
+
+
+def _of_models(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> Iterator[Change]:
+    former, latter = ({model["name"]: model for model in models} for models in (before, after))
+    for name in {**former, **latter}:
+        key = f"[[model]] {name}"
+        if name in former and name in latter:
+            yield from _of_table(key, "model", former[name], latter[name])
+        else:
+            before_path, after_path = (models.get(name, {}).get("path") for models in (former, latter))
+            yield Change(key, before_path, after_path, Reach.RUNNING)
+
+
+def _of_table(key: str, section: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
+    for name, value in before.items():
+        if value != after[name]:
+            yield Change(f"{key} {name}", value, after[name], _reach(section, name, value, after[name]))
+
+
+def _reach(section: str, name: str, before: Any, after: Any) -> Reach:
+    if name == "device_free_timeout" and not (before and after):
+        return Reach.POOL  # at 0 a pool never begins to ask NVML, and knows of no worker what it held
+    return next((reach for reach, keys in _REACH.items() if name in keys.get(section, ())), Reach.POOL)
+
+
+def _shown(name: str, value: Any, nothing: str) -> str:
+    """As it could be written in the file; `nothing`: what None is there."""
+    if value is None:
+        return nothing
+    if name in _BYTES and isinstance(value, int):
+        unit, size = next(
+            ((unit, size) for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)) if value % size == 0),
+            ("B", 1),
+        )
+        return f"{value // size}{unit}"
+    if name in _SECONDS and isinstance(value, float):
+        return f"{value * 1000:g}ms" if value < 1 else f"{value:g}s"
+    return json.dumps(value, ensure_ascii=False)

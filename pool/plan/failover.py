@@ -1,0 +1,142 @@
+"""Where the models of devices that are gone are served meanwhile, as guests, while all others stay. Pure.
+
+    at home ─ its device is gone ─► a guest elsewhere, or told that there is no place ─ a slot serves at home ─► at home
+
+Only the copies that are lost are placed: those that are guests already where they are, then the largest first, on
+devices that have room and no copy yet. Pins are kept: a model that names its devices goes to no other. Nothing is taken
+from the device that is gone, nor from a host that is gone: a worker that comes up there one day has what it had.
+"""
+
+from collections.abc import Callable, Sequence
+
+from pool.devices import Device
+from pool.plan.placement import ModelDemand, readable
+from pool.plan.shares import Share
+from pool.plan.world import Guest, World
+
+__all__ = ["fail_over"]
+
+ShareOut = Callable[[Sequence[Sequence[str]]], tuple[Share, ...] | None]
+
+
+def fail_over(
+    world: World, demands: Sequence[ModelDemand], placed: Sequence[Sequence[str]], share_out: ShareOut
+) -> tuple[tuple[Share, ...], tuple[Guest, ...], tuple[str, ...]]:
+    """The slots with all guests, who they are, and a line for each copy that goes nowhere.
+
+    `placed`: the models of each device, at home; `share_out`: the slots of such a placing, None where it can't be had.
+
+    Guarantees: the same answer every time, no device beyond what it has free, no two copies on one device. Where the
+    devices with the least bytes leave more copies without room than the fullest do, the fullest are taken.
+    """
+    ways = [_Moves(world, demands, placed, share_out, tight=tight) for tight in (False, True)]
+    best = min(ways, key=lambda way: len(way.left_out))
+    return best.shares, tuple(best.guests), tuple(best.why_not(*each) for each in best.left_out)
+
+
+class _Moves:
+    def __init__(
+        self,
+        world: World,
+        demands: Sequence[ModelDemand],
+        placed: Sequence[Sequence[str]],
+        share_out: ShareOut,
+        *,
+        tight: bool,
+    ) -> None:
+        self._world, self._share_out, self._tight = world, share_out, tight
+        self._devices = devices = world.here.devices
+        self._sizes = {demand.name: demand.memory_bytes or 0 for demand in demands}
+        self._placed = [list(names) for names in placed]
+        self._gone = {devices.index(world.slots[slot]) for slot in world.lost}
+        self._shut = {devices.index(world.slots[slot]) for slot in world.shut}
+        shares = share_out(placed)
+        assert shares is not None, "it was shared out before"
+        self.shares = shares
+        self.guests: list[Guest] = []
+        self.left_out: list[tuple[ModelDemand, Device]] = []
+        largest = sorted(demands, key=lambda demand: -self._sizes[demand.name])
+        lost = [
+            (demand, device)
+            for demand in largest
+            for number, device in enumerate(devices)
+            if demand.name in placed[number] and not self._is_served(demand.name, device)
+        ]
+        self._hosts = {(guest.model, guest.home): devices.index(guest.at) for guest in world.guests}
+        lost = [further for demand, device in lost for further in self._stay(demand, device)]
+        for demand, device in lost:
+            self._move(demand, device)
+
+    def _stay(self, demand: ModelDemand, device: Device) -> list[tuple[ModelDemand, Device]]:
+        """Who is a guest stays one. Returns the copy that is to be placed: this one, or that on a host that is gone."""
+        host = self._hosts.get((demand.name, device))
+        if host is None or not self._may(demand, device, host):
+            return [(demand, device)]
+        self._put(demand, device, host)
+        at = self._devices[host]
+        return [] if self._is_served(demand.name, at) else self._stay(demand, at)
+
+    def _move(self, demand: ModelDemand, device: Device) -> None:
+        room = [
+            number
+            for number in range(len(self._devices))
+            if number not in self._gone | self._shut and self._may(demand, device, number)
+        ]
+        if room:
+            sign = -1 if self._tight else 1
+            self._put(demand, device, min(room, key=lambda number: (sign * self._held(number), number)))
+        else:
+            self.left_out.append((demand, device))
+
+    def _may(self, demand: ModelDemand, home: Device, number: int) -> bool:
+        free = self._devices[number].free_bytes
+        return (
+            demand.devices == "auto"
+            and (demand.name, home) not in self._world.unfit
+            and demand.name not in self._placed[number]
+            and (free is None or demand.memory_bytes is None or self._held(number) + demand.memory_bytes <= free)
+            and self._with(demand.name, number) is not None
+        )
+
+    def _put(self, demand: ModelDemand, home: Device, number: int) -> None:
+        self.shares = self._with(demand.name, number) or self.shares
+        self._placed[number].append(demand.name)
+        self.guests.append(Guest(demand.name, home, self._devices[number]))
+
+    def _held(self, number: int) -> int:
+        return sum(self._sizes[name] for name in self._placed[number])
+
+    def _is_served(self, name: str, device: Device) -> bool:
+        return any(
+            share.device == device and name in share.models and slot not in self._world.lost
+            for slot, share in enumerate(self.shares)
+        )
+
+    def _with(self, name: str, number: int) -> tuple[Share, ...] | None:
+        """The slots with this model beside the others; None where that takes other slots, or more than may be."""
+        shares = self._share_out([[*names, name] if n == number else names for n, names in enumerate(self._placed)])
+        if shares is None or [share.device for share in shares] != [share.device for share in self.shares]:
+            return None
+        stay = all(set(before.models) <= set(after.models) for before, after in zip(self.shares, shares, strict=True))
+        return shares if stay else None
+
+    def why_not(self, demand: ModelDemand, home: Device) -> str:
+        """Why a copy goes nowhere, what it needs, and what is free of each device after all moves."""
+        if (why := self._world.unfit.get((demand.name, home))) is not None:
+            return why
+        left = [number for number in range(len(self._devices)) if number not in self._gone]
+        others = [number for number in left if demand.name not in self._placed[number]]
+        if demand.devices == "all" or (demand.devices == "auto" and left and not others):
+            why = "it is on all others"
+        elif demand.devices != "auto":
+            why = "its `devices` name no other that it is not on"
+        else:
+            there = ", ".join(f"{self._devices[n].label} {self._free(demand.name, n)}" for n in others) or "none"
+            why = f"no other has room for it: it needs {readable(demand.memory_bytes)}, free are {there}"
+        return f"model {demand.name} is not moved from {home.label}: {why}"
+
+    def _free(self, name: str, number: int) -> str:
+        if number in self._shut or self._with(name, number) is None:
+            return "cannot take it"
+        size = self._devices[number].free_bytes
+        return readable(None if size is None else max(0, size - self._held(number)))

@@ -1,0 +1,206 @@
+"""Which models each slot serves: a pure function of demands and devices, the same answer every time.
+
+Models that say where come first; the others follow by decreasing size, each onto the devices with the least
+bytes placed so far. Where spreading leaves a model without room, packing as tightly as possible is tried, and
+then every way there is (`pool.packing`, within a bound) before the configuration is refused. In a pool that serves,
+models stay where they are, as long as all fit so. What others hold of a device when the pool looks is not free; it
+has no say in which devices come first, or a few bytes would move models.
+"""
+
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from glob import escape
+from pathlib import Path
+from typing import Literal
+
+from pool.devices import Device
+from pool.errors import InvalidConfig
+from pool.plan.packing import pack
+from pool.wire.model_files import Format, NotServed, checkpoint_prefix, look
+
+__all__ = ["DevicesOccupied", "ModelDemand", "model_bytes", "place", "readable"]
+
+_Way = Literal["stay", "spread", "tight", "search"]
+_There = Mapping[str, Collection[int]]
+
+
+class DevicesOccupied(InvalidConfig):
+    """The models would fit, were it not for what others hold of the devices now: a later start may succeed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDemand:
+    """`devices`: slot numbers (see `pool.devices.pinned_slots`), "all", or "auto": any `replicas` of them.
+
+    `memory_bytes` is None where nobody knows: such a model fits everywhere. `source`: who says so, for people.
+    """
+
+    name: str
+    devices: Literal["auto", "all"] | tuple[int, ...]
+    replicas: int
+    memory_bytes: int | None
+    source: str = ""
+
+
+def place(
+    models: Sequence[ModelDemand], devices: Sequence[Device], there: _There | None = None
+) -> tuple[tuple[str, ...], ...]:
+    """The names of the models of each slot, in the order of `models`.
+
+    `there`: the slots of each model that is served already. Where it can, an "auto" stays on as many of them as it may.
+
+    Guarantees: a pinned model is on its slots and no others, "all" is on every slot, "auto" on `replicas`
+    different ones; no device is given more bytes than it has free, as far as both are known.
+    REQUIRES unique names and slot numbers that exist.
+    Raises `InvalidConfig` with a line for each model and device if something does not fit, `DevicesOccupied` if it
+    would on devices that nobody else uses.
+    """
+    plan = _found(models, devices, there or {})
+    if plan is not None:
+        return plan.names()
+    empty = [replace(device, used_bytes=0) for device in devices]
+    kind = InvalidConfig if _found(models, empty, {}) is None else DevicesOccupied
+    raise kind(_Plan(models, devices, "spread").explanation())
+
+
+def _found(models: Sequence[ModelDemand], devices: Sequence[Device], there: _There) -> "_Plan | None":
+    ways: tuple[_Way, ...] = ("stay", "spread", "tight", "search")
+    plans = (_Plan(models, devices, way, there) for way in ways if there or way != "stay")
+    return next((plan for plan in plans if plan.fits()), None)
+
+
+def model_bytes(path: str) -> int:
+    """How much of a model is weights: what it takes on a device at least, where `memory` does not say.
+
+    A SavedModel counts what is under `variables/`, or without any the graph itself, which then holds the weights
+    as constants; a meta graph its checkpoint; any other file counts whole. 0 for what is not there, cannot be looked
+    at, is no model or is a stub: loading it is what tells.
+    """
+    if path.startswith("stub:"):
+        return 0
+    try:
+        found = look(path)
+        match found.format:
+            case Format.SAVED_MODEL:
+                return _sizes((found.path / "variables").rglob("*")) or _sizes([found.path / "saved_model.pb"])
+            case Format.META_GRAPH:
+                folder, prefix = found.path.parent, checkpoint_prefix(found.path)
+                return _sizes(folder.glob(f"{escape(prefix)}.data-*")) or _sizes([folder / prefix])
+        return _sizes([found.path])
+    except (NotServed, OSError):
+        return 0
+
+
+class _Plan:
+    """One attempt at placing: "spread" prefers the device with the least bytes of ours, "tight" the fullest.
+
+    "stay" prefers those where the model is, and places the models first that are anywhere.
+    """
+
+    def __init__(
+        self, models: Sequence[ModelDemand], devices: Sequence[Device], way: _Way, there: _There | None = None
+    ) -> None:
+        self._models = models
+        self._devices = devices
+        self._way = way
+        self._there = there or {} if way == "stay" else {}
+        self._placed = [0] * len(devices)
+        self._slots: dict[str, tuple[int, ...]] = {}
+        self._refused: dict[str, str] = {}
+        for model in models:
+            if model.devices != "auto":
+                self._pin(model)
+        auto = [model for model in models if model.devices == "auto"]
+        auto.sort(key=lambda model: (model.name not in self._there, -(model.memory_bytes or 0)))
+        if way == "search":
+            self._search(auto)
+        for model in auto:
+            if model.name not in self._slots:
+                self._choose(model)
+
+    def fits(self) -> bool:
+        return not self._refused
+
+    def names(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(
+            tuple(model.name for model in self._models if slot in self._slots[model.name])
+            for slot in range(len(self._devices))
+        )
+
+    def explanation(self) -> str:
+        width = max(len(name) for name in ["model", *(model.name for model in self._models)])
+        sources = max((len(model.source) for model in self._models), default=0)
+        source = f"  {'as in':<{max(sources, 5)}}" if sources else ""
+        lines = ["the models do not fit the devices:", f"  {'model':<{width}}  {'needs':>10}{source}  device"]
+        for model in self._models:
+            where = self._refused.get(model.name) or ", ".join(
+                self._devices[slot].label for slot in self._slots[model.name]
+            )
+            source = f"  {model.source:<{max(sources, 5)}}" if sources else ""
+            lines.append(f"  {model.name:<{width}}  {readable(model.memory_bytes):>10}{source}  {where}")
+        width = max(len(name) for name in ["device", *(device.label for device in self._devices)])
+        lines.append(f"  {'device':<{width}}  {'has':>10}  {'others use':>10}  {'free':>10}")
+        for slot, device in enumerate(self._devices):
+            has, used, left = map(readable, (device.memory_bytes, device.used_bytes, self._left(slot)))
+            lines.append(f"  {device.label:<{width}}  {has:>10}  {used:>10}  {left:>10}")
+        return "\n".join(lines)
+
+    def _left(self, slot: int) -> int | None:
+        free = self._devices[slot].free_bytes
+        return None if free is None else free - self._placed[slot]
+
+    def _has_room(self, slot: int, model: ModelDemand) -> bool:
+        left = self._left(slot)
+        return left is None or model.memory_bytes is None or model.memory_bytes <= left
+
+    def _pin(self, model: ModelDemand) -> None:
+        slots = range(len(self._devices)) if isinstance(model.devices, str) else model.devices
+        full = [self._devices[slot].label for slot in slots if not self._has_room(slot, model)]
+        if full:
+            self._refused[model.name] = f"does not fit on {', '.join(full)}"
+        else:
+            self._put(model, slots)
+
+    def _search(self, auto: Sequence[ModelDemand]) -> None:
+        room = [self._left(slot) for slot in range(len(self._devices))]
+        found = pack(room, [(model.memory_bytes or 0, model.replicas) for model in auto])
+        for model, slots in zip(auto, found or (), strict=False):
+            self._put(model, slots)
+
+    def _choose(self, model: ModelDemand) -> None:
+        if model.replicas > len(self._devices):
+            self._refused[model.name] = f"wants {model.replicas} devices, there are {len(self._devices)}"
+            return
+        room = [slot for slot in range(len(self._devices)) if self._has_room(slot, model)]
+        if len(room) < model.replicas:
+            self._refused[model.name] = f"wants {model.replicas} with room for it, there are {len(room)}"
+            return
+        there = self._there.get(model.name, ())
+        self._put(model, sorted(room, key=lambda slot: (slot not in there, self._preference(slot)))[: model.replicas])
+
+    def _preference(self, slot: int) -> tuple[float, int, int]:
+        # Models of unknown size weigh nothing: their number breaks the tie, or all would meet on slot 0.
+        number = sum(slot in slots for slots in self._slots.values())
+        if self._way in ("tight", "search"):
+            left = self._left(slot)
+            return (float("inf") if left is None else left, number, slot)
+        return (self._placed[slot], number, slot)
+
+    def _put(self, model: ModelDemand, slots: Iterable[int]) -> None:
+        self._slots[model.name] = tuple(sorted(slots))
+        for slot in self._slots[model.name]:
+            self._placed[slot] += model.memory_bytes or 0
+
+
+def _sizes(files: Iterable[Path]) -> int:
+    return sum(os.path.getsize(file) for file in files if file.is_file())
+
+
+def readable(size: int | None) -> str:
+    if size is None:
+        return "unknown"
+    for unit, step in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size >= step:
+            return f"{size / step:.1f} {unit}"
+    return f"{size} B"

@@ -1,0 +1,378 @@
+"""From a world to a plan, or to a refusal. `look` reads the disk and the machine; `plan` reads nothing, and is pure.
+
+settings ─► look: devices, versions, sizes ─► World ─► plan: an entry each ─► demands ─► homes ─► a slot each ─► Plan
+"""
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pool.core.policy import ModelPolicy, Policy
+from pool.core.versions import Versions
+from pool.cores import share_cores
+from pool.devices import Device, Discovery, discover_gpus, pinned_slots, resolve_devices, used_devices
+from pool.endpoint import default_endpoint, ipc_path
+from pool.errors import InvalidConfig
+from pool.launch import cpu_share
+from pool.plan.failover import fail_over
+from pool.plan.placement import ModelDemand, place
+from pool.plan.plan import Plan
+from pool.plan.selection import Found, Selection, choose, older, select, wrong_labels
+from pool.plan.shares import ModelShare, Share, refusals, share_out
+from pool.plan.sizes import Sizes, find_size
+from pool.plan.versions import Served
+from pool.plan.world import Here, Home, World
+from pool.quarantine import state_folder
+from pool.wire.entries import model_of
+from pool.wire.independence import Batching
+from pool.wire.texts import is_utf8
+from pool.wire.worker_messages import Clear, ModelSettings
+
+if TYPE_CHECKING:
+    # pydantic comes with the extra `worker`; reading a plan does not need it
+    from pool.config import Settings
+    from pool.config.session import SessionOverrides
+    from pool.config.settings import ModelSection
+
+__all__ = ["OtherSlots", "choose_all", "look", "make_plan", "plan", "with_sizes"]
+
+_BATCHING = {True: Batching.ALWAYS, False: Batching.NEVER, "auto": Batching.AUTO}
+_CLEAR = {True: Clear.ALL, False: Clear.NONE, "missing": Clear.MISSING}
+
+
+class OtherSlots(InvalidConfig):
+    """A pool that runs has the slots that it has."""
+
+
+def make_plan(settings: "Settings", environ: Mapping[str, str], discovery: Discovery | None = None) -> Plan:
+    """Looks at the machine and decides. Starts nothing. Raises `InvalidConfig` for what cannot be met."""
+    return plan(look(settings, environ, discovery))
+
+
+# --- the world ------------------------------------------------------------------------------------------------------
+
+
+def look(settings: "Settings", environ: Mapping[str, str], discovery: Discovery | None = None) -> World:
+    """What there is before a pool starts. Raises `InvalidConfig`."""
+    found = choose_all(settings)
+    endpoint = settings.pool.endpoint or default_endpoint(environ, os.getuid())
+    ipc_path(endpoint)
+    devices, notes = resolve_devices(settings.pool.devices, discovery or discover_gpus(), environ)
+    cores = frozenset(os.sched_getaffinity(0))
+    here = Here(tuple(devices), tuple(notes), endpoint, _state(settings, environ), cores)
+    newest = [model for model in settings.model if model.versions == "newest" and found[model.name]]
+    next_ones = {model.name: older(model.path, found[model.name][-1]) for model in newest}
+    return with_sizes(World(here=here, settings=settings, found=found, older=next_ones))
+
+
+def choose_all(settings: "Settings", known: Found | None = None) -> Found:
+    """By model, the versions to be served; those of models in `known` nobody looks for. Raises `InvalidConfig`."""
+    _check_models(settings)
+    found: dict[str, tuple[Served, ...]] = {}
+    wrong: list[str] = []
+    for model in settings.model:
+        if known is not None and model.name in known:
+            found[model.name] = known[model.name]
+            continue
+        try:
+            found[model.name] = choose(model)
+        except InvalidConfig as error:
+            wrong.append(str(error))
+        else:
+            wrong += wrong_labels(model, found[model.name])
+    if wrong:
+        raise InvalidConfig("\n".join(wrong))
+    return found
+
+
+def with_sizes(world: World) -> World:
+    """The same with the sizes of what is new in it, by the disk. What is there already keeps its size.
+
+    Where models may move, those that have changed are looked at again.
+    """
+    wanted = select(world.settings, world.found)
+    known = {} if world.given is None else {section.name: section for section in world.given.settings.model}
+    sizes = {name: size for name, size in world.sizes.items() if name in known}
+    for section in wanted.settings.model:
+        told = _told(section, world.here.state, wanted)
+        if (former := known.get(section.name)) is not None and world.given is not None and section.name in sizes:
+            same = (told, section.memory) == (_told(former, world.here.state, world.given), former.memory)
+            if same or not world.may_move:
+                continue
+        sizes[section.name] = find_size(told, section.memory, world.settings.pool.lanes, world.here.state)
+    return replace(world, sizes=sizes)
+
+
+# --- the plan -------------------------------------------------------------------------------------------------------
+
+
+def plan(world: World) -> Plan:
+    """What each slot should have. Where versions come that no job may get before every slot has them, jobs get the
+    former ones, which stay beside them; once the new ones are `up`, the plan of that world is without.
+
+    Models stay on their devices. Where they may move, those do that need or want other places than before, and if all
+    do not fit so, the others too. The same answer every time. Raises `InvalidConfig` for what cannot be met.
+    """
+    selection, beside = _given(world)
+    try:
+        return _plan(world, selection)
+    except OtherSlots:
+        raise
+    except InvalidConfig as error:
+        if not beside:
+            raise
+        why = "until the new versions serve, the former ones stay beside them"
+        models = ", ".join(sorted({model_of(name) for name in beside}))
+        raise InvalidConfig(f"{error}\n{models}: {why}: {', '.join(sorted(beside))}") from None
+
+
+def _given(world: World) -> tuple[Selection, set[str]]:
+    """What is wanted beside what jobs get until they may get that, and the names of the latter."""
+    wanted, given = select(world.settings, world.found), world.given
+    if given is None:
+        return wanted, set()
+    settled = given.settled
+    changed = [
+        name for name, entries in wanted.entries().items() if set(entries) - {*settled.get(name, entries)} - world.up
+    ]
+    beside = {entry for name in changed for entry in settled[name]} - set(wanted.names)
+    sections = (*wanted.settings.model, *(each for each in given.settings.model if each.name in beside))
+    versions = dict(wanted.versions)
+    for name in changed:
+        versions.pop(name, None)
+        if name in given.versions:
+            versions[name] = _meanwhile(given.versions[name], wanted.versions.get(name))
+    served = {name: each for name, each in given.served.items() if name in beside}
+    settings = wanted.settings.model_copy(update={"model": sections})
+    return Selection(settings, {**wanted.served, **served}, versions), beside
+
+
+def _meanwhile(before: Versions, after: Versions | None) -> Versions:
+    """Labels move at once to versions that are served, and to new ones when those are."""
+    if after is None:
+        return before
+    labels = {
+        label: number if number in before.numbers else before.labels[label]
+        for label, number in after.labels.items()
+        if number in before.numbers or label in before.labels
+    }
+    return Versions(before.numbers, labels)
+
+
+def _plan(world: World, selection: Selection) -> Plan:
+    settings, here, sizes = selection.settings, world.here, world.sizes
+    demands = _demands(settings, here.devices, sizes)
+    homes = _homes(world, demands)
+    placed = [[model.name for model in settings.model if number in homes[model.name].devices] for number in _all(here)]
+    shares = _shares(settings, here.devices, placed, sizes)
+    if world.slots and tuple(share.device for share in shares) != world.slots:
+        raise OtherSlots("there would be other slots")
+
+    def shared(placed: Sequence[Sequence[str]]) -> tuple[Share, ...] | None:
+        try:
+            return _shares(settings, here.devices, placed, sizes)
+        except InvalidConfig:
+            return None
+
+    shares, guests, stays = fail_over(world, demands, placed, shared) if world.lost else (shares, (), ())
+    return Plan(
+        world=world,
+        given=selection,
+        shares=shares,
+        homes=homes,
+        models=tuple(_told(model, here.state, selection) for model in settings.model),
+        cpu_share=cpu_share(len(here.cores), sum(share.device.kind == "cpu" for share in shares)),
+        cores=_cores(shares, settings.pool.cpu_affinity, here.cores),
+        policy=_policy(settings, selection.versions),
+        guests=guests,
+        stays=stays,
+    )
+
+
+def _all(here: Here) -> range:
+    return range(len(here.devices))
+
+
+def _homes(world: World, demands: Sequence[ModelDemand]) -> Mapping[str, Home]:
+    """Where each model is placed, with room kept for guests."""
+    devices = world.here.devices
+    size = {demand.name: demand.memory_bytes or 0 for demand in demands}
+    guests = [sum(size.get(guest.model, 0) for guest in world.guests if guest.at == device) for device in devices]
+    rooms = [replace(each, used_bytes=each.used_bytes + more) for each, more in zip(devices, guests, strict=True)]
+    bare = {demand.name: replace(demand, source="") for demand in demands}
+    there = {name: home.devices for name, home in world.homes.items() if name in bare}
+    stays = {name: there[name] for name in there if not world.may_move or world.homes[name].demand == bare[name]}
+    fixed = [replace(each, devices=stays[each.name]) if each.name in stays else each for each in demands]
+    try:
+        placed = place(fixed, rooms, there)
+    except InvalidConfig:
+        if not world.may_move:
+            raise
+        placed = place(demands, rooms, there)
+    return {
+        name: Home(demand, tuple(number for number, names in enumerate(placed) if name in names))
+        for name, demand in bare.items()
+    }
+
+
+def _cores(
+    shares: Sequence[Share], wanted: bool | Sequence[Sequence[int]], allowed: Collection[int]
+) -> tuple[tuple[int, ...], ...]:
+    cpu = [share.device.kind == "cpu" for share in shares]
+    found = iter(share_cores(sum(cpu), wanted, allowed))
+    return tuple(next(found) if one else () for one in cpu)
+
+
+def _check_models(settings: "Settings") -> None:
+    if not settings.model:
+        raise InvalidConfig('no model is configured: write a [[model]] with name = "…" and path = "…"')
+    for model in settings.model:
+        if not model.path.startswith("stub:") and not Path(model.path).exists():
+            raise InvalidConfig(f"model {model.name}: there is nothing at {model.path}; give the path of a model")
+        if model.handler_path and not Path(model.handler_path).is_dir():
+            raise InvalidConfig(
+                f"model {model.name}: handler_path: {model.handler_path} is no folder;"
+                f" write the one that {model.handler}'s module lies in"
+            )
+        if model.towers and model.speed_ups_message() is not None:
+            raise InvalidConfig(
+                f"model {model.name}: towers and speed-ups (freeze, jit, mixed_precision, grappler) are not tried"
+                " together; leave out one of them"
+            )
+
+
+def _demands(settings: "Settings", devices: Sequence[Device], sizes: Sizes) -> tuple[ModelDemand, ...]:
+    return tuple(
+        ModelDemand(
+            model.name,
+            model.devices if model.devices in ("auto", "all") else pinned_slots(model.devices, devices),
+            model.replicas,
+            _copies(model, sizes, devices) * sizes[model.name].size_bytes * settings.pool.workers_per_device,
+            sizes[model.name].source,
+        )
+        for model in settings.model
+    )
+
+
+def _copies(model: "ModelSection", sizes: Sizes, devices: Sequence[Device]) -> int:
+    """How often the model is in one worker. In the largest, for nobody knows yet which it will be."""
+    if not model.towers or sizes[model.name].source == "a former run":
+        return 1
+    return max((len(device.uuids) for device in devices), default=1) or 1
+
+
+def _shares(
+    settings: "Settings",
+    devices: Sequence[Device],
+    placed: Sequence[Sequence[str]],
+    sizes: Sizes,
+) -> tuple[Share, ...]:
+    """Raises `InvalidConfig` with a line for each thing that cannot be met."""
+    overrides = _overrides(settings, devices)
+    models = [
+        ModelShare(
+            model.name,
+            [settings.session.message(*of_device, model.session) for of_device in overrides],
+            model.rules,
+            sizes[model.name].size_bytes,
+        )
+        for model in settings.model
+    ]
+    sessions = [settings.session.message(*of_device) for of_device in overrides]
+    shares = share_out(devices, placed, models, sessions, settings.pool.workers_per_device)
+    refused = list(refusals(shares, models))
+    if refused:
+        raise InvalidConfig("\n".join(refused))
+    return shares
+
+
+def _overrides(settings: "Settings", devices: Sequence[Device]) -> "list[list[SessionOverrides]]":
+    """Those of each device: none, or that of its [[device]]."""
+    found: list[list[SessionOverrides]] = [[] for _ in devices]
+    for section in settings.device:
+        for number in used_devices(section.use, devices):
+            if found[number]:
+                label = devices[number].label
+                raise InvalidConfig(f"[[device]] use: {label} is meant by two of them; write the keys of both into one")
+            found[number].append(section.session)
+    return found
+
+
+def _state(settings: "Settings", environ: Mapping[str, str]) -> Path | None:
+    state = Path(settings.pool.state) if settings.pool.state else state_folder(environ)
+    if state is not None and not is_utf8(str(state)):
+        raise InvalidConfig(f"the state folder {str(state)!r} is not text in UTF-8; set [pool] state to another")
+    return state
+
+
+def _told(model: "ModelSection", state: Path | None, selection: Selection) -> ModelSettings:
+    """What a worker is told of a model; of one that has versions, where the one is that it is to load."""
+    served = selection.served.get(model.name)
+    return ModelSettings(
+        name=model.name,
+        path=model.path if served is None else served.path,
+        version=None if served is None else served.number,
+        warmup=model.warmup,
+        tags=model.tags,
+        inputs=model.inputs,
+        outputs=model.outputs,
+        batch_sizes=model.allowed_batch_sizes or tuple(sorted({1, model.max_batch})),
+        cache="" if state is None else str(state / "converted"),
+        placement=model.rules,
+        least_loaded=model.least_loaded,
+        towers=model.towers,
+        stateful=model.stateful,
+        batching=_BATCHING[model.batching],
+        clear_devices=_CLEAR[model.clear_devices],
+        handler=model.handler_message(model.allowed_batch_sizes),
+        speed_ups=model.speed_ups_message(),
+    )
+
+
+def _silent_after_s(silent_after: float | str, heartbeat_s: float) -> float:
+    """Where the configuration leaves it open, ten heartbeats, and long enough for a machine that is busy otherwise."""
+    return max(10.0, 10 * heartbeat_s) if isinstance(silent_after, str) else silent_after
+
+
+def _policy(settings: "Settings", versions: Mapping[str, Versions]) -> Policy:
+    health, queue, restart, recycle = settings.health, settings.queue, settings.restart, settings.recycle
+    return Policy(
+        max_jobs=queue.max_jobs,
+        max_bytes=queue.max_bytes,
+        client_max_jobs=None if queue.client_max_jobs == "auto" else queue.client_max_jobs,
+        client_max_bytes=None if queue.client_max_bytes == "auto" else queue.client_max_bytes,
+        default_timeout_s=queue.default_timeout,
+        max_attempts=queue.max_attempts,
+        restart_intensity=restart.intensity,
+        restart_period_s=restart.period,
+        backoff_max_s=restart.backoff_max,
+        successor=restart.successor,
+        import_timeout_s=health.import_timeout,
+        load_timeout_s=health.load_timeout,
+        warmup_timeout_s=health.warmup_timeout,
+        device_free_timeout_s=health.device_free_timeout,
+        silent_after_s=_silent_after_s(health.silent_after, health.heartbeat),
+        hung_after_s=None if health.hung_after == "auto" else health.hung_after,
+        drain_timeout_s=settings.pool.drain_timeout,
+        ready_needs_all=settings.pool.ready == "all",
+        min_ready=settings.pool.min_ready,
+        standby=settings.pool.standby,
+        recycle_age_s=recycle.age,
+        recycle_jobs=recycle.jobs,
+        recycle_bytes=recycle.memory,
+        versions=versions,
+        models={
+            model.name: ModelPolicy(
+                batching=_BATCHING[model.batching],
+                max_batch=model.max_batch,
+                batch_wait_s=model.batch_wait,
+                allowed_batch_sizes=model.allowed_batch_sizes,
+                weight=model.weight,
+                max_jobs=model.max_jobs,
+                max_bytes=model.max_bytes,
+            )
+            for model in settings.model
+        },
+    )

@@ -1,0 +1,227 @@
+"""From what each slot has to what it should have, one slot after another, whatever the cause.
+
+    begin ─► slot 0: its welcome is the new one, RestartAsked ─ READY ─► slot 1: … ─► all have it
+                                                              ├ its successor failed ─► its former welcome; the end
+                                                              └ died ─► its former welcome, RestartAsked; the end
+
+A slot whose turn has not come keeps its former settings, also when its worker dies meanwhile.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from pool.core.actions import SlotChanged, SuccessorFailed
+from pool.core.events import RestartAsked, SlotPlanned
+from pool.core.slots import SlotState
+from pool.core.supervision import Supervision
+from pool.logs import about
+from pool.wire.worker_messages import ModelSettings, Welcome
+
+__all__ = ["Refused", "Rollout"]
+
+log = logging.getLogger("pool")
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """The slot whose new worker is awaited; `former` is what it goes back to where that does not come up."""
+
+    slot: int
+    incarnation: int
+    former: Welcome
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A slot did not come up with what was new to it. `blamed`: the model that its worker named, if it named one.
+
+    `new`: the models that it has not had so, and `versions`, those of them that are new versions of what it had.
+    `changed`: those of which something else is new. `more`: so is something that is no model's.
+    """
+
+    slot: int
+    blamed: str | None
+    new: frozenset[str]
+    versions: tuple[ModelSettings, ...]
+    changed: frozenset[str]
+    more: bool
+
+
+class Rollout:
+    """Used from the pool's loop. Between two of them it only keeps what each slot's workers are told."""
+
+    def __init__(
+        self,
+        supervision: Supervision,
+        welcomes: Sequence[Welcome],
+        is_lost: Callable[[int], bool] = lambda slot: False,  # noqa: ARG005
+        unfinished: Callable[[Collection[str]], bool] = lambda _: False,
+    ) -> None:
+        """`is_lost`: whether the slot's device is gone: it has no turn, and the new settings if it ever comes up.
+
+        `unfinished`: whether jobs of these models are waited for before a slot loses them.
+        """
+        self._unfinished = unfinished
+        self._supervision = supervision
+        self._is_lost = is_lost
+        self._given = list(welcomes)
+        self._wanted = list(welcomes)
+        self._left: list[int] = []
+        self._turn: _Turn | None = None
+        self._undo: int | None = None
+        self._failure = ""
+        self._refused: Refused | None = None
+        self._planned = [_names(welcome) for welcome in welcomes]
+
+    def welcome(self, slot: int) -> Welcome:
+        """What the next worker of the slot is told."""
+        return self._given[slot]
+
+    def begin(self, welcomes: Sequence[Welcome], *, back: bool = False) -> list[int]:
+        """From now on these are wanted, by slot; returns the slots that need a new worker for it.
+
+        `back`: for what the last rollout failed at, which people are still to hear of.
+        """
+        self._wanted = list(welcomes)
+        if not back:
+            self._failure = ""
+        slots, turn, self._turn = self._supervision.slots, self._turn, None
+        self._left = [
+            number
+            for number, (given, wanted) in enumerate(zip(self._given, self._wanted, strict=True))
+            if (given.models or wanted.models) and _settings(given) != _settings(wanted) and not self._is_lost(number)
+        ]
+        for number, wanted in enumerate(self._wanted):
+            if number not in self._left:
+                self._given[number] = wanted
+        # A slot that does not serve anyway may be broken for another reason: it is not to end the rollout at its start.
+        # A model that moves comes to its new slot before it leaves the former one.
+        self._left.sort(key=lambda number: (slots[number].state is SlotState.FATAL, not self._gains(number)))
+        if turn is not None and turn.slot in self._left:
+            # It is not up yet: nobody else's turn before it is, and what it was to have has not served.
+            self._given[turn.slot] = turn.former
+            self._left.remove(turn.slot)
+            self._left.insert(0, turn.slot)
+        elif turn is not None and not self._is_lost(turn.slot):
+            self._turn = turn
+        return sorted(self._left)
+
+    def _gains(self, slot: int) -> bool:
+        return bool(_names(self._wanted[slot]) - _names(self._given[slot]))
+
+    def changed(self, change: SlotChanged, blamed: str | None = None) -> None:
+        """A slot is in another state. `blamed`: as in `Refused`."""
+        turn = self._turn
+        if turn is None or change.slot != turn.slot:
+            return
+        up = change.state is SlotState.READY and change.incarnation >= turn.incarnation
+        if up or change.state is SlotState.STOPPED:  # drained: its next worker has the new settings
+            self._turn = None
+            if not self._left:
+                log.info("every slot has the new settings", extra=about("roll_done"))
+        elif change.state is SlotState.FATAL or (
+            change.state is SlotState.BACKOFF and change.incarnation >= turn.incarnation
+        ):
+            self._undo = turn.slot
+            self._fail(turn, change.reason, blamed)
+
+    def failed(self, failed: SuccessorFailed, blamed: str | None = None) -> None:
+        """A slot's successor is gone; who sits there has what it had."""
+        turn = self._turn
+        if turn is None or failed.slot != turn.slot or failed.incarnation < turn.incarnation:
+            return
+        if self._supervision.slots[turn.slot].incarnation > failed.incarnation:
+            self._undo = turn.slot  # who sat there died meanwhile, and the next one was told of the new settings
+        self._fail(turn, failed.reason, blamed)
+
+    def _fail(self, turn: _Turn, reason: str, blamed: str | None) -> None:
+        left = f"slot{'s' * (len(self._left) > 1)} {', '.join(map(str, sorted(self._left)))}"
+        kept = f", which stay in {left}" if self._left else ""
+        back = f"did not come up with the new settings and goes back to the former ones{kept}"
+        self._failure = f"slot {turn.slot} {back}: {reason}"
+        log.error("%s", self._failure, extra=about("roll_failed", slot=turn.slot, reason=reason))
+        self._refused = _refused(turn, self._given[turn.slot], blamed)
+        self._given[turn.slot] = turn.former
+        self._left, self._turn = [], None
+
+    def take_refused(self) -> Refused | None:
+        """With what a slot did not come up, once."""
+        refused, self._refused = self._refused, None
+        return refused
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a slot is still to have the new settings, or its former ones again; or it is to be decided which."""
+        return self._undo is not None or self._turn is not None or bool(self._left) or self._refused is not None
+
+    def plans(self) -> Iterator[SlotPlanned]:
+        """Which models slots are to have; the core is to be told before it welcomes another worker."""
+        for slot, welcome in enumerate(self._given):
+            if self._planned[slot] != _names(welcome):
+                self._planned[slot] = _names(welcome)
+                yield SlotPlanned(slot, tuple(model.name for model in welcome.models))
+
+    def due(self) -> bool:
+        """Whether `tend` has something to do."""
+        return self._undo is not None or (self.awaits_jobs and not self._waits())
+
+    @property
+    def awaits_jobs(self) -> bool:
+        """Whether `tend` is to be called when jobs have ended, as those may be what a slot waits for."""
+        return self._turn is None and bool(self._left)
+
+    def _waits(self) -> bool:
+        slot = self._left[0]
+        return self._unfinished(_names(self._given[slot]) - _names(self._wanted[slot]))
+
+    def tend(self) -> Iterator[RestartAsked | SlotPlanned]:
+        """What the core is to be told. REQUIRES that it is told each before the next is asked for."""
+        yield from self.plans()
+        if self._undo is not None:
+            slot, self._undo = self._undo, None
+            if self._supervision.turnover.cannot_restart(slot) is None:
+                yield RestartAsked(slot)
+        while self.awaits_jobs and not self._waits():
+            slot = self._left.pop(0)
+            former, self._given[slot] = self._given[slot], self._wanted[slot]
+            drained = self._supervision.slots[slot].state is SlotState.STOPPED and bool(former.models)
+            yield from self.plans()
+            if not drained and self._given[slot].models and self._supervision.turnover.cannot_restart(slot) is None:
+                self._turn = _Turn(slot, self._supervision.slots[slot].named + 1, former)
+                log.info("slot %d gets a new worker for the new settings", slot, extra=about("roll_slot", slot=slot))
+                yield RestartAsked(slot, sparing=True)
+
+    @property
+    def left(self) -> list[int]:
+        """The slots that are still to have the new settings, the one whose turn it is among them."""
+        return sorted([*self._left, *([] if self._turn is None else [self._turn.slot])])
+
+    def status(self) -> dict[str, object]:
+        """For people: which slots are still to have the new settings, and why they will not."""
+        return {"left": self.left, "failure": self._failure}
+
+
+def _settings(welcome: Welcome) -> Welcome:
+    """The order in which a worker loads its models is no setting, and what is warm stays warm."""
+    models = [replace(model, batch_sizes=()) for model in welcome.models]
+    return replace(welcome, models=tuple(sorted(models, key=lambda model: model.name)))
+
+
+def _refused(turn: _Turn, given: Welcome, blamed: str | None) -> Refused:
+    before = {model.name: model for model in _settings(turn.former).models}
+    new = [model for model in _settings(given).models if before.get(model.name) != model]
+    there = [model for model in new if model.name in before]
+    versions = [model for model in there if model.version is not None and model.path != before[model.name].path]
+    return Refused(
+        turn.slot,
+        blamed,
+        frozenset(model.name for model in new),
+        tuple(versions),
+        frozenset(model.name for model in there if model not in versions),
+        replace(turn.former, models=()) != replace(given, models=()),
+    )
+
+
+def _names(welcome: Welcome) -> frozenset[str]:
+    return frozenset(model.name for model in welcome.models)

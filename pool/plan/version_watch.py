@@ -1,0 +1,171 @@
+"""New versions of the models that a running pool serves: found, tried, and given up where they are broken.
+
+    look, in a thread ─► found ─► the world has it, a rollout begins ─┬─► every slot has it
+             ▲                                                         └─► one did not come up: broken
+             └── not again until its files change, or a reload is asked; the former version is served instead ──┘
+
+One rollout after the other, so that it is known what broke it. Where several models had a new version in one that
+broke, each of them is tried by itself.
+"""
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+from pool.logs import about
+from pool.plan.planning import with_sizes
+from pool.plan.selection import Found
+from pool.plan.versions import Look, Stamp, Watched, look_again
+from pool.plan.world import World
+from pool.wire.entries import model_of
+from pool.wire.worker_messages import ModelSettings
+
+__all__ = ["VersionWatch"]
+
+log = logging.getLogger("pool")
+
+SLOW_S = 10.0  # for a look; then somebody should know
+LONGEST_S = 3600.0  # between two tries of what another model keeps from coming up
+
+
+@dataclass(slots=True, eq=False)
+class _Looking:
+    """`world` is what there was when it began; `look` what came of it, and `after` the world with what was found."""
+
+    world: World
+    began: float
+    has_ended: bool = False
+    look: Look | None = None
+    after: World | None = None
+    told: bool = False
+
+
+class VersionWatch:
+    """Used from the pool's loop, but for the looking itself. Seconds between two looks: `watch` of `[pool]`."""
+
+    def __init__(self, ring: Callable[[], None]) -> None:
+        """`ring` is called in another thread when a look has ended."""
+        self._ring = ring
+        self._every_s: float | None = None
+        self._next = 0.0
+        self._looking: _Looking | None = None
+        self._seen: Mapping[str, Stamp] = {}
+        self._broken: dict[str, Stamp] = {}
+        self._alone: list[str] = []  # paths of those that broke a rollout together, and are to be tried by themselves
+        self._troubles: Mapping[str, str] = {}
+        self._in_vain = 0  # rollouts in a row that failed at something else
+
+    def every(self, every_s: float | None) -> None:
+        """Seconds between two looks from now on; None: nobody looks."""
+        if every_s != self._every_s:
+            self._every_s, self._next = every_s, time.monotonic() + (every_s or 0.0)
+
+    def forget(self) -> None:
+        """Somebody has asked: what was broken is to be tried again."""
+        self._broken.clear()
+        self._in_vain = 0
+        self._alone.clear()
+
+    def refused(self, models: Collection[ModelSettings], world: World) -> None:
+        """New versions with which a slot did not come up. What was served before is looked for at once."""
+        if self._every_s is None:
+            return
+        stamps = {served.path: served.stamp for served in itertools.chain.from_iterable(world.found.values())}
+        for model in models:
+            self._broken[model.path] = stamps.get(model.path, ())
+            again = "is not tried again until its files change, or a reload is asked"
+            if len(models) > 1:
+                self._alone.append(model.path)
+                again = "is tried again by itself"
+            name = model_of(model.name)
+            extra = about("version_broken", model=name, version=model.version)
+            log.error("model %s: version %s did not come up, and %s", name, model.version, again, extra=extra)
+        self._next = time.monotonic()
+
+    def postpone(self) -> None:
+        """A slot did not come up, and not for what is new: that is found again, after a pause that grows."""
+        if self._every_s is not None:
+            self._in_vain += 1
+            self._next = time.monotonic() + max(self._every_s, min(LONGEST_S, self._every_s * 2.0**self._in_vain))
+
+    def unfit(self, found: Found, world: World) -> None:
+        """There is no room for those of these that are new, or something else is wrong with them."""
+        for model, several in found.items():
+            known = {served.path for served in world.found.get(model, ())}
+            self._broken |= {served.path: served.stamp for served in several if served.path not in known}
+
+    @property
+    def is_busy(self) -> bool:
+        return self._looking is not None
+
+    def next_deadline(self, now: float, rolling: bool) -> float | None:
+        """When `tend` is to be called at the latest, but for what `ring` tells."""
+        looking = self._looking
+        if looking is not None:
+            return now if looking.has_ended else None if looking.told else looking.began + SLOW_S
+        return None if self._every_s is None or rolling else self._next
+
+    def tend(self, world: World, rolling: bool) -> World | None:
+        """The world with what is to be served from now on, if that is another. While slots change nothing is found."""
+        now = time.monotonic()
+        if self._looking is not None:
+            return self._heard(self._looking, world, now)
+        if self._every_s is not None and not rolling and now >= self._next:
+            self._begin(world, now)
+        return None
+
+    def status(self) -> dict[str, object]:
+        """For people: what is passed over, and what cannot be seen."""
+        return {"broken": sorted(self._broken), "troubles": dict(self._troubles)}
+
+    def _begin(self, world: World, now: float) -> None:
+        self._looking = looking = _Looking(world, now)
+        seen, broken = self._seen, dict(self._broken)
+        watched = {
+            model.name: Watched(model.path, world.found.get(model.name, ()), model.versions == "all")
+            for model in world.settings.model
+            if isinstance(model.versions, str)
+        }
+
+        def run() -> None:
+            try:
+                look = look_again(watched, seen, broken)
+                if look.found:
+                    looking.after = with_sizes(replace(world, found={**world.found, **look.found}))
+                looking.look = look
+            finally:
+                looking.has_ended = True
+                self._ring()
+
+        try:
+            threading.Thread(target=run, name="versions", daemon=True).start()
+        except RuntimeError:  # no thread can be had now
+            self._looking, self._next = None, now + (self._every_s or 0.0)
+
+    def _heard(self, looking: _Looking, world: World, now: float) -> World | None:
+        if not looking.has_ended:
+            if now >= looking.began + SLOW_S and not looking.told:
+                looking.told = True
+                text = "the models' folders have not answered for %g s: new versions are not seen"
+                log.warning(text, SLOW_S, extra=about("versions_unseen"))
+            return None
+        self._looking, self._next = None, now + (self._every_s or 0.0)
+        look = looking.look
+        if look is None or world is not looking.world:
+            return None  # it is not about what is served now
+        self._seen = look.seen
+        for name, trouble in look.troubles.items():
+            if self._troubles.get(name) != trouble:
+                text = "model %s: %s; what is loaded is served on"
+                log.warning(text, name, trouble, extra=about("versions_unseen", model=name))
+        self._troubles = look.troubles
+        for served in itertools.chain.from_iterable(look.found.values()):
+            self._broken.pop(served.path, None)
+        if not look.found and not look.seen:
+            self._in_vain = 0
+            if self._alone:
+                self._broken.pop(self._alone.pop(0), None)
+        return looking.after

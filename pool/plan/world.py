@@ -1,0 +1,154 @@
+"""All that decides what should run where, as a value: what is wanted, what the disk and the devices say, and what is.
+
+settings, models by hand ─┐
+versions, sizes           ├─► World ─► `plan` ─► what each slot should have ─► `run_by`: what is, for the next plan
+devices lost, not fit     │
+places, guests, versions ─┘ that are served now
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from pool.devices import Device
+from pool.plan.placement import ModelDemand
+from pool.plan.selection import Found, Selection
+from pool.plan.sizes import Sizes
+from pool.wire.entries import is_entry, model_of, version_of
+
+if TYPE_CHECKING:
+    from pool.config import Settings
+    from pool.config.settings import ModelSection
+    from pool.plan.plan import Plan
+
+__all__ = ["Guest", "Here", "Home", "World"]
+
+_Kept = TypeVar("_Kept")
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """The machine, which a pool looks at once: it has the same `devices`, and its workers the same `cores`, to its end.
+
+    `cores`: those that it may use. `state` is the folder for what outlives it, None where there is none.
+    """
+
+    devices: tuple[Device, ...]
+    notes: tuple[str, ...]
+    endpoint: str
+    state: Path | None
+    cores: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where a model was placed, by their numbers, and what it asked for then: as long as it does, it stays there."""
+
+    demand: ModelDemand
+    devices: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """`model` is on the device `at` as well, while the one that it was placed on, its `home`, is gone."""
+
+    model: str
+    home: Device
+    at: Device
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What is wanted: `settings`, of whose models those in `loaded` are beside the file's.
+
+    What there is: `found`, by model the versions that are to be served; `older`, of the newest ones the next below;
+    `sizes`, by entry. `lost`: slots whose device is gone and that have not served since. `shut`: slots that serve
+    nothing. `unfit`: by model and device that is gone, why it does not come up elsewhere.
+
+    What is: `slots`, by their devices; `homes` and `guests`; `given`, what jobs get; `up`, what every slot has that
+    should. `may_move`: whether the wish asks for other places, so that models which have not changed may move for it.
+    """
+
+    here: Here
+    settings: "Settings"
+    loaded: "Mapping[str, ModelSection]" = field(default_factory=dict)
+    found: Found = field(default_factory=dict)
+    older: Found = field(default_factory=dict)
+    sizes: Sizes = field(default_factory=dict)
+    lost: frozenset[int] = frozenset()
+    shut: frozenset[int] = frozenset()
+    unfit: Mapping[tuple[str, Device], str] = field(default_factory=dict)
+    slots: tuple[Device, ...] = ()
+    homes: Mapping[str, Home] = field(default_factory=dict)
+    guests: tuple[Guest, ...] = ()
+    given: Selection | None = None
+    up: frozenset[str] = frozenset()
+    may_move: bool = False
+
+    def run_by(self, plan: "Plan") -> "World":
+        """What is once the plan is the pool's."""
+        return replace(
+            self,
+            slots=plan.devices,
+            homes=plan.homes,
+            guests=plan.guests,
+            given=plan.given,
+            up=frozenset(),
+            may_move=False,
+        )
+
+    def served(self, slot: int, plan: "Plan") -> "World":
+        """A slot serves (again)."""
+        lost = self.lost - {slot}
+        if lost == self.lost:
+            return self
+        gone = {plan.devices[each] for each in lost}
+        return replace(self, lost=lost, unfit={key: why for key, why in self.unfit.items() if key[1] in gone})
+
+    def spared(self, name: str) -> "World | None":
+        """Without a version that cannot be loaded, or with an older one; None where there is no other."""
+        model = model_of(name)
+        several = self.found.get(model, ())
+        if is_entry(name):
+            rest = tuple(each for each in several if each.number != version_of(name))
+            return replace(self, found={**self.found, model: rest}) if 0 < len(rest) < len(several) else None
+        if next_ones := self.older.get(name, ()):
+            older = {**self.older, name: next_ones[1:]}
+            return replace(self, found={**self.found, name: next_ones[:1]}, older=older)
+        return None
+
+    def restored(self, models: Collection[str] | None, good: "World") -> "World":
+        """With these models, in all their versions and in their places, as in `good`; None: with all that is wanted."""
+        if models is None:
+            back = replace(good, lost=self.lost, shut=self.shut, unfit=self.unfit)
+            # What jobs get now may have to stay beside it for a while.
+            sizes, homes = {**self.sizes, **good.sizes}, {**self.homes, **good.homes}
+            return replace(back, sizes=sizes, homes=homes, guests=self.guests, given=self.given, up=self.up)
+        former = {section.name: section for section in good.settings.model if section.name in models}
+        sections = [
+            former.pop(section.name, section)
+            for section in self.settings.model
+            if section.name not in models or section.name in former
+        ]
+        return replace(
+            self,
+            settings=self.settings.model_copy(update={"model": (*sections, *former.values())}),
+            loaded=_as_in(self.loaded, good.loaded, models),
+            found=_as_in(self.found, good.found, models),
+            older=_as_in(self.older, good.older, models),
+            sizes={**self.sizes, **{name: size for name, size in good.sizes.items() if model_of(name) in models}},
+            homes=_as_in(self.homes, good.homes, models),
+        )
+
+    def wants_as(self, other: "World") -> bool:
+        """Whether it is the same that is wanted, whatever else there is."""
+        return (self.settings, self.found) == (other.settings, other.found)
+
+
+def _as_in(mine: Mapping[str, _Kept], good: Mapping[str, _Kept], models: Collection[str]) -> dict[str, _Kept]:
+    """What is mine, but for what is of these models: what there is of them in `good`."""
+    return {
+        **{name: each for name, each in mine.items() if model_of(name) not in models},
+        **{name: each for name, each in good.items() if model_of(name) in models},
+    }

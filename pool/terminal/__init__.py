@@ -1,0 +1,36 @@
+"""What a person reads on a terminal or in a pipe.
+
+Figures, sizes and durations come in as numbers, rows as texts. Words, tables and moving lines go out, to stdout or
+stderr. It never asks a pool, and nothing that another program reads comes from here: `--json` has the exact values.
+"""
+
+from pool.terminal.readable import count_of, labelled, percent, printable, short_uuid, size, span, spec_of
+from pool.terminal.tables import (
+    STATE_STYLES,
+    fitting,
+    new_table,
+    numeric,
+    plain_console,
+    progress_console,
+    show,
+    styled_state,
+)
+
+__all__ = [
+    "STATE_STYLES",
+    "count_of",
+    "fitting",
+    "labelled",
+    "new_table",
+    "numeric",
+    "percent",
+    "plain_console",
+    "printable",
+    "progress_console",
+    "short_uuid",
+    "show",
+    "size",
+    "span",
+    "spec_of",
+    "styled_state",
+]

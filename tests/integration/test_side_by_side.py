@@ -1,0 +1,136 @@
+"""Jobs side by side in shared memory through real pools: one view where one is promised, each job its own answer."""
+
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from pathlib import Path
+
+import numpy as np
+import pytest
+from feeds import counting, feeds
+
+from harness import PoolProcess, pool_process, stub_config
+from pool import Client
+from pool.wire.lent import LENT_BYTES
+
+pytestmark = pytest.mark.long
+
+ODD = LENT_BYTES // 4 + 617  # floats of a job, each a row: no multiple of 64 bytes, nor of 16
+EVEN = LENT_BYTES // 4 + 16
+MODELS = """
+[[model]]
+name = "rows"
+path = "stub:rows?run_ms=20"
+batching = true
+devices = "all"
+max_batch = 65536
+[[model]]
+name = "padded"
+path = "stub:rows?run_ms=20"
+batching = true
+devices = "all"
+max_batch = 65536
+allowed_batch_sizes = [65536]
+"""
+JOBS = 40
+Array = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "feeds").mkdir()
+    return tmp_path / "feeds"
+
+
+@pytest.fixture
+def pool(folder: Path) -> Iterator[PoolProcess]:
+    config = stub_config(models=MODELS, devices='["cpu"]', rest="[restart]\nbackoff_max = '1s'")
+    with pool_process(config, counting(folder)) as running:
+        yield running
+
+
+@pytest.fixture
+def client(pool: PoolProcess) -> Iterator[Client]:
+    with pool.client() as client:
+        for model in ("rows", "padded"):
+            client.run(model, {"x": np.ones(EVEN, np.float32)}, signature="double", timeout=60)
+        yield client
+
+
+def job(number: int, count: int) -> Array:
+    return number + np.arange(count, dtype=np.float32) / 8
+
+
+def round_of(client: Client, count: int, first: int, *, model: str = "rows", drop: int = 0) -> int:
+    """Jobs at once, of two signatures in turn by halves; every `drop`th is cancelled. How many were answered."""
+    halves = [("double", "y"), ("view", "same")]
+    futures = []
+    for number in range(first, first + JOBS):
+        signature, output = halves[number % JOBS // (JOBS // 2)]
+        given = {"x": job(number, count)}
+        futures.append(client.submit(model, given, signature=signature, outputs=[output], timeout=90))
+    for future in futures[::drop] if drop else ():
+        future.cancel()
+    answered = 0
+    for number, future in enumerate(futures, first):
+        try:
+            answer = future.result()
+        except CancelledError:
+            continue
+        answered += 1
+        given = job(number, count)
+        for name, found in answer.items():
+            np.testing.assert_array_equal(found, 2 * given if name == "y" else given)
+    return answered
+
+
+@pytest.mark.parametrize("count", [EVEN, ODD])
+def test_jobs_of_one_call_are_one_view_and_each_has_its_own_answer(folder: Path, client: Client, count: int) -> None:
+    before = feeds(folder)
+    assert sum(round_of(client, count, JOBS * turn) for turn in range(6)) == 6 * JOBS
+    found = feeds(folder).since(before)
+    assert found.rows_viewed + found.rows_copied == 6 * JOBS * count
+    assert found.views + found.copies >= 12, "they ran together"
+    if count == EVEN:
+        assert found.copies <= found.views, found
+    else:
+        assert found.views, "those that begin where TensorFlow takes them"
+
+
+def test_cancelled_neighbours_and_memory_that_is_used_again_at_once_change_nothing(
+    folder: Path, client: Client
+) -> None:
+    before = feeds(folder)
+    answered = [round_of(client, EVEN, JOBS * turn, drop=5) for turn in range(8)]
+    assert all(JOBS * 4 // 5 <= count < JOBS for count in answered), "some were cancelled"
+    assert feeds(folder).since(before).views
+
+
+def test_what_is_padded_is_joined(folder: Path, client: Client) -> None:
+    before = feeds(folder)
+    assert round_of(client, EVEN, 0, model="padded") == JOBS
+    found = feeds(folder).since(before)
+    assert found.copies
+    assert not found.views, "none of these batches is as large as the size that is allowed"
+
+
+def test_jobs_of_a_worker_that_died_are_answered_from_where_they_still_lie(
+    pool: PoolProcess, folder: Path, client: Client
+) -> None:
+    before = feeds(folder)
+    for turn in range(4):
+        futures = [
+            client.submit("rows", {"x": job(number, EVEN)}, signature="double", timeout=90) for number in range(JOBS)
+        ]
+        futures[4].result()
+        assert not futures[-1].done(), "others are at work, or wait"
+        os.kill(pool.workers()[0], signal.SIGKILL)
+        more = [
+            client.submit("rows", {"x": job(-number, EVEN)}, signature="double", timeout=90) for number in range(JOBS)
+        ]
+        for sign, each in ((1, futures), (-1, more)):
+            for number, future in enumerate(each):
+                np.testing.assert_array_equal(future.result()["y"], 2 * job(sign * number, EVEN), f"turn {turn}")
+    assert len(list(folder.iterdir())) == 5, "each worker was another"
+    assert feeds(folder).since(before).views

@@ -1,0 +1,205 @@
+"""Plans in which models are elsewhere than they were placed, because a device is gone."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fakes import pynvml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pool.config import Settings, parse_settings
+from pool.devices import Device, discover_gpus
+from pool.errors import InvalidConfig
+from pool.plan.plan import Plan
+from pool.plan.planning import make_plan, plan
+from pool.plan.wishes import RELOAD, Source, Wish, grant
+from pool.plan.world import Guest, World
+
+
+def settings(*models: dict[str, object], devices: object = (0, 1, 2), **pool: object) -> Settings:
+    data = {
+        "pool": {"devices": list(devices), **pool},  # type: ignore[call-overload]
+        "model": [{"path": "stub:echo", **model} for model in models],
+    }
+    return parse_settings(data, "f.toml", Path("/base"))
+
+
+def plan_of(read: Settings) -> Plan:
+    return make_plan(read, {}, discover_gpus(pynvml))  # type: ignore[arg-type]
+
+
+def device(plan: Plan, label: str) -> Device:
+    return next(device for device in plan.devices if device.label == label)
+
+
+def then(world: World, made: Plan, *lost: str, shut: tuple[str, ...] = ()) -> Plan:
+    """With these devices gone."""
+
+    def slots(labels: tuple[str, ...]) -> frozenset[int]:
+        return frozenset(slot for slot, device in enumerate(made.devices) if device.label in labels)
+
+    return plan(replace(world.run_by(made), lost=slots(lost), shut=slots(shut)))
+
+
+def without(made: Plan, *lost: str, shut: tuple[str, ...] = ()) -> Plan:
+    return then(made.world, made, *lost, shut=shut)
+
+
+def wished(made: Plan, wish: Wish, file: Settings) -> Plan:
+    return grant(wish, Source("f.toml", lambda: file), made.world.run_by(made)).plan
+
+
+# The T4s 0, 1 and 2 have 16 GiB each, of which something uses one.
+SMALL = {"memory": "4GiB"}
+
+
+def test_a_model_is_a_guest_elsewhere_and_keeps_its_place_at_home() -> None:
+    made = plan_of(settings({"name": "a", **SMALL}, {"name": "b", **SMALL}, {"name": "c", "memory": "2GiB"}))
+    assert made.placement == (("a",), ("b",), ("c",))
+    moved = without(made, "gpu:0")
+    assert moved.placement == (("a",), ("b",), ("c", "a"))
+    assert moved.guests == (Guest("a", device(made, "gpu:0"), device(made, "gpu:2")),)
+    assert moved.stays == ()
+    assert [model.name for model in moved.welcome(2).models] == ["a", "c"]
+    again = without(moved, "gpu:0")
+    assert (again.shares, again.guests) == (moved.shares, moved.guests)
+    home = without(moved)
+    assert (home.shares, home.guests) == (made.shares, ())
+
+
+def test_a_guest_whose_host_goes_too_goes_on_and_all_go_home_together() -> None:
+    made = plan_of(settings({"name": "a", **SMALL}))
+    further = without(without(made, "gpu:0"), "gpu:0", "gpu:1")
+    assert further.placement == (("a",), ("a",), ("a",))
+    assert without(further, "gpu:0", "gpu:1", "gpu:2").stays == (
+        "model a is not moved from gpu:2: no other has room for it: it needs 4.0 GiB, free are none",
+    )
+    assert without(further).shares == made.shares
+    assert without(further, "gpu:1", "gpu:2").placement == (("a",), (), ())
+    assert without(further, "gpu:0", "gpu:2").placement == (("a",), ("a",), ())
+
+
+def test_no_model_goes_to_what_serves_nothing_or_would_take_other_slots() -> None:
+    read = settings({"name": "a", **SMALL}, {"name": "b", **SMALL, "session": {"allow_growth": False}}, devices=(0, 1))
+    assert without(plan_of(read), "gpu:0").stays == (
+        "model a is not moved from gpu:0: no other has room for it: it needs 4.0 GiB, free are gpu:1 cannot take it",
+    )
+    read = settings({"name": "a", **SMALL}, {"name": "b", **SMALL}, devices=(0, 1))
+    assert without(plan_of(read), "gpu:0", shut=("gpu:1",)).stays
+
+
+def test_each_worker_of_a_device_gets_the_model() -> None:
+    made = plan_of(settings({"name": "a", **SMALL}, devices=(0, 1), workers_per_device=2))
+    assert without(made, "gpu:0").placement == (("a",), ("a",), ("a",), ("a",))
+
+
+def test_a_device_of_which_a_worker_serves_has_its_models() -> None:
+    made = plan_of(settings({"name": "a", **SMALL}, devices=(0, 1), workers_per_device=2))
+    assert plan(replace(made.world.run_by(made), lost=frozenset({1}))).guests == ()
+
+
+def test_a_second_copy_is_never_beside_the_first_and_pins_are_kept() -> None:
+    models = (
+        {"name": "a", **SMALL, "replicas": 2},
+        {"name": "b", **SMALL, "devices": [0]},
+        {"name": "c", "devices": "all"},
+    )
+    made = plan_of(settings(*models, devices=(0, 1)))
+    assert without(made, "gpu:0").stays == (
+        "model a is not moved from gpu:0: it is on all others",
+        "model b is not moved from gpu:0: its `devices` name no other that it is not on",
+        "model c is not moved from gpu:0: it is on all others",
+    )
+
+
+def gone_with(sizes: dict[str, int], first: int, second: int) -> Plan:
+    """What becomes of models that were all on gpu:0, so many GiB each, where the other two have so many."""
+    pins = (
+        {"name": "p", "memory": f"{first}GiB", "devices": [1]},
+        {"name": "q", "memory": f"{second}GiB", "devices": [2]},
+    )
+    made = plan_of(settings(*pins, *({"name": name, "memory": f"{size}GiB"} for name, size in sizes.items())))
+    world = made.world.run_by(made)
+    homes = {**world.homes, **{name: replace(world.homes[name], devices=(0,)) for name in sizes}}
+    moved = plan(replace(world, homes=homes, lost=frozenset({0})))
+    assert set(moved.placement[0]) == {*sizes}
+    return moved
+
+
+def test_the_largest_goes_first_onto_the_least_loaded() -> None:
+    moved = gone_with({"small": 1, "large": 4}, 2, 1)
+    assert [set(names) for names in moved.placement[1:]] == [{"p", "small"}, {"q", "large"}]
+
+
+def test_the_fullest_are_taken_where_that_leaves_fewer_without_room() -> None:
+    moved = gone_with({"a": 4, "b": 3, "c": 3}, 11, 9)
+    assert ([set(names) for names in moved.placement[1:]], moved.stays) == ([{"p", "a"}, {"q", "b", "c"}], ())
+
+
+def test_a_reload_keeps_guests_and_their_room() -> None:
+    read = settings({"name": "a", "memory": "9GiB"}, {"name": "b", **SMALL}, devices=(0, 1))
+    moved = without(plan_of(read), "gpu:0")
+    assert moved.placement == (("a",), ("b", "a"))
+    found = wished(moved, RELOAD, read)
+    assert found.placement == moved.placement
+    assert found.guests == moved.guests
+    assert wished(moved, Wish("load", "c", "stub:echo"), read).guests == moved.guests
+    gone = wished(moved, Wish("unload", "a"), read)
+    assert gone.placement == ((), ("b",))
+    assert gone.guests == ()
+    third = settings({"name": "a", "memory": "9GiB"}, {"name": "b", **SMALL}, {"name": "c", **SMALL}, devices=(0, 1))
+    found = wished(moved, RELOAD, third)
+    assert "c" in found.placement[0], "gpu:1 has no room beside its guest"
+    assert found.stays == (
+        "model c is not moved from gpu:0: no other has room for it: it needs 4.0 GiB, free are gpu:1 2.0 GiB",
+    )
+
+
+def test_a_reload_after_which_a_guest_could_not_stay_is_refused() -> None:
+    read = settings({"name": "a", **SMALL}, {"name": "b", **SMALL}, devices=(0, 1))
+    moved = without(plan_of(read), "gpu:0")
+    apart = settings(
+        {"name": "a", **SMALL}, {"name": "b", **SMALL, "session": {"intra_op_parallelism_threads": 1}}, devices=(0, 1)
+    )
+    with pytest.raises(InvalidConfig, match="model a is on gpu:1 while gpu:0 is gone, and could not stay; bring"):
+        wished(moved, RELOAD, apart)
+
+
+MODELS = st.lists(
+    st.builds(
+        lambda size, replicas, pin: {
+            "memory": f"{size}GiB",
+            **({"devices": [pin]} if pin < 3 else {"replicas": replicas}),
+        },
+        st.integers(1, 9),
+        st.integers(1, 3),
+        st.integers(0, 9),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(MODELS, st.lists(st.frozensets(st.integers(0, 2)), min_size=1, max_size=4))
+def test_every_answer_keeps_the_promises(models: list[dict[str, object]], losses: list[frozenset[int]]) -> None:
+    try:
+        made = plan_of(settings(*({"name": f"m{number}", **each} for number, each in enumerate(models))))
+    except InvalidConfig:
+        return
+    size = {name: each.size_bytes for name, each in made.sizes.items()}
+    at_home = made.placement
+    for lost in losses:
+        world = replace(made.world.run_by(made), lost=lost)
+        made = plan(world)
+        assert plan(world) == made, "the same every time"
+        for slot, (home, names) in enumerate(zip(at_home, made.placement, strict=True)):
+            assert set(home) <= set(names), "nothing is taken from anybody"
+            free = made.devices[slot].free_bytes
+            assert free is not None
+            assert sum(size[name] for name in names) <= free
+        served = [name for slot, names in enumerate(made.placement) if slot not in lost for name in names]
+        wanted = [name for names in at_home for name in names]
+        assert len(served) >= len(wanted) - len(made.stays), "each copy is served, or it is told why not"
+        for slot in (slot for guest in made.guests for slot in [made.devices.index(guest.at)]):
+            assert lost, f"slot {slot} has a guest, and no device is gone"

@@ -1,0 +1,432 @@
+"""Devices that vanish, versions that come and reloads that are asked, all at once."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from plan_house import House, settings
+from steady_clients import put
+
+from harness import eventually
+from pool.config import Settings
+from pool.core.slots import SlotState
+from pool.core.versions import Versions
+from pool.logs.entry import entry_of
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for number in (1, 3, 4):
+        put(tmp_path / "m", number)
+    return tmp_path
+
+
+def m(folder: Path, versions: object, **more: object) -> dict[str, object]:
+    return {"name": "m", "path": f"stub:files?{folder / 'm'}", "versions": versions, **more}
+
+
+def test_who_asks_for_nonsense_fills_no_log(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    house = House(settings(folder, {"name": "a"}))
+    house.settle()
+    caplog.clear()
+    house.ask(1, "load", json.dumps(["n\n" * 30_000, "stub:echo"]))
+    house.settle()
+    refused = house.replies[1]["refused"]
+    assert len(refused) > 1000, "who asked is told all"
+    (record,) = [each for each in caplog.records if each.levelname == "ERROR"]
+    entry = entry_of(record)
+    assert entry.message.startswith(f"not reloaded: {refused[:30]}")
+    assert entry.message.endswith(f"… ({len(refused)} characters)")
+    assert len(entry.message) + len(str(entry.fields["reason"])) < 800
+
+
+def test_a_guest_that_does_not_come_up_stops_no_changeover(folder: Path) -> None:
+    house = House(settings(folder, {"name": "a"}, m(folder, [1], devices=[1])))
+    house.settle()
+    assert house.served() == [{"a"}, {"m@1"}]
+    house.file = settings(folder, {"name": "a"}, m(folder, [3], devices=[1]))
+    house.held.add(1)
+    house.ask(1)
+    house.settle()
+    house.broken.add((1, "a"))
+    house.lose("gpu:0")
+    house.settle()
+    house.held.clear()
+    house.settle()
+    assert house.served() == [set(), {"m@3"}]
+    assert house.reconciler.status()["moved"]["stays"] == [
+        "model a is not moved from gpu:0: a worker on gpu:1 did not come up with it"
+    ]
+
+
+def test_a_version_that_does_not_come_up_keeps_no_guest_away(folder: Path) -> None:
+    house = House(settings(folder, {"name": "a"}, m(folder, [1], devices=[1])))
+    house.settle()
+    house.file = settings(folder, {"name": "a"}, m(folder, [3], devices=[1]))
+    house.held.add(1)
+    house.ask(1)
+    house.settle()
+    house.broken.add((1, "m@3"))
+    house.lose("gpu:0")
+    house.settle()
+    house.held.clear()
+    house.settle()
+    assert house.served() == [set(), {"m@1", "a"}]
+    assert house.plan.policy.versions == {"m": Versions((1,))}
+    assert house.plan.pending == ()
+
+
+def test_a_version_that_is_a_guest_and_does_not_come_up_leaves_the_former(folder: Path) -> None:
+    house = House(settings(folder, m(folder, [1]), {"name": "a", "devices": [1]}))
+    house.settle()
+    house.file = settings(folder, m(folder, [3]), {"name": "a", "devices": [1]})
+    house.held.add(0)
+    house.ask(1)
+    house.settle()
+    house.broken.add((1, "m@3"))
+    house.lose("gpu:0")
+    house.settle()
+    house.held.clear()
+    house.settle()
+    assert house.served() == [set(), {"m@1", "a"}]
+    assert house.plan.pending == ()
+    assert [Path(path).name for path in house.broken_paths()] == ["3"]
+
+
+def test_jobs_are_not_given_to_a_version_that_no_slot_can_have(folder: Path) -> None:
+    """Its place is on the device that is gone, and nowhere else is room for it."""
+    big = {"memory": "7GiB"}
+    house = House(settings(folder, m(folder, [1], **big), {"name": "a", "devices": [1]}))
+    house.settle()
+    house.lose("gpu:0")
+    house.settle()
+    assert house.served() == [set(), {"m@1", "a"}]
+    house.file = settings(folder, m(folder, [3], **big), {"name": "a", "devices": [1]})
+    house.ask(1)
+    house.settle()
+    assert house.served() == [set(), {"m@1", "a"}]
+    assert house.plan.policy.versions == {"m": Versions((1,))}
+
+
+def test_a_version_that_does_not_come_up_as_a_guest_is_not_broken(folder: Path) -> None:
+    house = House(settings(folder, m(folder, [1]), {"name": "a", "devices": [1]}))
+    house.settle()
+    house.broken.add((1, "m@1"))
+    house.lose("gpu:0")
+    house.settle()
+    assert house.served() == [set(), {"a"}]
+    assert house.broken_paths() == []
+    assert house.reconciler.status()["moved"]["stays"]
+    house.come_back("gpu:0")
+    house.settle()
+    assert house.served() == [{"m@1"}, {"a"}]
+    assert house.reconciler.status()["moved"] == {"away": [], "stays": []}
+
+
+@pytest.mark.parametrize(("former", "wanted"), [([1], [1, 3]), ([1], [3]), ("newest", [1, 3]), ([1, 4], "newest")])
+def test_a_load_after_versions_that_did_not_come_up_tries_them_not_again(
+    folder: Path, former: object, wanted: object
+) -> None:
+    house = House(settings(folder, m(folder, former), devices=[0]))
+    house.settle()
+    before = house.plan.policy.versions
+    house.broken |= {(0, "m@3"), *({(0, "m")} if wanted == "newest" else set())}
+    house.file = settings(folder, m(folder, wanted), devices=[0])
+    house.ask(1)
+    house.settle()
+    (served,) = house.served()
+    house.ask(2, "load", '["b", "stub:echo"]')
+    house.settle()
+    assert house.served() == [{*served, "b"}]
+    assert set(house.plan.policy.versions) == set(before)
+    assert [change["line"] for change in house.replies[2]["changes"]] == ["[[model]] b: is new"]
+    house.broken.clear()
+    house.ask(3)
+    house.settle()
+    assert house.plan.settled["m"] == (("m",) if wanted == "newest" else tuple(f"m@{number}" for number in wanted))  # type: ignore[attr-defined]
+
+
+def test_versions_that_come_of_one_model_try_those_of_another_not_again(folder: Path) -> None:
+    put(folder / "n", 1)
+    n = m(folder, "all", name="n", path=f"stub:files?{folder / 'n'}", memory="1GiB")
+    house = House(settings(folder, m(folder, "all", memory="1GiB"), n, devices=[0], watch="50ms"))
+    house.settle()
+    house.broken.add((0, "n@2"))
+    put(folder / "n", 2)
+    eventually(lambda: bool(house.settle() or house.broken_paths()))
+    house.settle()
+    put(folder / "m", 5)
+    eventually(lambda: bool(house.settle() or house.plan.settled["m"][-1] == "m@5"))
+    house.settle()
+    assert house.served() == [{"m@1", "m@3", "m@4", "m@5", "n@1"}]
+    assert [Path(path).name for path in house.broken_paths()] == ["2"]
+
+
+def test_a_load_in_the_midst_of_a_changeover_ends_it_not(folder: Path) -> None:
+    house = House(settings(folder, m(folder, "all"), {"name": "a"}, watch="never"))
+    house.settle()
+    put(folder / "m", 5)
+    house.held.add(0)
+    house.ask(1)
+    house.settle()
+    house.ask(2, "load", '["b", "stub:echo"]')
+    house.settle()
+    house.held.clear()
+    house.settle()
+    assert set().union(*house.served()) == {"m@1", "m@3", "m@4", "m@5", "a", "b"}
+    assert house.plan.policy.versions == {"m": Versions((1, 3, 4, 5))}
+
+
+@pytest.mark.parametrize(("versions", "served"), [([1, 3], {"m@1", "b"}), ("newest", {"m", "b"})])
+def test_a_slot_that_starts_while_others_serve_leaves_out_what_cannot_be_loaded(
+    folder: Path, versions: object, served: set[str]
+) -> None:
+    models = {"name": "a", "devices": [0]}, m(folder, versions, devices=[1]), {"name": "b", "devices": [1]}
+    house = House(settings(folder, *models, ready="any", watch="never"))
+    house.held.add(1)
+    house.settle()
+    assert (house.ready, house.served()) == (1, [{"a"}, set()])
+    house.broken |= {(1, "m@3"), (1, "m@4")}
+    if versions == "newest":
+        shutil.rmtree(folder / "m" / "3")
+        house.broken_numbers.add(4)
+    house.held.clear()
+    house.settle()
+    assert house.served() == [{"a"}, served]
+    assert house.ready == 1
+
+
+def test_a_slot_that_has_served_gives_up_no_version_by_itself(folder: Path) -> None:
+    house = House(settings(folder, m(folder, [1, 3]), devices=[0]))
+    house.settle()
+    house.broken.add((0, "m@3"))
+    house.lose("gpu:0")  # its worker dies, and the next one cannot load what the former had
+    house.lost.clear()
+    house.settle()
+    assert house.ended
+    assert house.plan.policy.versions == {"m": Versions((1, 3))}
+
+
+def plain(folder: Path, path: str = "stub:echo", *more: dict[str, object], **pool: object) -> Settings:
+    """A model `a` and the newest version of `b`, on one device."""
+    b = m(folder, "newest", name="b", path=f"stub:files?{folder / 'm'}", memory="1GiB")
+    a = {"name": "a", "path": path, "memory": "1GiB"}
+    return settings(folder, a, b, *more, **{"devices": [0], "watch": "50ms", **pool})  # type: ignore[arg-type]
+
+
+def told(house: House) -> dict[str, tuple[str, int | None]]:
+    """Of each model that the worker of slot 0 was told of, the path and the version."""
+    welcome = house.reconciler.welcome(0)
+    return {model.name: (model.path, model.version) for model in welcome.models}
+
+
+BAD, GOOD = "stub:faults", "stub:rows"
+
+
+@pytest.mark.parametrize("how", ["load", "reload"])
+def test_a_path_that_did_not_come_up_is_not_tried_again_with_what_comes_next(folder: Path, how: str) -> None:
+    house = House(plain(folder))
+    house.settle()
+    before = told(house)
+    house.broken_models.add(BAD)
+    if how == "load":
+        house.ask(1, "load", f'["a", "{BAD}"]')
+    else:
+        house.file = plain(folder, BAD)
+        house.ask(1)
+    house.settle()
+    assert told(house) == before
+    assert "model a: it is broken" in house.failure()
+    house.ask(2, "load", f'["c", "{GOOD}"]')
+    house.settle()
+    assert [change["line"] for change in house.replies[2]["changes"]] == ["[[model]] c: is new"]
+    assert house.failure() == ""
+    assert told(house) == {**before, "c": (GOOD, None)}
+    put(folder / "m", 5)
+    eventually(lambda: bool(house.settle() or told(house)["b"][1] == 5))
+    assert house.broken_paths() == []
+    house.restart(0)
+    house.settle()
+    assert house.served() == [{"a", "b", "c"}], "whatever comes up there next has what is served"
+
+
+def test_a_model_that_was_loaded_and_is_loaded_in_vain_is_what_it_was_after_a_reload(folder: Path) -> None:
+    house = House(plain(folder))
+    house.ask(1, "load", f'["c", "{GOOD}"]')
+    house.settle()
+    house.broken_models.add(BAD)
+    house.ask(2, "load", f'["c", "{BAD}"]')
+    house.ask(3, "load", f'["d", "{BAD}"]')
+    house.settle()
+    assert told(house).keys() == {"a", "b", "c"}
+    house.ask(4)
+    house.settle()
+    assert (house.replies[4], house.failure()) == ({"changes": [], "slots": []}, "")
+    assert told(house)["c"] == (GOOD, None)
+
+
+def test_of_a_change_that_did_not_come_up_nothing_is_left_behind(folder: Path) -> None:
+    """Whatever it was that a worker could not have, without naming a model."""
+    house = House(plain(folder))
+    house.settle()
+    before, policy = told(house), house.plan.policy
+    house.file = plain(folder, GOOD, {"name": "c", "memory": "1GiB"}, lanes=7)
+    house.crashing.add(0)
+    house.ask(1)
+    house.settle()
+    assert told(house) == before
+    assert house.plan.policy == policy
+    house.crashing.clear()
+    house.ask(2, "load", f'["d", "{GOOD}"]')
+    house.settle()
+    assert told(house) == {**before, "d": (GOOD, None)}
+    assert house.reconciler.welcome(0).lanes == 2
+    house.ask(3)
+    house.settle()
+    assert {change["key"] for change in house.replies[3]["changes"]} == {
+        "[[model]] a path",
+        "[[model]] c",
+        "[pool] lanes",
+    }
+    assert told(house).keys() == {"a", "b", "c", "d"}
+
+
+def test_what_comes_with_a_bad_path_comes_without_it(folder: Path) -> None:
+    """Two asked one after the other, and both are in the same worker: only the one that it names goes."""
+    house = House(plain(folder))
+    house.settle()
+    house.held.add(0)
+    house.broken_models.add(BAD)
+    house.ask(1, "load", f'["c", "{GOOD}"]')
+    house.settle()
+    house.ask(2, "load", f'["a", "{BAD}"]')
+    house.settle()
+    house.held.clear()
+    house.settle()
+    assert {name: path for name, (path, _) in told(house).items() if name != "b"} == {"a": "stub:echo", "c": GOOD}
+    assert house.served() == [{"a", "b", "c"}]
+
+
+def test_a_new_version_is_not_broken_by_another_model_that_cannot_be_loaded_any_more(folder: Path) -> None:
+    house = House(plain(folder))
+    house.settle()
+    house.broken.add((0, "a"))
+    put(folder / "m", 5)
+    eventually(lambda: bool(house.settle() or house.failure()))
+    house.settle()
+    assert "model a: it is broken" in house.failure()
+    assert told(house)["b"][1] == 4
+    assert house.broken_paths() == []
+    assert house.reconciler._watch._in_vain > 0, "the next try has time"
+    house.broken.clear()
+    eventually(lambda: bool(house.settle() or told(house)["b"][1] == 5))
+    assert house.served() == [{"a", "b"}]
+
+
+def test_of_two_versions_that_come_at_once_the_one_that_is_named_is_broken_and_the_other_is_served(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(folder / "n", 1)
+    n = m(folder, "newest", name="n", path=f"stub:files?{folder / 'n'}", memory="1GiB")
+    house = House(plain(folder, "stub:echo", n, watch="never"))
+    house.settle()
+    put(folder / "m", 5)
+    put(folder / "n", 2)
+    house.broken_numbers.add(2)
+    house.file = plain(folder, "stub:echo", n, watch="50ms")
+    house.ask(1)
+    eventually(lambda: bool(house.settle() or told(house)["b"][1] == 5))
+    house.settle()
+    assert told(house)["n"][1] == 1
+    assert [Path(path).name for path in house.broken_paths()] == ["2"]
+    assert house.served() == [{"a", "b", "n"}]
+    assert "model n: version 2 did not come up, and is not tried again" in caplog.text
+    assert "model b: version 5 did not come up" not in caplog.text
+
+
+def test_a_version_that_did_not_come_up_is_tried_again_when_somebody_asks_for_something(folder: Path) -> None:
+    house = House(plain(folder))
+    house.settle()
+    house.broken_numbers.add(5)
+    put(folder / "m", 5)
+    eventually(lambda: bool(house.settle() or house.broken_paths()))
+    house.settle()
+    assert told(house)["b"][1] == 4
+    house.broken_numbers.clear()
+    house.ask(1, "load", f'["c", "{GOOD}"]')
+    eventually(lambda: bool(house.settle() or told(house)["b"][1] == 5))
+    assert house.broken_paths() == []
+
+
+def test_a_model_whose_unloading_does_not_come_up_is_served_on(folder: Path) -> None:
+    house = House(plain(folder))
+    house.settle()
+    before = told(house)
+    house.crashing.add(0)
+    house.ask(1, "unload", "a")
+    house.settle()
+    house.crashing.clear()
+    assert house.failure()
+    assert told(house) == before
+    assert house.plan.settled.keys() == {"a", "b"}
+
+
+def three(folder: Path, b: str) -> Settings:
+    """`a` and `c` have their place; `b` goes where it has room."""
+    pins = {"name": "a", "memory": "8GiB", "devices": [0]}, {"name": "c", "memory": "2GiB", "devices": [1]}
+    return settings(folder, *pins, {"name": "b", "memory": b}, watch="never")
+
+
+def test_a_model_that_moves_comes_to_its_new_slot_before_it_leaves_the_former(folder: Path) -> None:
+    house = House(settings(folder, {"name": "a", "devices": [1]}, {"name": "b", "memory": "5GiB"}))
+    house.settle()
+    assert house.served() == [{"b"}, {"a"}]
+    house.file = settings(folder, {"name": "a", "devices": [1]}, {"name": "b", "memory": "5GiB", "devices": [1]})
+    house.ask(1)
+    seen = []
+    while house.state(0) is not SlotState.STOPPED:
+        house.turn()
+        seen.append(set().union(*house.served()))
+        assert len(seen) < 1000, house.replies
+    assert house.served() == [set(), {"a", "b"}]
+    assert all("b" in models for models in seen)
+
+
+def test_models_that_change_places_are_awaited_where_neither_fits_beside_the_other(folder: Path) -> None:
+    here, there = {"name": "a", "memory": "9GiB"}, {"name": "b", "memory": "9GiB"}
+    house = House(settings(folder, {**here, "devices": [0]}, {**there, "devices": [1]}))
+    house.settle()
+    house.file = settings(folder, {**here, "devices": [1]}, {**there, "devices": [0]})
+    house.ask(1)
+    for _ in range(1000):
+        house.turn()
+        assert {"a", "b"} <= house.machine.backlog.models.keys(), "jobs that come now wait"
+        if house.served() == [{"b"}, {"a"}]:
+            break
+    house.settle()
+    assert house.served() == [{"b"}, {"a"}]
+
+
+def test_a_model_that_cannot_come_up_in_its_new_place_stays_in_the_former(folder: Path) -> None:
+    house = House(three(folder, "5GiB"))
+    house.settle()
+    assert house.served() == [{"a"}, {"b", "c"}]
+    before = [house.reconciler.welcome(slot) for slot in (0, 1)]
+    house.file = settings(
+        folder,
+        {"name": "a", "memory": "8GiB", "devices": [0]},
+        {"name": "c", "memory": "2GiB", "devices": [1]},
+        {"name": "b", "memory": "5GiB", "devices": [0]},
+        watch="never",
+    )
+    house.broken.add((0, "b"))
+    house.ask(1)
+    house.settle()
+    assert "model b: it is broken" in house.failure()
+    assert house.served() == [{"a"}, {"b", "c"}]
+    assert [house.reconciler.welcome(slot) for slot in (0, 1)] == before
+    house.ask(2, "load", f'["d", "{GOOD}"]')
+    house.settle()
+    assert house.failure() == ""
+    assert set().union(*house.served()) == {"a", "b", "c", "d"}

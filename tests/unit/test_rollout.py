@@ -1,0 +1,387 @@
+"""New settings come to one slot after the other, and the first that cannot serve with them ends that."""
+
+import random
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Literal
+
+import pytest
+from simulation.driver import followed
+
+from pool.core import actions as do
+from pool.core import events as told
+from pool.core.machine import Machine
+from pool.core.policy import Policy, SlotPlan
+from pool.core.slots import SlotState
+from pool.plan.rollout import Refused, Rollout
+from pool.wire.signatures import ModelInfo
+from pool.wire.worker_messages import ModelSettings, SessionSettings, Welcome
+
+SESSION = SessionSettings(True, 0.0, True, False, 0, 0, {}, False)
+DIED = told.Death("SIGSEGV", restartable=True)
+
+
+def welcome(path: str, *more: str) -> Welcome:
+    models = tuple(ModelSettings(name, path, warmup=True) for name in ("m", *more))
+    return Welcome(2, 0, 1.0, SESSION, models)
+
+
+def everywhere(told: Welcome, slots: int = 3) -> list[Welcome]:
+    """Each slot is told this, but for the last one, where no model is placed."""
+    return [told] * slots + [replace(told, models=())]
+
+
+OLD, NEW, NEWER = welcome("stub:old"), welcome("stub:new"), welcome("stub:newer")
+NOTHING = replace(OLD, models=())
+
+
+class Seats:
+    """The core and its roll, and workers that do as the test says. `given`: what each worker was told."""
+
+    def __init__(self, slots: int = 3, successor: Literal["auto", "never"] = "never", **policy: int) -> None:
+        plans = [SlotPlan(("m",))] * slots + [SlotPlan(())]
+        self.machine = Machine(Policy(successor=successor, **policy), plans, random.Random(1))
+        self.roll = Rollout(self.machine.supervision, everywhere(OLD, slots))
+        self.given: dict[int, Welcome] = {}
+        self.told: list[int] = []
+        self.feed(told.Start())
+        for slot in range(slots):
+            self.up(slot)
+
+    def feed(self, event: told.Event) -> None:
+        self.machine.handle(event, 1.0)
+        for action in followed(self.machine, 1.0):
+            if isinstance(action, do.SlotChanged):
+                self.roll.changed(action)
+            elif isinstance(action, do.SuccessorFailed):
+                self.roll.failed(action)
+            elif isinstance(action, do.WelcomeWorker):
+                self.given[action.slot] = self.roll.welcome(action.slot)
+
+    def turn(self) -> list[int]:
+        """What the loop does between two events: which slots are asked to restart."""
+        asked = []
+        while self.roll.due():
+            for event in self.roll.tend():
+                if isinstance(event, told.RestartAsked):
+                    asked.append(event.slot)
+                self.feed(event)
+        return asked
+
+    def incarnation(self, slot: int) -> int:
+        return self.machine.supervision.slots[slot].incarnation
+
+    def state(self, slot: int) -> SlotState:
+        return self.machine.supervision.slots[slot].state
+
+    def up(self, slot: int) -> None:
+        self.feed(told.WorkerHello(slot, self.incarnation(slot)))
+        self.feed(told.WorkerReady(slot, self.incarnation(slot), 1, (ModelInfo("m", "stub:m", {}, False),)))
+
+    def die(self, slot: int, death: told.Death = DIED) -> None:
+        self.feed(told.WorkerExited(slot, self.incarnation(slot), death))
+        self.feed(told.Tick())
+
+    def replaced(self, slot: int) -> None:
+        """The old worker has gone, and the new one comes up."""
+        self.die(slot)
+        self.up(slot)
+
+
+@pytest.fixture
+def seats() -> Seats:
+    return Seats()
+
+
+def test_one_after_the_other(seats: Seats) -> None:
+    assert seats.roll.begin(everywhere(NEW)) == [0, 1, 2], "the seat without a model needs nothing"
+    for slot in range(3):
+        assert seats.turn() == [slot]
+        assert seats.roll.status()["left"] == list(range(slot, 3))
+        seats.die(slot)
+        assert seats.turn() == [], "not before it is READY"
+        seats.up(slot)
+        assert seats.given == {number: NEW if number <= slot else OLD for number in range(3)}
+    assert seats.turn() == []
+    assert seats.roll.status() == {"left": [], "failure": ""}
+
+
+def test_only_the_slots_that_it_concerns(seats: Seats) -> None:
+    assert seats.roll.begin([OLD, NEW, OLD, NOTHING]) == [1]
+    assert seats.turn() == [1]
+    assert seats.roll.begin([OLD, NEW, OLD, NOTHING]) == [], "it has them, or will in a moment"
+    assert seats.roll.status()["left"] == [1]
+
+
+def test_the_order_of_the_models_is_no_setting() -> None:
+    seats = Seats()
+    swapped = Welcome(2, 0, 1.0, SESSION, tuple(reversed(welcome("stub:old", "n").models)))
+    seats.roll = Rollout(seats.machine.supervision, everywhere(welcome("stub:old", "n")))
+    assert seats.roll.begin(everywhere(swapped)) == []
+
+
+def test_what_a_worker_is_warmed_up_with_is_no_reason_for_another_but_the_next_one_has_it(seats: Seats) -> None:
+    wider = replace(OLD, models=tuple(replace(model, batch_sizes=(1, 64)) for model in OLD.models))
+    assert seats.roll.begin(everywhere(wider)) == []
+    assert seats.turn() == []
+    seats.die(2)
+    followed(seats.machine, 100.0)
+    seats.up(2)
+    assert seats.given[2] is wider
+
+
+def test_a_slot_whose_turn_has_not_come_dies_and_has_the_former_settings(seats: Seats) -> None:
+    seats.roll.begin(everywhere(NEW))
+    assert seats.turn() == [0]
+    seats.die(2)
+    followed(seats.machine, 100.0)
+    seats.up(2)
+    assert seats.given[2] is OLD
+
+
+@pytest.mark.parametrize("death", [DIED, told.Death("exit status 4", restartable=False)])
+def test_the_first_that_does_not_come_up_ends_it_and_goes_back(seats: Seats, death: told.Death) -> None:
+    seats.roll.begin(everywhere(NEW))
+    seats.turn()
+    seats.replaced(0)
+    assert seats.turn() == [1]
+    seats.die(1)  # the old one
+    seats.feed(told.WorkerHello(1, seats.incarnation(1)))
+    assert seats.given[1] is NEW
+    seats.die(1, death)
+    assert seats.turn() == [1], "with what it had before, and at once"
+    seats.up(1)
+    assert seats.given == {0: NEW, 1: OLD, 2: OLD}
+    assert seats.state(1) is SlotState.READY
+    assert seats.turn() == []
+    failure = str(seats.roll.status()["failure"])
+    why = "did not come up with the new settings and goes back to the former ones, which stay in slot 2: "
+    assert failure.startswith(f"slot 1 {why}")
+    assert failure.endswith(death.text)
+
+
+def test_a_reload_after_that_knows_what_each_slot_has(seats: Seats) -> None:
+    seats.roll.begin(everywhere(NEW))
+    seats.turn()
+    seats.replaced(0)
+    seats.turn()
+    seats.die(1)
+    seats.die(1)
+    seats.turn()
+    seats.up(1)
+    assert seats.roll.begin(everywhere(OLD)) == [0]
+    assert seats.roll.status()["failure"] == ""
+    assert seats.roll.begin(everywhere(NEWER)) == [0, 1, 2]
+
+
+def test_a_reload_in_the_midst_begins_with_the_slot_that_is_down(seats: Seats) -> None:
+    seats.roll.begin(everywhere(NEW))
+    seats.turn()
+    seats.replaced(0)
+    assert seats.turn() == [1]
+    seats.die(1)
+    assert seats.roll.begin(everywhere(NEWER)) == [0, 1, 2]
+    assert seats.turn() == [1], "two are not to be down at once"
+    seats.replaced(1)
+    assert seats.turn() == [0]
+    assert seats.given == {0: NEW, 1: NEWER, 2: OLD}
+
+
+def test_slots_that_do_not_serve_anyway_come_last() -> None:
+    seats = Seats(restart_intensity=0)
+    seats.die(0)
+    assert seats.state(0) is SlotState.FATAL
+    assert seats.roll.begin(everywhere(NEW)) == [0, 1, 2]
+    assert seats.turn() == [1]
+    seats.replaced(1)
+    assert seats.turn() == [2]
+    seats.replaced(2)
+    assert seats.turn() == [0], "with the new settings it may serve"
+    seats.up(0)
+    assert seats.given == {0: NEW, 1: NEW, 2: NEW}
+
+
+def test_a_pool_that_stops_replaces_nobody(seats: Seats) -> None:
+    seats.roll.begin(everywhere(NEW))
+    seats.feed(told.StopAsked("the test asked"))
+    assert seats.turn() == []
+    assert seats.roll.status()["left"] == []
+
+
+# --- with successors ----------------------------------------------------------------------------------------------
+
+
+def gets_ready(seats: Seats, slot: int, incarnation: int = 2, *, warm: bool = True) -> None:
+    """The successor is told what it is to serve, and, if it is `warm`, takes the seat."""
+    seats.feed(told.WorkerSpawned(slot, incarnation, 4711))
+    seats.feed(told.WorkerHello(slot, incarnation))
+    if warm:
+        seats.feed(told.WorkerReady(slot, incarnation, 1, (ModelInfo("m", "stub:m", {}, False),)))
+        seats.feed(told.WorkerExited(slot, incarnation - 1, told.Death("exit status 0", True)))
+
+
+@pytest.fixture
+def beside() -> Seats:
+    return Seats(successor="auto")
+
+
+def test_each_slots_successor_has_the_new_settings(beside: Seats) -> None:
+    beside.roll.begin(everywhere(NEW))
+    for slot in range(3):
+        assert beside.turn() == [slot]
+        gets_ready(beside, slot, warm=False)
+        assert (beside.given[slot], beside.state(slot)) == (NEW, SlotState.READY)
+        assert beside.turn() == [], "not before it sits there"
+        beside.feed(told.WorkerReady(slot, 2, 1, (ModelInfo("m", "stub:m", {}, False),)))
+        beside.feed(told.WorkerExited(slot, 1, told.Death("exit status 0", True)))
+    assert beside.roll.status() == {"left": [], "failure": ""}
+
+
+def test_a_successor_that_fails_ends_the_roll_and_nobody_is_restarted(beside: Seats) -> None:
+    beside.roll.begin(everywhere(NEW))
+    beside.turn()
+    gets_ready(beside, 0)
+    assert beside.turn() == [1]
+    gets_ready(beside, 1, warm=False)
+    beside.feed(told.WorkerExited(1, 2, told.Death("exit status 74 MODEL_CANNOT_LOAD", restartable=False)))
+    assert beside.turn() == []
+    assert (beside.state(1), beside.incarnation(1)) == (SlotState.READY, 1)
+    assert str(beside.roll.status()["failure"]).startswith("slot 1 did not come up with the new settings and goes back")
+    assert beside.roll.welcome(0) is NEW
+    assert beside.roll.welcome(1) is OLD
+    assert beside.roll.begin(everywhere(OLD)) == [0], "the others have had them all along"
+
+
+def test_one_that_fails_in_the_seat_goes_back_too(beside: Seats) -> None:
+    """The former worker died while it got ready."""
+    beside.roll.begin(everywhere(NEW))
+    beside.turn()
+    gets_ready(beside, 0, warm=False)
+    beside.die(0)
+    assert (beside.state(0), beside.incarnation(0)) == (SlotState.LOADING, 2)
+    beside.die(0)
+    assert beside.turn() == [0]
+    beside.up(0)
+    assert beside.given[0] is OLD
+    assert beside.roll.status()["left"] == []
+
+
+def test_one_that_fails_after_another_was_told_of_the_new_settings_takes_that_back(beside: Seats) -> None:
+    beside.roll.begin(everywhere(NEW))
+    beside.turn()
+    gets_ready(beside, 0, warm=False)
+    beside.feed(told.WorkerBroken(0, 2, "nonsense"))
+    beside.die(0)
+    beside.feed(told.WorkerHello(0, 3))
+    assert beside.given[0] is NEW
+    beside.feed(told.WorkerExited(0, 2, told.Death("SIGKILL", True)))
+    assert beside.turn() == [0], "what failed beside it will not do in the seat"
+    beside.die(0)
+    beside.up(0)
+    assert beside.given[0] is OLD
+
+
+def test_a_reload_in_the_midst_has_another_successor_come(beside: Seats) -> None:
+    beside.roll.begin(everywhere(NEW))
+    beside.turn()
+    gets_ready(beside, 0, warm=False)
+    assert beside.roll.begin(everywhere(NEWER)) == [0, 1, 2]
+    assert beside.turn() == [0]
+    beside.feed(told.WorkerExited(0, 2, told.Death("exit status 0", True)))
+    beside.feed(told.WorkerSpawned(0, 3, 4712))
+    beside.feed(told.WorkerHello(0, 3))
+    assert beside.given[0] is NEWER
+    beside.feed(told.WorkerExited(0, 3, DIED))
+    assert beside.roll.welcome(0) is OLD, "what has never served is nothing to go back to"
+
+
+def test_the_settings_of_before_taken_back_in_the_midst(beside: Seats) -> None:
+    beside.roll.begin(everywhere(NEW))
+    beside.turn()
+    gets_ready(beside, 0, warm=False)
+    assert beside.roll.begin(everywhere(OLD)) == [0], "what gets ready there is not to be seated"
+    assert beside.turn() == [0]
+    beside.feed(told.WorkerExited(0, 2, told.Death("exit status 0", True)))
+    gets_ready(beside, 0, incarnation=3)
+    assert beside.given[0] is OLD
+
+
+def versioned(version: int) -> Welcome:
+    model = ModelSettings("m", f"models/m/{version}", warmup=True, version=version)
+    return replace(OLD, models=(model,))
+
+
+def test_a_version_that_did_not_come_up_is_told_once(beside: Seats) -> None:
+    beside.roll.begin(everywhere(versioned(1)))
+    beside.turn()
+    gets_ready(beside, 0, warm=False)
+    assert beside.roll.is_under_way
+    beside.feed(told.WorkerExited(0, 2, DIED))
+    refused = beside.roll.take_refused()
+    assert refused is not None
+    assert ([model.version for model in refused.versions], refused.new, refused.changed) == ([1], {"m"}, set())
+    assert beside.roll.take_refused() is None
+    assert not beside.roll.is_under_way
+
+
+def test_settings_that_did_not_come_up_are_no_version(beside: Seats) -> None:
+    beside.roll.begin(everywhere(NEW))
+    beside.turn()
+    gets_ready(beside, 0, warm=False)
+    beside.feed(told.WorkerExited(0, 2, DIED))
+    assert beside.roll.take_refused() == Refused(0, None, frozenset({"m"}), (), frozenset({"m"}), more=False)
+
+
+def test_a_model_that_is_new_and_did_not_come_up_is_told(beside: Seats) -> None:
+    more = welcome("stub:old", "new")
+    beside.roll.begin(everywhere(more))
+    (planned, _) = beside.roll.tend()
+    assert planned == told.SlotPlanned(0, ("m", "new"))
+    beside.feed(planned)
+    beside.feed(told.RestartAsked(0))
+    gets_ready(beside, 0, warm=False)
+    beside.feed(told.WorkerExited(0, 2, DIED))
+    assert beside.roll.take_refused() == Refused(0, None, frozenset({"new"}), (), frozenset(), more=False)
+    assert list(beside.roll.plans()) == [told.SlotPlanned(0, ("m",))], "the core is told that it went back"
+    assert beside.roll.begin(everywhere(OLD), back=True) == []
+    assert beside.roll.status()["failure"] != ""
+
+
+def test_a_slot_whose_device_is_gone_has_no_turn_and_the_new_settings_if_it_ever_comes_up() -> None:
+    seats, lost = Seats(), {0}
+    seats.roll = Rollout(seats.machine.supervision, everywhere(OLD), lost.__contains__)
+    assert seats.roll.begin(everywhere(NEW)) == [1, 2]
+    assert seats.roll.welcome(0) == NEW
+    assert seats.turn() == [1]
+    lost.add(1)
+    assert seats.roll.begin(everywhere(NEWER)) == [2], "it is not waited for any more"
+    seats.die(1, told.Death("gpu:1 is gone", restartable=False))
+    assert seats.turn() == [2]
+    assert seats.roll.left == [2]
+    seats.replaced(2)
+    assert seats.given[2] == NEWER
+    assert not seats.roll.is_under_way
+
+
+def test_what_goes_has_its_jobs_finished_first(beside: Seats) -> None:
+    asked: list[set[str]] = []
+    busy = True
+
+    def unfinished(names: Collection[str]) -> bool:
+        asked.append(set(names))
+        return busy and bool(names)
+
+    more = welcome("stub:old", "new")
+    roll = Rollout(beside.machine.supervision, everywhere(more), unfinished=unfinished)
+    assert roll.begin(everywhere(OLD)) == [0, 1, 2]
+    assert not roll.due()
+    assert list(roll.tend()) == []
+    assert roll.awaits_jobs
+    assert roll.is_under_way
+    assert roll.status()["left"] == [0, 1, 2]
+    busy = False
+    assert roll.due()
+    assert list(roll.tend())[-1] == told.RestartAsked(0, sparing=True)
+    assert not roll.due()
+    assert not roll.awaits_jobs, "a worker is awaited"
+    assert {frozenset(names) for names in asked} == {frozenset({"new"})}

@@ -1,0 +1,53 @@
+"""What the workers of a slot have said of its GPUs, and the next one is told."""
+
+from pool.devices import Device
+from pool.devices.tenants import Tenants
+from pool.wire.device_memory import DeviceHeld, DeviceWait
+
+GPU = Device("gpu", ("A",), "gpu:0", "a card", None)
+BOTH = Device("gpu", ("A", "B"), "gpu:0+1", "two cards", None)
+CPU = Device("cpu", (), "cpu:0", "cores", None)
+
+
+def held(pid: int) -> DeviceHeld:
+    return DeviceHeld((pid,), False, {})
+
+
+def wait(tenants: Tenants, slot: int = 0, incarnation: int = 9, **how: bool) -> DeviceWait | None:
+    return tenants.wait(slot, incarnation, **{"beside": False, "must_fit": False, **how})
+
+
+def pids(tenants: Tenants, incarnation: int = 9) -> list[int]:
+    told = wait(tenants, incarnation=incarnation)
+    assert told is not None
+    return [pid for each in told.former for pid in each.pids]
+
+
+def test_the_first_worker_is_told_its_gpus_and_who_shares_them() -> None:
+    tenants = Tenants([GPU, BOTH, CPU], 30.0)
+    assert wait(tenants, 1, beside=True, must_fit=True) == DeviceWait("gpu:0+1", {"A": 2, "B": 1}, 30.0, (), True, True)
+    assert wait(tenants, 2) is None, "one on the CPU waits for nothing"
+
+
+def test_without_a_time_nobody_waits() -> None:
+    assert wait(Tenants([GPU], 0.0)) is None
+
+
+def test_the_next_one_is_told_what_the_last_one_said_and_not_what_it_says_itself() -> None:
+    tenants = Tenants([GPU, GPU], 30.0)
+    tenants.said(0, 1, held(11), {1})
+    tenants.said(0, 1, held(12), {1})
+    assert pids(tenants) == [12]
+    assert pids(tenants, 1) == []
+    told = wait(tenants, 1)
+    assert told is not None
+    assert told.former == (), "another slot's"
+
+
+def test_one_that_may_touch_its_gpus_has_seen_the_dead_ones_go() -> None:
+    tenants = Tenants([GPU], 30.0)
+    for incarnation in (1, 2):
+        tenants.said(0, incarnation, held(incarnation), {1, 2})
+    assert pids(tenants) == [1, 2], "one is beside the other"
+    tenants.said(0, 3, held(3), {2, 3})
+    assert pids(tenants) == [2, 3]

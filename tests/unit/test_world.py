@@ -1,0 +1,96 @@
+"""A world in which something is missing, has come, or is as it was before."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fakes import pynvml
+from steady_clients import put
+
+from pool.config import Settings, parse_settings
+from pool.core.versions import Versions
+from pool.devices import discover_gpus
+from pool.plan.planning import make_plan, plan, with_sizes
+from pool.plan.world import World
+
+
+def settings(folder: Path, versions: object, *more: dict[str, object]) -> Settings:
+    model = {"name": "m", "path": f"stub:files?{folder / 'm'}", "versions": versions}
+    data = {"pool": {"devices": [0, 1]}, "model": [model, *more]}
+    return parse_settings(data, "f.toml", folder)
+
+
+def running(read: Settings) -> World:
+    made = make_plan(read, {}, discover_gpus(pynvml))  # type: ignore[arg-type]
+    return made.world.run_by(made)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for number in (1, 2, 3, 4, 5):
+        put(tmp_path / "m", number)
+    return tmp_path
+
+
+def test_of_several_versions_the_others_are_left_and_never_none(folder: Path) -> None:
+    less = running(settings(folder, [3, 4])).spared("m@4")
+    assert less is not None
+    assert plan(less).placement == (("m@3",), ())
+    assert plan(less).policy.versions == {"m": Versions((3,), {})}
+    assert less.spared("m@4") is None
+    assert less.spared("m@3") is None
+    assert less.spared("else") is None
+
+
+def test_of_the_newest_three_older_ones_are_tried(folder: Path) -> None:
+    found: World | None = running(settings(folder, "newest"))
+    tried = []
+    while found is not None:
+        tried.append(plan(found).models[0].version)
+        found = found.spared("m")
+    assert tried == [5, 4, 3, 2]
+
+
+def test_the_same_world_has_the_same_plan_whatever_was_planned_before(folder: Path) -> None:
+    world = running(settings(folder, [1, 3], {"name": "a", "path": "stub:echo", "memory": "1GiB"}))
+    first = plan(world)
+    plan(replace(world, lost=frozenset({0})))
+    assert plan(world) == first
+    assert plan(world.run_by(first)).shares == first.shares, "what is, stays"
+
+
+def test_a_model_is_as_it_was_and_another_keeps_what_is_new(folder: Path) -> None:
+    a, b = {"name": "a", "path": "stub:echo", "memory": "1GiB"}, {"name": "b", "path": "stub:echo", "memory": "1GiB"}
+    good = running(settings(folder, [1], a, b))
+    read = settings(folder, [3], {**a, "path": "stub:rows"}, {**b, "path": "stub:rows", "devices": [0]})
+    wanted = running(read)
+    back = replace(wanted, given=good.given, homes=good.homes, guests=()).restored({"a", "m"}, good)
+    assert {model.name: model.path for model in back.settings.model if model.name != "m"} == {
+        "a": "stub:echo",
+        "b": "stub:rows",
+    }
+    assert back.found == good.found
+    assert plan(back).pending == ()
+    assert back.restored(None, good).wants_as(good)
+    assert not back.wants_as(good)
+
+
+def test_a_device_that_serves_again_forgets_what_did_not_come_up_elsewhere(folder: Path) -> None:
+    world = running(settings(folder, [1]))
+    made = plan(world)
+    home = made.devices[0]
+    lost = replace(world, lost=frozenset({0}), unfit={("m@1", home): "why"})
+    assert plan(lost).stays == ("why",)
+    assert lost.served(1, made) is lost
+    assert lost.served(0, made) == world
+
+
+def test_what_jobs_get_stays_beside_what_is_as_it_was_until_that_serves(folder: Path) -> None:
+    good = running(settings(folder, [1]))
+    wanted = with_sizes(replace(good, settings=settings(folder, [3]), found=running(settings(folder, [3])).found))
+    first = plan(wanted)
+    assert first.pending == ("m@3",)
+    last = plan(replace(wanted.run_by(first), up=frozenset(first.given.names)))
+    assert last.settled == {"m": ("m@3",)}
+    back = plan(last.world.run_by(last).restored(None, good))
+    assert (back.settled, back.pending) == ({"m": ("m@3",)}, ("m@1",))
