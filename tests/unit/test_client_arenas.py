@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from harness import eventually
 from pool.client import arenas as client_arenas
 from pool.client.arenas import TRIM_S, Arena, Arenas, Piece, Region
-from pool.client.loan import USUAL_BYTES
 from pool.client.bulk.pack import Pack
+from pool.client.loan import USUAL_BYTES
 from pool.client.payload import decode_answer, empty, encode_call, to_inputs
 from pool.client.request import Request
 from pool.client.rooms import FADES, Rooms
