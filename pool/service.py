@@ -539,6 +539,7 @@ class Service:
             "refused": dict(self._front.refused),
             "unread_bytes": self._front.unread_bytes,
             "call_bytes": self._front.call_bytes,
+            "chunk_bytes": self._machine.backlog.record_bytes,
             "lent_bytes": self._arenas.lent_bytes,
             "dropped": dict(self._back.dropped),
             **self._reconciler.status(),

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
 
 from pool.core.jobs import FINISHED, Job, JobState
-from pool.core.keys import Client
+from pool.core.keys import RECORD_BYTES, Client
 from pool.core.models import Model
 from pool.core.policy import Policy
+
+if TYPE_CHECKING:
+    from pool.core.unpacked import Unpacked
 
 __all__ = ["Backlog"]
 
@@ -23,6 +27,7 @@ class Backlog:
         self.jobs: dict[int, Job] = {}
         self.held = 0  # a chunk counts for its weight
         self.size_bytes = 0
+        self.record_bytes = 0  # of records of chunks, which no bound of jobs counts: their members would find no room
         self.ids = 0  # the last of the pool's own numbers that was given to a job
         self.emptied = False  # a model has no job left since this was last set to False
         self._rate = 0.0  # jobs that ended, a second
@@ -30,7 +35,7 @@ class Backlog:
 
     @property
     def queued_jobs(self) -> int:
-        return sum(1 for job in self.jobs.values() if job.state is JobState.QUEUED)
+        return sum(job.weight for job in self.jobs.values() if job.state is JobState.QUEUED)
 
     def client(self, route: bytes) -> Client:
         """The client that speaks from there; kept while it has jobs here, or records."""
@@ -74,8 +79,17 @@ class Backlog:
         client = self.clients.get(route)
         return None if client is None else client.jobs.get(number)
 
-    def leave(self, client: Client) -> None:
-        """A record of its is gone."""
+    def keep(self, record: Unpacked) -> None:
+        """Its client has none of this number."""
+        client = record.client
+        self.clients[client.route] = client
+        client.unpacked[record.number] = record
+        self.record_bytes += RECORD_BYTES
+
+    def drop(self, record: Unpacked) -> None:
+        client = record.client
+        del client.unpacked[record.number]
+        self.record_bytes -= RECORD_BYTES
         if not client.jobs and not client.unpacked:
             self.clients.pop(client.route, None)
 
@@ -96,6 +110,8 @@ class Backlog:
     def validate(self) -> None:
         """Raises AssertionError where the books do not agree."""
         assert self.size_bytes == sum(job.size_bytes for job in self.jobs.values())
+        assert self.record_bytes == sum(client.record_bytes for client in self.clients.values())
+        assert sum(client.size_bytes for client in self.clients.values()) == self.size_bytes
         assert sum(len(client.jobs) for client in self.clients.values()) == len(self.jobs)
         assert all(client.jobs or client.unpacked for client in self.clients.values())
         assert self.held == sum(job.weight for job in self.jobs.values())

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from pool.core.line import Line
     from pool.core.unpacked import Unpacked
 
-__all__ = ["Client", "Jobs", "Key"]
+__all__ = ["RECORD_BYTES", "Client", "Jobs", "Key"]
+
+RECORD_BYTES = 512  # of what is kept of a chunk that was unpacked, with its timer: a few numbers
 
 
 class Jobs(OrderedDict[int, Job]):
@@ -62,6 +64,10 @@ class Client:
     unpacked: dict[int, Unpacked] = field(default_factory=dict)
     held: int = 0
     size_bytes: int = 0
+
+    @property
+    def record_bytes(self) -> int:
+        return RECORD_BYTES * len(self.unpacked)
 
     @property
     def number(self) -> int:

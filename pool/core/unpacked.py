@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Chunks", "Unpacked"]
 
-MOST_RECORDS = 256  # of one client, of a few hundred bytes each; the members of more are jobs like any others
+RECORDS_BYTES = 128 << 10  # of one client; the members of more chunks are jobs like any others
 GRAVITY = tuple(Unpacking)  # what comes later in it says more of what happened
 CAME = "was one of {} jobs of job {}, which was unpacked"
 
@@ -135,18 +135,15 @@ class Chunks:
         client = record.client
         if record.number in client.unpacked:
             self.forget(client.unpacked[record.number])
-        if len(client.unpacked) >= MOST_RECORDS:
+        if client.record_bytes >= RECORDS_BYTES:
             self.forget(next(iter(client.unpacked.values())))
-        client.unpacked[record.number] = record
-        self._backlog.clients[client.route] = client
+        self._backlog.keep(record)
         self._timers.set(record, deadline)
 
     def forget(self, record: Unpacked) -> None:
         """All of it have come, or their time is over."""
-        client = record.client
-        del client.unpacked[record.number]
         self._timers.clear(record)
-        self._backlog.leave(client)
+        self._backlog.drop(record)
 
     def client_gone(self, route: bytes) -> None:
         client = self._backlog.clients.get(route)

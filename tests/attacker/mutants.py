@@ -114,7 +114,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "jobs of who is gone": Mutant(FRONT, "self._debts.forget(client)", "pass"),
     # --- what is held for a client
     "room in the queue": Mutant(
-        ADMISSION, "full = _full(more, size_bytes, policy, backlog, client, model)", "full = None"
+        ADMISSION, "    jobs, held_bytes = backlog.held, backlog.size_bytes\n", "    return None\n"
     ),
     "a share of the queue": Mutant(ADMISSION, "CLIENT_SHARE = 8", "CLIENT_SHARE = 1 << 40"),
     "count of questions": Mutant("router/questions.py", "if len(waiting) >= MOST_WAITING:"),

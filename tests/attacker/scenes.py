@@ -57,7 +57,7 @@ def working(rng: random.Random, stage: Stage) -> int:
 
 
 def _number(rng: random.Random, turn: int) -> int:
-    """Far enough from each other for the members of a pack, and from what is cancelled by chance."""
+    """Far enough from each other for what is cancelled by chance."""
     base = one_of(rng, (1 << 13, (1 << 31) - 3000, (1 << 32) - 3000, 1 << 40))
     last = LAST - (turn + 1) * 1100
     return last if rng.random() < 0.2 else base + turn * 1100

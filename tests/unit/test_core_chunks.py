@@ -10,9 +10,10 @@ from simulation.plans import model_info
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.independence import ENOUGH
+from pool.core.keys import RECORD_BYTES
 from pool.core.policy import ModelPolicy
 from pool.core.slots import SlotState
-from pool.core.unpacked import MOST_RECORDS
+from pool.core.unpacked import RECORDS_BYTES
 from pool.wire.faults import Fault
 from pool.wire.independence import Batching, RowsCompared, Trial
 from pool.wire.signatures import DEFAULT_SIGNATURE, ModelInfo
@@ -406,12 +407,28 @@ def test_it_goes_with_its_client() -> None:
     assert driver.machine.next_deadline() is None
 
 
-def test_there_are_no_more_than_so_many_of_one_client() -> None:
+def test_there_are_no_more_than_so_many_bytes_of_one_client() -> None:
     driver = Driver(["m"], unbatchable=["m"]).serve()
-    for _ in range(MOST_RECORDS + 3):
+    most = RECORDS_BYTES // RECORD_BYTES
+    for _ in range(most + 3):
         driver.submit(weight=2)
-    unpacked = driver.machine.backlog.clients[b"client"].unpacked
-    assert list(unpacked) == list(range(4, MOST_RECORDS + 4)), "the oldest are forgotten"
+    client = driver.machine.backlog.clients[b"client"]
+    assert list(client.unpacked) == list(range(4, most + 4)), "the oldest are forgotten"
+    assert driver.machine.backlog.record_bytes == client.record_bytes == RECORDS_BYTES
+
+
+def test_each_is_on_its_clients_account_while_it_is_kept() -> None:
+    driver = Driver(["m", "n"], unbatchable=["m"]).serve()
+    backlog = driver.machine.backlog
+    for _ in range(2):
+        driver.submit(weight=2)
+    driver.submit(weight=2, client=b"other")
+    assert (backlog.clients[b"client"].record_bytes, backlog.record_bytes) == (2 * RECORD_BYTES, 3 * RECORD_BYTES)
+    for _ in range(2):
+        driver.submit(rows=1, origin=1)
+    assert backlog.record_bytes == 2 * RECORD_BYTES, "all of it have come"
+    driver.feed(told.ClientGone(b"other"))
+    assert backlog.record_bytes == RECORD_BYTES
 
 
 def test_one_that_found_no_room_has_not_come_yet() -> None:
