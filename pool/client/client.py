@@ -184,7 +184,7 @@ class Client(Replicas):
         that the pool has no room for wait for it while their time lasts, as with `submit`, but this does not wait for
         them.
         """
-        from pool.client.bulk.many import submit_many  # numpy comes with the first tensor
+        from pool.client.bulk.sender import submit_many  # numpy comes with the first tensor
 
         if self._closed:
             raise PoolError(CLOSED)

@@ -127,7 +127,7 @@ class Connection:
             future.cancel()
             raise
 
-    def submit_pack(
+    def submit_chunk(
         self,
         request: Request,
         rows: int | None,
@@ -146,9 +146,9 @@ class Connection:
         """
         expected = self._rooms.expected_bytes(request, rows)
         room = self.arenas.place(expected) if expected else None
-        size = sum(map(len, payload))
-        chunk = Chunk(members, range(len(members.rows)))
-        job = Job(chunk, request, rows, payload, size, began, time.monotonic(), room, patient)
+        size, weight = sum(map(len, payload)), len(members.rows)
+        chunk = Chunk(members, range(weight))
+        job = Job(chunk, request, rows, payload, size, began, time.monotonic(), room, patient, weight=weight)
 
         # Whoever keeps what withdraws it does not keep it: its memory is used again as soon as it has ended.
         known = weakref.ref(members)

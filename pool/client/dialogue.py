@@ -9,8 +9,8 @@ from typing import Any
 import zmq
 
 from pool.client.arenas import Arenas
+from pool.client.bulk.company import Company
 from pool.client.bulk.grain import Grain
-from pool.client.bulk.packer import Packer
 from pool.client.channel import Channel
 from pool.client.context import SharedContext
 from pool.client.dispatch import Dispatch
@@ -52,7 +52,7 @@ class Dialogue:
         self.jobs = Outstanding()
         self.released = False  # nobody will submit any more: the talk ends with the last answer
         self._dispatch = Dispatch(self.jobs, self._send, self._why_away, outlive, rooms, grain)
-        self._packer = Packer(grain)
+        self._company = Company(grain)
         self._inquiries = Inquiries(requests)
         self._arenas = arenas
         self._peer = peer
@@ -245,8 +245,7 @@ class Dialogue:
         while self._outbox:
             item = self._outbox[0]
             if isinstance(item, Job):
-                packed = self._packer.next(self._outbox)
-                job = item if packed is None else packed
+                job = self._company.next(self._outbox) or item
                 self.jobs.add(job)  # first: a fork between the two must find it in one of them
                 for _ in range(1 if job is item else job.weight):
                     self._outbox.popleft()

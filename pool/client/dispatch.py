@@ -223,7 +223,7 @@ class Dispatch:
         return True
 
     def _submit(self, job: Job, opened: wire.Opened, call: Call) -> None:
-        if isinstance(job.future, Chunk):
+        if job.weight > 1:
             self._jobs.narrow(job)  # others may have been cancelled before
         now = time.monotonic()
         left = _timeout_s(job, opened) - (now - job.submitted)  # what it has waited until now is the job's time too

@@ -29,8 +29,9 @@ class Job:
 
     `attempts` pools have ended while they held it. `in_doubt`: a pool that did not answer may have started it.
 
-    Where several jobs travel as one, its `future` is a `Chunk`. `left_in`: this one has left as the `index`th of these,
-    and is in no book itself. `origin`: the number of the chunk that its pool had it in, and gave back.
+    Where several jobs travel as one, its `future` is a `Chunk`, and `weight` says how many they are. `left_in`: this
+    one has left as the `index`th of these, and is in no book itself. `origin`: the number of the chunk that its pool
+    had it in, and gave back.
     """
 
     future: "JobFuture | Chunk"
@@ -54,13 +55,9 @@ class Job:
     in_line: bool = False  # it is in the books of `Backpressure`
     attempts: int = 0
     in_doubt: bool = False
+    weight: int = 1
     refusals: int = 0
     last_refusal: Overloaded | None = None
-
-    @property
-    def weight(self) -> int:
-        """How many jobs it is."""
-        return len(self.future.indices) if isinstance(self.future, Chunk) else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +76,7 @@ class Outstanding:
         self.size_bytes = 0
         self._jobs: dict[int, Job] = {}
         self._numbers = 0
-        self._taken: weakref.ref[JobFuture] | Chunk | None = None
+        self._taken: weakref.ref[JobFuture | Chunk] | None = None
         self._timers = Timers()  # one a job at most, by its number
 
     def __len__(self) -> int:
@@ -94,7 +91,7 @@ class Outstanding:
     def add(self, job: Job) -> None:
         job.number = self._numbers = self._numbers + 1
         self._jobs[job.number] = job
-        if isinstance(job.future, Chunk):
+        if type(job.future) is Chunk:
             job.future.members.carriers.add(job.number)
         self.size_bytes += job.size_bytes
 
@@ -111,12 +108,11 @@ class Outstanding:
         job = self._jobs.get(number)
         if job is None:
             return None
-        self._taken = (
-            job.future if isinstance(job.future, Chunk) else weakref.ref(job.future)
-        )  # before it is out of the book: a fork may come between
+        future = job.future
+        self._taken = weakref.ref(future)  # before it is out of the book: a fork may come between
         del self._jobs[number]
-        if isinstance(job.future, Chunk):
-            job.future.members.carriers.discard(number)
+        if type(future) is Chunk:
+            future.members.carriers.discard(number)
         self._timers.clear(number)
         self.size_bytes -= job.size_bytes
         self._left(job)
@@ -132,8 +128,7 @@ class Outstanding:
         """In a forked child: ends each future, also the one that the I/O thread was about to finish."""
         for job in self:
             job.future.abandon_after_fork(error)
-        taken = self._taken if self._taken is None or isinstance(self._taken, Chunk) else self._taken()
-        if taken is not None:
+        if self._taken is not None and (taken := self._taken()) is not None:
             taken.abandon_after_fork(error)
 
     def mark_sent(self, job: Job, call: Call, instance: bytes, now: float) -> None:

@@ -6,11 +6,11 @@ from typing import TypeAlias
 from pool.client.request import Request
 from pool.wire.timeline import Timeline
 
-__all__ = ["PACK_BYTES", "Grain"]
+__all__ = ["CHUNK_BYTES", "MOST_ROWS", "Grain"]
 
-BUNDLE_S = 0.005  # what a pack may take to run
-PACK_BYTES = 16 << 20
-PACKS = 4  # of what the pool lends its client there is room for so many: none is refused for what each would have had
+CHUNK_S = 0.005  # what one may take to run
+CHUNK_BYTES = 16 << 20
+CHUNKS = 4  # of what the pool lends its client there is room for so many: none is refused for what each would have had
 MOST_ROWS = 1024
 MOST_KEPT = 256
 FORGET = 0.1  # the share of an older measurement that a newer, longer one replaces
@@ -22,18 +22,17 @@ class Grain:
     """Written by the I/O thread, read by all."""
 
     def __init__(self) -> None:
-        self.most_bytes = PACK_BYTES
-        """Of a pack of more than one job."""
+        self.most_bytes = CHUNK_BYTES
         self._row_s: OrderedDict[_Call, float] = OrderedDict()
 
     def rows(self, request: Request) -> int:
         """At most so many rows in a chunk; 1 while nothing is known, or none of its jobs may travel in one."""
         row_s = self._row_s.get(_call(request))
-        return 1 if row_s is None else max(1, min(MOST_ROWS, int(BUNDLE_S / max(row_s, 1e-9))))
+        return 1 if row_s is None else max(1, min(MOST_ROWS, int(CHUNK_S / max(row_s, 1e-9))))
 
     def lent(self, credit_bytes: int) -> None:
         """The pool takes so much from this client."""
-        self.most_bytes = min(PACK_BYTES, credit_bytes // PACKS)
+        self.most_bytes = min(CHUNK_BYTES, credit_bytes // CHUNKS)
 
     def forbid(self, request: Request) -> None:
         """The pool does not take chunks of these jobs, until it says otherwise."""

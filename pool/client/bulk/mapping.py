@@ -1,194 +1,85 @@
-"""`Client.map`: inputs of one shape leave together, as many as queue up while the pool is busy with those before.
+"""`Client.map`: inputs of one form leave together, as many as queue up while the pool is busy with those before."""
 
-inputs ─► pack ─┬─ no other pack is out, or it is full, or inputs come slowly ─► sent ─► results
-                └─ else the next one joins it
-"""
-
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeGuard
 
-from pool.client.bulk.answers import Answers
-from pool.client.bulk.pack import Pack
-from pool.client.bulk.slabs import are_rows, fits_a_slab, mapped_rows
+import numpy as np
+
+from pool.client.bulk.members import Answers, Members
+from pool.client.bulk.sender import Sender
 from pool.client.connection import Connection
-from pool.client.futures import JobFuture
-from pool.client.payload import Inputs, encode_call, to_inputs
 from pool.client.request import Request
-from pool.errors import PoolError
 from pool.wire.tensors import Array
 
-__all__ = ["mapped"]
+__all__ = ["are_rows", "mapped"]
 
 SLOW_S = 0.001  # inputs that take longer to come wait for no company
-PACKS = 2  # of what may be in flight, so that some run while others are gathered
-
-
-class _Turn(Protocol):
-    """What one or more of the inputs wait for that were given one after the other."""
-
-    @property
-    def failed(self) -> bool:
-        """Whether one of them has, as far as it is known by now."""
-        ...
-
-    def results(self) -> Iterator[dict[str, Array]]:
-        """In their order; raises the `PoolError` of the first that has failed in its place."""
-        ...
-
-    def cancel(self) -> object: ...
+GATHERED = 2  # of what may be in flight one in so many is gathered, so that some run meanwhile
+STRETCHES = 4  # the same of an array's items: while some run, others are on their way
 
 
 def mapped(
     connected: Callable[[], Connection], request: Request, inputs: Iterable[object], in_flight: int
 ) -> Iterator[dict[str, Array]]:
     """As `Client.map` says. `connected` may raise `PoolError`, which is raised in its turn."""
-    if are_rows(inputs) and fits_a_slab(connected, request, inputs):
-        yield from mapped_rows(connected, request, inputs, in_flight)
-        return
-    gatherer = _Gatherer(connected, request, in_flight)
-    turns = gatherer.turns
-    results = gatherer.results()
-    waiting = 0
-    asked = time.monotonic()
+    turns: deque[Answers] = deque()  # those that have not given all their results yet, the oldest first
+
+    def expect(rows: Sequence[int], io_thread: threading.Thread | None) -> Members:
+        turns.append(Answers(rows, io_thread))
+        return turns[-1]
+
+    sender = Sender(connected, request, expect, most_rows=max(1, in_flight // GATHERED))
+    results = _results(sender, turns)
+    sent = _stretches(sender, inputs, in_flight) if are_rows(inputs) else _items(sender, inputs, turns)
+    ahead = 0
     try:
-        for item in inputs:
-            gatherer.add(item, slow=time.monotonic() - asked > SLOW_S)
-            waiting += 1
-            if turns[0].failed or turns[-1].failed:
+        for count in sent:
+            ahead += count
+            if turns and (turns[0].some_failed or turns[-1].some_failed):
                 break  # each further submit to a pool that is gone would wait for it in vain
-            if waiting >= in_flight:
+            while ahead + count > in_flight:
                 yield next(results)
-                waiting -= 1
-            asked = time.monotonic()
-        gatherer.flush()
+                ahead -= 1
+        sender.flush()
         yield from results
     finally:
-        for turn in turns:
-            turn.cancel()
+        for answers in turns:
+            answers.withdraw(None)
 
 
-class _Gatherer:
-    """`turns`: those that have not given all their results yet, the oldest first."""
-
-    def __init__(self, connected: Callable[[], Connection], request: Request, in_flight: int) -> None:
-        self.turns: deque[_Turn] = deque()
-        self._connected = connected
-        self._request = request
-        self._in_flight = in_flight
-        self._pack: Pack | None = None
-        self._answers: Answers | None = None  # of the pack
-        self._out: deque[Answers] = deque()
-
-    def add(self, item: object, slow: bool) -> None:
-        pack = self._pack
-        if pack is None or not pack.take(item):
-            try:
-                inputs = to_inputs(self._request.model, item)
-                connection = self._connected()
-                if not Pack.fits_any(inputs, connection.arenas):
-                    self.flush()
-                    self.turns.append(self._alone(inputs))
-                    return
-                if pack is None or not pack.fits(inputs):
-                    self.flush()
-                    grain = connection.grain
-                    most_rows = min(max(1, self._in_flight // PACKS), grain.rows(self._request))
-                    pack = self._pack = Pack(inputs, most_rows, connection.arenas, grain.most_bytes)
-                    self._answers = Answers(connection.thread)
-                    self.turns.append(_Packed(self._answers))
-                else:
-                    pack.add(inputs)
-            except PoolError as error:
-                self.flush()
-                self.turns.append(_Refused(error))
-                return
-        if not self._is_busy() or slow or pack.is_full:
-            self.flush()
-
-    def results(self) -> Iterator[dict[str, Array]]:
-        """Of all that is added, also meanwhile."""
-        turns = self.turns
-        while turns:
-            turn = turns[0]
-            if isinstance(turn, _Packed) and turn.answers is self._answers:
-                self.flush()  # whoever waits for it now must not wait for what was not sent
-            yield from turn.results()
-            turns.popleft()
-
-    def flush(self) -> None:
-        pack, answers = self._pack, self._answers
-        self._pack = self._answers = None
-        if pack is None or answers is None:
-            return
-        began = time.monotonic()
-        answers.begin(pack.rows)
-        try:
-            connection = self._connected()
-            rows, payload = encode_call(self._request.model, pack.inputs(), connection.arenas)
-        except PoolError as error:
-            answers.finish(range(len(answers.rows)), error)
-            return
-        answers.withdraw = connection.submit_pack(
-            self._request, rows, payload, began, answers, patient=True, until=answers.over
-        )
-        self._out.append(answers)
-
-    def _alone(self, inputs: Inputs) -> _Turn:
-        began = time.monotonic()
-        connection = self._connected()
-        rows, payload = encode_call(self._request.model, inputs, connection.arenas)
-        return _Alone(connection.submit(self._request, rows, payload, began, patient=True, wait=True))
-
-    def _is_busy(self) -> bool:
-        """Whether a pack is out: another one would mostly wait, and is larger for it. Forgets those that are back."""
-        while self._out and self._out[0].all_ended:
-            self._out.popleft()
-        return bool(self._out)
+def are_rows(inputs: object) -> TypeGuard[Array]:
+    """Whether each item of `inputs` is an array of rows that lies beside the next."""
+    return type(inputs) is np.ndarray and inputs.ndim >= 2 and inputs.dtype.kind in "biufc" and bool(inputs[:1].nbytes)
 
 
-class _Packed:
-    __slots__ = ("answers",)
-
-    def __init__(self, answers: Answers) -> None:
-        self.answers = answers
-
-    @property
-    def failed(self) -> bool:
-        return self.answers.some_failed
-
-    def results(self) -> Iterator[dict[str, Array]]:
-        return self.answers.results()
-
-    def cancel(self) -> None:
-        self.answers.withdraw(None)
+def _stretches(sender: Sender, array: Array, in_flight: int) -> Iterator[int]:
+    """How many items were sent each time."""
+    begin = 0
+    while begin < len(array):
+        count = sender.stretch(array[begin:], max(1, in_flight // STRETCHES))
+        begin += count
+        yield count
 
 
-class _Alone:
-    def __init__(self, future: JobFuture) -> None:
-        self._future = future
-
-    @property
-    def failed(self) -> bool:
-        future = self._future
-        return future.done() and not future.cancelled() and future.exception() is not None
-
-    def results(self) -> Iterator[dict[str, Array]]:
-        yield self._future.result()
-
-    def cancel(self) -> None:
-        self._future.cancel()
+def _items(sender: Sender, inputs: Iterable[object], turns: Sequence[Answers]) -> Iterator[int]:
+    """Each is gathered while a chunk is out: another one would mostly wait, and is larger for it."""
+    asked = time.monotonic()
+    for item in inputs:
+        slow = time.monotonic() - asked > SLOW_S
+        sender.add(item)
+        if slow or not turns or turns[-1].all_ended:
+            sender.flush()
+        yield 1
+        asked = time.monotonic()
 
 
-class _Refused:
-    failed = True
-
-    def __init__(self, error: PoolError) -> None:
-        self._error = error
-
-    def results(self) -> Iterator[dict[str, Array]]:
-        raise self._error
-
-    def cancel(self) -> None:
-        pass
+def _results(sender: Sender, turns: "deque[Answers]") -> Iterator[dict[str, Array]]:
+    """Of all that is sent, also meanwhile."""
+    while turns or sender.gathering:
+        if not turns:
+            sender.flush()  # whoever waits for it now must not wait for what was not sent
+        yield from turns[0].results()
+        turns.popleft()

@@ -2,36 +2,45 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import accumulate, repeat
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
+    import threading
+
     import numpy as np
 
-    from pool.client.futures import JobFuture
     from pool.client.timeline import JobTimeline
 
+from pool.client.futures import JobFuture, PoolFuture
 from pool.errors import PoolError
 
-__all__ = ["Chunk", "Futures", "Members", "Result"]
+__all__ = ["Answers", "Chunk", "Futures", "Members", "Result"]
 
+Arrays: TypeAlias = "dict[str, np.ndarray[Any, Any]]"
 Result: TypeAlias = "Mapping[str, np.ndarray[Any, Any]] | PoolError"
 
 
-class Members:
-    """Those of one chunk, as it was first built. `rows` of each. `carriers`: the numbers of jobs that they are in."""
+class Members(ABC):
+    """Those of one chunk, as it was first built. `rows` of each. `carriers`: the numbers of jobs that they are in.
+
+    `withdraw` tells that nobody waits for one of them any more or, called with None, for any.
+    """
 
     def __init__(self, rows: Sequence[int]) -> None:
         self.rows = tuple(rows)
         self.carriers: set[int] = set()
+        self.withdraw: Callable[[int | None], object] = lambda _: None
 
     @abstractmethod
     def waits(self, index: int) -> bool:
         """Whether its caller does: it was neither answered nor cancelled."""
 
     @abstractmethod
-    def finish(self, indices: Sequence[int], result: Result, timeline: JobTimeline | None) -> None:
+    def finish(self, indices: Sequence[int], result: Result, timeline: JobTimeline | None = None) -> None:
         """The answer of these together, in this order. For those that have ended it does nothing."""
 
     @abstractmethod
@@ -43,42 +52,125 @@ class Members:
 
 
 class Futures(Members):
+    """Each has one."""
+
     def __init__(self, futures: Sequence[JobFuture], rows: Sequence[int]) -> None:
         super().__init__(rows)
-        self._futures = futures
-        self._left = set(range(len(futures)))
+        self.futures = futures
+        self._ended: set[int] = set()
+
+    @classmethod
+    def made(cls, rows: Sequence[int], io_thread: threading.Thread | None) -> Futures:
+        """With futures that withdraw them when they are cancelled."""
+        members = cls((), rows)
+        members.futures = [
+            JobFuture(partial(cls._withdraw_one, members, index), io_thread) for index in range(len(rows))
+        ]
+        return members
+
+    def _withdraw_one(self, index: int) -> None:
+        self.withdraw(index)
 
     def waits(self, index: int) -> bool:
-        return index in self._left and self._futures[index].is_pending
+        return index not in self._ended and self.futures[index].is_pending
 
-    def finish(self, indices: Sequence[int], result: Result, timeline: JobTimeline | None) -> None:
-        begin = 0
-        timelines = {self.rows[index]: timeline and timeline.of_rows(self.rows[index]) for index in indices}
-        for index in indices:
-            rows = self.rows[index]
-            waits = self.waits(index)
-            self._left.discard(index)
-            if not waits:
-                pass
-            elif isinstance(result, PoolError) or len(indices) == 1:  # that of a lone one is whole, whatever it has
-                self._futures[index].finish(result if isinstance(result, PoolError) else dict(result), timeline)
-            else:
-                own = {name: array[begin : begin + rows] for name, array in result.items()}
-                self._futures[index].finish(own, timelines[rows])
-            begin += rows
+    def finish(self, indices: Sequence[int], result: Result, timeline: JobTimeline | None = None) -> None:
+        rows = [self.rows[index] for index in indices]
+        told = {each: timeline.of_rows(each) if timeline and len(rows) > 1 else timeline for each in set(rows)}
+        for index, own in zip(indices, _cut(result, rows), strict=False):
+            if index in self._ended:
+                continue
+            self._ended.add(index)  # first: one that fails over it ends no more than itself
+            self.futures[index].finish(own, None if isinstance(own, PoolError) else told[self.rows[index]])
 
     def drop(self, index: int) -> None:
         """Its future knows that already."""
 
     def abandon_after_fork(self, error: PoolError) -> None:
-        for future in self._futures:
+        for future in self.futures:
             future.abandon_after_fork(error)
+
+
+class Answers(Members):
+    """Their caller reads one after the other: none is cut out of the whole before. `over` when all are there."""
+
+    def __init__(self, rows: Sequence[int], io_thread: threading.Thread | None = None) -> None:
+        super().__init__(rows)
+        self.over: PoolFuture[None] = PoolFuture(io_thread)
+        self.some_failed = False
+        self._left = set(range(len(self.rows)))
+        self._parts: list[tuple[Sequence[int], Result]] = []  # who ended together, and how
+
+    @property
+    def all_ended(self) -> bool:
+        return not self._left
+
+    def waits(self, index: int) -> bool:
+        return index in self._left
+
+    def finish(
+        self,
+        indices: Sequence[int],
+        result: Result,
+        timeline: JobTimeline | None = None,  # noqa: ARG002  # `map` shows none
+    ) -> None:
+        if self._end(indices, result) and not self._left:
+            self.over.set_result(None)
+
+    def _end(self, indices: Sequence[int], result: Result) -> bool:
+        """Whether any of them was waited for."""
+        if self._left.isdisjoint(indices):
+            return False
+        self._parts.append((indices, result))
+        self.some_failed = self.some_failed or isinstance(result, PoolError)
+        self._left.difference_update(indices)
+        return True
+
+    def drop(self, index: int) -> None:
+        self._left.discard(index)
+
+    def abandon_after_fork(self, error: PoolError) -> None:
+        self._end(sorted(self._left), error)
+
+    def results(self) -> Iterator[Arrays]:
+        """Of each in turn; waits for all of them. Raises the `PoolError` of one that has failed in its place."""
+        if self._left:
+            self.over.result()
+        each: Iterable[Arrays | PoolError]
+        if len(self._parts) == 1:
+            each = _cut(self._parts[0][1], self.rows)
+        else:
+            of: dict[int, Arrays | PoolError] = {}
+            for indices, result in self._parts:
+                of.update(zip(indices, _cut(result, [self.rows[index] for index in indices]), strict=False))
+            each = map(of.__getitem__, range(len(self.rows)))
+        for own in each:
+            if isinstance(own, PoolError):
+                raise own
+            yield own
+
+
+def _cut(result: Result, rows: Sequence[int]) -> Iterable[Arrays | PoolError]:
+    """What each gets that gave so many rows; there is at least one for each. A lone one gets all, whatever it has."""
+    if isinstance(result, PoolError):
+        return repeat(result)
+    names, height = list(result), rows[0]
+    if len(rows) == 1 or not names:
+        return (dict(result) for _ in rows)
+    if rows.count(height) < len(rows):
+        ends = zip(accumulate(rows, initial=0), accumulate(rows), strict=False)
+        return ({name: array[begin:end] for name, array in result.items()} for begin, end in ends)
+    # numpy cuts them in its own loop, twice as quick as one by one.
+    columns = [array.reshape(len(rows), height, *array.shape[1:]) for array in result.values()]
+    if len(names) == 1:
+        return ({names[0]: each} for each in columns[0])
+    return (dict(zip(names, each, strict=True)) for each in zip(*columns, strict=True))
 
 
 class Chunk:
     """What a job waits with that has several members, or one that came in a chunk: it stands in a future's place."""
 
-    __slots__ = ("indices", "members")
+    __slots__ = ("__weakref__", "indices", "members")
 
     def __init__(self, members: Members, indices: Sequence[int]) -> None:
         """`indices`: which of the members it has, in this order."""
@@ -86,10 +178,9 @@ class Chunk:
         self.indices = tuple(indices)
 
     @property
-    def rows(self) -> tuple[int, ...]:
+    def rows(self) -> list[int]:
         """Of each that it has."""
-        rows = self.members.rows
-        return rows if len(self.indices) == len(rows) else tuple([rows[index] for index in self.indices])
+        return [self.members.rows[index] for index in self.indices]
 
     @property
     def left(self) -> list[int]:

@@ -61,7 +61,7 @@ def narrow(chunk: Job) -> None:
     left = future.left
     if len(left) < len(future.indices):
         smaller = _of(chunk, left)
-        chunk.future, chunk.rows = smaller.future, smaller.rows
+        chunk.future, chunk.rows, chunk.weight = smaller.future, smaller.rows, smaller.weight
         chunk.payload, chunk.size_bytes = smaller.payload, smaller.size_bytes
 
 
@@ -75,6 +75,7 @@ def _of(chunk: Job, indices: Sequence[int]) -> Job:
         chunk,
         future=some,
         rows=sum(some.rows),
+        weight=len(indices),
         payload=payload,
         size_bytes=sum(map(len, payload)),
         room=None,

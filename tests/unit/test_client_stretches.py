@@ -12,7 +12,7 @@ from fake_pool import TIMELINE, FakePool, Serving
 
 from asked import Asked
 from pool import Client, errors
-from pool.client.bulk.slabs import AT_ONCE, are_rows
+from pool.client.bulk.mapping import STRETCHES, are_rows
 from pool.wire import client_messages as wire
 from pool.wire.faults import Fault
 
@@ -111,12 +111,12 @@ def test_no_more_is_in_flight_than_is_asked_for(fake: FakePool, client: Client) 
                 out.append(submit.weight)
         client.close()
         assert isinstance(reader.exception(5), errors.PoolUnreachable)
-    assert out == [10] * AT_ONCE
+    assert out == [10] * STRETCHES
 
 
 @pytest.mark.usefixtures("serving")
 def test_the_first_error_comes_in_its_turn(client: Client) -> None:
-    """The pool would run the others of its slab alone; this one does not, so they fail with it."""
+    """The pool would run the others of its chunk alone; this one does not, so they fail with it."""
     array = np.zeros((1000, 1), np.float32)
     array[700] = -1
     results = client.map("m", array, in_flight=64)
@@ -135,7 +135,7 @@ def test_closed_early_it_takes_back_what_is_out(tmp_path: Path, client: Client) 
         results.close()  # type: ignore[attr-defined]  # a generator
         client.run("m", np.zeros((1, 1)))  # after what was taken back
         assert len(held.submitted) < 200
-        assert 0 < len(held.cancelled) <= AT_ONCE
+        assert 0 < len(held.cancelled) <= STRETCHES
         assert set(held.cancelled) <= {submit.job for submit in held.submitted}
     finally:
         held.close()
