@@ -43,6 +43,12 @@ class Members(ABC):
     def finish(self, indices: Sequence[int], result: Result, timeline: JobTimeline | None = None) -> None:
         """The answer of these together, in this order. For those that have ended it does nothing."""
 
+    def _shares(self, indices: Sequence[int], result: Result) -> Iterable[tuple[int, Arrays | PoolError]]:
+        """What each of these gets of it."""
+        if isinstance(result, PoolError):
+            return zip(indices, repeat(result), strict=False)
+        return zip(indices, _cut(result, [self.rows[index] for index in indices]), strict=True)
+
     @abstractmethod
     def drop(self, index: int) -> None:
         """Its caller has cancelled it."""
@@ -75,13 +81,14 @@ class Futures(Members):
         return index not in self._ended and self.futures[index].is_pending
 
     def finish(self, indices: Sequence[int], result: Result, timeline: JobTimeline | None = None) -> None:
-        rows = [self.rows[index] for index in indices]
-        told = {each: timeline.of_rows(each) if timeline and len(rows) > 1 else timeline for each in set(rows)}
-        for index, own in zip(indices, _cut(result, rows), strict=False):
+        told = {self.rows[index]: timeline for index in indices}
+        if timeline is not None and len(indices) > 1:
+            told = {rows: timeline.of_rows(rows) for rows in told}
+        for index, own in self._shares(indices, result):
             if index in self._ended:
                 continue
             self._ended.add(index)  # first: one that fails over it ends no more than itself
-            self.futures[index].finish(own, None if isinstance(own, PoolError) else told[self.rows[index]])
+            self.futures[index].finish(own, told[self.rows[index]])
 
     def drop(self, index: int) -> None:
         """Its future knows that already."""
@@ -136,24 +143,21 @@ class Answers(Members):
         """Of each in turn; waits for all of them. Raises the `PoolError` of one that has failed in its place."""
         if self._left:
             self.over.result()
-        each: Iterable[Arrays | PoolError]
-        if len(self._parts) == 1:
-            each = _cut(self._parts[0][1], self.rows)
-        else:
-            of: dict[int, Arrays | PoolError] = {}
-            for indices, result in self._parts:
-                of.update(zip(indices, _cut(result, [self.rows[index] for index in indices]), strict=False))
-            each = map(of.__getitem__, range(len(self.rows)))
-        for own in each:
-            if isinstance(own, PoolError):
+        whole = self._parts[0][1]
+        if len(self._parts) == 1 and not isinstance(whole, PoolError):
+            yield from _cut(whole, self.rows)
+            return
+        each: dict[int, Arrays | PoolError] = {}
+        for indices, result in self._parts:
+            each.update(self._shares(indices, result))
+        for index in range(len(self.rows)):
+            if isinstance(own := each[index], PoolError):
                 raise own
             yield own
 
 
-def _cut(result: Result, rows: Sequence[int]) -> Iterable[Arrays | PoolError]:
-    """What each gets that gave so many rows; there is at least one for each. A lone one gets all, whatever it has."""
-    if isinstance(result, PoolError):
-        return repeat(result)
+def _cut(result: Mapping[str, Any], rows: Sequence[int]) -> Iterable[Arrays]:
+    """What each gets that gave so many rows. A lone one gets all, whatever it has."""
     names, height = list(result), rows[0]
     if len(rows) == 1 or not names:
         return (dict(result) for _ in rows)
