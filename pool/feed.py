@@ -109,12 +109,13 @@ class Feed:
         payload: object,
         attempts: int = 0,
         in_doubt: bool = False,
-        members: tuple[int, ...] = (),
+        weight: int = 1,
+        origin: int = 0,
         version: int | str | None = None,
     ) -> None:
         """As `Machine.arrived`; while orders are being done it waits for its turn. Raises `CoreFault`."""
         asked = client, job, model, signature, outputs, rows, timeout_s, priority, device, size_bytes, form
-        more = attempts, in_doubt, members, version
+        more = attempts, in_doubt, weight, origin, version
         if self._busy:
             self._waiting.append((ARRIVED, partial(self._late, self.arrived, *asked, payload, *more)))
             return

@@ -263,11 +263,7 @@ class Service:
         return Loop(Watch(self._plan.settings.pool.spin_us * 1e-6), self._alarms, self._follow)
 
     def _register(self, loop: Loop, pipe: SignalPipe, parent_fd: int | None) -> None:
-        """What there is from the beginning to the end. Workers come and go by `Supervisor`.
-
-        Clients come before workers: a CANCEL that is read between a batch's end and the dispatch that answers it would
-        settle what `Front` owes for a job before the core has dissolved its pack.
-        """
+        """What there is from the beginning to the end. Workers come and go by `Supervisor`."""
         Gates([*self._front.gates, self._back.gate], loop)
         for socket in self._front.sockets:
             loop.register(socket, partial(self._hear_clients, socket))
@@ -424,10 +420,8 @@ class Service:
                 self._back.judge(slot, incarnation, judged)
             case do.EndSessions(slot, incarnation, owner):
                 self._back.end_sessions(slot, incarnation, owner)
-            case do.PackDissolved():
-                self._front.dissolved(action)
-            case do.MembersCancelled():
-                self._front.cancelled(action)
+            case do.UnpackChunk():
+                self._front.unpacked(action)
             case do.KeepJob():
                 self._keep(action)
             case do.Notice(text):
@@ -480,8 +474,7 @@ class Service:
         tenancy = whole.tenancy
         if tenancy is not None and tenancy.is_over:  # nobody waits for it, and its memory may hold another job
             return
-        inputs = whole.of_rows(kept.start, kept.rows)
-        self._front.quarantined(inputs, time.monotonic())
+        self._front.quarantined(whole, time.monotonic())
         job = KeptJob(kept.model, kept.signature, kept.outputs, kept.rows, kept.story, (), kept.job)
         if tenancy is not None:  # its client uses it for something else only when this is on the disk
             tenancy.hold()
@@ -490,7 +483,7 @@ class Service:
             self._kept.append(tenancy)
             self._written.ring()
 
-        self._quarantine.keep(job, [inputs.table, *map(memory_of, inputs.buffers)], over)
+        self._quarantine.keep(job, [whole.table, *map(memory_of, whole.buffers)], over)
 
     def _let_go(self) -> None:
         """Of the memory that clients were lent and that has been written to the disk."""
@@ -546,6 +539,7 @@ class Service:
             "refused": dict(self._front.refused),
             "unread_bytes": self._front.unread_bytes,
             "call_bytes": self._front.call_bytes,
+            "chunk_bytes": self._machine.backlog.record_bytes,
             "lent_bytes": self._arenas.lent_bytes,
             "dropped": dict(self._back.dropped),
             **self._reconciler.status(),

@@ -27,7 +27,7 @@ def pool_status(machine: Machine, devices: Sequence[Device], now: float, about: 
         "restart_needed": restart_needed(machine),
         "slots": slots,
         "queue": {
-            "jobs": len(machine.backlog.jobs),
+            "jobs": machine.backlog.held,
             "queued": machine.backlog.queued_jobs,
             "bytes": machine.backlog.size_bytes,
         },

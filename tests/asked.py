@@ -38,7 +38,8 @@ class Asked:
     in_doubt: bool = False
     lent: tuple[Lent, ...] = ()
     room: Room | None = None
-    members: tuple[int, ...] = ()
+    weight: int = 1
+    origin: int = 0
     version: int | str | None = None
 
     @property
@@ -59,7 +60,8 @@ class Asked:
             table if registers else b"",
             self.lent,
             self.room,
-            self.members,
+            self.weight,
+            self.origin,
         )
 
 
@@ -95,5 +97,6 @@ def told(submit: Submit, names: Names) -> Asked:
     """What a job of a call asks for."""
     return Asked(
         *(submit.job, names.model, names.signature, names.outputs, submit.rows, submit.timeout_s, submit.priority),
-        *(names.device, submit.attempts, submit.in_doubt, submit.lent, submit.room, submit.members, names.version),
+        *(names.device, submit.attempts, submit.in_doubt, submit.lent, submit.room, submit.weight),
+        *(submit.origin, names.version),
     )

@@ -79,10 +79,12 @@ class FakePool:
         self.expect(wire.Open)
         self.send(wire.Opened("test", credit_bytes, default_timeout_s))
 
-    def answer(self, job: int, *pieces: Mapping[str, Array], timeline: Timeline = TIMELINE) -> None:
+    def answer(
+        self, job: int, *pieces: Mapping[str, Array], timeline: Timeline = TIMELINE, chunks: bool = True
+    ) -> None:
         packed = [pack_answer(piece) for piece in pieces]
         frames = [frame for piece in packed for frame in piece]
-        self.send(wire.Results((wire.Result(job, tuple(map(len, packed)), timeline),)), frames)
+        self.send(wire.Results((wire.Result(job, tuple(map(len, packed)), timeline, chunks=chunks),)), frames)
 
     def refuse(self, job: int, retry_after_s: float | None = 0.01) -> None:
         self.send(wire.Failure(job, Fault.OVERLOADED, "2 jobs are in the pool", retry_after_s))

@@ -68,7 +68,6 @@ def batch_of(run: RunBatch) -> Batch:
         0.0,
         run.by_rows,
         len(parts),
-        packed=False,
         owner=run.owner,
     )
 

@@ -21,6 +21,7 @@ ABOUT = {
     "refused": {},
     "unread_bytes": 0,
     "call_bytes": 0,
+    "chunk_bytes": 0,
     "lent_bytes": 0,
     "dropped": {},
     "roll": {},

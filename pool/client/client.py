@@ -174,7 +174,7 @@ class Client(Replicas):
         that the pool has no room for wait for it while their time lasts, as with `submit`, but this does not wait for
         them.
         """
-        from pool.client.many import submit_many  # numpy comes with the first tensor
+        from pool.client.bulk.sender import submit_many  # numpy comes with the first tensor
 
         if self._closed:
             raise PoolError(CLOSED)
@@ -207,7 +207,7 @@ class Client(Replicas):
         """
         if in_flight < 1:
             raise ValueError(f"in_flight is {in_flight}, give a positive number")
-        from pool.client.mapping import mapped  # numpy comes with the first tensor
+        from pool.client.bulk.mapping import mapped  # numpy comes with the first tensor
 
         if self._closed:
             raise PoolError(CLOSED)

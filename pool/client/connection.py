@@ -21,17 +21,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from pool.client.arenas import Arenas, Piece
+from pool.client.bulk.grain import Grain
+from pool.client.bulk.members import Chunk, Members
 from pool.client.dialogue import Dialogue
 from pool.client.futures import JobFuture
-from pool.client.grain import Grain
 from pool.client.helm import Helm
-from pool.client.members import Ending, Members
 from pool.client.outstanding import Job, Withdrawal
 from pool.client.peer import Peer
 from pool.client.request import Request
 from pool.client.rooms import Rooms
 from pool.client.sources import Sources
-from pool.client.wait import Wait
+from pool.client.wait import Ending, Wait
 from pool.errors import PoolError, PoolUnreachable
 from pool.wire import client_messages as wire
 from pool.wire.message import Message
@@ -123,7 +123,7 @@ class Connection:
             future.cancel()
             raise
 
-    def submit_pack(
+    def submit_chunk(
         self,
         request: Request,
         rows: int | None,
@@ -138,22 +138,22 @@ class Connection:
 
         Before it is sent, `members` are given what withdraws one of them or, called with None, all.
         """
-        job = self.job(members, request, rows, payload, began, patient)
-        if len(members.rows) > 1:
-            job.members = members.rows
+        weight = len(members.rows)
+        job = self.job(Chunk(members, range(weight)), request, rows, payload, began, patient)
+        job.weight = weight
 
         # Whoever keeps what withdraws it does not keep it: its memory is used again as soon as it has ended.
-        known = weakref.ref(job)
+        known = weakref.ref(members)
 
         def withdraw(index: int | None) -> bool:
-            job = known()
-            return job is not None and self._post(Withdrawal(job, index))
+            members = known()
+            return members is not None and self._post(Withdrawal(members, index))
 
         members.withdraw = withdraw
         if wait:
             self._send_off(job)
         elif not self._post(job):
-            members.finish(self._ended())
+            job.future.finish(self._ended())
 
     def job(
         self,
@@ -200,7 +200,7 @@ class Connection:
             wait.is_cancelled = True
             if isinstance(job.future, JobFuture):
                 job.future.cancel()
-            self._post(Withdrawal(job))
+            self._post(Withdrawal(job.future.members if isinstance(job.future, Chunk) else job))
             raise
 
     def attend(self, wait: Wait) -> None:

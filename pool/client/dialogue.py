@@ -8,14 +8,14 @@ from collections.abc import Container, Sequence
 import zmq
 
 from pool.client.arenas import Arenas
+from pool.client.bulk.company import Company
+from pool.client.bulk.grain import Grain
 from pool.client.channel import Channel
 from pool.client.context import SharedContext
 from pool.client.dispatch import Dispatch
-from pool.client.grain import Grain
 from pool.client.inquiries import Inquiries
 from pool.client.outage import Outage, PoolAway
 from pool.client.outstanding import Job, Outstanding, Withdrawal
-from pool.client.packer import Packer
 from pool.client.peer import Peer
 from pool.client.pulse import SILENCE_S, Pulse
 from pool.client.rooms import Rooms
@@ -61,7 +61,7 @@ class Dialogue:
         self.released = False  # nobody will submit any more: the talk ends with the last answer
         self.is_busy = self.is_torn = False
         self._dispatch = Dispatch(self.jobs, self._send, self._why_away, outlive, rooms, grain)
-        self._packer = Packer(grain)
+        self._company = Company(grain)
         self._inquiries = Inquiries(requests)
         self._arenas = arenas
         self._peer = peer
@@ -279,13 +279,13 @@ class Dialogue:
         while self._outbox:
             item = self._outbox[0]
             if isinstance(item, Job):
-                packed = self._packer.next(self._outbox)
-                job = item if packed is None else packed
+                chunk = self._company.next(self._outbox)
+                job = chunk or item
                 self.jobs.add(job)  # first: a fork between the two must find it in one of them
-                if packed is None:
+                if chunk is None:
                     self._outbox.popleft()
                 else:
-                    self._packer.leave(packed, self._outbox)
+                    self._company.leave(chunk, self._outbox)
                 self._dispatch.send(job)
                 continue
             self._outbox.popleft()
@@ -351,6 +351,8 @@ class Dialogue:
                 self._finish_all(results, envelope.payload)
             case wire.Failure() as failure:
                 self._dispatch.fail(failure)
+            case wire.Unpack() as unpack:
+                self._dispatch.unpack(unpack)
             case wire.Opened() as opened:
                 self._dispatch.adopt(opened)
             case wire.Released(job):

@@ -9,9 +9,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 from pool.client.backpressure import Backpressure
+from pool.client.bulk.grain import Grain
+from pool.client.bulk.members import Chunk
+from pool.client.bulk.split import split
 from pool.client.calls import Call, Calls
-from pool.client.grain import Grain
-from pool.client.members import Members
 from pool.client.outstanding import Job, Outstanding, Withdrawal
 from pool.client.pace import Pace
 from pool.client.rooms import Rooms
@@ -25,8 +26,9 @@ from pool.wire.calls import MOST_CALLS
 from pool.wire.faults import Fault
 from pool.wire.frames import NO_INSTANCE, BadFrame
 from pool.wire.hot import Buffer
-from pool.wire.jobs import MOST_MEMBERS
+from pool.wire.jobs import MOST_WEIGHT
 from pool.wire.message import Message
+from pool.wire.unpacking import Unpacking
 
 __all__ = ["Dispatch"]
 
@@ -90,16 +92,15 @@ class Dispatch:
 
     def lose_pool(self, unread: bool) -> None:
         """What has no answer is held for the next one, in its order; `unread`: the pool has read none of it."""
-        for job in self._jobs:
-            if job.returned and not unread:
-                self._jobs.part(job)
         self._jobs.lose_pool(unread)
         self._tenants.clear()
         self._clear()
         self._holds = True
         self._held = {}
         for job in self._jobs:
-            self._hold(job)
+            # One of its members may have been the pool's end, so none is to come to another with the others.
+            for each in self._split(job, Unpacking.LOST) if job.in_doubt and job.weight > 1 else [job]:
+                self._hold(each)
 
     def close(self) -> None:
         """There will be no further pool: no memory is kept for one."""
@@ -128,10 +129,8 @@ class Dispatch:
             size = f"this job has {job.size_bytes} bytes, and the pool takes {credit_bytes} from one client"
             job.future.finish(InvalidInput(f"{size}; it can be sent in pieces, or [queue] max_bytes be raised"))
             self._jobs.take(job.number)
-        elif job.members and len(job.members) > MOST_MEMBERS:
-            job.future.finish(
-                InvalidInput(f"{len(job.members)} jobs in one message: at most {MOST_MEMBERS} can travel")
-            )
+        elif job.weight > MOST_WEIGHT:
+            job.future.finish(InvalidInput(f"{job.weight} jobs in one message: at most {MOST_WEIGHT} can travel"))
             self._jobs.take(job.number)
         elif self._holds:
             if job.patient or self._jobs.size_bytes <= credit_bytes:
@@ -219,18 +218,14 @@ class Dispatch:
 
     def _is_cancelled(self, job: Job) -> bool:
         """Whether nobody waits for it any more, and so it ends here, though no withdrawal may have come yet."""
-        if isinstance(job.future, Members):
-            job.future.drop_cancelled()
         if not job.future.is_cancelled:
             return False
         self._take(job.number)
         return True
 
     def _submit(self, job: Job, opened: wire.Opened, call: Call) -> None:
-        if job.members and isinstance(job.future, Members):
-            members = job.future.left
-            if len(members) < len(job.members):  # others were cancelled before, or ended by a former pool
-                self._jobs.keep(job, members)
+        if job.weight > 1:
+            self._jobs.narrow(job)  # others may have been cancelled before
         now = time.monotonic()
         left = _timeout_s(job, opened) - (now - job.submitted)  # what it has waited until now is the job's time too
         self._jobs.wait_until(job, now + left + LATE_S)
@@ -238,7 +233,7 @@ class Dispatch:
         names, table = (None, b"") if call.is_told else (call.names, call.table)
         submit = wire.Submit(
             *(job.number, call.number, job.rows, max(0.0, left), job.request.priority, job.attempts, job.in_doubt),
-            *(names, table, lent, room, job.members),
+            *(names, table, lent, room, job.weight, job.origin),
         )
         self._jobs.sending = job
         self._send(submit, buffers)
@@ -248,73 +243,60 @@ class Dispatch:
 
     def withdraw(self, withdrawal: Withdrawal) -> None:
         """Nobody waits for the answer any more."""
-        job, index = withdrawal.job, withdrawal.index
-        if job.pack is not None:
-            job, index = job.pack, job.index
-        carrier: Job | None = job
-        while carrier is not None:
-            if carrier in self._jobs:
-                self._withdraw(carrier, index)
-            carrier = carrier.rest
+        of, index = withdrawal.of, withdrawal.index
+        if isinstance(of, Job) and of.left_in is None:
+            self._withdraw(of)
+            return
+        members, index = (of.left_in, of.index) if isinstance(of, Job) else (of, index)
+        assert members is not None
+        for each in range(len(members.rows)) if index is None else [index]:
+            members.drop(each)
+        for carrier in [self._jobs.get(number) for number in sorted(members.carriers)]:
+            if carrier is None or not isinstance(carrier.future, Chunk):
+                continue
+            if carrier.future.is_cancelled:
+                self._withdraw(carrier)
+            elif index in carrier.future.indices and carrier.sent_at is not None:
+                self._send(wire.Cancel(carrier.number, member=True), ())
 
-    def _withdraw(self, job: Job, index: int | None) -> None:
-        """Who was the `index`th when the pack was made; None: all that it has left."""
-        if index is not None and job.share is not None:
-            if index not in job.share:
-                return
-            index = job.share.index(index)
-        if not job.members or not isinstance(job.future, Members):
+    def _withdraw(self, job: Job) -> None:
+        if job in self._jobs:
             self._take(job.number)
             if job.sent_at is not None:
                 self._send(wire.Cancel(job.number), ())
-            return
-        gone = job.future.left if index is None else [index]
-        for each in gone:
-            job.future.drop(each)
-        if index is None or job.future.all_ended:
-            self._take(job.number)
-        if job.sent_at is not None:
-            self._send(wire.Cancel(job.number if index is None else job.number + 1 + index), ())
-        if job in self._jobs:
-            self._see_returned(job)
 
     # --- in -----------------------------------------------------------------------------------------------------
 
     def finish(self, result: wire.Result, payload: Sequence[Buffer]) -> None:
         if result.released:
             self._tenants.released(result.job)
-        member = None
         job = self._jobs.get(result.job)
         if job is None:
-            member = self._jobs.pack_of(result.job)
-            if member is None:
-                return
-            job = member[0]
+            return
         self.window.answered(job.place)
         if job.sent_at is not None:
             self._pace.answered(job.sent_at, time.monotonic())
         try:
-            self._answered(job, member, result, payload)
+            self._answered(job, result, payload)
         except Exception as error:
             job.future.finish(PoolError(f"the answer cannot be used: {type(error).__name__}: {error}"))
             raise
+        self._take(job.number)
 
-    def _answered(
-        self, job: Job, member: tuple[Job, int] | None, result: wire.Result, payload: Sequence[Buffer]
-    ) -> None:
+    def _answered(self, job: Job, result: wire.Result, payload: Sequence[Buffer]) -> None:
         from pool.client.payload import decode_answer  # numpy comes with the first tensor
 
         try:
             arrays = decode_answer(result.pieces, payload, job.room)
         except BadFrame as error:
-            self._end(job, member, Incompatible(f"the answer cannot be read: {error}"))
+            job.future.finish(Incompatible(f"the answer cannot be read: {error}"))
             return
-        if member is None and job.members and (wrong := _without_rows(arrays, job.rows)) is not None:
-            whose = f"the {job.rows} rows of the {len(job.members)} jobs that it is for"
-            self._end(job, None, Incompatible(f"output {wrong!r} has not {whose}"))
+        if job.weight > 1 and (wrong := _without_rows(arrays, job.rows)) is not None:
+            whose = f"the {job.rows} rows of the {job.weight} jobs that it is for"
+            job.future.finish(Incompatible(f"output {wrong!r} has not {whose}"))
             return
         self._rooms.learn(job.request, result.timeline.rows, arrays)
-        self._grain.learn(job.request, result.timeline)
+        self._grain.learn(job.request, result.timeline, result.chunks)
         timeline = None
         if type(job.future) is not Wait:  # who waits for nothing but the outcome
             timeline = JobTimeline.measured(
@@ -323,26 +305,7 @@ class Dispatch:
                 held_s=0.0 if job.sent_at is None else job.sent_at - job.encoded,
                 wall_s=time.monotonic() - job.submitted,
             )
-        self._end(job, member, arrays, timeline)
-
-    def _end(
-        self,
-        job: Job,
-        member: tuple[Job, int] | None,
-        result: "dict[str, np.ndarray[Any, Any]] | PoolError",
-        timeline: JobTimeline | None = None,
-    ) -> None:
-        """The job's end, or that of one in a pack, which the pool has dissolved then."""
-        if member is None:
-            job.future.finish(result, timeline)
-            self._take(job.number)
-            return
-        assert isinstance(job.future, Members)
-        job.future.finish_one(member[1], result, timeline)
-        if job.future.all_ended:
-            self._take(job.number)
-        else:
-            self._see_returned(job)
+        job.future.finish(arrays, timeline)
 
     def _come_back(self, job: Job) -> None:
         """The pool, which stops, has given it back: it waits for the next one."""
@@ -350,10 +313,33 @@ class Dispatch:
         self._jobs.mark_returned(job)
         self._hold(job)
 
-    def _see_returned(self, job: Job) -> None:
-        """A pack that was taken apart comes back when the pool has answered or given back each of its members."""
-        if job.returned and isinstance(job.future, Members) and job.returned.issuperset(job.future.left):
-            self._come_back(job)
+    def unpack(self, said: wire.Unpack) -> None:
+        """The pool has given a chunk back: its members go out again, before what has not left yet."""
+        job = self._jobs.get(said.job)
+        if job is None:
+            return
+        self.window.answered(job.place)
+        if job.weight < 2:
+            job.future.finish(Incompatible(f"the pool unpacked a job that is no chunk: {said.text:.200}"))
+            self._take(job.number)
+            return
+        if said.cause is Unpacking.NOT_TAKEN:
+            self._grain.forbid(job.request)
+        for each in reversed(self._split(job, said.cause, job.number, said.ran)):
+            if self._opened is None or self._holds:
+                self._hold(each)
+            else:
+                self._keep_back(each, self._opened)
+                self._behind.move_to_end(each.number, last=False)
+
+    def _split(self, job: Job, why: Unpacking, origin: int = 0, ran: bool = False) -> list[Job]:
+        """The jobs that are in the book in the place of a chunk. `origin`: its number, where the pool gave it back."""
+        jobs = split(job, why)
+        for each in jobs:
+            each.origin, each.in_doubt = origin, job.in_doubt or ran
+        self._jobs.replace(job, jobs)
+        self._forget(job)
+        return jobs
 
     def register_again(self, number: int) -> None:
         """The pool has forgotten this client, or what its call was, so it has not read the job."""
@@ -375,28 +361,21 @@ class Dispatch:
     def fail(self, failure: wire.Failure) -> None:
         """The job's end, or not yet: one that found no room may be patient, or its pool the last but one."""
         error = from_fault(failure.fault, failure.text, failure.retry_after_s)
-        member = None
         job = self._jobs.get(failure.job)
         if job is None:
-            member = self._jobs.pack_of(failure.job)
-            if member is None:
-                return
-            job = member[0]
+            return
         self.window.answered(job.place)
         in_pool = job.sent_at is not None and self._opened is not None
-        if in_pool and job.patient and isinstance(error, Overloaded) and member is None:
+        if in_pool and job.patient and isinstance(error, Overloaded):
             self._jobs.mark_refused(job, error)
             self._jobs.wait_until(job, job.submitted + _timeout_s(job, self._opened))
             self._backpressure.refused(job, error.retry_after, time.monotonic())
         elif in_pool and self._outlive and failure.fault is Fault.POOL_STOPPING:
             self._holds = True
-            if member is None:
-                self._come_back(job)
-            else:
-                job.returned |= {member[1]}
-                self._see_returned(job)
+            self._come_back(job)
         else:
-            self._end(job, member, error)
+            job.future.finish(error)
+            self._take(job.number)
 
     def _take(self, number: int) -> Job | None:
         """As `Outstanding.take`."""

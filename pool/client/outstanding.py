@@ -2,15 +2,15 @@
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pool.client.arenas import Piece, Region
+from pool.client.bulk.members import Chunk, Members
+from pool.client.bulk.split import narrow
 from pool.client.calls import Call
-from pool.client.members import Ending, Members
-from pool.client.remnant import payload_of_some
 from pool.client.request import Request
-from pool.client.wait import Wait
+from pool.client.wait import Ending, Wait
 from pool.core.timers import Timers
 from pool.errors import Overloaded, PoolError
 
@@ -29,13 +29,9 @@ class Job:
 
     `attempts` pools have ended while they held it. `in_doubt`: a pool that did not answer may have started it.
 
-    `members`: it is a pack of jobs with so many rows each, which have the numbers after its own. `pack` is the one
-    that this job is in, as its `index`th: then it is in no book itself.
-
-    A pack that is sent, first or again, has only members that have not ended: `share` says which of those that came
-    they are, None all of them. `returned` are those of the members that the pool has given back already, of others of
-    which it has not said so. Where it then goes away, they are a pack of their own: the `rest` of the one that was
-    its `origin`.
+    Where several jobs travel as one, its `future` is a `Chunk`, and `weight` says how many they are. `left_in`: this
+    one has left as the `index`th of these, and is in no book itself. `origin`: the number of the chunk that its pool
+    had it in, and gave back.
     """
 
     future: Ending
@@ -47,13 +43,9 @@ class Job:
     encoded: float
     room: Region | None = None  # for its answer
     patient: bool = False
-    members: tuple[int, ...] = ()
-    pack: "Job | None" = None
+    left_in: Members | None = None
     index: int = 0
-    share: tuple[int, ...] | None = None
-    returned: frozenset[int] = frozenset()
-    rest: "Job | None" = None
-    origin: "Job | None" = None
+    origin: int = 0
     number: int = 0
     on_its_way: Wait | None = None
     sent_at: float | None = None  # None: it is not in the pool
@@ -63,6 +55,7 @@ class Job:
     in_line: bool = False  # it is in the books of `Backpressure`
     attempts: int = 0
     in_doubt: bool = False
+    weight: int = 1
     refusals: int = 0
     last_refusal: Overloaded | None = None
 
@@ -75,9 +68,9 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Withdrawal:
-    """The caller does not want the answer any more: of all of a pack, or of its `index`th job."""
+    """The caller does not want the answer any more: of a job, of all members of a chunk, or of the `index`th."""
 
-    job: Job
+    of: Job | Members
     index: int | None = None
 
 
@@ -93,7 +86,6 @@ class Outstanding:
         self.size_bytes = 0
         self.book: dict[int, Job] = {}
         """By their numbers, in the order in which they came."""
-        self._packs: dict[int, Job] = {}
         self._numbers = 0
         self.sending: Job | None = None  # it may have left, or not
         self._timers = Timers()  # one a job at most, by its number
@@ -108,12 +100,27 @@ class Outstanding:
         return job.number in self.book
 
     def add(self, job: Job) -> None:
-        job.number = self._numbers + 1
-        self._numbers = job.number + len(job.members)
+        job.number = self._numbers = self._numbers + 1
         self.book[job.number] = job
-        if job.members:
-            self._packs[job.number] = job
+        self._carry(job)
         self.size_bytes += job.size_bytes
+
+    def replace(self, job: Job, others: Sequence[Job]) -> None:
+        """These are in the book in its place. At once: whoever is interrupted has forgotten none, nor has one twice."""
+        book = dict(self.book)
+        del book[job.number]
+        for other in others:
+            other.number = self._numbers = self._numbers + 1
+            book[other.number] = other
+        self.book = book
+        for other in others:
+            self._carry(other)
+            self.size_bytes += other.size_bytes
+        self._gone(job)
+
+    def _carry(self, job: Job) -> None:
+        if type(job.future) is Chunk:
+            job.future.members.carriers.add(job.number)
 
     def clear(self) -> None:
         """All of them have ended."""
@@ -123,61 +130,29 @@ class Outstanding:
     def get(self, number: int) -> Job | None:
         return self.book.get(number)
 
-    def pack_of(self, number: int) -> tuple[Job, int] | None:
-        """The pack that has a job of this number, and which of its jobs that is."""
-        for pack in self._packs.values():
-            if pack.number < number <= pack.number + len(pack.members):
-                return pack, number - pack.number - 1
-        return None
-
     def take(self, number: int) -> Job | None:
         """Removes a job: it is answered, cancelled or late. None if that has happened before."""
         job = self.book.get(number)
         if job is None:
             return None
         del self.book[number]
-        self._packs.pop(number, None)
-        self._timers.clear(number)
+        self._gone(job)
+        return job
+
+    def _gone(self, job: Job) -> None:
+        if type(job.future) is Chunk:
+            job.future.members.carriers.discard(job.number)
+        self._timers.clear(job.number)
         self.size_bytes -= job.size_bytes
         self._left(job)
         if job.on_its_way is not None:
             job.on_its_way.finish(True)
-        return job
 
-    def keep(self, job: Job, indices: Sequence[int]) -> None:
-        """Only these of a pack's members are left in it, and have other numbers, so it is in no pool."""
+    def narrow(self, job: Job) -> None:
+        """What is not sent yet of a chunk leaves out the members that nobody waits for any more."""
         self.size_bytes -= job.size_bytes
-        if job.sent_at is not None:
-            self.sent_bytes -= job.size_bytes
-        _keep(job, indices)
-        if not job.members:
-            self._packs.pop(job.number, None)
+        narrow(job)
         self.size_bytes += job.size_bytes
-        if job.sent_at is not None:
-            self.sent_bytes += job.size_bytes
-
-    def part(self, job: Job) -> None:
-        """The members of a pack that were returned are a job of their own from now on, which is in no pool."""
-        assert isinstance(job.future, Members)
-        rest = replace(
-            job,
-            number=0,
-            room=None,
-            on_its_way=None,
-            sent_at=None,
-            call=None,
-            sent_to=None,
-            patient=True,
-            in_line=False,
-            returned=frozenset(),
-            origin=job,
-        )
-        job.rest = rest
-        left = job.future.left
-        _keep(rest, [index for index in left if index in job.returned])
-        self.add(rest)
-        self.keep(job, [index for index in left if index not in job.returned])
-        job.returned = frozenset()
 
     def abandon_after_fork(self, error: PoolError) -> None:
         """In a forked child: ends each future."""
@@ -192,11 +167,14 @@ class Outstanding:
         if self.sending is not None and self.sending.sent_at is None:
             self.sending.sent_at = self.sending.encoded
         self.sending = None
+        for job in self:
+            self._carry(job)
+        carried = {job.future.members for job in self if type(job.future) is Chunk}
         for job in list(outbox):
             if isinstance(job, Job):
-                if job.pack is not None and job.pack.number not in self.book:
-                    job.pack = None
-                if job.number in self.book or job.pack is not None:
+                if job.left_in not in carried:
+                    job.left_in = None
+                if job.number in self.book or job.left_in is not None:
                     outbox.remove(job)
         for number, job in list(self.book.items()):
             if job.future.is_over:
@@ -204,7 +182,6 @@ class Outstanding:
                 del self.book[number]
                 if job.on_its_way is not None:
                     job.on_its_way.finish(True)
-        self._packs = {number: job for number, job in self.book.items() if job.members}
         self._timers = Timers()
         self.size_bytes = sum([job.size_bytes for job in self.book.values()])
 
@@ -228,7 +205,6 @@ class Outstanding:
         """The pool does not have the job any more, by its own word."""
         self._left(job)
         job.sent_at = job.sent_to = None
-        job.returned = frozenset()
 
     def _left(self, job: Job) -> None:
         """It is in the pool no more, if it was, or nobody waits for it there."""
@@ -247,7 +223,7 @@ class Outstanding:
                     self.mark_returned(job)
                 else:
                     job.sent_at, job.in_doubt = None, True
-            job.call = None
+            job.call, job.origin = None, 0
             job.in_line, job.refusals, job.last_refusal = False, 0, None
         self.sent_bytes = 0
 
@@ -271,18 +247,3 @@ class Outstanding:
             job = self.book.get(number)
             if job is not None:
                 yield job
-
-
-def _keep(job: Job, indices: Sequence[int]) -> None:
-    """One that is left alone is a job like any other."""
-    assert isinstance(job.future, Members)
-    payload = payload_of_some(job.payload, job.members, indices)
-    share = range(len(job.members)) if job.share is None else job.share
-    mine = tuple([share[index] for index in indices])
-    members, size_bytes = job.future.some(indices), sum(map(len, payload))
-    rows, heights = sum(members.rows), members.rows if len(indices) > 1 else ()
-    # At once: whoever is interrupted here leaves it as it was, or as it is to be.
-    job.payload, job.size_bytes, job.share, job.future, job.rows, job.members = (
-        *(payload, size_bytes, mine),
-        *(members, rows, heights),
-    )

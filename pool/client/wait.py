@@ -2,14 +2,36 @@
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from pool.client.timeline import JobTimeline
 
 from pool.errors import PoolError
 
-__all__ = ["Wait"]
+__all__ = ["Ending", "Wait"]
+
+
+class Ending(Protocol):
+    """What waits for the answer of a job."""
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether nobody waits for it any more."""
+        ...
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has its outcome."""
+        ...
+
+    def finish(self, result: Any, timeline: "JobTimeline | None" = None) -> None:
+        """With arrays by their names, or a `PoolError`. Any but the first does nothing."""
+
+    def tell(self) -> None:
+        """Those who wait, once more, that it is over: who finished it may have been interrupted."""
+
+    def abandon_after_fork(self, error: PoolError) -> None: ...
 
 
 class Wait:

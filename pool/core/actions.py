@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pool.core.slots import OfWorker, SlotState
 from pool.wire.faults import Fault
 from pool.wire.independence import RowsJudged
+from pool.wire.unpacking import Unpacking
 
 __all__ = [
     "GIVES",
@@ -19,9 +20,7 @@ __all__ = [
     "JudgeRows",
     "KeepJob",
     "KillWorker",
-    "MembersCancelled",
     "Notice",
-    "PackDissolved",
     "PoolReady",
     "PoolStopped",
     "SlotChanged",
@@ -34,6 +33,7 @@ __all__ = [
     "SuccessorChanged",
     "SuccessorFailed",
     "TakeSeat",
+    "UnpackChunk",
     "WelcomeWorker",
     "WorkerLeft",
 ]
@@ -108,31 +108,19 @@ class FailJob:
 
 
 @dataclass(frozen=True, slots=True)
-class PackDissolved:
-    """In the place of job `pack`, each of the jobs `members` has an answer of its own.
-
-    There is none for the others, which were cancelled.
-    """
+class UnpackChunk:
+    """In the place of an answer: the client is to send the chunk's members by themselves. `ran`: some may have run."""
 
     client: bytes
-    pack: int
-    members: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class MembersCancelled:
-    """A pack was cancelled that had been dissolved: none of these, which were left of it, has an answer."""
-
-    client: bytes
-    members: tuple[int, ...]
+    job: int
+    cause: Unpacking
+    ran: bool
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
 class KeepJob:
-    """A job was quarantined: its inputs are worth keeping, so that somebody can look at what kills workers.
-
-    They are the rows of the payload from `start` on.
-    """
+    """A job was quarantined: its inputs are worth keeping, so that somebody can look at what kills workers."""
 
     job: int
     model: str
@@ -141,7 +129,6 @@ class KeepJob:
     rows: int | None
     payload: object
     story: str
-    start: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,8 +226,7 @@ Action = (
     | EndSessions
     | JudgeRows
     | FailJob
-    | PackDissolved
-    | MembersCancelled
+    | UnpackChunk
     | KeepJob
     | Notice
     | StopWorker
@@ -268,4 +254,4 @@ GIVES = frozenset(
         PoolStopped,
     }
 )
-"""What is done once the answers have left; the others, but for `FailJob`, take something away, and come first."""
+"""What is done once the answers have left. `FailJob` and `UnpackChunk` are answers; the others take something away."""

@@ -16,7 +16,6 @@ SEARCHED_CHARS = 40  # the search for a near name takes as long as the texts are
 SEARCHED_NAMES = 50
 PRIORITIES = range(-100, 101)
 LONGEST_TIMEOUT_S = 1e8  # three years, as the client has it: what is reckoned from it stays a number
-MOST_MEMBERS = 1024  # of a pack: all of them become jobs in one turn of the loop when it is dissolved
 CLIENT_SHARE = 8  # a client may hold so many times what is free: alone 8/9 of all, two of them 8/17 each, and so on
 DRAINED = 0.05  # who was refused may come again when this share of what is in the way is likely to be done
 
@@ -28,7 +27,7 @@ def refusal(
     timeout_s: float | None,
     priority: int,
     size_bytes: int,
-    members: tuple[int, ...],
+    weight: int,
     policy: Policy,
     backlog: Backlog,
     stopping: bool,
@@ -37,15 +36,8 @@ def refusal(
     """Why a job is not taken in, in words for its caller; None if it is."""
     if model.leaving:
         return JobFailed(Fault.MODEL_NOT_FOUND, f"model {model.name!r} is not served any more")
-    if client.jobs and (
-        number in client.jobs
-        if not (members or client.packs)
-        else not client.jobs.keys().isdisjoint(range(number, number + len(members) + 1))
-        or backlog.find_pack(client.route, number, len(members)) is not None
-    ):
+    if number in client.jobs:
         return JobFailed(Fault.INVALID_INPUT, f"job {number} is already in the pool")
-    if members and len(members) > MOST_MEMBERS:
-        return JobFailed(Fault.INVALID_INPUT, f"{len(members)} jobs in one message, at most {MOST_MEMBERS} may be")
     if timeout_s is not None and not 0 <= timeout_s <= LONGEST_TIMEOUT_S:
         text = f"timeout is {timeout_s} s, give a positive number up to {LONGEST_TIMEOUT_S:g}"
         return JobFailed(Fault.INVALID_INPUT, text)
@@ -57,40 +49,38 @@ def refusal(
     if policy.client_max_bytes is not None and size_bytes > policy.client_max_bytes:
         return _too_large("[queue] client_max_bytes", policy.client_max_bytes, size_bytes)
     allowed_bytes = model.policy.max_bytes
-    if allowed_bytes is not None and (largest := _largest(size_bytes, members)) > allowed_bytes:
-        # Of a pack, which knows nothing of the model's own bound, each job would have room.
-        return _too_large(f"model {model.name}: max_bytes", allowed_bytes, largest)
+    if allowed_bytes is not None and size_bytes > allowed_bytes and weight == 1:
+        return _too_large(f"model {model.name}: max_bytes", allowed_bytes, size_bytes)
     if stopping:
         return JobFailed(Fault.POOL_STOPPING, "the pool is stopping and takes no new job")
-    more = len(members) if members else 1
     jobs, held_bytes = backlog.held, backlog.size_bytes
-    if jobs and jobs + more > policy.max_jobs:
+    if jobs and jobs + weight > policy.max_jobs:
         text = f"{jobs} jobs are in the pool, [queue] max_jobs allows no more"
-        return _overloaded(text, more, jobs, backlog, now)
+        return _overloaded(text, weight, jobs, backlog, now)
     if held_bytes + size_bytes > policy.max_bytes:
         held = f"{held_bytes} bytes are in the pool, [queue] max_bytes = {policy.max_bytes}"
-        return _overloaded(f"{held} has no room for {size_bytes} more", more, jobs, backlog, now)
+        return _overloaded(f"{held} has no room for {size_bytes} more", weight, jobs, backlog, now)
     of_model = model.jobs
     most = model.policy.max_jobs
-    if most is not None and of_model and of_model + more > most:
+    if most is not None and of_model and of_model + weight > most:
         text = f"{of_model} jobs of model {model.name} are in the pool, its max_jobs allows no more"
-        return _overloaded(text, more, of_model, backlog, now)
+        return _overloaded(text, weight, of_model, backlog, now)
     if allowed_bytes is not None and of_model and model.size_bytes + size_bytes > allowed_bytes:
         held = f"{model.size_bytes} bytes of model {model.name} are in the pool, its max_bytes = {allowed_bytes}"
-        return _overloaded(f"{held} has no room for {size_bytes} more", more, of_model, backlog, now)
+        return _overloaded(f"{held} has no room for {size_bytes} more", weight, of_model, backlog, now)
     mine = client.held
     if not mine:
         return None
     most = CLIENT_SHARE * (policy.max_jobs - jobs) if policy.client_max_jobs is None else policy.client_max_jobs
-    if mine + more > most:
+    if mine + weight > most:
         text = f"this client has {mine} jobs in the pool, {_bound(policy.client_max_jobs, 'jobs')}"
-        return _overloaded(text, more, mine, backlog, now)
+        return _overloaded(text, weight, mine, backlog, now)
     free = policy.max_bytes - held_bytes
     most = CLIENT_SHARE * free if policy.client_max_bytes is None else policy.client_max_bytes
     if client.size_bytes + size_bytes > most:
         held = f"this client has {client.size_bytes} bytes in the pool"
         text = f"{held}, {_bound(policy.client_max_bytes, 'bytes')} for {size_bytes} more"
-        return _overloaded(text, more, mine, backlog, now)
+        return _overloaded(text, weight, mine, backlog, now)
     return None
 
 
@@ -110,11 +100,6 @@ def unknown(model: str, backlog: Backlog) -> JobFailed:
 def _too_large(bound: str, most: int, size_bytes: int) -> JobFailed:
     text = f"the job has {size_bytes} bytes, {bound} = {most} never has room for it"
     return JobFailed(Fault.INVALID_INPUT, text)
-
-
-def _largest(size_bytes: int, members: tuple[int, ...]) -> int:
-    """The bytes of the job, or of the largest that came in this pack."""
-    return size_bytes * max(members) // sum(members) if members else size_bytes
 
 
 def _bound(configured: int | None, what: str) -> str:

@@ -11,6 +11,7 @@ from pool.core.jobs import DONE, Batch, Job, JobState
 from pool.core.orders import Orders
 from pool.core.timers import Timers
 from pool.wire.faults import Fault
+from pool.wire.unpacking import Unpacking
 
 __all__ = ["Answers"]
 
@@ -27,7 +28,7 @@ class Answers:
         self._orders = orders
 
     def refuse(self, client: bytes, number: int, jobs: int, failed: do.JobFailed) -> None:
-        """Of a job that was not taken in, or of a pack of so many."""
+        """Of a job that was not taken in, or of a chunk of so many."""
         self.counts[failed.fault.value] += jobs
         self._orders.answers.append(do.FailJob(client, number, failed))
 
@@ -70,24 +71,25 @@ class Answers:
         """QUEUED, LEASED → CANCELLED: nobody is told."""
         self._end(job, JobState.CANCELLED, now, "cancelled")
 
-    def dissolved(self, pack: Job, now: float) -> None:
-        """QUEUED, LEASED → CANCELLED: its members have answers of their own."""
-        self._end(pack, JobState.CANCELLED, now, None)
+    def unpack(self, chunk: Job, cause: Unpacking, text: str, now: float) -> None:
+        """QUEUED → CANCELLED: its members come again by themselves."""
+        chunk.note(now, "unpacked: {}", text)
+        self._end(chunk, JobState.CANCELLED, now, None)
+        self.give_back(chunk.client.route, chunk.number, cause, chunk.runs > 0, text)
 
-    def dropped(self, pack: Job, number: int) -> None:
-        """One member is cancelled, and its pack goes on."""
-        pack.dropped |= {number}
-        self.counts["cancelled"] += 1
+    def give_back(self, client: bytes, number: int, cause: Unpacking, ran: bool, text: str) -> None:
+        """Of a chunk."""
+        self._orders.append(do.UnpackChunk(client, number, cause, ran, text))
 
     def _end(self, job: Job, state: JobState, now: float, count: str | None) -> None:
-        """`count`: as what its jobs count, but for those that were cancelled; None: as nothing yet."""
+        """`count`: as what its jobs count; None: as nothing yet."""
         job.become(state)
         self.ended += 1
-        ended = len(job.members) if job.members else 1
+        ended = job.weight
         if count is None:
-            ended = len(job.dropped)
+            ended = 0
         else:
-            self.counts[count] += ended - len(job.dropped) if job.dropped else ended
+            self.counts[count] += ended
         self._timers.clear(job)
         self._backlog.forget(job, ended, now)
         if job.id in job.line.by_age:

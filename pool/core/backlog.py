@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
 
 from pool.core.jobs import FINISHED, Job, JobState
-from pool.core.keys import Client
+from pool.core.keys import RECORD_BYTES, Client
 from pool.core.models import Model
 from pool.core.policy import Policy
+
+if TYPE_CHECKING:
+    from pool.core.unpacked import Unpacked
 
 __all__ = ["Backlog"]
 
@@ -22,8 +25,9 @@ class Backlog:
         self.models: dict[str, Model] = {name: Model(name, policy.model(name)) for name in names}
         self.clients: dict[bytes, Client] = {}
         self.jobs: dict[int, Job] = {}
-        self.held = 0  # a pack counts for its members
+        self.held = 0  # a chunk counts for its weight
         self.size_bytes = 0
+        self.record_bytes = 0  # of records of chunks, which no bound of jobs counts: their members would find no room
         self.ids = 0  # the last of the pool's own numbers that was given to a job
         self.emptied = False  # a model has no job left since this was last set to False
         self._rate = 0.0  # jobs that ended, a second
@@ -31,20 +35,15 @@ class Backlog:
 
     @property
     def queued_jobs(self) -> int:
-        return sum(1 for job in self.jobs.values() if job.state is JobState.QUEUED)
+        return sum(job.weight for job in self.jobs.values() if job.state is JobState.QUEUED)
 
     def client(self, route: bytes) -> Client:
-        """The client that speaks from there; kept while it has jobs here."""
+        """The client that speaks from there; kept while it has jobs here, or records."""
         return self.clients.get(route) or Client(route)
-
-    def next_id(self) -> int:
-        """The pool's own number for a job."""
-        self.ids += 1
-        return self.ids
 
     def admit(self, job: Job) -> None:
         client, model = job.client, job.line.model
-        weight = len(job.members) if job.members else 1
+        weight = job.weight
         self.jobs[job.id] = job
         self.held += weight
         self.size_bytes += job.size_bytes
@@ -52,31 +51,20 @@ class Backlog:
         client.jobs[job.number] = job
         client.held += weight
         client.size_bytes += job.size_bytes
-        if job.members:
-            insort(client.packs, job.number)
-        if job.came_in is not None:
-            client.parted.setdefault(job.came_in, set()).add(job.number)
         model.jobs += weight
         model.size_bytes += job.size_bytes
 
     def forget(self, job: Job, ended: int, now: float) -> None:
-        """A job that has ended, or a pack of which so many have."""
+        """A job that is over, by which so many have ended."""
         client, model = job.client, job.line.model
-        weight = len(job.members) if job.members else 1
+        weight = job.weight
         del self.jobs[job.id]
         self.held -= weight
         self.size_bytes -= job.size_bytes
         del client.jobs[job.number]
         client.held -= weight
         client.size_bytes -= job.size_bytes
-        if job.members:
-            del client.packs[bisect_left(client.packs, job.number)]
-        if job.came_in is not None:
-            members = client.parted[job.came_in]
-            members.remove(job.number)
-            if not members:
-                del client.parted[job.came_in]
-        if not client.jobs:
+        if not client.jobs and not client.unpacked:
             del self.clients[client.route]
         model.jobs -= weight
         model.size_bytes -= job.size_bytes
@@ -91,18 +79,19 @@ class Backlog:
         client = self.clients.get(route)
         return None if client is None else client.jobs.get(number)
 
-    def find_pack(self, route: bytes, number: int, members: int = 0) -> Job | None:
-        """The pack that has this number or one of so many after it, be it for a member."""
-        client = self.clients.get(route)
-        if client is None or not (before := bisect_right(client.packs, number + members)):
-            return None
-        pack = client.jobs[client.packs[before - 1]]
-        return pack if number <= pack.number + len(pack.members) else None
+    def keep(self, record: Unpacked) -> None:
+        """Its client has none of this number."""
+        client = record.client
+        self.clients[client.route] = client
+        client.unpacked[record.number] = record
+        self.record_bytes += RECORD_BYTES
 
-    def members_of(self, route: bytes, pack: int) -> Sequence[Job]:
-        """What is left of a pack that was dissolved."""
-        client = self.clients.get(route)
-        return () if client is None else [client.jobs[number] for number in sorted(client.parted.get(pack, ()))]
+    def drop(self, record: Unpacked) -> None:
+        client = record.client
+        del client.unpacked[record.number]
+        self.record_bytes -= RECORD_BYTES
+        if not client.jobs and not client.unpacked:
+            self.clients.pop(client.route, None)
 
     def of_client(self, route: bytes) -> Collection[Job]:
         client = self.clients.get(route)
@@ -121,14 +110,14 @@ class Backlog:
     def validate(self) -> None:
         """Raises AssertionError where the books do not agree."""
         assert self.size_bytes == sum(job.size_bytes for job in self.jobs.values())
+        assert self.record_bytes == sum(client.record_bytes for client in self.clients.values())
+        assert sum(client.size_bytes for client in self.clients.values()) == self.size_bytes
         assert sum(len(client.jobs) for client in self.clients.values()) == len(self.jobs)
-        assert all(client.jobs for client in self.clients.values())
+        assert all(client.jobs or client.unpacked for client in self.clients.values())
         assert self.held == sum(job.weight for job in self.jobs.values())
         assert sum(client.held for client in self.clients.values()) == self.held
         for client in self.clients.values():
-            assert client.packs == sorted(job.number for job in client.jobs.values() if job.members)
-            parted = {number for members in client.parted.values() for number in members}
-            assert parted == {job.number for job in client.jobs.values() if job.came_in is not None}
+            assert all(record.weight > 0 for record in client.unpacked.values())
         assert sum(model.jobs for model in self.models.values()) == self.held
         assert sum(model.size_bytes for model in self.models.values()) == self.size_bytes
         for job in self.jobs.values():

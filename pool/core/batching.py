@@ -14,7 +14,7 @@ from pool.core.jobs import Job, Part
 from pool.core.keys import Key
 from pool.core.line import Line
 
-__all__ = ["UNKNOWN_ROW_S", "end_if_late", "form", "must_part", "start_by"]
+__all__ = ["UNKNOWN_ROW_S", "end_if_late", "form", "start_by"]
 
 UNKNOWN_ROW_S = 0.001  # what a row is charged while nothing is known; corrected when the batch is done
 ROOMY = 2  # a timeout of so many batches leaves time to wait for one
@@ -48,7 +48,7 @@ def form(line: Line, leader: Job, eldest: bool, slots: int, now: float, give_up:
     most, below = key.most, key.cost.below
     # Rather too little: what is corrected later should not have held up those who came meanwhile.
     row_s = ((below[most].median if most in below else key.cost.known(most)) or UNKNOWN_ROW_S) / most
-    lone = line.queued == (len(leader.members) if leader.members else 1) and leader.rows - leader.cut < most
+    lone = line.queued == leader.weight and leader.rows - leader.cut < most
     room = leader.rows - leader.cut if lone else most
     if room > 1:
         room = _room(key, leader, room, now)
@@ -88,16 +88,6 @@ def end_if_late(line: Line, job: Job, now: float) -> float | None:
     return now + run_s
 
 
-def must_part(job: Job) -> bool:
-    """Whether it is a pack whose members wait by themselves when it would be its turn.
-
-    Some of which nothing was out were cancelled, or its signature turned out to be none for batches.
-    """
-    if not job.members:
-        return False
-    return job.has_cancelled(job.cut, job.rows) or not job.key.batchable
-
-
 def _company(line: Line, leader: Job, eldest: bool) -> Iterator[Job]:
     """Who goes with the leader: those who would lead next, as long as they can; then whoever can.
 
@@ -126,7 +116,7 @@ def _fill(line: Line, parts: list[Part], room: int, row_s: float, eldest: bool, 
             continue
         # A job that would fit into a batch of its own is not cut: its answer would come later than it could.
         left = job.rows - job.cut
-        fits = job.rows > 0 and (left <= most - rows or left > most) and not (job.members and must_part(job))
+        fits = job.rows > 0 and (left <= most - rows or left > most) and (job.weight == 1 or key.chunks)
         if fits and min(job.deadline, earliest) < unhurried:
             end = now + _expected_s(key, min(most, rows + left))
             if end > earliest:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from pool.core.answers import Answers
 from pool.core.banks import Bank
-from pool.core.batching import UNKNOWN_ROW_S, end_if_late, form, must_part, start_by
+from pool.core.batching import UNKNOWN_ROW_S, end_if_late, form, start_by
 from pool.core.costs import STALE_S
 from pool.core.homes import Homes
 from pool.core.jobs import LEASED, Batch, Job, Note
@@ -26,13 +26,14 @@ from pool.core.keys import Key
 from pool.core.line import Line
 from pool.core.models import Model
 from pool.core.orders import Orders
-from pool.core.packs import Packs
 from pool.core.policy import Policy
 from pool.core.slots import Slot, SlotState
 from pool.core.tenants import Tenants
 from pool.core.timers import Timers
-from pool.core.trial import Group, Reruns
+from pool.core.trial import UNJOINED, Group, Reruns
+from pool.core.unpacked import Chunks
 from pool.wire.session_runs import OPEN, WRITING_RUN
+from pool.wire.unpacking import Unpacking
 
 __all__ = ["Dispatch"]
 
@@ -53,14 +54,14 @@ class Dispatch:
         models: dict[str, Model],
         timers: Timers,
         answers: Answers,
-        packs: Packs,
+        chunks: Chunks,
         orders: Orders,
     ) -> None:
         self._policy = policy
         self._slots = slots
         self._timers = timers
         self._answers = answers
-        self._packs = packs
+        self._chunks = chunks
         self._orders = orders
         self._models = models
         self._batches = 0
@@ -71,7 +72,7 @@ class Dispatch:
         self._joined: dict[int, int] = {}  # READY slots, with their lanes
         self._offered: dict[Line, None] = {}  # lines with work that has not been looked at yet
         self._spare: dict[Slot, None] = {}  # slots that have not looked for work since they got lanes to spare
-        self.reruns = Reruns(self.holders, self.serve, self.offer, self._lease, answers, packs)
+        self.reruns = Reruns(self.holders, self.serve, self.offer, self._lease, answers, chunks)
         self.homes = Homes(self.holders, orders)
         self.tenants = Tenants(orders)
         for slot in slots:
@@ -136,13 +137,13 @@ class Dispatch:
         """A new job waits from now on, or starts."""
         line, key = job.line, job.key
         model = line.model
-        if model.jobs == 1 or (job.members and model.jobs == len(job.members)):
+        if model.jobs == job.weight:
             # It used nothing while nobody asked for it, and may not make up for that now.
             for bank in self._banks[model.name]:
                 if bank.clock_s > model.used_s:
                     model.used_s = bank.clock_s
         wait_s = model.policy.batch_wait_s
-        if wait_s and job.rows and not key.levels and key.batchable:
+        if wait_s and job.rows and not key.levels and key.batchable and job.place == job.id:
             self._gather(job, min(now + wait_s, start_by(key, key.most, job.deadline, now)), now)
         else:
             line.put(job)
@@ -477,8 +478,8 @@ class Dispatch:
             key = job.key
             if key.epoch != model.epoch:
                 key.renew()
-            if job.members and must_part(job):
-                self._packs.dissolve(job, now)
+            if job.weight > 1 and not key.chunks:
+                self._chunks.part(job, Unpacking.NOT_TAKEN, UNJOINED, now)
                 continue
             if job.cut and not key.batchable and self.reruns.cut_short(job, now):
                 if not slot.takes_work:
@@ -502,14 +503,10 @@ class Dispatch:
         model = line.model
         if key.epoch != model.epoch:
             key.renew()
-        rows, jobs, packed = 0, 0, False
+        rows, jobs = 0, 0
         for part in parts:
             rows += part.rows
-            if part.job.members:
-                packed = True
-                jobs += part.jobs
-            else:
-                jobs += 1
+            jobs += 1 if part.job.weight == 1 else part.jobs
         first = parts[0]
         batchable = rows > 0 and key.batchable
         if batchable and rows > key.most and model.strides:
@@ -544,7 +541,6 @@ class Dispatch:
             now + surely_s,
             batchable and cut,
             jobs,
-            packed,
             beside=bool(slot.batches),
         )
         if slot.batches:
@@ -612,7 +608,7 @@ def _movable(line: Line) -> list[Job]:
     jobs = [
         job for job in dict.fromkeys(line.unleased()) if not (job.out or job.id in job.key.gathered or job in bound)
     ]
-    return sorted(jobs, key=lambda job: (job.arrived, job.number))  # as they came; members of a pack came at once
+    return sorted(jobs, key=lambda job: (job.place, job.id))  # as they came
 
 
 def _turn(line: Line) -> tuple[int, float, int]:

@@ -145,8 +145,11 @@ class WorkerMeasured(OfWorker):
 
 @dataclass(frozen=True, slots=True)
 class JobCancelled:
+    """`member`: one of a chunk, whose others are wanted: it is unpacked, unless it runs."""
+
     client: bytes
     job: int
+    member: bool = False
 
 
 @dataclass(frozen=True, slots=True)

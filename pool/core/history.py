@@ -13,7 +13,6 @@ __all__ = ["History"]
 # Kept apart, so that the story of a failure outlives the successes that follow it.
 MOST_DONE = 1000
 MOST_FAILED = 500
-MEMBER_BYTES = 40  # Python's own for a number and its place in a tuple
 
 
 class Ended:
@@ -29,11 +28,11 @@ class Ended:
         """A job that has ended; its payload is gone by now."""
         self.jobs[job.id] = job
         self._count += 1
-        self.size_bytes += job.key.names_bytes if not job.members else _size_bytes(job)
+        self.size_bytes += job.key.names_bytes  # jobs share a key, so that is counted several times, which is safe
         while self._count > self._most or self.size_bytes > MOST_NAME_BYTES:
             _, forgotten = self.jobs.popitem(last=False)
             self._count -= 1
-            self.size_bytes -= forgotten.key.names_bytes if not forgotten.members else _size_bytes(forgotten)
+            self.size_bytes -= forgotten.key.names_bytes
 
 
 class History:
@@ -48,8 +47,3 @@ class History:
         """The ones that came last, the newest first."""
         jobs = (*self.done.jobs.values(), *self.failed.jobs.values())
         return iter(sorted(jobs, key=lambda job: -job.id)[:count])
-
-
-def _size_bytes(job: Job) -> int:
-    """What it keeps of what its client said: jobs share a key, so that is counted several times, which is safe."""
-    return job.key.names_bytes + MEMBER_BYTES * len(job.members)

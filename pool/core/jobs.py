@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from pool.wire.timeline import Timeline
+from pool.wire.unpacking import Unpacking
 
 if TYPE_CHECKING:
     from pool.core.keys import Client, Key
@@ -75,9 +74,9 @@ class Job:
     `round` is raised when it starts over: answers to parts of an earlier one are of no use.
     `ran`: once it is done, of the batch that gave its last rows when it started, its run and its fetch in seconds, its
     rows, its slot and the device.
-    `members` are the rows of each job of a pack, which have the numbers after its own (see `packs`), `dropped` the
-    numbers of those that were cancelled. Its rows are those of the payload from `base` on. `came_in`: the number of
-    the pack that it was a member of.
+    `weight`: for how many jobs it counts; a chunk of them for more than one. `parting`: it is one that is to be
+    unpacked (see `unpacked`). `place`: among its client's jobs the smaller is the sooner. It is the job's own `id`, or
+    that of the chunk that it was in.
     """
 
     client: Client
@@ -108,10 +107,12 @@ class Job:
     homed: bool = False  # the same, see `homes`
     asked: str | None = None  # the device that its client named, where a home on it was chosen among several slots
     work_s: float = 0.0
-    members: tuple[int, ...] = ()
-    dropped: Set[int] = frozenset()
-    base: int = 0
-    came_in: int | None = None
+    weight: int = 1
+    place: int = 0
+    parting: Unpacking | None = None
+    parting_text: str | None = None
+    died_in: tuple[int, ...] = ()  # of a chunk, as of a part
+    loss: Loss | None = None  # the same
     ended: float | None = None
     ran: tuple[float, float, float, int, int, str] | None = None
     story: list[Note] = field(default_factory=list)
@@ -123,23 +124,9 @@ class Job:
         return self.id in self.line.by_age
 
     @property
-    def weight(self) -> int:
-        """For how many jobs it counts."""
-        return len(self.members) or 1
-
-    @property
     def left(self) -> int:
         """How many rows wait to be cut."""
         return self.rows - self.cut
-
-    def has_cancelled(self, start: int, stop: int) -> bool:
-        """Whether a member was cancelled whose first row is among these."""
-        if not self.dropped:
-            return False
-        firsts = accumulate(self.members[:-1], initial=0)
-        return any(
-            start <= first < stop and number in self.dropped for number, first in enumerate(firsts, self.number + 1)
-        )
 
     def start_over(self) -> None:
         """Its pieces cannot be joined: all of it is to be run anew."""
@@ -201,10 +188,9 @@ class Part:
 
     `deaths`: workers that died with these rows and perhaps by them; `died_in`: the slots of all that died with them;
     `loss`: the last of these deaths, see `trial`. `charged_s`: device time that its client was charged when it was cut.
-    `heirs`: its job was a pack, and dissolved while this was out: parts of its members.
     """
 
-    __slots__ = ("charged_s", "deaths", "died_in", "heirs", "job", "loss", "round", "rows", "start", "stop")
+    __slots__ = ("charged_s", "deaths", "died_in", "job", "loss", "round", "rows", "start", "stop")
 
     def __init__(self, job: Job, start: int, stop: int, charged_s: float = 0.0) -> None:
         self.job, self.start, self.stop, self.rows = job, start, stop, stop - start
@@ -212,7 +198,6 @@ class Part:
         self.deaths = 0
         self.died_in: tuple[int, ...] = ()
         self.loss: Loss | None = None
-        self.heirs: tuple[Part, ...] = ()
 
     def piece(self, start: int, stop: int) -> Part:
         """Some of its rows, which went through the same."""
@@ -226,18 +211,15 @@ class Part:
 
     @property
     def jobs(self) -> int:
-        """How many jobs it has rows of: those of a pack are several, and cancelled ones run with the others."""
-        members = self.job.members
-        if len(members) < 2 or self.rows == self.job.rows:
-            return len(members) or 1
-        ends = list(accumulate(members))
-        return bisect_left(ends, self.stop) - bisect_right(ends, self.start) + 1
+        """For how many jobs it counts; a piece of a chunk for several, as far as anybody knows."""
+        job = self.job
+        if job.weight == 1 or self.rows == job.rows:
+            return job.weight
+        return max(2, job.weight * self.stop // job.rows - job.weight * self.start // job.rows)
 
     @property
     def wanted(self) -> bool:
         """Whether somebody still waits for its answer."""
-        if self.heirs:
-            return any(heir.wanted for heir in self.heirs)
         return self.job.state not in FINISHED and self.round == self.job.round
 
 
@@ -262,8 +244,7 @@ class Batch:
     expected_end: float
     earliest_end: float
     joined: bool  # its rows are of several jobs, or of a piece of one, or some were added, or it is fed in strides
-    jobs: int  # that run in it: those of a pack are several
-    packed: bool  # some of it are rows of a pack
+    jobs: int  # that run in it: those of a chunk are several
     owner: int = 0  # the number of the client whose private session it opens
     suspect: bool = False  # it has lost a worker before
     beside: bool = False  # another batch ran in its worker at the same time
@@ -285,9 +266,5 @@ class Batch:
         return any(part.wanted for part in self.parts)
 
     def has_ended(self) -> bool:
-        """Whether some of it are rows of a job that has ended, by itself or as a pack that was dissolved."""
+        """Whether some of it are rows of a job that has ended."""
         return any(part.job.state in FINISHED for part in self.parts)
-
-    def claims(self) -> list[Part]:
-        """Its parts; in the place of a pack's that was dissolved, its members'."""
-        return [claim for part in self.parts for claim in part.heirs or (part,)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,27 +15,59 @@ from pool.core.remembered import names_bytes
 if TYPE_CHECKING:
     from pool.core.costs import Cost
     from pool.core.line import Line
+    from pool.core.unpacked import Unpacked
 
-__all__ = ["Client", "Jobs", "Key"]
+__all__ = ["RECORD_BYTES", "Client", "Jobs", "Key"]
 
-Jobs = OrderedDict[int, Job]
+RECORD_BYTES = 512  # of what is kept of a chunk that was unpacked, with its timer: a few numbers
+
+
+class Jobs(OrderedDict[int, Job]):
+    """Jobs by their ids, in the order in which they came. `back`: those of them that had been here, by their places."""
+
+    __slots__ = ("back",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.back: list[Job] = []
+
+    def put_back(self, job: Job) -> None:
+        """One whose place is before that of others that came sooner."""
+        self[job.id] = job
+        insort(self.back, job, key=_place)
+
+    def drop(self, job: Job) -> None:
+        del self[job.id]
+        if job.place != job.id:
+            del self.back[bisect_left(self.back, _place(job), key=_place)]
+
+    def first(self) -> Job:
+        """REQUIRES that there is one."""
+        first = next(iter(self.values()))
+        return self.back[0] if self.back and self.back[0].place < first.place else first
+
+
+def _place(job: Job) -> tuple[int, int]:
+    return job.place, job.id
 
 
 @dataclass(slots=True, eq=False)
 class Client:
     """Who submits: its jobs that are not answered yet, by its own numbers.
 
-    In `held` a pack counts for its members. `packs`: the numbers of those of them that are packs, ascending.
-    `route`: its name, which is its number in the bytes that the front made of it.
-    `parted`: of packs that were dissolved, those of the members that are not answered yet.
+    In `held` a chunk counts for its weight. `route`: its name, which is its number in the bytes that the front made
+    of it. `unpacked`: the records of chunks whose members may come again, by the chunks' numbers.
     """
 
     route: bytes
     jobs: dict[int, Job] = field(default_factory=dict)
-    packs: list[int] = field(default_factory=list)
-    parted: dict[int, set[int]] = field(default_factory=dict)
+    unpacked: dict[int, Unpacked] = field(default_factory=dict)
     held: int = 0
     size_bytes: int = 0
+
+    @property
+    def record_bytes(self) -> int:
+        return RECORD_BYTES * len(self.unpacked)
 
     @property
     def number(self) -> int:
@@ -46,11 +79,13 @@ class Key:
     """What jobs of a line must share to run together, and those that wait with it, by priority and client.
 
     `batchable`, `most`, `pads`: whether its rows may be joined, cut and padded, how many may run together, and whether
-    they are padded at all, as far as it is known in the model's `epoch`. Whoever asks for them compares the epochs.
+    they are padded at all; `chunks`: whether several of its jobs may travel as one. All as far as it is known in the
+    model's `epoch`. Whoever asks for them compares the epochs.
     """
 
     __slots__ = (
         "batchable",
+        "chunks",
         "cost",
         "epoch",
         "form",
@@ -77,7 +112,7 @@ class Key:
         self.cost = cost
         self.names_bytes = names_bytes(signature, outputs, form)
         self.levels: dict[int, OrderedDict[Client, Jobs]] = {}
-        self.gathered: Jobs = OrderedDict()
+        self.gathered = Jobs()
         self.gathered_rows = 0
         self.release_at = math.inf
         self.kept = True  # by its line
@@ -88,6 +123,7 @@ class Key:
         model = self.line.model
         self.epoch = model.epoch
         self.batchable = model.batchable(self.signature, self.outputs)
+        self.chunks = self.batchable and not model.keeps_state(self.signature)
         self.most = model.most_rows(self)
         self.pads = bool(model.policy.allowed_batch_sizes)
 
@@ -109,21 +145,23 @@ class Key:
             self.levels[priority] = OrderedDict()
         level = self.levels[priority]
         if client not in level:
-            level[client] = OrderedDict()
-        level[client][job.id] = job
+            level[client] = Jobs()
+        if job.place == job.id:
+            level[client][job.id] = job
+        else:
+            level[client].put_back(job)
 
     def remove(self, job: Job) -> None:
         level = self.levels[job.priority]
         jobs = level[job.client]
-        del jobs[job.id]
+        if jobs.back:
+            jobs.drop(job)
+        else:
+            del jobs[job.id]
         if not jobs:
             del level[job.client]
             if not level:
                 del self.levels[job.priority]
-
-    def first(self, job: Job) -> None:
-        """Of its client's jobs, it goes before all others."""
-        self.levels[job.priority][job.client].move_to_end(job.id, last=False)
 
     def leave(self, job: Job) -> None:
         """It gathers no more company."""
@@ -142,7 +180,7 @@ class Key:
                 client = next(iter(level))
                 level.move_to_end(client)
                 if client not in passed:
-                    job = next(iter(level[client].values()))
+                    job = level[client].first()
                     yield job
                     if job.waiting:
                         passed.add(client)

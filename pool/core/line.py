@@ -36,7 +36,7 @@ class Level:
     __slots__ = ("jobs", "work_s")
 
     def __init__(self) -> None:
-        self.jobs: Jobs = OrderedDict()
+        self.jobs = Jobs()
         self.work_s = 0.0
 
 
@@ -68,8 +68,8 @@ class Line:
         self.version = version
         self.retries: deque[tuple[Part, ...]] = deque()
         self.suspects: deque[Part] = deque()
-        self.queued = 0  # waiting jobs; a pack counts for its members
-        self.by_age: Jobs = OrderedDict()
+        self.queued = 0  # waiting jobs; a chunk counts for its weight
+        self.by_age = Jobs()
         self._keys: OrderedDict[tuple[str | None, tuple[str, ...] | None, bytes], Key] = OrderedDict()
         self._names_bytes = 0  # of the keys
         self._clients: OrderedDict[bytes, ClientQueue] = OrderedDict()
@@ -118,25 +118,23 @@ class Line:
             level = queue.levels[priority] = Level()
         if not queue.entry or priority > queue.entry_priority:
             self._enter(queue, priority)
-        level.jobs[job.id] = job
         level.work_s += job.work_s
-        self.by_age[job.id] = job
+        if job.place == job.id:
+            level.jobs[job.id] = self.by_age[job.id] = job
+        else:
+            level.jobs.put_back(job)
+            self.by_age.put_back(job)
         job.key.add(job)
-        self.queued += len(job.members) if job.members else 1
-
-    def first(self, job: Job) -> None:
-        """A waiting job goes before all others of its client, in the place of one that went before them."""
-        self._clients[job.client.route].levels[job.priority].jobs.move_to_end(job.id, last=False)
-        job.key.first(job)
-        oldest = self.oldest()
-        if oldest is not None and job.arrived <= oldest.arrived:
-            self.by_age.move_to_end(job.id, last=False)
+        self.queued += job.weight
 
     def take(self, job: Job) -> None:
         """It does not wait any more: all of it is cut, or nobody wants it."""
         queue = self._clients[job.client.route]
         level = queue.levels[job.priority]
-        del level.jobs[job.id]
+        if level.jobs.back:
+            level.jobs.drop(job)
+        else:
+            del level.jobs[job.id]
         level.work_s -= job.work_s
         queue.waiting -= 1
         if not queue.waiting:
@@ -148,9 +146,12 @@ class Line:
             del queue.levels[job.priority]
             if job.priority == queue.top:
                 queue.top = max(queue.levels)
-        del self.by_age[job.id]
+        if self.by_age.back:
+            self.by_age.drop(job)
+        else:
+            del self.by_age[job.id]
         job.key.remove(job)
-        self.queued -= len(job.members) if job.members else 1
+        self.queued -= job.weight
 
     def cut(self, job: Job, stop: int) -> None:
         """Its rows up to `stop` are out; if those are all, it does not wait any more."""
@@ -188,6 +189,8 @@ class Line:
                 heapq.heapreplace(heap, (-queue.top, queue.used_s, self._entries, queue))
             else:
                 jobs = queue.levels[-negative].jobs
+                if jobs.back:
+                    return jobs.first()
                 for first in jobs:
                     return jobs[first]
         return None
@@ -199,9 +202,8 @@ class Line:
             self._clock_s = used_s
 
     def oldest(self) -> Job | None:
-        """The job that came first, or the one of its client's that goes before it: members of a pack came at once."""
-        job = next(iter(self.by_age.values()), None)
-        return None if job is None else next(iter(self._clients[job.client.route].levels[job.priority].jobs.values()))
+        """The job that came first."""
+        return self.by_age.first() if self.by_age else None
 
     def work_before(self, client: Client, priority: int) -> float:
         """Device time that the client's own waiting jobs take, which go before another one of this priority."""

@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pool.core import actions as do
 from pool.core import events as told
 from pool.core.admission import refusal
 from pool.core.answers import Answers
@@ -34,7 +33,6 @@ from pool.core.keys import Client, Key
 from pool.core.line import Line
 from pool.core.models import Model
 from pool.core.orders import Orders
-from pool.core.packs import Packs
 from pool.core.policy import Policy, SlotPlan
 from pool.core.recycling import Recycling
 from pool.core.settlement import Settlement
@@ -42,9 +40,11 @@ from pool.core.slots import Slot, SlotState
 from pool.core.supervision import Supervision
 from pool.core.timers import Timers
 from pool.core.trial import Trial
+from pool.core.unpacked import Chunks, Unpacked
 from pool.wire.entries import is_entry
 from pool.wire.independence import RowsJudged
 from pool.wire.session_runs import OPEN
+from pool.wire.unpacking import Unpacking
 
 __all__ = ["Machine"]
 
@@ -74,11 +74,11 @@ class Machine:
         self.supervision = Supervision(policy, plans, rng, self.timers, self.orders, self._wanted)
         self._answers = Answers(self.backlog, self.timers, self.history, self.orders)
         slots, models = self.supervision.slots, self.backlog.models
-        self._packs = Packs(self.backlog, slots, self.timers, self._answers, self.orders)
-        self._dispatch = Dispatch(policy, slots, models, self.timers, self._answers, self._packs, self.orders)
+        self._chunks = Chunks(self.backlog, self.timers, self._answers)
+        self._dispatch = Dispatch(policy, slots, models, self.timers, self._answers, self._chunks, self.orders)
         self._joining = Joining(slots, models, self.orders)
-        self._trial = Trial(policy, self.backlog, self._dispatch, self._answers, self._packs, self.orders)
-        self._settlement = Settlement(self._dispatch, self._trial, self._answers, self._packs, own)
+        self._trial = Trial(policy, self.backlog, self._dispatch, self._answers, self._chunks, self.orders)
+        self._settlement = Settlement(self._dispatch, self._trial, self._answers, self._chunks, own)
         self._hope = Hope(self.supervision, self._dispatch, models)
         self._recycling = Recycling(policy, self.supervision, models, self.timers, rng)
         self._leaving: set[str] = set()
@@ -108,17 +108,14 @@ class Machine:
                 pass
             case told.JobCancelled():
                 if (job := self.backlog.find(event.client, event.job)) is not None:
-                    self._cancel(job, now)
-                elif (pack := self.backlog.find_pack(event.client, event.job)) is not None:
-                    self._cancel_member(pack, event.job, now)
-                elif members := self.backlog.members_of(event.client, event.job):
-                    for job in members:
+                    if event.member and job.weight > 1:
+                        self._chunks.part(job, Unpacking.CANCELLED, "one of its jobs was cancelled", now)
+                    else:
                         self._cancel(job, now)
-                    numbers = tuple([job.number for job in members])
-                    self.orders.append(do.MembersCancelled(event.client, numbers))
             case told.ClientGone():
                 for job in self.backlog.of_client(event.client):
                     self._cancel(job, now)
+                self._chunks.client_gone(event.client)
                 self._dispatch.tenants.gone(event.client)
             case told.BatchUnsent():
                 self._batch_unsent(event, now)
@@ -257,7 +254,8 @@ class Machine:
         payload: object,
         attempts: int,
         in_doubt: bool,
-        members: tuple[int, ...],
+        weight: int,
+        origin: int,
         version: int | str | None,
         now: float,
     ) -> None:
@@ -279,7 +277,7 @@ class Machine:
         elif isinstance(known := self.calls.model(name, version), Model):
             model = known
         else:
-            self._answers.refuse(route, number, len(members) or 1, known)
+            self._answers.refuse(route, number, weight, known)
             return
         client = backlog.clients.get(route) or Client(route)
         failed = refusal(
@@ -289,7 +287,7 @@ class Machine:
             timeout_s,
             priority,
             size_bytes,
-            members,
+            weight,
             self.policy,
             backlog,
             self.supervision.stopping,
@@ -305,10 +303,14 @@ class Machine:
             failed = self._trial.refusal(model, signature, attempts, in_doubt)
         if call is None or failed is not None:
             assert failed is not None
-            self._answers.refuse(route, number, len(members) or 1, failed)
+            self._answers.refuse(route, number, weight, failed)
             return
         if timeout_s is None:
             timeout_s = self.policy.default_timeout_s
+        origin_of = client.unpacked.get(origin) if origin else None
+        if weight > 1 and (text := self._unfit(call.key, size_bytes, attempts, in_doubt, origin_of)):
+            self._chunks.refuse(client, number, weight, now + timeout_s, origin_of, text)
+            return
         line, key, hope, confined = call.line, call.key, call.hope, None
         if call.free and self._trial.cells.some:
             confined = self._trial.cells.device(route, model.name, now)
@@ -332,7 +334,8 @@ class Machine:
             payload,
             now,
             now + timeout_s,
-            members=members,
+            weight=weight,
+            place=backlog.ids if origin_of is None else origin_of.place,
         )
         backlog.admit(job)
         if attempts or in_doubt:
@@ -345,15 +348,32 @@ class Machine:
             job.confined = True
             job.note(now, "kept to {}, where a job of this client was quarantined or hung", confined)
         end = self._dispatch.earliest_end(job, now)
-        if end > job.deadline:
+        if origin_of is not None:
+            self._chunks.use(origin_of, job, now)
+        elif end > job.deadline:
             self._answers.too_late(job, end, now)
             return
         self.timers.set(job, job.deadline, timeout_s)
-        if hope:
+        if hope and origin_of is not None and origin_of.deaths:
+            self._dispatch.reruns.alone(line, self._chunks.suspects(origin_of, job))
+        elif hope:
             self._dispatch.arrive(job, now)
         else:
             failed = self._hope.lost(line)
             self._answers.fail(job, failed.fault, failed.text, now)
+
+    def _unfit(self, key: Key, size_bytes: int, attempts: int, in_doubt: bool, origin: Unpacked | None) -> str:
+        """Why a chunk is not taken in as one; "" if it is."""
+        most_bytes = key.line.model.policy.max_bytes
+        if not key.chunks:
+            return "nothing shows that its jobs may run together"
+        if most_bytes is not None and size_bytes > most_bytes:
+            return f"it has {size_bytes} bytes, and the model's max_bytes = {most_bytes}"
+        if attempts or (in_doubt and origin is None):
+            return "it was sent before and got no answer"
+        if origin is not None and origin.deaths:
+            return "a worker died with some of it"
+        return ""
 
     def _cancel(self, job: Job, now: float) -> None:
         """Nobody waits for the answer: a queued job is forgotten, the answer of a leased one will be dropped."""
@@ -365,15 +385,6 @@ class Machine:
             if batch.key.signature == OPEN:  # but a load takes its time, whoever waits
                 budget_s = max(budget_s, self.policy.load_timeout_s)
             self.timers.advance(batch, now + budget_s)
-
-    def _cancel_member(self, pack: Job, number: int, now: float) -> None:
-        """The others are not disturbed; if it waits, they part when it is their turn, see `Dispatch`."""
-        if number not in pack.dropped:
-            self._answers.dropped(pack, number)
-        if len(pack.dropped) == len(pack.members):
-            # Its client knows that; whoever keeps books of the pack by its own number does not.
-            self.orders.append(do.PackDissolved(pack.client.route, pack.number, ()))
-            self._cancel(pack, now)
 
     def batch_done(
         self,
@@ -491,6 +502,8 @@ class Machine:
             match key:
                 case Job():
                     self._answers.expire(key, now)
+                case Unpacked():
+                    self._chunks.forget(key)
                 case Key():
                     self._dispatch.release(key, now)
                 case ("slot", int(number)):
@@ -558,6 +571,8 @@ class Machine:
         if not self.supervision.over and not self.backlog.jobs and self.supervision.all_down():
             self.supervision.over = True
             self.timers.clear(("drain",))
+            for route in list(self.backlog.clients):
+                self._chunks.client_gone(route)
             self.orders.append(self.supervision.verdict())
 
     # --- for people ---------------------------------------------------------------------------------------------
@@ -592,7 +607,7 @@ class Machine:
         for slot in slots:
             for batch in slot.batches.values():
                 assert batch in self.timers or slot.killed_for, batch
-                out.update(part.job for part in batch.claims())
+                out.update(part.job for part in batch.parts)
         for job in self.backlog.jobs.values():
             assert job.out == out[job], job
             assert job in self.timers, job

@@ -1,13 +1,13 @@
 """What the core wants done since somebody last drained it, in four lists of its own objects.
 
-    takes     workers end, slots are others, packs are dissolved, inputs are kept
-    answers   jobs that are done, with their answers, and why others have none
+    takes     workers end, slots are others, inputs are kept
+    answers   jobs that are done, with their answers, why others have none, and chunks that are unpacked
     gives     workers are spawned, seated and welcomed
     batches   lanes are to run them
 
 They are drained in this order, whatever came first. What takes away goes before the answers, as an answer ends what is
-known of a job: its inputs could not be kept any more, and a pack's member would be owed an answer that it has had. The
-answers go before what gives, as the pool's end is among that. Batches are last: each lane is told of by then.
+known of a job: its inputs could not be kept any more. The answers go before what gives, as the pool's end is among
+that. Batches are last: each lane is told of by then.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Orders:
 
     def append(self, action: do.Action) -> None:
         """Something rare."""
-        if type(action) is do.FailJob:
+        if type(action) is do.FailJob or type(action) is do.UnpackChunk:
             self.answers.append(action)
         elif type(action) in do.GIVES:
             self.gives.append(action)

@@ -5,16 +5,15 @@ What has no answer is the affair of `trial`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Callable, Mapping, Sequence
 
 from pool.core import events as told
 from pool.core.answers import Answers
 from pool.core.dispatch import Dispatch
 from pool.core.jobs import FINISHED, Batch, Part
-from pool.core.packs import Packs
 from pool.core.slots import Slot
-from pool.core.trial import Parted, Trial, acquit
+from pool.core.trial import Trial, acquit
+from pool.core.unpacked import Chunks
 
 __all__ = ["Settlement"]
 
@@ -23,13 +22,13 @@ REMEMBERED_EVERY = 8  # batches of a key: the names of one that runs all the tim
 
 class Settlement:
     def __init__(
-        self, dispatch: Dispatch, trial: Trial, answers: Answers, packs: Packs, own: Callable[[object], object]
+        self, dispatch: Dispatch, trial: Trial, answers: Answers, chunks: Chunks, own: Callable[[object], object]
     ) -> None:
         """`own`: makes of a part's answer one that may be kept for long."""
         self._dispatch = dispatch
         self._trial = trial
         self._answers = answers
-        self._packs = packs
+        self._chunks = chunks
         self._own = own
 
     def done(
@@ -49,32 +48,27 @@ class Settlement:
             self._learn(batch, run_s, now)
         if batch.joined:
             failures = self._trial.trusted(batch, failures)
-        heard: Iterable[tuple[Part, told.Failure | Parted | None, object]]
-        if batch.packed:
-            heard = self._packs.heard(batch, payloads, failures, now)
-        else:
-            why = map(failures.get, range(len(payloads))) if failures else repeat(None)
-            heard = zip(batch.parts, why, payloads, strict=False)
-        failed: list[tuple[Part, told.Failure | Parted]] = []
+        failed: list[tuple[Part, told.Failure]] = []
         given = 0  # answers
-        for part, failure, payload in heard:
-            job = part.job
+        for place, part in enumerate(batch.parts):
+            job, payload = part.job, payloads[place]
+            failure = failures.get(place) if failures else None
             job.out -= 1
-            if (part.round != job.round or job.state in FINISHED or part.heirs) and not part.wanted:
+            if part.round != job.round or job.state in FINISHED:
                 job.came_back()
+                if job.parting is not None:
+                    self._chunks.came_back(job, now)
             elif failure is not None:
                 failed.append((part, failure))
             else:
                 if part.loss is not None:
                     acquit(part)
                 if self._succeeded(slot, batch, part, payload, run_s, fetch_s, now):
-                    given += len(job.members) if job.members else 1
+                    given += job.weight
         if batch.joined and given:
             batch.key.line.model.answered_joined(batch.key.signature, given)
         if failed:
             self._trial.failed(batch, failed, now)
-        if batch.packed and any(part.heirs for part in batch.parts):
-            self._dispatch.offer(batch.key.line)
         if first:
             slot.in_vain = 0
             self._dispatch.reruns.slot_came()

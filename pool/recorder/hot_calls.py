@@ -34,7 +34,8 @@ class JobArrived:
     payload: object
     attempts: int = 0
     in_doubt: bool = False
-    members: tuple[int, ...] = ()
+    weight: int = 1
+    origin: int = 0
     version: int | str | None = None
 
 
@@ -86,7 +87,8 @@ def tell(core: Machine, told: Told, now: float) -> None:
                 told.payload,
                 told.attempts,
                 told.in_doubt,
-                told.members,
+                told.weight,
+                told.origin,
                 told.version,
                 now,
             )

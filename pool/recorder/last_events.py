@@ -1,7 +1,7 @@
 """What the core was told last, for the report of the pool's own fault.
 
 Of what happens for every job a plain tuple is kept, without what a client or a worker may have made large: tensors,
-long lists of outputs and members, long forms and texts. Only a report makes values of them. So of the usual calls a
+long lists of outputs, long forms and texts. Only a report makes values of them. So of the usual calls a
 kilobyte each is kept.
 """
 
@@ -33,7 +33,6 @@ MOST_FREQUENT = 1000  # a lone job has four: it came, it was done, and after eac
 MOST_RARE = 300  # how the slots and the plan came to be what they are; without these the others mean little
 FREQUENT = frozenset({JobArrived, BatchDone, Dispatched, JobCancelled, ClientGone, WorkerBeat, WorkerMeasured, Tick})
 MOST_OUTPUTS = 16
-MOST_MEMBERS = 16
 MOST_FORM_BYTES = 500
 MOST_INFOS = 1000
 TEXT_CHARS = 500
@@ -68,10 +67,6 @@ class LastEvents:
             asked = (*asked[:4], (f"{len(asked[4])} outputs", str(hash(asked[4]))), *asked[5:])
         if len(asked[10]) > MOST_FORM_BYTES:
             asked = (*asked[:10], b"%d bytes, %d" % (len(asked[10]), hash(asked[10])))
-        attempts, in_doubt, members, version = more
-        if members and len(members) > MOST_MEMBERS:  # they still have the rows of their pack
-            members = *members[: MOST_MEMBERS - 1], sum(members[MOST_MEMBERS - 1 :])
-            more = attempts, in_doubt, members, version
         self._frequent.append((self.noted, now, (asked, more)))
 
     def batch_done(

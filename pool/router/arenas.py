@@ -70,15 +70,14 @@ class Tenancy:
     """The parts of arenas that one job lies in, and who may still read or write there.
 
     The first hold is the job's own, until it is answered; each batch with a part of it has another.
-    `quiet`: its client need not be told of its end, having gone, or knowing of it. `shared`: it is that of several
-    jobs, the members of a pack.
+    `quiet`: its client need not be told of its end, having gone, or knowing of it.
     """
 
-    __slots__ = ("_holds", "_over", "_room", "_taken", "arenas", "quiet", "shared")
+    __slots__ = ("_holds", "_over", "_room", "_taken", "arenas", "quiet")
 
     def __init__(self, arenas: Sequence[Arena], room: LentBuffer | None, over: Callable[["Tenancy"], None]) -> None:
         self.arenas = arenas
-        self.quiet = self.shared = False
+        self.quiet = False
         self._room = room
         self._taken: list[LentBuffer] = []  # of the room, by batches that may still write there
         self._holds = 1

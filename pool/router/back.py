@@ -274,8 +274,7 @@ class Back:
         try:
             for part in parts:
                 inputs: Inputs = part.job.payload  # type: ignore[assignment]
-                base = part.job.base
-                cut = inputs.cut(base + part.start, base + part.stop)
+                cut = inputs.cut(part.start, part.stop)
                 buffers += cut
                 rows += (part.rows,)
                 whole = whole and cut is inputs.buffers

@@ -18,7 +18,7 @@ from pathlib import Path
 import zmq
 
 from pool.alarms import Alarm
-from pool.core.actions import JobFailed, MembersCancelled, PackDissolved
+from pool.core.actions import JobFailed, UnpackChunk
 from pool.core.events import ClientGone, Event, JobCancelled
 from pool.core.jobs import Job
 from pool.logs import about, callers
@@ -46,6 +46,7 @@ from pool.wire.faults import Fault
 from pool.wire.frames import BadFrame, Envelope, decode, encode
 from pool.wire.message import Message
 from pool.wire.multipart import send_frames
+from pool.wire.unpacking import Unpacking
 
 __all__ = ["Front", "Question"]
 
@@ -285,7 +286,11 @@ class Front:
     def _event(self, client: bytes, message: Message) -> Event | None:
         """What is said now and then. Raises `BadFrame`."""
         match message:
-            case wire.Cancel(job):
+            case wire.Cancel(job, member):
+                if member and (client, job) not in self._comparing:  # it stays owed
+                    return JobCancelled(client, job, member)
+                if member:
+                    self._say(client, wire.Unpack(job, Unpacking.CANCELLED, False, "one of its jobs was cancelled"))
                 self._debts.settle(client, job)
                 self._forget_comparing((client, job))
                 return JobCancelled(client, job)
@@ -329,9 +334,9 @@ class Front:
         except BadFrame as error:
             self._unreadable(client, submit.job, error)
             return
-        owed = self._debts.owes(client, submit.job)
-        if owed is not None:  # nothing of the first one is another's, or released
-            self._twice(client, submit.job, owed)
+        if self._debts.owes(client, submit.job):  # nothing of the first one is another's, or released
+            text = f"job {submit.job} is already in the pool"
+            self._say(client, wire.Failure(submit.job, Fault.INVALID_INPUT, text, None))
             return
         if call is None:
             self._say(client, wire.Unregistered(submit.job))
@@ -346,24 +351,11 @@ class Front:
         except BadFrame as error:
             self._unreadable(client, submit.job, error)
             return
-        if submit.members:
-            owed = self._debts.owes(client, submit.job, len(submit.members))
-            if owed is not None:
-                self._twice(client, submit.job, owed)
-                if inputs.tenancy is None:
-                    self._released(client, submit.job)
-                else:
-                    inputs.tenancy.let_go()
-                return
-        self._debts.add(client, submit.job, inputs.tenancy, len(submit.members))
+        self._debts.add(client, submit.job, inputs.tenancy)
         if self._repeats.samples and self._repeats.suspects(inputs, now):
             self._compare(client, submit, call, inputs, now)
         else:
             self._tell(client, submit, call, inputs, submit.timeout_s)
-
-    def _twice(self, client: bytes, job: int, owed: int) -> None:
-        text = f"job {owed} is already in the pool"
-        self._say(client, wire.Failure(job, Fault.INVALID_INPUT, text, None))
 
     def _unreadable(self, client: bytes, job: int, error: BadFrame) -> None:
         text = f"the job cannot be read: {error}"
@@ -390,7 +382,8 @@ class Front:
             inputs,
             submit.attempts,
             submit.in_doubt,
-            submit.members,
+            submit.weight,
+            submit.origin,
             names.version,
         )
 
@@ -467,7 +460,7 @@ class Front:
         assert timeline is not None, "it is done"
         released = self._debts.settle(client, number, quietly=True)
         answers: tuple[Payload, ...] = payloads  # type: ignore[assignment]  # as `Back` gave them to the core
-        result = wire.Result(number, tuple(map(len, answers)), timeline, released)
+        result = wire.Result(number, tuple(map(len, answers)), timeline, released, job.key.chunks)
         if self._answers.add(client, result, answers):
             self._leave(client)
 
@@ -490,14 +483,10 @@ class Front:
         self._say(client, wire.Failure(job, failed.fault, failed.text, failed.retry_after_s))
         self._debts.settle(client, job)
 
-    def dissolved(self, action: PackDissolved) -> None:
-        """Each member is answered by itself from now on."""
-        self._debts.dissolve(action.client, action.pack, action.members)
-
-    def cancelled(self, action: MembersCancelled) -> None:
-        """Nothing is owed to them any more."""
-        for member in action.members:
-            self._debts.settle(action.client, member)
+    def unpacked(self, action: UnpackChunk) -> None:
+        """In the place of an answer."""
+        self._say(action.client, wire.Unpack(action.job, action.cause, action.ran, action.text))
+        self._debts.settle(action.client, action.job)
 
     def reply(self, question: Question, value: object = None, error: str | None = None) -> None:
         """What msgpack can't hold ends the one who asked for it."""

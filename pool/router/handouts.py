@@ -42,7 +42,7 @@ class Handouts:
             room = None
             if inputs.tenancy is not None:
                 inputs.tenancy.hold()
-                room = inputs.tenancy.room_for(part.job.base + part.start, part.job.base + part.stop, inputs.rows)
+                room = inputs.tenancy.room_for(part.start, part.stop, inputs.rows)
                 tenants.append((inputs.tenancy, room))
             has = room is not None and self._has(seat, room.arena)
             rooms.append(Room(room.arena.number, room.offset, room.size_bytes) if has and room is not None else NO_ROOM)

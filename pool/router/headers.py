@@ -3,7 +3,6 @@
 Whatever is refused here never comes to the core, so no number that it makes of these can be one that cannot travel.
 """
 
-from pool.core.admission import MOST_MEMBERS
 from pool.wire.calls import Names
 from pool.wire.codec import BadFrame
 from pool.wire.jobs import Submit
@@ -13,21 +12,15 @@ __all__ = ["MOST_NUMBER", "MOST_OUTPUTS", "check_names", "check_numbers", "heade
 MOST_NUMBER = (1 << 63) - 1  # of a job: what msgpack, JSON's readers and every other language can hold
 MOST_OUTPUTS = 2048  # the client's own bound, 32 KiB of names, is met first by names of the usual length
 NAME_CHARS = 1000  # as the client has it
-MEMBER_BYTES = 40  # Python's own for a number and its place in a tuple
 LENT_BYTES = 240  # … for the place of one lent buffer: an object of four numbers
 
 
 def check_numbers(submit: Submit) -> None:
     """Raises `BadFrame` for what no client of this release says. The core checks timeout and priority."""
-    members = submit.members
-    if not submit.job <= MOST_NUMBER - len(members):
-        last = f" and its {len(members)} members" if members else ""
-        raise BadFrame(f"job {submit.job}{last}: numbers are from 0 to {MOST_NUMBER}")
-    if members:
-        if len(members) > MOST_MEMBERS:
-            raise BadFrame(f"{len(members)} jobs in one message, at most {MOST_MEMBERS} may be")
-        if submit.rows != sum(members) or min(members) < 1:
-            raise BadFrame(f"{len(members)} members with {sum(members)} rows where it has {submit.rows}")
+    if submit.job > MOST_NUMBER or submit.origin > MOST_NUMBER:
+        raise BadFrame(f"job {submit.job}, origin {submit.origin}: numbers are from 0 to {MOST_NUMBER}")
+    if submit.weight > 1 and (submit.rows is None or submit.rows < submit.weight):
+        raise BadFrame(f"{submit.weight} jobs in one message with {submit.rows or 'no'} rows: each has one at least")
 
 
 def check_names(names: Names) -> None:
@@ -47,4 +40,4 @@ def check_names(names: Names) -> None:
 
 def header_bytes(submit: Submit) -> int:
     """The memory that what is kept of the header takes: Python's objects are many times the bytes that came."""
-    return MEMBER_BYTES * len(submit.members) + LENT_BYTES * len(submit.lent)
+    return LENT_BYTES * len(submit.lent)

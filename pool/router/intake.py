@@ -33,7 +33,7 @@ class Intake:
         Of a job without rows nothing is read here. `frames`: of the message, which hold the `buffers`. `released` is
         told when nobody uses any more what of it is lent.
         """
-        if submit.members or submit.job > MOST_NUMBER:
+        if submit.weight > 1 or submit.job > MOST_NUMBER or submit.origin:
             check_numbers(submit)
         if (submit.rows is not None) is not call.names.counted:
             counts = "them" if call.names.counted else "none"
@@ -47,7 +47,7 @@ class Intake:
                 room = self._arenas.buffer(client, submit.room.arena, submit.room.offset, submit.room.size_bytes)
             lent = [buffer for buffer in (*buffers, room) if isinstance(buffer, LentBuffer)]
             size_bytes += sum([each.size_bytes for each in submit.lent])
-        if submit.members or submit.lent:
+        if submit.lent:
             size_bytes += header_bytes(submit)
         if call.layout is not None:
             call.layout.check(submit.rows or 0, buffers)

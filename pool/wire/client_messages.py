@@ -5,6 +5,7 @@
       │ ◄─────────── OPENED │
       │ SUBMIT ───────────► │  the first of a call says what it is; payload: a buffer a tensor
       │ ◄─── RESULT/FAILURE │  payload: the buffers of each piece
+      │ ◄──────────── UNPACK │  in their place: a chunk's members are to come by themselves
       │ ◄───── UNREGISTERED │  the call is not known: say it again, with the job
       │ FORGET ───────────► │  of a call
       │ CANCEL, PING ─────► │
@@ -25,6 +26,7 @@ from pool.wire.faults import Fault
 from pool.wire.jobs import Result, Results, Submit
 from pool.wire.message import Message
 from pool.wire.refusal import Refusal
+from pool.wire.unpacking import Unpacking
 
 __all__ = [
     "CLIENT_MESSAGES",
@@ -44,6 +46,7 @@ __all__ = [
     "Result",
     "Results",
     "Submit",
+    "Unpack",
     "Unregistered",
 ]
 
@@ -58,10 +61,11 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """That of a pack is that of all its jobs, however they are answered."""
+    """That of a chunk is that of all its jobs; `member`: of one of them, which its client leaves out from now on."""
 
     kind: ClassVar[int] = 6
     job: int
+    member: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +132,20 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class Unpack:
+    """The pool has a chunk no more. Its members come by themselves, with its number as their `origin`.
+
+    `ran`: some of them may have run. `text`: what happened, for people.
+    """
+
+    kind: ClassVar[int] = 17
+    job: int
+    cause: Unpacking
+    ran: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Released:
     """Nobody reads or writes any more what `lent` and `room` of this job named; it had another answer, or none."""
 
@@ -173,6 +191,6 @@ CLIENT_MESSAGES: Mapping[int, type[Message]] = {
     message.kind: message
     for message in (
         *(Open, Submit, Cancel, Forget, Ping, Ask, Close),
-        *(Opened, Results, Failure, Released, Unregistered, Pong, Answer, Farewell, Refusal),
+        *(Opened, Results, Failure, Released, Unpack, Unregistered, Pong, Answer, Farewell, Refusal),
     )
 }

@@ -11,15 +11,16 @@ All numbers are little-endian. The fixed fields say how many elements each secti
 frame follows from them: a message that is longer or shorter is a `BadFrame`, and so is one of another number of frames.
 Each buffer has a size of u32: so many bytes in this frame, or one of the marks below. A lone tiny job is one frame.
 
-    SUBMIT  u16 flags · u64 job · f64 timeout · u32 call · u32 rows (0: none) · u32 bytes of names · u32 bytes of table
-            u32 tensors · u16 attempts · u16 members · u16 lent · i8 priority · pad 1
-            sections: lent × (u32 arena · pad 4 · u64 offset · u64 bytes) · room the same, if flagged · members × u32
+    SUBMIT  u16 flags · u64 job · u64 origin (0: none) · f64 timeout · u32 call
+            u32 rows (0: none) · u32 bytes of names · u32 bytes of table · u32 tensors · u16 attempts · u16 weight
+            u16 lent · i8 priority · pad 1
+            sections: lent × (u32 arena · pad 4 · u64 offset · u64 bytes) · room the same, if flagged
                       sizes · names (msgpack) · table
             flags: 1 in doubt · 2 has room · 4 registers the call
     RESULT  u16 flags (0) · u32 results · u32 buffers
             sections: results × (u64 job · u64 id · f64 queue · f64 batch wait · f64 feed · f64 run · f64 fetch
                       u32 rows · u32 batch rows · u32 slot · u32 attempts · u32 pieces · u16 bytes of device
-                      u8 released · pad 1) · pieces × u32 buffers · sizes · devices
+                      u8 released · u8 chunks) · pieces × u32 buffers · sizes · devices
     RUN     u16 flags · u64 batch · u64 owner · u32 call · u32 bytes of names · u32 bytes of table · u32 parts
             u32 rows to be fed · u32 stride · u32 rooms · u32 lent · u32 buffers
             sections: lent × as in SUBMIT · rooms the same · parts × u32 rows (none: a lone part without) · sizes
@@ -51,7 +52,7 @@ __all__ = [
 ]
 
 MAGIC = b"TFWP"
-VERSION = 9
+VERSION = 10
 
 # Of a buffer that shares the header's frame. Measured, of the processor time that a message takes each way with a frame
 # more: 0.90 at 1 to 4 KiB, 0.91 at 8 KiB, 0.94 at 16 KiB, 0.97 at 32 KiB, 1.1 at 64 KiB.

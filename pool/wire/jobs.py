@@ -21,17 +21,17 @@ from pool.wire.hot import (
 from pool.wire.lent import MOST_LENT, Lent, Room
 from pool.wire.timeline import Timeline
 
-__all__ = ["MOST_MEMBERS", "Result", "Results", "Submit"]
+__all__ = ["MOST_WEIGHT", "Result", "Results", "Submit"]
 
-_SUBMIT = struct.Struct("<4sBB8sHQdIIIIIHHHbx")
+_SUBMIT = struct.Struct("<4sBB8sHQQdIIIIIHHHbx")
 _IN_DOUBT, _HAS_ROOM, _REGISTERS = 1, 2, 4
 
 _RESULTS = struct.Struct("<4sBB8sHII")
-_RESULT = struct.Struct("<QQdddddIIIIIHBx")
+_RESULT = struct.Struct("<QQdddddIIIIIHBB")
 
 MOST_ROWS = 0xFFFFFFFF
 MOST_ATTEMPTS = 0xFFFF
-MOST_MEMBERS = 0xFFFF
+MOST_WEIGHT = 0xFFFF
 
 
 @dataclass(slots=True)
@@ -44,8 +44,8 @@ class Submit:
 
     `names`: packed `Names`, and `table`: a packed `Table`, of the first job of a call; None and empty of all others.
 
-    `members`: it is a pack of jobs with so many rows each, which have the numbers after its own. It is answered as
-    one job, or each member is; which of the two, nobody knows before.
+    `weight`: it is a chunk of so many jobs, with one row each at least. It has one answer, or UNPACK in its place.
+    `origin`: the number of the chunk that it was in; 0: none.
 
     `lent`: the buffers that lie in an arena of the client's, and `room` is where its answer may be written. Both are
     the pool's until the RESULT, or else RELEASED.
@@ -63,16 +63,12 @@ class Submit:
     table: bytes | memoryview = b""
     lent: tuple[Lent, ...] = ()
     room: Room | None = None
-    members: tuple[int, ...] = ()
+    weight: int = 1
+    origin: int = 0
 
     def to_frames(self, instance: bytes, buffers: Sequence[Buffer]) -> list[Buffer]:
-        """More rows or attempts than can travel are as many as can: the pool takes fewer of either.
-
-        Raises `BadFrame` for more members.
-        """
-        lent, members, rows, attempts = self.lent, self.members, self.rows or 0, self.attempts
-        if members and len(members) > MOST_MEMBERS:
-            raise BadFrame(f"{len(members)} jobs in one message, at most {MOST_MEMBERS} can travel")
+        """More rows or attempts than can travel are as many as can: the pool takes fewer of either."""
+        lent, rows, attempts = self.lent, self.rows or 0, self.attempts
         sizes, small, own = split(buffers, {each.index for each in lent} if lent else ())
         flags = _IN_DOUBT if self.in_doubt else 0
         names: Buffer = b""
@@ -85,21 +81,23 @@ class Submit:
             flags |= _HAS_ROOM
             regions = (*lent, self.room)
         fixed = _SUBMIT.pack(
-            *(MAGIC, VERSION, 3, instance, flags, self.job, self.timeout_s, self.call),
+            *(MAGIC, VERSION, 3, instance, flags, self.job, self.origin, self.timeout_s, self.call),
             *(rows if rows < MOST_ROWS else MOST_ROWS, len(names), len(table), len(sizes)),
-            *(attempts if attempts < MOST_ATTEMPTS else MOST_ATTEMPTS, len(members), len(lent), self.priority),
+            *(attempts if attempts < MOST_ATTEMPTS else MOST_ATTEMPTS, self.weight, len(lent), self.priority),
         )
         places = [PLACE.pack(each.arena, each.offset, each.size_bytes) for each in regions] if regions else ()
-        return [b"".join((fixed, *places, pack_numbers(*members, *sizes), names, table, *small)), *own]
+        return [b"".join((fixed, *places, pack_numbers(*sizes), names, table, *small)), *own]
 
     @classmethod
     def read(cls, first: memoryview, frames: Sequence[Buffer]) -> tuple[Self, list[Buffer]]:
         """With its payload. `first`: of the frames. Raises `BadFrame` or `struct.error` for what nobody says."""
         fields = _SUBMIT.unpack_from(first)
-        flags, job, timeout_s, call, rows, names_bytes, table_bytes, tensors = fields[4:12]
-        attempts, members, lent, priority = fields[12:]
+        flags, job, origin, timeout_s, call, rows, names_bytes, table_bytes, tensors = fields[4:13]
+        attempts, weight, lent, priority = fields[13:]
         if flags > (_IN_DOUBT | _HAS_ROOM | _REGISTERS):
             raise BadFrame(f"flags {flags:#x}")
+        if not weight:
+            raise BadFrame("a message of 0 jobs")
         if not 0.0 <= timeout_s < math.inf:  # so that NaN is none either
             raise BadFrame(f"timeout is {timeout_s} s, give a positive number")
         if tensors > MOST_TENSORS or lent > MOST_LENT:
@@ -115,11 +113,8 @@ class Submit:
             position = end
             if flags & _HAS_ROOM:
                 room = Room(*places.pop())
-        rows_of: tuple[int, ...] = ()
-        sizes = struct.unpack_from(f"<{members + tensors}I", first, position)
-        position += 4 * (members + tensors)
-        if members:
-            rows_of, sizes = sizes[:members], sizes[members:]
+        sizes = struct.unpack_from(f"<{tensors}I", first, position)
+        position += 4 * tensors
         names: memoryview | None = None
         table: memoryview | bytes = b""
         if flags & _REGISTERS:  # not copied: they may be as large as their client likes
@@ -135,7 +130,7 @@ class Submit:
             found = tuple([Lent(index, *place) for index, place in zip(in_arenas, places, strict=True)])
         submit = cls(
             *(job, call, rows or None, timeout_s, priority, attempts, bool(flags & _IN_DOUBT), names, table),
-            *(found, room, rows_of),
+            *(found, room, weight, origin),
         )
         return submit, buffers
 
@@ -145,13 +140,14 @@ class Result:
     """`pieces`: how many payload buffers each piece of the answer has, as `pool.wire.packing` makes them.
 
     The tensors of several pieces belong together along axis 0, in this order. `released`: nobody else uses any more
-    what the job was lent; otherwise RELEASED follows.
+    what the job was lent; otherwise RELEASED follows. `chunks`: jobs of its call may travel in chunks.
     """
 
     job: int
     pieces: tuple[int, ...]
     timeline: Timeline
     released: bool = True
+    chunks: bool = False
 
 
 @dataclass(slots=True)
@@ -173,7 +169,8 @@ class Results:
             pieces += each.pieces
             record = _RESULT.pack(
                 *(each.job, line.job, line.queue_s, line.batch_wait_s, line.feed_s, line.run_s, line.fetch_s),
-                *(line.rows, line.batch_rows, line.slot, line.attempts, len(each.pieces), len(device), each.released),
+                *(line.rows, line.batch_rows, line.slot, line.attempts, len(each.pieces), len(device)),
+                *(each.released, each.chunks),
             )
             sections += (record,)
         counts = (*pieces, *sizes)
@@ -198,10 +195,11 @@ class Results:
         position += 4 * buffers
         results: list[Result] = []
         begin = 0
-        for job, number, queue_s, wait_s, feed_s, run_s, fetch_s, *counts, pieces, device_bytes, released in records:
+        for job, number, queue_s, wait_s, feed_s, run_s, fetch_s, *counts, device_bytes, released, chunks in records:
+            *counts, pieces = counts
             rows, batch_rows, slot, attempts = counts
-            if not math.isfinite(queue_s + wait_s + feed_s + run_s + fetch_s) or released > 1:
-                raise BadFrame(f"a result after {queue_s}, {wait_s}, {feed_s}, {run_s}, {fetch_s} s: {released}")
+            if not math.isfinite(queue_s + wait_s + feed_s + run_s + fetch_s) or released > 1 or chunks > 1:
+                raise BadFrame(f"a result after {queue_s}, {wait_s}, {feed_s}, {run_s}, {fetch_s} s")
             end = bounded(first, position, device_bytes)
             try:
                 device = str(first[position:end], "utf-8")
@@ -211,7 +209,7 @@ class Results:
             line = Timeline(
                 *(number, queue_s, wait_s, feed_s, run_s, fetch_s, rows, batch_rows, slot, device, attempts)
             )
-            results += (Result(job, all_pieces[begin : begin + pieces], line, released == 1),)
+            results += (Result(job, all_pieces[begin : begin + pieces], line, released == 1, chunks == 1),)
             begin += pieces
         payload, lent, halves = found_buffers(frames, first, position, sizes)
         if lent or halves:

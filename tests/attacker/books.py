@@ -77,7 +77,7 @@ class Books:
         grown = (resident_bytes(self._pool.pid) or 0) - self._rss
         status = self._client.status()
         queue, unread, lent = status["queue"]["bytes"], status["unread_bytes"], status["lent_bytes"]
-        calls = status["call_bytes"]
+        calls = status["call_bytes"] + status["chunk_bytes"]
         found = {
             "grown": grown,
             "queue": queue,
@@ -106,7 +106,8 @@ class Books:
     def close(self) -> None:
         """When all others are gone: every account is at zero, and nothing is held that was not before."""
         # The books' own client has said nothing of calls.
-        _await("jobs, their bytes, unread bytes, lent bytes, bytes of calls", self._totals, (0, 0, 0, 0, 0))
+        what = "jobs, their bytes, unread bytes, lent bytes, bytes of calls and of chunks"
+        _await(what, self._totals, (0, 0, 0, 0, 0))
         for pid, before in self._held.items():
             _await(f"more than {before} in {pid}", lambda pid=pid, before=before: _Holding.of(pid).beyond(before), [])  # type: ignore[misc]
         self.after()
@@ -130,7 +131,8 @@ class Books:
     def _totals(self) -> tuple[int, int, int, int, int]:
         status = self._client.status()
         queue = status["queue"]
-        return queue["jobs"], queue["bytes"], status["unread_bytes"], status["lent_bytes"], status["call_bytes"]
+        calls = status["call_bytes"] + status["chunk_bytes"]
+        return queue["jobs"], queue["bytes"], status["unread_bytes"], status["lent_bytes"], calls
 
     def _accounts(self) -> int:
         _, queue, unread, _, calls = self._totals()

@@ -23,16 +23,18 @@ __all__ = ["garbage"]
 MOST_HEADER_BYTES = 64 << 10
 MOST_FRAMES = 4096
 # Where a SUBMIT has them: written down here once more, so that the pool's own layout is not its judge.
-FLAGS, TIMEOUT, NAMES, MEMBERS = 14, 24, 40, 54
+FLAGS, TIMEOUT, NAMES, WEIGHT, LENT = 14, 32, 48, 62, 64
 
 # What each field takes, as msgpack has it: written down here once more, so that the pool's own schema is not its judge.
 TAKES: Mapping[type[Message], Sequence[tuple[type, ...]]] = {
     wire.Open: ((str,),),
-    wire.Cancel: ((int,),),
+    wire.Cancel: ((int,), (bool,)),
     wire.Forget: ((int,),),
     wire.Ask: ((int,), (str,), (str,)),
 }
-NOT_CLIENTS = (wire.Opened.kind, wire.Results.kind, wire.Failure.kind, wire.Pong.kind, wire.Refusal.kind, 12, 13, 15)
+GOOD: Mapping[type, object] = {int: 7, str: "none", bool: False}
+POOLS = (wire.Opened, wire.Results, wire.Failure, wire.Unpack, wire.Pong, wire.Refusal)
+NOT_CLIENTS = (*(message.kind for message in POOLS), 12, 13, 15)
 
 
 def garbage(rng: random.Random, instance: bytes) -> list[bytes]:
@@ -147,7 +149,8 @@ def _job(rng: random.Random, instance: bytes) -> list[bytes]:
         other = [count for count in (0, 1, there + 1, there + 4, 4096, 1 << 31, (1 << 32) - 1) if count != there]
         struct.pack_into("<I", octets, at, one_of(rng, other))
     elif how == 3:
-        struct.pack_into("<H", octets, one_of(rng, (MEMBERS, MEMBERS + 2)), one_of(rng, (1, 2, 512, 513, 0xFFFF)))
+        at, counts = one_of(rng, ((WEIGHT, (0,)), (LENT, (1, 2, 512, 513, 0xFFFF))))
+        struct.pack_into("<H", octets, at, one_of(rng, counts))
     elif how == 4:
         octets = octets[: rng.randrange(14, len(octets))]
     else:
@@ -172,7 +175,7 @@ def _frames(rng: random.Random, instance: bytes) -> list[bytes]:
 
 
 def _fields(kind: type[Message]) -> list[Any]:
-    return [7 if int in types else "none" for types in TAKES[kind]]
+    return [GOOD[types[0]] for types in TAKES[kind]]
 
 
 def _framed(kind: type[Message], instance: bytes, header: bytes) -> list[bytes]:

@@ -46,13 +46,11 @@ def doubled(rng: random.Random, job: int, rows: int | None = None, model: str = 
     return job_of(job, model, "double", given, Owed(gives({"y": given * 2})))
 
 
-def pack_of(rng: random.Random, job: int) -> Job:
-    members = tuple(rng.choice((1, 1, 1, 2, 5)) for _ in range(rng.choice((1, 2, 30))))
-    whole = doubled(rng, min(job, LAST - len(members)), sum(members))
-    given = np.frombuffer(whole.payload[1], np.float32)
-    ends = np.cumsum(members).tolist()
-    each = tuple(gives({"y": given[end - rows : end] * 2}) for end, rows in zip(ends, members, strict=True))
-    return replace(whole, submit=replace(whole.submit, members=members), owed=Owed(whole.owed.judge, each))
+def chunk_of(rng: random.Random, job: int) -> Job:
+    """Or one that says that it was in another."""
+    weight = rng.choice((1, 2, 30))
+    whole = doubled(rng, job, weight * rng.choice((1, 3)))
+    return replace(whole, submit=replace(whole.submit, weight=weight, origin=rng.choice((0, 1, job, job - 1100))))
 
 
 def echoed(rng: random.Random, job: int) -> Job:
@@ -129,7 +127,7 @@ GOOD: tuple[Maker, ...] = (
     doubled,
     doubled,
     doubled,
-    pack_of,
+    chunk_of,
     echoed,
     echoed,
     texts,
@@ -161,21 +159,9 @@ def _too_late(rng: random.Random) -> tuple[dict[str, Any], str]:
     return {"timeout_s": one_of(rng, (1.7e308, 1e300, 100_000_001.0))}, "^timeout is .* give a positive number"
 
 
-def _members(rng: random.Random) -> tuple[dict[str, Any], str]:
-    members = one_of(
-        rng,
-        (
-            (0, 7),
-            (1,) * 1025,
-            (1,) * 9000,
-            ((1 << 32) - 1, 8),
-            ((1 << 31) + 1,),
-            ((1 << 32) - 1, (1 << 32) - 1, 9),
-        ),
-    )
-    rows = sum(members) if 0 < sum(members) < 1 << 64 and rng.random() < 0.5 else 7
-    complaint = "(members with|jobs in one message|it has .* rows|numbers are from 0)"
-    return {"members": members, "rows": rows}, CANNOT + complaint
+def _weight(rng: random.Random) -> tuple[dict[str, Any], str]:
+    weight = one_of(rng, (65, 1025, (1 << 16) - 1))
+    return {"weight": weight}, CANNOT + "(.* jobs in one message|no rows|it has .* rows)"
 
 
 def _long_name(rng: random.Random) -> tuple[dict[str, Any], str]:
@@ -213,8 +199,8 @@ def _place(rng: random.Random) -> tuple[int, int, int]:
 WRONG: tuple[Callable[[random.Random], tuple[dict[str, Any], str]], ...] = (
     _too_late,
     _too_late,
-    _members,
-    _members,
+    _weight,
+    _weight,
     _long_name,
     _outputs,
     _lent,

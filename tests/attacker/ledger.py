@@ -82,14 +82,14 @@ def gives(outputs: Mapping[str, Array]) -> Expect:
 
 @dataclass(slots=True)
 class Owed:
-    """`members`: what each job of a pack is owed, if the pack is taken apart. `cancelled`: it may have no answer.
+    """`cancelled`: it may have no answer. `chunk`: it may be given back instead.
 
     `sent`: how often, with the same number; but for one, it may be told that. `lent`: memory is to come back, once for
     each that was not told that. `answers` and `releases`: how many it had.
     """
 
     judge: Expect
-    members: tuple[Expect, ...] = ()
+    chunk: bool = False
     cancelled: bool = False
     sent: int = 1
     lent: bool = False
@@ -107,13 +107,12 @@ class Ledger:
         self._peer = peer
         self._read = read
         self._owed: dict[int, Owed] = {}
-        self._packs: dict[int, int] = {}  # of each member
 
     def submit(self, submit: Asked, payload: Sequence[bytes], owed: Owed) -> None:
-        """REQUIRES a number that none of the jobs before has had, nor any of their members."""
+        """REQUIRES a number that none of the jobs before has had."""
+        owed.chunk = submit.weight > 1
         owed.lent = bool(submit.lent or submit.room)
         self._owed[submit.job] = owed
-        self._packs.update({submit.job + 1 + index: submit.job for index in range(len(owed.members))})
         self._peer.say(submit, payload)
         while (heard := self._peer.heard(0)) is not None:  # who does not read is dropped
             self.read(heard)
@@ -136,7 +135,7 @@ class Ledger:
                     end = start + sum(result.pieces)
                     self._answer(result.job, result, heard.payload[start:end])
                     start = end
-            case wire.Failure(job):
+            case wire.Failure(job) | wire.Unpack(job):
                 self._answer(job, heard.message, heard.payload)
             case wire.Released(job):
                 if self._owed[job].lent:
@@ -162,25 +161,21 @@ class Ledger:
     def _is_settled(self, owed: Owed) -> bool:
         if owed.lent and owed.releases < owed.sent:
             return False
-        return owed.cancelled or owed.answers == owed.sent or owed.answers == -len(owed.members) < 0
+        return owed.cancelled or owed.answers == owed.sent
 
     def _answer(self, job: int, message: Message | wire.Result, payload: Sequence[Buffer]) -> None:
-        pack = self._packs.get(job)
-        owed = self._owed[job if pack is None else pack]
+        owed = self._owed[job]
         if isinstance(message, wire.Failure):
             self.failed[message.fault] += 1
             if owed.sent > 1 and owed.answers < owed.sent and message.text.endswith("is already in the pool"):
                 owed.sent -= 1
                 return
-        if pack is None:
-            assert 0 <= owed.answers < owed.sent, f"job {job} was answered once more: {message}"
-            owed.answers += 1
-            judge = owed.judge
-        else:  # members count downwards
-            assert -len(owed.members) < owed.answers <= 0, f"pack {pack} was answered whole, or too often: {message}"
-            owed.answers -= 1
-            judge = owed.members[job - pack - 1]
-        self.right += judge(message, payload, self._read)
+        assert 0 <= owed.answers < owed.sent, f"job {job} was answered once more: {message}"
+        owed.answers += 1
+        if isinstance(message, wire.Unpack):
+            assert owed.chunk, f"job {job} is none: {message}"
+            return
+        self.right += owed.judge(message, payload, self._read)
         if isinstance(message, wire.Result) and message.released and owed.lent:
             self._release(job)
 

@@ -44,9 +44,10 @@ LEFT = "min(self._most_bytes - self.lent_bytes, self._client_most_bytes - has)"
 
 MUTANTS: Mapping[str, Mutant] = {
     # --- numbers, texts and sizes of a job
-    "a job's number": Mutant(HEADERS, "if not submit.job <= MOST_NUMBER - len(members):"),
-    "count of members": Mutant(HEADERS, "if len(members) > MOST_MEMBERS:"),
-    "rows of members": Mutant(HEADERS, "if submit.rows != sum(members) or min(members) < 1:"),
+    "a job's number": Mutant(HEADERS, "if submit.job > MOST_NUMBER or submit.origin > MOST_NUMBER:"),
+    "rows of a chunk": Mutant(
+        HEADERS, "if submit.weight > 1 and (submit.rows is None or submit.rows < submit.weight):"
+    ),
     "a long name": Mutant(HEADERS, "if isinstance(name, str) and len(name) > NAME_CHARS:"),
     "count of outputs": Mutant(HEADERS, "if len(outputs) > MOST_OUTPUTS:"),
     "an output twice": Mutant(HEADERS, "if len(set(outputs)) < len(outputs):"),
@@ -55,7 +56,9 @@ MUTANTS: Mapping[str, Mutant] = {
     "priority": Mutant(ADMISSION, "if priority not in PRIORITIES:"),
     "size of the table": Mutant(CALLS, "if len(submit.table) > TABLE_BYTES:"),
     "bytes for the rows": Mutant("router/intake.py", "call.layout.check(submit.rows or 0, buffers)", "pass"),
-    "a number twice": Mutant(FRONT, "if owed is not None:  # nothing of the first one is another's, or released"),
+    "a number twice": Mutant(
+        FRONT, "if self._debts.owes(client, submit.job):  # nothing of the first one is another's, or released"
+    ),
     # --- what a message is
     "UTF-8": Mutant(CODEC, "use_list=False, strict", 'use_list=False, unicode_errors="surrogateescape", strict'),
     "size of a header": Mutant(CODEC, "if len(data) > most_bytes:"),
@@ -111,7 +114,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "jobs of who is gone": Mutant(FRONT, "self._debts.forget(client)", "pass"),
     # --- what is held for a client
     "room in the queue": Mutant(
-        ADMISSION, "full = _full(more, size_bytes, policy, backlog, client, model)", "full = None"
+        ADMISSION, "    jobs, held_bytes = backlog.held, backlog.size_bytes\n", "    return None\n"
     ),
     "a share of the queue": Mutant(ADMISSION, "CLIENT_SHARE = 8", "CLIENT_SHARE = 1 << 40"),
     "count of questions": Mutant("router/questions.py", "if len(waiting) >= MOST_WAITING:"),

@@ -38,7 +38,7 @@ def working(rng: random.Random, stage: Stage) -> int:
             chance = rng.random()
             if chance < 0.1:
                 ledger.cancel(job.submit.job)
-            elif chance < 0.15 and not job.submit.members and job.submit.model != "theirs":
+            elif chance < 0.15 and job.submit.weight == 1 and job.submit.model != "theirs":
                 ledger.again(job.submit, job.payload)
             elif chance < 0.3:  # of what is not there: others' jobs have small numbers, too
                 peer.say(wire.Cancel(one_of(rng, (rng.randrange(1 << 12), number(rng), 1 << 50))))
@@ -57,7 +57,7 @@ def working(rng: random.Random, stage: Stage) -> int:
 
 
 def _number(rng: random.Random, turn: int) -> int:
-    """Far enough from each other for the members of a pack, and from what is cancelled by chance."""
+    """Far enough from each other for what is cancelled by chance."""
     base = one_of(rng, (1 << 13, (1 << 31) - 3000, (1 << 32) - 3000, 1 << 40))
     last = LAST - (turn + 1) * 1100
     return last if rng.random() < 0.2 else base + turn * 1100

@@ -322,7 +322,7 @@ def test_a_hello_of_another_version_is_answered_and_changes_nothing(back: Back, 
 
 @pytest.mark.parametrize(
     "frames",
-    [of(VERSION + 1, encode(wire.Stop(), NO_INSTANCE)), [b"TFWQ\x08\x20" + bytes(8), b""], [b""], [b"TFWP\x08"]],
+    [of(VERSION + 1, encode(wire.Stop(), NO_INSTANCE)), [b"TFWQ\x09\x20" + bytes(8), b""], [b""], [b"TFWP\x0a"]],
 )
 def test_nothing_else_of_a_stranger_is_answered(back: Back, say: Say, frames: list[bytes]) -> None:
     stranger = say(1)  # without WELCOME

@@ -16,7 +16,7 @@ from simulation.driver import AnswerJob, JobArrived, JobDone
 from asked import Asked, Numbers, framed
 from harness import eventually
 from pool.alarms import Alarms
-from pool.core.actions import JobFailed, MembersCancelled, PackDissolved
+from pool.core.actions import JobFailed, UnpackChunk
 from pool.core.events import ClientGone, Event, JobCancelled
 from pool.router import front as clients_front
 from pool.router import parting
@@ -42,6 +42,7 @@ from pool.wire.hot import SMALL_BYTES
 from pool.wire.lent import Lent
 from pool.wire.message import Message
 from pool.wire.timeline import Timeline
+from pool.wire.unpacking import Unpacking
 
 INSTANCE = b"instance"
 MOST_REPLIES = 50
@@ -362,57 +363,26 @@ def test_a_second_job_with_the_number_of_one_that_is_here_keeps_no_memory(
         assert front._arenas.lent_bytes == 0
 
 
-def test_a_number_of_a_packs_member_is_in_use_before_the_pack_is_taken_apart(
+def test_a_chunk_takes_one_number_and_its_memory_is_its_clients_again_with_the_unpack(
     front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
 ) -> None:
-    """Else the member's debt would take the place of the other's, whose memory nobody would ever give back."""
     with connect(front, context) as dealer:
         client = submit(front, dealer, now=1.0, job=9)
         arena = front._arenas.lend(client, Wish(1, ARENA_BYTES))
         assert arena is not None
-        pack = replace(submission(4, rows=2), members=(1, 1))
-        lent = (Lent(0, arena.number, 0, 16),)
-        dealer.send_multipart(framed(pack, INSTANCE, [TABLE, bytes(16)]))
-        for number in (4, 5, 6):
-            dealer.send_multipart(framed(replace(submission(number), lent=lent), INSTANCE, [TABLE, b""]))
-        before = replace(submission(3, rows=2), members=(1, 1), lent=lent)
-        dealer.send_multipart(framed(before, INSTANCE, [TABLE, b""]))
-        dealer.send_multipart(framed(submission(7), INSTANCE, [TABLE, bytes(8)]))
-        assert [job_of(front, now=1.0).job for _ in range(2)] == [4, 7]
-        said = [heard_by(dealer) for _ in range(5)]
-        failures = [message for message in said if isinstance(message, wire.Failure)]
-        assert [(each.job, each.text) for each in failures] == [
-            (4, "job 4 is already in the pool"),
-            (5, "job 5 is already in the pool"),
-            (6, "job 6 is already in the pool"),
-            (3, "job 4 is already in the pool"),
-        ]
-        assert [message for message in said if isinstance(message, wire.Released)] == [wire.Released(3)]
-        front._arenas.take_back(client)
-        assert front._arenas.lent_bytes == 0
-
-
-def test_nothing_is_owed_to_the_cancelled_members_of_a_pack_that_was_taken_apart(
-    front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
-) -> None:
-    """Their memory is the client's again, and so are their numbers."""
-    with connect(front, context) as dealer:
-        client = submit(front, dealer, now=1.0, job=9)
-        arena = front._arenas.lend(client, Wish(1, ARENA_BYTES))
-        assert arena is not None
-        lent = replace(submission(1, rows=3), members=(1, 1, 1), lent=(Lent(0, arena.number, 0, 24),))
+        lent = replace(submission(1, rows=3), weight=3, lent=(Lent(0, arena.number, 0, 24),))
         dealer.send_multipart(framed(lent, INSTANCE, [TABLE, b""]))
-        assert job_of(front, now=1.0).members == (1, 1, 1)
-        front.dissolved(PackDissolved(client, 1, (2, 3, 4)))
-        answer(front, AnswerJob(client, 3, JobFailed(Fault.MODEL_FAILED, "", None)))
-        assert isinstance(heard_by(dealer), wire.Failure)
-        dealer.send_multipart(encode(wire.Cancel(1), INSTANCE))
+        assert job_of(front, now=1.0).weight == 3
+        submit(front, dealer, now=1.0, job=2)
+        dealer.send_multipart(encode(wire.Cancel(1, member=True), INSTANCE))
         front.sockets[0].poll(5000)
-        assert list(front.receive(front.sockets[0], now=1.0)) == [JobCancelled(client, 1)]
-        front.cancelled(MembersCancelled(client, (2, 4)))
+        assert list(front.receive(front.sockets[0], now=1.0)) == [JobCancelled(client, 1, member=True)]
+        front.unpacked(UnpackChunk(client, 1, Unpacking.CANCELLED, False, "why"))
+        assert heard_by(dealer) == wire.Unpack(1, Unpacking.CANCELLED, False, "why")
         assert heard_by(dealer) == wire.Released(1)
-        for member in (1, 2, 4):
-            submit(front, dealer, now=1.0, job=member)
+        again = replace(submission(3, rows=2), weight=2, origin=1)
+        dealer.send_multipart(framed(again, INSTANCE, [TABLE, bytes(16)]))
+        assert job_of(front, now=1.0).origin == 1
 
 
 def test_what_the_pool_has_not_come_to_read_stays_with_its_sender(
@@ -607,7 +577,7 @@ def test_a_job_with_rows_arrives_with_its_form(front: Front, context: "zmq.Conte
             sent.append(numbers.said(asked, [TABLE, bytes(24)], INSTANCE))
             dealer.send_multipart(sent[-1])
         assert [len(frames) for frames in sent] == [1, 1]
-        assert len(sent[0][0]) > len(sent[1][0]) == 60 + 4 + 24, "the second has no names"
+        assert len(sent[0][0]) > len(sent[1][0]) == 68 + 4 + 24, "the second has no names"
         first, second = job_of(front, now=1.0), job_of(front, now=1.0)
         assert (first.model, first.signature, first.outputs) == ("m", "s", ("y", "z"))
         assert (first.rows, first.timeout_s, first.priority, first.device) == (3, 2.5, -7, "gpu:0")
@@ -658,7 +628,7 @@ def test_a_job_whose_rows_are_not_there_is_answered_and_the_client_goes_on(
         assert failure.text.startswith(f"the job cannot be read: {told}")
         assert sum(front.refused.values()) == 1
         (client,) = front._presence.clients()
-        assert [job for job in (7, 8) if front._debts.owes(client, job) is not None] == [8]
+        assert [job for job in (7, 8) if front._debts.owes(client, job)] == [8]
 
 
 def test_an_answer_says_how_many_frames_each_piece_has(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> None:

@@ -228,11 +228,10 @@ def bad_messages() -> list[tuple[Message, list[bytes], str]]:
     _, whole = encode_call("echo", 1.0)
     last = (1 << 64) - 1
     return [
-        (replace(job, job=last, members=(1, 1)), rows, "numbers are from 0"),
+        (replace(job, origin=last), rows, "numbers are from 0"),
         (replace(job, job=last), rows, "numbers are from 0"),
-        (replace(job, members=((1 << 32) - 1, 3)), rows, "2 members"),
-        (replace(job, members=(0, 2)), rows, "2 members"),
-        (replace(job, members=(1,) * 1025, rows=1025), rows, "at most 1024"),
+        (replace(job, weight=3), rows, "3 jobs in one message with 2 rows"),
+        (replace(job, weight=(1 << 16) - 1), rows, "65535 jobs in one message"),
         (replace(job, rows=last), rows, "it has 4294967295 rows"),
         (replace(job, attempts=last), rows, "the pool ended unexpectedly while it held the job"),
         (replace(job, timeout_s=1e300), rows, "give a positive number up to 1e+08"),
@@ -273,8 +272,8 @@ def test_each_bad_message_is_answered_while_others_are_served(
     assert not [reason for reason in client.status()["refused"] if "the pool failed" in reason]
 
 
-def test_a_pack_with_the_last_numbers_there_are_is_taken_apart() -> None:
-    """Its members' numbers are made by the pool, and have to travel back."""
+def test_chunks_members_and_origins_that_lie_gain_nothing() -> None:
+    """One that is no chunk of the call's, one that was never in any, and one that says so of another's number."""
     rows = '[[model]]\nname = "rows"\npath = "stub:rows"\n'
     with (
         pool_process(stub_config(devices='["cpu"]', models=rows)) as pool,
@@ -286,18 +285,22 @@ def test_a_pack_with_the_last_numbers_there_are_is_taken_apart() -> None:
         dealer.rcvtimeo = 5000
         dealer.connect(pool.endpoint)
         instance = opened(dealer)
+        client.run("rows", np.ones(1, np.float32), signature="double")
         _, payload = encode_call("rows", np.array([-1, 5], np.float32))
-        for first in ((1 << 64) - 1, (1 << 63) - 3):
-            submit = Asked(first, "rows", "fail", None, 2, 20.0, 0, None, 0, False, members=(1, 1))
+        chunk = Asked((1 << 63) - 1, "rows", "fail", None, 2, 20.0, 0, None, 0, False, weight=2)
+        dealer.send_multipart(framed(chunk, instance, payload))
+        unpacked = answer(dealer)
+        assert isinstance(unpacked, wire.Unpack)
+        assert unpacked.job == chunk.job
+        for number in range(1, 5):  # more than were in it
+            submit = Asked(number, "rows", "double", None, 2, 20.0, origin=chunk.job)
             dealer.send_multipart(framed(submit, instance, payload))
-        told = [answer(dealer) for _ in range(4)]
-        assert isinstance(told[0], wire.Failure)
-        assert "numbers are from 0" in told[0].text
-        assert isinstance(told[1], wire.Released)
-        assert {each.job for each in told[2:] if isinstance(each, wire.Failure | wire.Result)} == {
-            (1 << 63) - 2,
-            (1 << 63) - 1,
-        }
+        done: set[int] = set()
+        while len(done) < 4:
+            message = decode(wire.CLIENT_MESSAGES, dealer.recv_multipart()).message
+            assert isinstance(message, wire.Results), message
+            done.update(result.job for result in message.results)
+        assert done == {1, 2, 3, 4}
         assert client.run("rows", np.ones(1, np.float32), signature="double")["y"] == [2.0]
 
 

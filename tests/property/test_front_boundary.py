@@ -94,10 +94,6 @@ outputs = st.one_of(
     st.sampled_from((None, None, (), ("y",), ("y", "y"), ("ab",) * 21_000, tuple(map(str, range(2048))))),
     st.lists(texts, max_size=4).map(tuple),
 )
-members = st.one_of(
-    st.sampled_from(((), (), (1, 1), (1,), (1,) * 1024, (1,) * 1025, ((1 << 32) - 1, 1), (0,))),
-    st.lists(short, max_size=4).map(tuple),
-)
 rooms = st.builds(Room, short, unsigned, st.one_of(unsigned, st.just(128)))
 lents = st.lists(st.builds(Lent, small, small, unsigned, st.one_of(unsigned, st.just(8))), max_size=3).map(tuple)
 
@@ -105,19 +101,20 @@ lents = st.lists(st.builds(Lent, small, small, unsigned, st.one_of(unsigned, st.
 @st.composite
 def submits(draw: st.DrawFn) -> list[bytes]:
     """A job that may well be taken in, with a few of its fields drawn from all that can travel."""
-    packed = draw(st.one_of(st.just(()), st.just(()), st.lists(st.integers(1, 3), min_size=1, max_size=5).map(tuple)))
+    weight = draw(st.sampled_from((1, 1, 2, 5)))
     submit = Asked(
         draw(small),
         "m",
         None,
         None,
-        sum(packed) or draw(st.sampled_from((None, 1, 2))),
+        weight if weight > 1 else draw(st.sampled_from((None, 1, 2))),
         30.0,
         0,
         None,
         0,
         False,
-        members=packed,
+        weight=weight,
+        origin=draw(small),
     )
     fields = {
         "job": unsigned,
@@ -132,7 +129,8 @@ def submits(draw: st.DrawFn) -> list[bytes]:
         "in_doubt": st.booleans(),
         "lent": lents,
         "room": st.one_of(st.none(), rooms, st.just(Room(1, 4096, 128))),
-        "members": members,
+        "weight": st.integers(0, (1 << 16) - 1),
+        "origin": unsigned,
         "version": st.one_of(st.none(), numbers, texts, st.just("stable")),
     }
     for name in draw(st.lists(st.sampled_from(sorted(fields)), max_size=3, unique=True)):
@@ -324,8 +322,8 @@ class House:
         match action:
             case do.FailJob(client, job, failed):
                 self.front.failed(client, job, failed)
-            case do.PackDissolved():
-                self.front.dissolved(action)
+            case do.UnpackChunk():
+                self.front.unpacked(action)
             case do.SpawnWorker(slot, incarnation):
                 self.feed(told.WorkerSpawned(slot, incarnation, 4711))
                 self.feed(told.WorkerHello(slot, incarnation))
@@ -352,10 +350,10 @@ def lone(**fields: object) -> list[bytes]:
 
 @settings(deadline=None, max_examples=250, suppress_health_check=list(HealthCheck))
 @given(plan=st.lists(steps, min_size=5, max_size=40))
-@example([lone(job=(1 << 64) - 1, members=(1, 1)), "failed", 40.0])
-@example([lone(job=(1 << 63) - 3, members=(1, 1)), "failed", "died", "done", 40.0])
+@example([lone(job=(1 << 64) - 1, weight=2), "failed", 40.0])
+@example([lone(job=(1 << 63) - 1, weight=2), "failed", "died", "done", 40.0])
 @example([lone(outputs=("ab",) * 21_000), lone(timeout_s=1e8), "died", "died", "died", 40.0])
-@example([lone(members=(1, 1)), encode(wire.Cancel(2), INSTANCE), "failed", encode(wire.Cancel(1), INSTANCE), "done"])
+@example([lone(weight=2), encode(wire.Cancel(1, member=True), INSTANCE), "failed", lone(job=2, origin=1), "done"])
 def test_nothing_that_is_well_formed_raises(
     context: "zmq.Context[zmq.Socket[bytes]]", plan: list[list[bytes] | str | float]
 ) -> None:

@@ -285,7 +285,7 @@ def test_six_bytes_tell_another_version_whatever_follows(first: bytes) -> None:
         decode(MESSAGES, [first, b""])
 
 
-@pytest.mark.parametrize("first", [b"", b"TFWP", b"TFWP\x08", b"TFWQ\x08\x20" + bytes(8)])
+@pytest.mark.parametrize("first", [b"", b"TFWP", b"TFWP\x09", b"TFWQ\x09\x20" + bytes(8)])
 def test_what_is_not_of_this_protocol_has_no_version(first: bytes) -> None:
     with pytest.raises(BadFrame) as caught:
         check_version(first)

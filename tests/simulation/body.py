@@ -1,8 +1,10 @@
 """A body without sockets and processes: it does what the core wants done, and workers do what a test tells them to."""
 
+import itertools
 import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from simulation.core import Core
 from simulation.ledger import Ledger
@@ -21,14 +23,17 @@ from simulation.words import (
     Spawned,
     Stopped,
     Succeeded,
+    Unpacked,
     Welcomed,
 )
 
+from pool.client.bulk.split import shares
 from pool.core.policy import Policy, SlotPlan
 from pool.wire.signatures import ModelInfo
 
 __all__ = ["Body", "Running", "Worker"]
 
+ALL = (0, 1 << 60)
 SIGSEGV = Death("SIGSEGV")
 SIGKILL = Death("SIGKILL")
 STOPPED = Death("exit status 0")
@@ -47,6 +52,22 @@ class Running:
     by_rows: bool
     kills: bool
     guilty: bool
+
+
+@dataclass(slots=True)
+class Carried:
+    """A message as its client knows it: which members it has, as they came first, and what they do to their worker.
+
+    `asked`: the other arguments of the job. `dropped`: members that were cancelled.
+    """
+
+    first: int
+    members: dict[int, int]
+    kills: frozenset[int]
+    guilty: frozenset[int]
+    asked: dict[str, Any]
+    deadline: float
+    dropped: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True, eq=False)
@@ -81,6 +102,9 @@ class Body:
         self.ledger = Ledger(policy, plans, conserve_every)
         self.core = Core(policy, plans, rng, ledger=self.ledger, obey=self._obey, validate_every=int(validates))
         self.spawn_fails = False
+        self.carried: dict[tuple[bytes, int], Carried] = {}
+        """The chunks that are out, and the jobs that chunks have become, by client and number."""
+        self._again = itertools.count(1 << 40)
         self.has_room = True
         """Whether a slot's device has room for two workers, where that is asked."""
         self.workers: dict[tuple[int, int], Worker] = {}
@@ -138,26 +162,83 @@ class Body:
         members: tuple[int, ...] = (),
         version: int | str | None = None,
     ) -> None:
-        """`members` makes it a pack; then `kills` and `guilty` are those of them that are, by their index."""
-        payload = Payload(self.ledger.arrived, _rows(kills, members), _rows(guilty, members))
+        """`members` makes it a chunk; then `kills` and `guilty` are those of them that are, by their index."""
+        asked: dict[str, Any] = {
+            "model": model,
+            "signature": signature,
+            "outputs": outputs,
+            "priority": priority,
+            "device": device,
+            "form": form,
+            "version": version,
+        }
+        if members:
+            bad = [frozenset[int](() if isinstance(which, bool) else which) for which in (kills, guilty)]
+            waits_s = self.core.policy.default_timeout_s if timeout_s is None else timeout_s
+            chunk = Carried(number, dict(enumerate(members)), bad[0], bad[1], asked, self.now + waits_s)
+            self._send(client, number, chunk, timeout_s, size_bytes, attempts=attempts, in_doubt=in_doubt)
+            return
+        payload = Payload(self.ledger.arrived, [ALL] * bool(kills), [ALL] * bool(guilty))
         self.core.submit(
             client,
             number,
-            model,
-            sum(members) if members else rows,
-            payload,
-            signature=signature,
-            outputs=outputs,
+            rows=rows,
+            payload=payload,
             timeout_s=timeout_s,
-            priority=priority,
-            device=device,
             size_bytes=size_bytes,
-            form=form,
             attempts=attempts,
             in_doubt=in_doubt,
-            members=members,
-            version=version,
+            **asked,
         )
+
+    def _send(
+        self, client: bytes, number: int, chunk: Carried, timeout_s: float | None, size_bytes: int, **more: Any
+    ) -> None:
+        self.carried[client, number] = chunk
+        ends = list(itertools.accumulate(chunk.members.values(), initial=0))
+        rows = dict(zip(chunk.members, itertools.pairwise(ends), strict=True))
+        bad = [[rows[index] for index in sorted(which & rows.keys())] for which in (chunk.kills, chunk.guilty)]
+        payload = Payload(self.ledger.arrived, *bad)
+        self.core.submit(
+            client,
+            number,
+            rows=ends[-1],
+            payload=payload,
+            timeout_s=timeout_s,
+            size_bytes=size_bytes,
+            weight=len(chunk.members),
+            **chunk.asked,
+            **more,
+        )
+
+    def _unpack(self, said: Unpacked) -> None:
+        """As the real client does it."""
+        chunk = self.carried.pop((said.client, said.job), None)
+        if chunk is None:
+            return  # one that lies
+        left = [index for index in chunk.members if index not in chunk.dropped]
+        left_s = chunk.deadline - self.now
+        if left_s <= 0.0:
+            return
+        for indices in shares(left, said.cause, len(chunk.members)):
+            some = replace(chunk, members={index: chunk.members[index] for index in indices}, dropped=set())
+            more = {"origin": said.job, "in_doubt": said.ran}
+            self._send(said.client, next(self._again), some, left_s, 7 * len(indices), **more)
+
+    def cancel_member(self, client: bytes, number: int, index: int) -> None:
+        """That of a chunk which is out."""
+        chunk = self.carried.get((client, number))
+        if chunk is None or index not in chunk.members:
+            return
+        chunk.dropped.add(index)
+        self.core.cancel(client, number, member=len(chunk.dropped) < len(chunk.members))
+
+    def hears(self, client: bytes, number: int) -> list[int]:
+        """The numbers by which a client knows whose answer that is: a chunk's members have those after its own."""
+        chunk = self.carried.pop((client, number), None)
+        if chunk is None:
+            return [number]
+        return [chunk.first + 1 + index for index in chunk.members if index not in chunk.dropped]
 
     # --- workers --------------------------------------------------------------------------------------------------
 
@@ -197,6 +278,8 @@ class Body:
         match seen:
             case JobDone() | JobFailed():
                 self.answered(seen)
+            case Unpacked():
+                self._unpack(seen)
             case Sent():
                 worker = self.workers[(seen.slot, seen.incarnation)]
                 parts = [(part.payload, part) for part in seen.parts if isinstance(part.payload, Payload)]
@@ -239,6 +322,7 @@ class Body:
 
     def answered(self, answer: Answered) -> None:
         """A client gets an answer. For clients with a life of their own."""
+        self.carried.pop((answer.client, answer.job), None)
 
     def spawned(self, worker: Worker) -> None:
         """A worker began. For those who give the workers a life of their own."""
@@ -248,10 +332,3 @@ class Body:
 
     def stopping(self, worker: Worker) -> None:
         """The worker was told to stop, or SIGKILL was sent."""
-
-
-def _rows(which: bool | Collection[int], members: Sequence[int]) -> list[tuple[int, int]]:
-    """The rows of these members; all that there are for True."""
-    if isinstance(which, bool):
-        return [(0, 1 << 60)] if which else []
-    return [(sum(members[:index]), sum(members[: index + 1])) for index in which]

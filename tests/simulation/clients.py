@@ -123,7 +123,7 @@ class Polite(Client):
 
 
 class Together(Polite):
-    """Sends so many jobs in one message: of each pack, the core may answer all as one, or each by itself."""
+    """Sends so many jobs in one message, and again by themselves what the core gives back."""
 
     burst = 24
     bad = 0.0  # the chance that one of a pack makes its run fail, and that one kills its worker
@@ -132,7 +132,6 @@ class Together(Polite):
     def begin(self, rate: float, jobs: int) -> Together:
         super().begin(rate / self.burst, jobs)
         self.guilty: set[int] = set()
-        self._packs: dict[int, int] = {}
         return self
 
     def act(self) -> None:
@@ -143,7 +142,6 @@ class Together(Polite):
         self.guilty |= {pack + 1 + index for index in bad[0] | bad[1]}
         for index, rows in enumerate(members):
             self._waiting[pack + 1 + index] = (self.world.now, rows)
-        self._packs[pack] = count
         self.world.submit(
             self.route,
             pack,
@@ -156,13 +154,14 @@ class Together(Polite):
             members=members,
         )
         if self.rng.random() < self.dropped:
-            number = pack + 1 + self.rng.randrange(count)
-            self.world.later(self.rng.expovariate(20.0), lambda: self.cancel(number))
+            index = self.rng.randrange(count)
+            self.world.later(self.rng.expovariate(20.0), lambda: self._drop(pack, index))
 
-    def hear(self, number: int, outcome: Answered) -> None:
-        count = self._packs.pop(number, 0)
-        for each in range(number + 1, number + 1 + count) if count else (number,):
-            super().hear(each, outcome)
+    def _drop(self, chunk: int, index: int) -> None:
+        if self._waiting.pop(chunk + 1 + index, None) is not None:
+            for (route, number), carried in list(self.world.carried.items()):
+                if route == self.route and carried.first == chunk:
+                    self.world.cancel_member(route, number, index)
 
 
 class Fickle(Polite):

@@ -24,8 +24,8 @@ class Conservation:
         self._policy = policy
         self._loosest: dict[str, tuple[float, int]] = {}  # of all policies: the longest wait, the largest batch
         self._plans = plans
-        self._waiting: dict[Line, dict[tuple[int, int], Record]] = {}
-        self._suspects: dict[Line, dict[tuple[int, int], Record]] = {}
+        self._waiting: dict[Line, dict[int, Record]] = {}
+        self._suspects: dict[Line, dict[int, Record]] = {}
 
     def adopt(self, policy: Policy) -> None:
         """What gathers goes on as it began."""
@@ -45,15 +45,15 @@ class Conservation:
         for table, waits in ((self._suspects, suspects > 0), (self._waiting, record.waiting_rows() > suspects)):
             jobs = table.get(record.line)
             if waits:
-                table.setdefault(record.line, {})[record.serial, record.base] = record
-            elif jobs is not None and jobs.pop((record.serial, record.base), None) is not None and not jobs:
+                table.setdefault(record.line, {})[record.serial] = record
+            elif jobs is not None and jobs.pop(record.serial, None) is not None and not jobs:
                 del table[record.line]
 
     def forget(self, record: Record) -> None:
         """It waits in another line from now on."""
         for table in (self._suspects, self._waiting):
             jobs = table.get(record.line)
-            if jobs is not None and jobs.pop((record.serial, record.base), None) is not None and not jobs:
+            if jobs is not None and jobs.pop(record.serial, None) is not None and not jobs:
                 del table[record.line]
 
     def check(
@@ -79,9 +79,7 @@ class Conservation:
         for line in self._suspects:
             self._check_suspects(line, ready, suits)
 
-    def _any_ripe(
-        self, model: str, jobs: dict[tuple[int, int], Record], may_join: Callable[[Record], bool], now: float
-    ) -> bool:
+    def _any_ripe(self, model: str, jobs: dict[int, Record], may_join: Callable[[Record], bool], now: float) -> bool:
         """Whether a job waits that waits for no company."""
         longest_s, largest = self._bounds(model)
         if not longest_s:

@@ -25,7 +25,6 @@ from simulation.words import (
     Ask,
     Changed,
     Death,
-    Dissolved,
     Ended,
     Failed,
     Held,
@@ -33,10 +32,8 @@ from simulation.words import (
     JobFailed,
     Kept,
     Killed,
-    MembersCancelled,
     Noticed,
     Outcome,
-    PackHeld,
     Piece,
     Ready,
     Role,
@@ -48,6 +45,7 @@ from simulation.words import (
     Spoiled,
     Stopped,
     Succeeded,
+    Unpacked,
     Welcomed,
 )
 
@@ -202,7 +200,8 @@ class Core:
         form: bytes = b"",
         attempts: int = 0,
         in_doubt: bool = False,
-        members: tuple[int, ...] = (),
+        weight: int = 1,
+        origin: int = 0,
         version: int | str | None = None,
     ) -> list[Seen]:
         """See `Ask`."""
@@ -222,7 +221,8 @@ class Core:
                 form,
                 attempts,
                 in_doubt,
-                members,
+                weight,
+                origin,
                 version,
             )
             self._ledger.submitted(ask, self.now)
@@ -242,18 +242,19 @@ class Core:
             payload,
             attempts,
             in_doubt,
-            members,
+            weight,
+            origin,
             version,
             self.now,
         )
         self.spent_s += time.perf_counter() - begin
         return self._told()
 
-    def cancel(self, client: bytes, job: int) -> list[Seen]:
-        """A job, a member of a pack, or a pack with all that is left of it."""
+    def cancel(self, client: bytes, job: int, member: bool = False) -> list[Seen]:
+        """A job; or a chunk, all of it, or a `member` that its client leaves out from now on."""
         if self._ledger is not None:
-            self._ledger.cancel_asked(client, job)
-        return self._tell(told.JobCancelled(client, job))
+            self._ledger.cancel_asked(client, job, member)
+        return self._tell(told.JobCancelled(client, job, member))
 
     def client_gone(self, client: bytes) -> list[Seen]:
         if self._ledger is not None:
@@ -366,22 +367,8 @@ class Core:
         return self._machine.backlog.models[model].queued
 
     def held(self) -> set[tuple[bytes, int]]:
-        """The jobs that it holds, by client and number; of a pack its members, but for those that were cancelled."""
-        return {
-            (job.client.route, number)
-            for job in self._machine.backlog.jobs.values()
-            for number in range(job.number + bool(job.members), job.number + len(job.members) + 1)
-            if number not in job.dropped
-        }
-
-    def packs(self) -> list[PackHeld]:
-        """Those that are held as one."""
-        jobs = [job for job in self._machine.backlog.jobs.values() if job.members]
-        return [PackHeld(job.client.route, job.number, len(job.members), job.cut > 0) for job in jobs]
-
-    def parted(self) -> list[tuple[bytes, int]]:
-        """The packs that were dissolved, and of which jobs are left."""
-        return [(client.route, pack) for client in self._machine.backlog.clients.values() for pack in client.parted]
+        """The jobs that it holds, by client and number."""
+        return {(job.client.route, job.number) for job in self._machine.backlog.jobs.values()}
 
 
 # --- the core's own words ---------------------------------------------------------------------------------------------
@@ -407,7 +394,7 @@ def _sent(batch: Batch) -> Sent:
         key.model,
         key.signature,
         key.outputs,
-        [Piece(part.job.payload, part.job.base + part.start, part.job.base + part.stop) for part in batch.parts],
+        [Piece(part.job.payload, part.start, part.stop) for part in batch.parts],
         batch.padded,
         batch.joined,
         batch.stride if batch.padded > batch.stride else 0,
@@ -439,9 +426,8 @@ HEARD: dict[type, Callable[[Any], Seen] | None] = {
     Batch: _sent,
     tuple: _done,
     do.FailJob: _failed,
-    do.PackDissolved: lambda action: Dissolved(action.client, action.pack, action.members),
-    do.MembersCancelled: lambda action: MembersCancelled(action.client, action.members),
-    do.KeepJob: lambda action: Kept(action.payload, action.start),
+    do.UnpackChunk: lambda action: Unpacked(action.client, action.job, action.cause, action.ran),
+    do.KeepJob: lambda action: Kept(action.payload),
     do.SpawnWorker: lambda action: _of(action, Spawned, Role.SERVING),
     do.SpawnSuccessor: lambda action: _of(action, Spawned, Role.REPLACEMENT, action.must_fit),
     do.SpawnStandby: lambda action: _of(action, Spawned, Role.STANDBY),

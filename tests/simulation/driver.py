@@ -107,7 +107,7 @@ def _taken_down(order: Order) -> Did:
         return AnswerJob(job.client.route, job.number, JobDone(answers, timeline))
     if not isinstance(order, Batch):
         return order
-    parts = [PartToRun(each.job.payload, each.job.base + each.start, each.job.base + each.stop) for each in order.parts]
+    parts = [PartToRun(each.job.payload, each.start, each.stop) for each in order.parts]
     return RunBatch(
         order.slot,
         order.incarnation,
@@ -254,15 +254,16 @@ class Driver:
         form: bytes = b"form",
         attempts: int = 0,
         in_doubt: bool = False,
-        members: tuple[int, ...] = (),
+        weight: int = 1,
+        origin: int = 0,
         version: int | str | None = None,
     ) -> list[Did]:
         """The payload of job 7 is "payload 7"; jobs are numbered from 1. Without `rows` it runs alone.
 
-        With `members` it is a pack, and they have the numbers after its own.
+        With a `weight` it is a chunk, of one row a job unless told otherwise.
         """
         number = self._jobs + 1 if job is None else job
-        self._jobs += 1 + len(members)
+        self._jobs += 1
         payload = f"payload {number}"
         return self.feed(
             JobArrived(
@@ -271,7 +272,7 @@ class Driver:
                 model,
                 signature,
                 outputs,
-                sum(members) if members else rows,
+                weight if weight > 1 and rows is None else rows,
                 timeout_s,
                 priority,
                 device,
@@ -280,7 +281,8 @@ class Driver:
                 payload,
                 attempts,
                 in_doubt,
-                members,
+                weight,
+                origin,
                 version,
             )
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from simulation.records import Record, Submission
+from simulation.records import Record
 from simulation.words import Ask
 
 from pool.core.policy import Policy
@@ -15,15 +15,13 @@ CLIENT_SHARE = 8  # a client without a bound of its own may hold so many times w
 
 
 class Holdings:
-    """A pack counts whole until nothing of it is left, or it is dissolved: then each member has its share of bytes."""
-
     def __init__(self) -> None:
         self._jobs: Counter[object] = Counter()
         self._bytes: Counter[object] = Counter()
 
     def full(self, ask: Ask, policy: Policy) -> str:
         """Which bound has no room for it now; "" if all have."""
-        jobs, more, model = self._jobs, len(ask.members) or 1, policy.model(ask.model)
+        jobs, more, model = self._jobs, ask.weight, policy.model(ask.model)
         if jobs[None] and jobs[None] + more > policy.max_jobs:
             return "max_jobs"
         if self._bytes[None] + ask.size_bytes > policy.max_bytes:
@@ -45,23 +43,15 @@ class Holdings:
             return "the client's bytes"
         return ""
 
-    def take(self, submission: Submission) -> None:
-        self._add(submission, len(submission.records), submission.size_bytes)
+    def take(self, record: Record) -> None:
+        self._add(record, record.weight, record.size_bytes)
 
-    def leave(self, submission: Submission, record: Record) -> None:
-        """A job has ended, and is not open any more."""
-        if not submission.packed:
-            self._add(submission, -1, -submission.share(record))
-        elif not submission.open:
-            self._add(submission, -len(submission.records), -submission.size_bytes)
+    def leave(self, record: Record) -> None:
+        """It has ended, and is not open any more."""
+        self._add(record, -record.weight, -record.size_bytes)
 
-    def dissolve(self, pack: Submission) -> None:
-        """REQUIRES that it still counts as packed."""
-        left = pack.open
-        self._add(pack, len(left) - len(pack.records), sum(map(pack.share, left)) - pack.size_bytes)
-
-    def _add(self, submission: Submission, jobs: int, size_bytes: int) -> None:
-        for who in (None, submission.client, submission.records[0].model):
+    def _add(self, record: Record, jobs: int, size_bytes: int) -> None:
+        for who in (None, record.client, record.model):
             self._jobs[who] += jobs
             self._bytes[who] += size_bytes
             assert self._jobs[who] >= 0

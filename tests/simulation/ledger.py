@@ -10,13 +10,12 @@ from weakref import WeakValueDictionary
 
 from simulation.conservation import Conservation
 from simulation.holdings import Holdings
-from simulation.records import Lease, Line, Payload, Record, Run, Seat, Submission
+from simulation.records import Lease, Line, Payload, Record, Run, Seat
 from simulation.turns import Turns
 from simulation.words import (
     Answered,
     Ask,
     Changed,
-    Dissolved,
     Ended,
     Failed,
     Held,
@@ -24,7 +23,6 @@ from simulation.words import (
     JobFailed,
     Kept,
     Killed,
-    MembersCancelled,
     Outcome,
     Piece,
     Ready,
@@ -37,6 +35,7 @@ from simulation.words import (
     Spoiled,
     Stopped,
     Succeeded,
+    Unpacked,
     Welcomed,
 )
 
@@ -47,6 +46,7 @@ from pool.core.trial.cells import CONFINED_S
 from pool.wire.faults import Fault
 from pool.wire.independence import Batching, RowsCompared
 from pool.wire.signatures import ModelInfo
+from pool.wire.unpacking import Unpacking
 
 __all__ = ["Ledger"]
 
@@ -66,15 +66,15 @@ class Ledger:
         self.answered = 0
         self.cancelled = 0
         self.refused = 0
+        self.unpacked = 0
         self.reruns = 0
         self.stopped: Ended | None = None
         self._policy = policy
         self._changed = False
         self._plans = list(plans)  # with what each slot has, or is to have
         self._planned = {slot: plan.models for slot, plan in enumerate(plans)}
-        self._by_serial: dict[int, Submission] = {}  # of which a job is open
-        self._packs: dict[tuple[bytes, int], Submission] = {}  # those that are not dissolved
-        self._parted: dict[tuple[bytes, int], list[Submission]] = {}  # those that are
+        self._by_serial: dict[int, Record] = {}  # those that are open
+        self._unpacked: dict[tuple[bytes, int], Record] = {}  # chunks whose members may come again
         self._largest: dict[str, int] = {}  # of all policies, rows of a batch
         self._payloads: WeakValueDictionary[int, Payload] = WeakValueDictionary()
         self._deadlines: list[tuple[float, int]] = []
@@ -88,7 +88,7 @@ class Ledger:
         self._differed: set[str] = set()
         self._too_much: dict[str, int] = {}  # a model's rows for which there was no memory
         self._killed: dict[Seat, float] = {}
-        self._kept: set[tuple[int, int]] = set()
+        self._kept: set[int] = set()
         self._confined: dict[tuple[bytes, str], tuple[int, float]] = {}  # client and model: the slot, and since when
         self._versions = {slot: dict(plan.versions) for slot, plan in enumerate(plans)}  # as they were READY last
         self._homes: dict[str, Seat] = {}  # of each stateful model, where its last job went that was not pinned
@@ -101,7 +101,7 @@ class Ledger:
         self._conservation = Conservation(policy, self._plans)
         self._turns = Turns(policy)
         self._holdings = Holdings()
-        self._asked: tuple[Submission, str] | None = None  # that came last, and which bound had no room for it
+        self._asked: tuple[Record, str] | None = None  # that came last, and which bound had no room for it
 
     def check(self, seen: Sequence[Seen], now: float, *, midst: bool = False) -> None:
         """What the core did about what was heard last. `midst`: of a burst, of which more is to come."""
@@ -118,8 +118,8 @@ class Ledger:
                 self._see(each, now)
         assert not self._kept, "kept, and not answered as quarantined"
         if self._asked is not None:
-            submission, full = self._asked
-            assert not (full and submission.open), f"{submission} is taken in beyond {full}"
+            record, full = self._asked
+            assert not full or record.ended, f"{record} is taken in beyond {full}"
             self._asked = None
         if midst:
             assert not any(isinstance(each, STARTS) for each in seen), "it was told of more than what ends a job"
@@ -143,44 +143,47 @@ class Ledger:
     # --- what the core is told ------------------------------------------------------------------------------------
 
     def submitted(self, ask: Ask, now: float) -> None:
-        numbers = range(ask.job, ask.job + len(ask.members) + 1)
-        if any((ask.client, number) in self.open or (ask.client, number) in self._packs for number in numbers):
+        if (ask.client, ask.job) in self.open:
             self._used = (ask.client, ask.job)
-            self.refused += len(ask.members) or 1
+            self.refused += ask.weight
             return
         assert isinstance(ask.payload, Payload)
         serial = self.arrived
         assert ask.payload.serial == serial
-        records = []
-        for member, rows in enumerate(ask.members or (ask.rows,), start=1 if ask.members else 0):
-            base = sum(ask.members[: member - 1]) if ask.members else 0
-            alone = replace(ask, job=ask.job + member, rows=rows, members=())
-            record = Record.of(serial, alone, now, self._policy.default_timeout_s)
-            record.base = base
-            self._confine(record, now)
-            self.arrived += 1
-            self.open[record.client, record.number] = record
-            records.append(record)
-            self.recent.append(record)
-            self._note(record)
-        submission = Submission(ask.client, ask.job, records, bool(ask.members), ask.size_bytes)
-        self._asked = submission, self._holdings.full(ask, self._policy)
-        self._holdings.take(submission)
-        self._by_serial[serial] = submission
-        if submission.packed:
-            self._packs[ask.client, ask.job] = submission
+        record = Record.of(serial, ask, now, self._policy.default_timeout_s)
+        self._confine(record, now)
+        self._inherit(record, ask.origin, now)
+        self.arrived += ask.weight
+        self._asked = record, self._holdings.full(ask, self._policy)
+        self.open[record.client, record.number] = record
+        self.recent.append(record)
+        self._holdings.take(record)
+        self._by_serial[serial] = record
+        self._note(record)
         self._payloads[serial] = ask.payload
         heapq.heappush(self._deadlines, (record.deadline, serial))
 
-    def cancel_asked(self, client: bytes, job: int) -> None:
-        """Of a job, of a member, or of all that is left of a pack."""
-        name = client, job
-        if name in self.open:
-            self._cancel(name)
+    def _inherit(self, record: Record, origin: int, now: float) -> None:
+        """From the chunk that it was in: its place, and the deaths of its workers."""
+        chunk = self._unpacked.get((record.client, origin))
+        if chunk is None or chunk.deadline <= now:
             return
-        submissions = [self._packs[name]] if name in self._packs else self._parted.get(name, [])
-        for record in [record for submission in submissions for record in submission.open]:
-            self._cancel((record.client, record.number))
+        record.place, record.deaths = chunk.place, min(1, chunk.deaths)
+        record.died_in, record.no_alibi = chunk.died_in, chunk.no_alibi
+        slots = {slot for *_, slot in chunk.lost_in}
+        record.lost = [(0, record.rows or 0)] * bool(slots)
+        record.lost_in = [(0, record.rows or 0, slot) for slot in sorted(slots)]
+        record.uncut = bool(record.lost) and not self._may_join(record)
+
+    def cancel_asked(self, client: bytes, job: int, member: bool) -> None:
+        record = self.open.get((client, job))
+        if record is not None and member and record.weight > 1:
+            if record.waiting_rows() or not record.live:
+                record.part()
+            record.dropped = True
+            self._note(record)
+        else:
+            self._cancel((client, job))
 
     def client_gone(self, client: bytes) -> None:
         for key in [key for key in self.open if key[0] == client]:
@@ -201,19 +204,15 @@ class Ledger:
     def batch_done(self, slot: int, incarnation: int, batch: int, outcomes: Sequence[Outcome]) -> None:
         seat = self._seat(slot, incarnation)
         run = None if seat is None else seat.runs.get(batch)
-        if seat is not None and run is not None and len(run.parts) == len(outcomes):
+        if seat is not None and run is not None and len(run.leases) == len(outcomes):
             del seat.runs[batch]
             seat.proven = True
             first = run.leases[0].record
             refuted = run.joined and not self._batchable(first.model, first.signature, first.outputs)
-            for leases, outcome in zip(run.parts, outcomes, strict=True):
+            for lease, outcome in zip(run.leases[:], outcomes, strict=True):
                 if refuted and isinstance(outcome, Succeeded):
                     outcome = RowsChanged("it is known by now")
-                for lease in leases:
-                    if len(leases) > 1 and isinstance(outcome, Failed):
-                        self._settle(run, lease, Spoiled(outcome.fault, outcome.text))
-                    else:
-                        self._settle(run, lease, outcome)
+                self._settle(run, lease, outcome)
 
     def compared(self, slot: int, incarnation: int, compared: RowsCompared) -> None:
         seat = self._seat(slot, incarnation)
@@ -323,16 +322,13 @@ class Ledger:
     def _cancel(self, key: tuple[bytes, int]) -> None:
         record = self.open.pop(key, None)
         if record is not None:
-            self.cancelled += 1
+            self.cancelled += record.weight
             self._forget(record)
 
     def _forget(self, record: Record) -> None:
         record.ended = True
-        submission = self._by_serial[record.serial]
-        self._holdings.leave(submission, record)
-        if not submission.open:
-            del self._by_serial[record.serial]
-            self._packs.pop((submission.client, submission.number), None)
+        self._holdings.leave(record)
+        del self._by_serial[record.serial]
         self._note(record)
 
     def _note(self, record: Record) -> None:
@@ -347,7 +343,7 @@ class Ledger:
     def _settle(self, run: Run, lease: Lease, outcome: Outcome) -> None:
         record = lease.record
         match outcome:
-            case Succeeded() if not lease.stale and lease.in_pack is self._is_packed(record):
+            case Succeeded() if not lease.stale:
                 record.done.append((lease.start, lease.stop))
             case Failed(fault) if fault is not Fault.OUT_OF_MEMORY:
                 record.faults.add(fault)
@@ -361,8 +357,11 @@ class Ledger:
                 if not self._is_refuted(record.model):  # else it is known, as long as `auto` asks for a proof
                     self._unbatchable.add((record.model, self._signature(record.model, record.signature)))
                 self._uncut()
+                record.changed = True
                 if lease.size != (record.rows or 1):
                     record.start_over()
+        if record.faults or record.changed:
+            record.part()
         self._release(lease)
 
     def _uncut(self) -> None:
@@ -379,16 +378,17 @@ class Ledger:
     def _lose(self, seat: Seat, now: float) -> None:
         """What it ran is lost with it: one death a job, however many pieces of it were there."""
         hung = seat.runs.get(seat.overran) if seat.overran is not None else None
-        if hung is not None and len(hung.leases) == 1 and self._is_sound(seat, hung.leases[0].record):
-            self._confined[(hung.leases[0].record.client, hung.leases[0].record.model)] = (seat.slot, now)
+        lone = hung.leases[0].record if hung is not None and len(hung.leases) == 1 else None
+        if lone is not None and lone.weight == 1 and self._is_sound(seat, lone):
+            self._confined[(lone.client, lone.model)] = (seat.slot, now)
         lost = [lease for run in seat.runs.values() for lease in run.leases]
-        for record in {id(lease.record): lease.record for lease in lost if not lease.stale}.values():
-            record.alone = len(lost) == 1 and not any(run.beside for run in seat.runs.values())
+        for record in {id(lease.record): lease.record for lease in lost if self._counts(lease)}.values():
+            record.alone = len(lost) == 1 and record.weight == 1 and not any(run.beside for run in seat.runs.values())
             record.deaths += 1
             record.uncut = not self._may_join(record)
             record.died_in = seat.slot
             record.no_alibi = self._is_sound(seat, record)
-            rows = [(lease.start, lease.stop) for lease in lost if lease.record is record and not lease.stale]
+            rows = [(lease.start, lease.stop) for lease in lost if lease.record is record and self._counts(lease)]
             record.lost += rows
             record.lost_in += [(start, stop, seat.slot) for start, stop in rows]
             if record.alone:
@@ -397,7 +397,12 @@ class Ledger:
                 first = record.deaths == 1
                 if first or record.no_alibi or len(slots) > 1 or self._policy.max_attempts == 1:
                     record.lost_alone += rows
+            record.part()
             self._note(record)
+
+    def _counts(self, lease: Lease) -> bool:
+        """Whether a worker's death with it is one of its job."""
+        return not lease.stale or (lease.record.weight > 1 and not lease.record.ended)
 
     def _is_sound(self, seat: Seat, record: Record) -> bool:
         """Whether a death there is the job's fault, as far as one can see: the slot works, or is the only one."""
@@ -464,7 +469,7 @@ class Ledger:
                     seat.lost = True
                     self._lose(seat, now)
                     leases = [lease for run in seat.runs.values() for lease in run.leases]
-                    for record in {lease.record for lease in leases if not lease.stale}:
+                    for record in {lease.record for lease in leases if self._counts(lease)}:
                         record.stuck = True
             case Killed(slot, incarnation):
                 seat = self._anyone(slot, incarnation)
@@ -485,17 +490,11 @@ class Ledger:
                 seat = self._anyone(slot, incarnation)
                 assert seat is not None
                 seat.told = self._planned[slot]
-            case Dissolved(client, number, members):
-                if members:
-                    self._dissolve(self._packs.pop((client, number)), members)
-                else:
-                    assert (client, number) not in self._packs, "some of it are not cancelled"
-            case MembersCancelled(client, members):
-                assert members
-                assert not any((client, number) in self.open for number in members)
+            case Unpacked():
+                self._unpack(action, now)
             case Kept():
                 assert isinstance(action.payload, Payload)
-                self._kept.add((action.payload.serial, action.start))
+                self._kept.add(action.payload.serial)
             case Ready():
                 assert not self._ready_told
                 self._ready_told = True
@@ -507,15 +506,33 @@ class Ledger:
         wanted = any(record.model in self._plans[slot].models for record in self.open.values())
         assert wanted or not self._stopping, "a pool that stops starts a worker for which there is no job"
 
-    def _dissolve(self, pack: Submission, members: Sequence[int]) -> None:
-        assert [record.number for record in pack.open] == list(members)
-        self._holdings.dissolve(pack)
-        pack.packed = False
-        name = pack.client, pack.number
-        self._parted[name] = [*(former for former in self._parted.get(name, ()) if former.open), pack]
-        for record in pack.open:
-            record.part_ways()
-            self._note(record)
+    def _unpack(self, unpacked: Unpacked, now: float) -> None:
+        name = unpacked.client, unpacked.job
+        record = self.open.pop(name)
+        assert record.weight > 1, "it is no chunk"
+        assert not record.leases, "some of it is out"
+        assert now < record.deadline, "it is over"
+        assert unpacked.ran or not record.sent
+        match unpacked.cause:
+            case Unpacking.CANCELLED:
+                assert record.dropped
+            case Unpacking.FAILED:
+                assert record.faults, "no run with it alone has failed"
+                assert not record.lost
+            case Unpacking.LOST:
+                assert record.lost
+            case Unpacking.NOT_TAKEN:
+                policy = self._policy.model(record.model)
+                too_large = policy.max_bytes is not None and record.size_bytes > policy.max_bytes
+                came_again = record.attempts or record.in_doubt or record.lost
+                assert not self._may_travel(record) or record.changed or too_large or came_again, "it may travel"
+        self.unpacked += record.weight
+        self._unpacked[name] = record
+        self._forget(record)
+
+    def _may_travel(self, record: Record) -> bool:
+        """Whether several of its kind may come as one."""
+        return self._may_join(record) and not self._infos[record.model].stateful
 
     def _signature(self, model: str, asked: str | None) -> str | None:
         return self._infos[model].signature_name(asked)
@@ -547,63 +564,50 @@ class Ledger:
         assert run.parts
         self._check_turn(run, seat)
         batchable: bool | None = None
-        parts: list[list[Lease]] = []
+        leases: list[Lease] = []
         fresh = False  # rows that have not been out yet
         for part in run.parts:
             assert isinstance(part.payload, Payload)
             assert part.payload.serial in self._by_serial, "nobody waits for it"
-            submission = self._by_serial[part.payload.serial]
-            records = submission.among(part.start, part.stop)
+            record = self._by_serial[part.payload.serial]
             if batchable is None:
-                batchable = records[0].rows is not None and self._batchable(run.model, run.signature, run.outputs)
-            assert submission.packed or len(records) == 1, "they do not run as one any more"
-            assert submission.packed or not records[0].ended, "nobody waits for it"
-            assert batchable or not submission.packed, "a pack of jobs that cannot be joined"
-            fresh = fresh or not all(
-                row in record.ran
-                for record in records
-                for row in range(max(0, part.start - record.base), min(part.stop - record.base, record.rows or 0))
-            )
-            parts.append([self._lease(run, part, record, submission.packed, batchable, now) for record in records])
-        leases = [lease for among in parts for lease in among]
-        self._check_size(run, parts, batchable is True, fresh)
+                batchable = record.rows is not None and self._batchable(run.model, run.signature, run.outputs)
+            assert record.weight == 1 or self._may_travel(record), "a chunk of jobs that cannot be joined"
+            assert not record.parts, f"{record} is to be unpacked"
+            fresh = fresh or not all(row in record.ran for row in range(part.start, part.stop))
+            leases.append(self._lease(run, part, record, batchable, now))
+        self._check_size(run, leases, batchable is True, fresh)
         suspect = any(lease.record.is_suspect(lease.start, lease.stop) for lease in leases)
         assert not seat.exclusive, "it runs beside a job that may kill its worker"
         assert not suspect or (len(leases) == 1 and not seat.runs), f"{leases} may kill its worker, with others"
         for other in seat.runs.values():
             other.beside = True
         seat.runs[run.batch] = Run(
-            run.batch, run.lane, parts, run.stride or run.pad_to, bool(seat.runs), suspect, run.by_rows
+            run.batch, run.lane, leases, run.stride or run.pad_to, bool(seat.runs), suspect, run.by_rows
         )
 
     def _check_turn(self, run: Sent, seat: Seat) -> None:
-        known = [
-            part for part in run.parts if isinstance(part.payload, Payload) and part.payload.serial in self._by_serial
-        ]
-        records = [each for part in known for each in self._by_serial[part.payload.serial].among(part.start, part.stop)]  # type: ignore[attr-defined]
+        serials = [part.payload.serial for part in run.parts if isinstance(part.payload, Payload)]
+        records = [self._by_serial[serial] for serial in serials if serial in self._by_serial]
         kept = run.model in self._infos and self._infos[run.model].stateful
         self._turns.check(seat, records, self._conservation.holds, self._at_home, kept=kept)
 
-    def _lease(self, run: Sent, part: Piece, record: Record, packed: bool, batchable: bool, now: float) -> Lease:
+    def _lease(self, run: Sent, part: Piece, record: Record, batchable: bool, now: float) -> Lease:
         """What the part has of a job goes out."""
         if record.confined and record.device not in self._plans[run.slot].names:
             slot = int(str(record.device).removeprefix("slot:"))
             assert self._states[slot] is not SlotState.READY or not self._has(record, slot)
             self._let_out(record)
         self._check_place(record, run, now)
-        start, stop = part.start - record.base, part.stop - record.base
-        if packed:
-            start, stop = max(start, 0), min(stop, record.rows or 0)
+        start, stop = part.start, part.stop
         whole = stop - start == (record.rows or 0)
         assert whole or batchable, f"a piece of {record}, which cannot be cut"
         if whole and not batchable and (record.done or record.live):
             record.start_over()
-        assert not record.ended or record.started, f"{record} was cancelled before it started"
         self.reruns += record.started
         assert record.times_lost(start, stop, alone=True) < self._policy.max_attempts
         self._check_other_slot(record, start, stop, run.slot)
         lease = record.lease(start, stop)
-        lease.in_pack = packed
         self._note(record)
         return lease
 
@@ -663,8 +667,7 @@ class Ledger:
             others = [other for other in self._holders(record) if other not in all_of_them]
             assert all(self._states[other] in DOWN for other in others), f"{record} died in {died_in}, not in {others}"
 
-    def _check_size(self, run: Sent, parts: list[list[Lease]], batchable: bool, fresh: bool) -> None:
-        leases = [lease for among in parts for lease in among]
+    def _check_size(self, run: Sent, leases: list[Lease], batchable: bool, fresh: bool) -> None:
         assert len({lease.record.form for lease in leases}) == 1, "they cannot be joined"
         rows = sum(lease.stop - lease.start for lease in leases)
         policy = self._policy.model(run.model)
@@ -687,43 +690,37 @@ class Ledger:
             # what fits was learned with the sizes of then.
             half = self._too_much.get(run.model, 1 << 60) // 2
             assert policy.padded(rows) == rows or half < policy.padded(rows) or self._changed
-        alone = len(leases) == 1 and not (leases[0].in_pack and leases[0].size < self._rows_of(leases[0].record))
-        whole = alone and leases[0].size == leases[0].record.rows and not run.stride and pad_to == rows
+        whole = (
+            len(leases) == 1
+            and leases[0].record.weight == 1
+            and leases[0].size == leases[0].record.rows
+            and not run.stride
+            and pad_to == rows
+        )
         assert run.by_rows is not whole
 
     def _answer(self, answer: Answered, now: float) -> None:
-        pack = self._packs.get((answer.client, answer.job))
-        assert pack is not None or (answer.client, answer.job) in self.open, "nobody waits for this answer"
-        records = [self.open[(answer.client, answer.job)]] if pack is None else pack.open
-        waits = any(record.waits or not record.live for record in records)
-        for record in records:
-            assert self._is_packed(record) is (pack is not None), "an answer to one that came with others"
-            self.answered += 1
-            if isinstance(answer, JobDone):
-                rows, base = (record.rows, record.base) if pack is None else (pack.rows, 0)
-                record.check_result(answer, rows, base, now)
-            else:
-                self._check_fault(record, answer, waits, now)
-        for record in records:
-            del self.open[(record.client, record.number)]
-            self._forget(record)
-
-    def _is_packed(self, record: Record) -> bool:
-        """Whether it is answered together with others."""
-        submission = self._by_serial.get(record.serial)
-        return submission is not None and submission.packed
-
-    def _rows_of(self, record: Record) -> int:
-        return self._by_serial[record.serial].rows
+        record = self.open.get((answer.client, answer.job))
+        assert record is not None, "nobody waits for this answer"
+        waits = record.waits or not record.live
+        self.answered += record.weight
+        if isinstance(answer, JobDone):
+            record.check_result(answer, now)
+        else:
+            self._check_fault(record, answer, waits, now)
+        del self.open[(record.client, record.number)]
+        self._forget(record)
 
     def _largest_batch(self, model: str) -> int:
         self._largest[model] = max(self._largest.get(model, 0), self._policy.model(model).max_batch)
         return self._largest[model]
 
     def _check_fault(self, record: Record, failed: JobFailed, waits: bool, now: float) -> None:
-        """`waits`: rows of it, or of its pack, do."""
+        """`waits`: rows of it do."""
         assert (failed.retry_after_s is not None) == (failed.fault is Fault.OVERLOADED)
         assert failed.text
+        own = (Fault.MODEL_FAILED, Fault.OUT_OF_MEMORY, Fault.QUARANTINED)
+        assert record.weight == 1 or failed.fault not in own, "a chunk is never guilty"
         match failed.fault:
             case Fault.DEADLINE_EXCEEDED:
                 assert now >= record.deadline or waits, "it was given up while all of it ran"
@@ -735,8 +732,8 @@ class Ledger:
                 slots = {slot for *_, slot in record.lost_in}
                 assert self._policy.max_attempts == 1 or record.no_alibi or len(slots) > 1, "the slot may be guilty"
                 self._confined[(record.client, record.model)] = (record.died_in, now)
-                assert (record.serial, record.base) in self._kept, "it is not kept with its inputs"
-                self._kept.remove((record.serial, record.base))
+                assert record.serial in self._kept, "it is not kept with its inputs"
+                self._kept.remove(record.serial)
             case Fault.WORKER_LOST:
                 assert record.used_up >= self._policy.max_attempts or record.stuck or self._hopeless(record), record
             case Fault.STATEFUL_WORKER_LOST:
@@ -747,7 +744,7 @@ class Ledger:
             case Fault.OVERLOADED:
                 assert record.arrived == now, "it was taken in, and then refused"
                 assert self._asked is not None
-                assert record in self._asked[0].records
+                assert record is self._asked[0]
                 assert self._asked[1], "there is room for it"
             case Fault.MODEL_NOT_FOUND if not any(record.model in models for models in self._planned.values()):
                 pass  # it is not served any more

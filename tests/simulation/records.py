@@ -11,7 +11,7 @@ from simulation.words import Ask, JobDone
 
 from pool.wire.faults import Fault
 
-__all__ = ["Lease", "Line", "Payload", "Record", "Run", "Seat", "Submission", "overlap"]
+__all__ = ["Lease", "Line", "Payload", "Record", "Run", "Seat", "overlap"]
 
 Rows = tuple[int, int]
 Line = tuple[str, str | None, int | str | None]
@@ -34,35 +34,6 @@ class Payload:
 def overlap(rows: Sequence[Rows], start: int, stop: int) -> bool:
     """Whether any of these rows is among others. A job without rows is one row from 0 to 0."""
     return any(start < other_stop and other_start < max(stop, start + 1) for other_start, other_stop in rows)
-
-
-@dataclass(slots=True, eq=False)
-class Submission:
-    """The jobs of one message: a job by itself, or a pack, which has a number of its own until it is dissolved."""
-
-    client: bytes
-    number: int
-    records: Sequence[Record]
-    packed: bool
-    size_bytes: int = 0
-
-    @property
-    def rows(self) -> int:
-        return sum(record.rows or 0 for record in self.records)
-
-    @property
-    def open(self) -> list[Record]:
-        return [record for record in self.records if not record.ended]
-
-    def share(self, record: Record) -> int:
-        """The bytes that it has of what came in the message."""
-        return self.size_bytes * (record.rows or 0) // self.rows if len(self.records) > 1 else self.size_bytes
-
-    def among(self, start: int, stop: int) -> list[Record]:
-        """Whose rows these are."""
-        if not self.rows:
-            return list(self.records)
-        return [each for each in self.records if each.base < stop and start < each.base + (each.rows or 0)]
 
 
 @dataclass(slots=True, eq=False)
@@ -97,22 +68,18 @@ class Seat:
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """A batch that is out, with the leases of each part: several, if it is a pack's. `fed`: the rows of a run.
+    """A batch that is out, with the lease of each part. `fed`: the rows of a run.
 
     `beside`: the worker ran another one at some time of it; `suspect`: it has lost a worker. `joined`: by rows.
     """
 
     batch: int
     lane: int
-    parts: list[list[Lease]]
+    leases: list[Lease]
     fed: int
     beside: bool
     suspect: bool
     joined: bool
-
-    @property
-    def leases(self) -> list[Lease]:
-        return [lease for leases in self.parts for lease in leases]
 
 
 @dataclass(slots=True, eq=False)
@@ -123,7 +90,6 @@ class Lease:
     start: int
     stop: int
     stale: bool = False
-    in_pack: bool = False  # with others that had one answer
 
     @property
     def size(self) -> int:
@@ -132,7 +98,7 @@ class Lease:
 
 @dataclass(slots=True, eq=False)
 class Record:
-    """A job that is not answered yet. A job without rows counts as one row from 0 to 0; `base` is where they begin."""
+    """A job or chunk that is not answered yet. A job without rows counts as one row from 0 to 0."""
 
     serial: int
     client: bytes
@@ -163,7 +129,11 @@ class Record:
     started: bool = False
     ended: bool = False
     faults: set[Fault] = field(default_factory=set)
-    base: int = 0
+    weight: int = 1
+    size_bytes: int = 0
+    place: int = 0  # of its client's jobs, those with smaller ones go first
+    dropped: bool = False  # a member of it was cancelled
+    changed: bool = False  # its rows are not to run together any more
     priority: int = 0
     sent: bool = False  # some of it was, whether it got there or not
     uncut: bool = False  # it runs whole, though it has rows
@@ -212,6 +182,7 @@ class Record:
             ask.in_doubt,
         )
         record.version, record.priority = ask.version, ask.priority
+        record.weight, record.size_bytes, record.place = ask.weight, ask.size_bytes, serial
         record.started = record.in_doubt
         return record
 
@@ -220,6 +191,17 @@ class Record:
         """The jobs of one line wait for the same slots."""
         return (self.model, self.device, self.version)
 
+    def part(self) -> None:
+        """What of a chunk is out counts no more: it is to be unpacked."""
+        if self.weight > 1:
+            for lease in self.leases:
+                lease.stale = True
+
+    @property
+    def parts(self) -> bool:
+        """Whether it is a chunk of which no lane is given any more."""
+        return self.weight > 1 and bool(self.faults or self.lost or self.dropped or self.changed)
+
     @property
     def waits(self) -> bool:
         """Whether rows of it are neither answered nor out."""
@@ -227,7 +209,7 @@ class Record:
 
     def waiting_rows(self) -> int:
         """A job without rows counts as one."""
-        if self.ended:
+        if self.ended or self.parts:
             return 0
         size = self.rows or 1
         for start, stop in self.done:
@@ -239,7 +221,7 @@ class Record:
 
     def waiting_suspects(self) -> int:
         """Of these, the ones that were in a worker when it died."""
-        if self.ended or not self.lost:
+        if self.ended or not self.lost or self.parts:
             return 0
         if self.rows is None or self.uncut:
             return self.waiting_rows()
@@ -257,10 +239,6 @@ class Record:
     @property
     def live(self) -> list[Lease]:
         return [lease for lease in self.leases if not lease.stale]
-
-    def part_ways(self) -> None:
-        """The pack that it came in is dissolved: what was answered with the others is of no use."""
-        self.done.clear()
 
     def start_over(self) -> None:
         for lease in self.leases:
@@ -281,22 +259,20 @@ class Record:
         self.ran.update(range(start, stop))
         return lease
 
-    def check_result(self, outcome: JobDone, rows: int | None, base: int, now: float) -> None:
-        """All its rows, once and in order, or all `rows` of the pack that it came in; and the way there adds up."""
+    def check_result(self, outcome: JobDone, now: float) -> None:
+        """All its rows, once and in order; and the way there adds up."""
         assert all(isinstance(payload, tuple) for payload in outcome.payloads), "nobody gave this as its result"
         payloads = cast("Sequence[tuple[int, int, int]]", outcome.payloads)  # as the body answers
-        pieces = [(start - base, stop - base) for _, start, stop in payloads]
+        pieces = [(start, stop) for _, start, stop in payloads]
         assert all(serial == self.serial for serial, _, _ in payloads), "another job's result"
         if self.rows is None:
             assert pieces == [(0, 0)]
         else:
-            assert [0, *(stop for _, stop in pieces)] == [*(start for start, _ in pieces), rows], pieces
-            begin, end = self.base - base, self.base - base + self.rows
-            own = [(max(start, begin), min(stop, end)) for start, stop in pieces if start < end and begin < stop]
-            assert [(start - begin, stop - begin) for start, stop in own] == sorted(self.done), (pieces, self.done)
+            assert [0, *(stop for _, stop in pieces)] == [*(start for start, _ in pieces), self.rows], pieces
+            assert pieces == sorted(self.done), (pieces, self.done)
         timeline = outcome.timeline
         segments = (timeline.queue_s, timeline.batch_wait_s, timeline.feed_s, timeline.run_s, timeline.fetch_s)
         assert min(segments) >= -1e-9, timeline
         assert abs(sum(segments) - (now - self.arrived)) < 1e-6, timeline
-        assert timeline.rows == (rows or 0)
+        assert timeline.rows == (self.rows or 0)
         assert timeline.attempts == self.attempts + self.deaths + 1

@@ -44,7 +44,7 @@ class Turns:
             known = None
         if fresh and known is None:
             name = (record.signature, record.outputs, record.form, record.rows is None)
-            queue = (record.line, record.client, record.priority, *name)
+            queue = (record.line, record.client, record.priority, *name, record.place != record.serial)
             self._fresh[record] = (record.line, record.priority, queue)
             self._priorities.setdefault(record.line, Counter())[record.priority] += 1
             self._queues.setdefault(queue, {})[record] = None
@@ -80,8 +80,11 @@ class Turns:
         """A client's jobs of one kind never overtake each other."""
         if record.model in self._waits or record not in self._fresh:
             return
-        for other in self._queues[self._fresh[record][2]]:
-            if other.arrived > record.arrived or other.number >= record.number:
+        *queue, _ = self._fresh[record][2]
+        for other in self._queues.get((*queue, True), ()):  # that were in chunks before, in any order
+            assert other.place >= record.place or other in records, f"{record} overtakes {other}"
+        for other in self._queues.get((*queue, False), ()):
+            if other.place >= record.place:
                 break
             assert other in records, f"{record} overtakes {other}"
 

@@ -11,13 +11,13 @@ from enum import Enum
 from pool.core.slots import SlotState
 from pool.wire.faults import Fault
 from pool.wire.timeline import Timeline
+from pool.wire.unpacking import Unpacking
 
 __all__ = [
     "Answered",
     "Ask",
     "Changed",
     "Death",
-    "Dissolved",
     "Ended",
     "Failed",
     "Held",
@@ -25,10 +25,8 @@ __all__ = [
     "JobFailed",
     "Kept",
     "Killed",
-    "MembersCancelled",
     "Noticed",
     "Outcome",
-    "PackHeld",
     "Piece",
     "Ready",
     "Role",
@@ -40,6 +38,7 @@ __all__ = [
     "Spoiled",
     "Stopped",
     "Succeeded",
+    "Unpacked",
     "Welcomed",
 ]
 
@@ -51,8 +50,7 @@ __all__ = [
 class Ask:
     """A job as its client asks for it; the fields mean what they mean in the wire's SUBMIT.
 
-    `rows` None: it cannot be joined or cut. `timeout_s` None: the policy's default. With `members` it is a pack of
-    jobs of so many rows each, which have the numbers after its own.
+    `rows` None: it cannot be joined or cut. `timeout_s` None: the policy's default. With a `weight` it is a chunk.
     """
 
     client: bytes
@@ -69,7 +67,8 @@ class Ask:
     form: bytes
     attempts: int
     in_doubt: bool
-    members: tuple[int, ...]
+    weight: int
+    origin: int
     version: int | str | None
 
 
@@ -145,7 +144,7 @@ class Sent:
 
 @dataclass(slots=True)
 class JobDone:
-    """A client was given the answer of a job, or of a pack: the answers of its pieces, in the order of its rows."""
+    """A client was given the answer of a job, or of a chunk: the answers of its pieces, in the order of its rows."""
 
     client: bytes
     job: int
@@ -155,7 +154,7 @@ class JobDone:
 
 @dataclass(slots=True)
 class JobFailed:
-    """A client was given the error of a job, or of all jobs of a pack."""
+    """A client was given the error of a job, or of all jobs of a chunk."""
 
     client: bytes
     job: int
@@ -168,28 +167,20 @@ Answered = JobDone | JobFailed
 
 
 @dataclass(frozen=True, slots=True)
-class Dissolved:
-    """In the place of job `pack`, each of the jobs `members` has an answer of its own; the others were cancelled."""
+class Unpacked:
+    """A chunk was given back: its client sends its members by themselves. `ran`: some may have run."""
 
     client: bytes
-    pack: int
-    members: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class MembersCancelled:
-    """A pack was cancelled that had been dissolved: none of these, which were left of it, has an answer."""
-
-    client: bytes
-    members: tuple[int, ...]
+    job: int
+    cause: Unpacking
+    ran: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The inputs of a job in quarantine are to be kept: the rows of the payload from `start` on."""
+    """The inputs of a job in quarantine are to be kept."""
 
     payload: object
-    start: int
 
 
 class Role(Enum):
@@ -283,8 +274,7 @@ Seen = (
     Sent
     | JobDone
     | JobFailed
-    | Dissolved
-    | MembersCancelled
+    | Unpacked
     | Kept
     | Spawned
     | Welcomed
@@ -297,16 +287,3 @@ Seen = (
     | Ready
     | Ended
 )
-
-
-# --- what is asked ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class PackHeld:
-    """A pack of `size` jobs that the core holds; `begun`: some of it was leased."""
-
-    client: bytes
-    number: int
-    size: int
-    begun: bool

@@ -141,7 +141,7 @@ class World(Body):
         self.core.stop("the simulation is over")
         self.run_until(lambda: self.ledger.stopped is not None)
         assert not self.core.held()
-        assert self.ledger.arrived == self.ledger.answered + self.ledger.cancelled
+        assert self.ledger.arrived == self.ledger.answered + self.ledger.cancelled + self.ledger.unpacked
         assert self.ledger.retained() == []
         assert self.core.next_deadline() is None
 
@@ -158,8 +158,9 @@ class World(Body):
 
     def answered(self, answer: Answered) -> None:
         client = self.clients.get(answer.client)
-        if client is not None:
-            client.hear(answer.job, answer)
+        for number in self.hears(answer.client, answer.job):
+            if client is not None:
+                client.hear(number, answer)
 
     # --- a worker's life ------------------------------------------------------------------------------------------
 

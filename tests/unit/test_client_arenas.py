@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from harness import eventually
 from pool.client import arenas as client_arenas
 from pool.client.arenas import TRIM_S, Arena, Arenas, Piece, Region
+from pool.client.bulk.gathering import Gathering
 from pool.client.loan import USUAL_BYTES
-from pool.client.pack import Pack
 from pool.client.payload import decode_answer, empty, encode_call, to_inputs
 from pool.client.request import Request
 from pool.client.rooms import FADES, Rooms
@@ -477,21 +477,21 @@ def test_what_is_submitted_adjoins_by_model_input_and_kind(arenas: Arenas) -> No
 
 
 @pytest.mark.parametrize(("most_rows", "adjoin"), [(1, True), (2, False)])
-def test_a_pack_of_one_job_lies_beside_the_last_and_one_of_several_where_it_is_adopted(
+def test_one_job_lies_beside_the_last_and_a_chunk_of_several_where_it_is_adopted(
     arenas: Arenas, most_rows: int, adjoin: bool
 ) -> None:
-    given = to_inputs("m", np.arange(LARGE + 1, dtype=np.float32).reshape(1, -1))
-    packs = []
+    given = to_inputs("m", np.arange(LENT_BYTES // 4 + 1, dtype=np.float32).reshape(1, -1))
+    pieces = []
     for _ in range(FEW_JOBS + 4):
-        pack = Pack(given, most_rows, arenas)
+        gathering = Gathering(given, most_rows, arenas)
         for _ in range(most_rows - 1):
-            pack.add(given)
-        _, (_, piece) = encode_call("m", pack.inputs(), arenas)
+            gathering.add(given)
+        _, (_, piece) = encode_call("m", gathering.inputs(), arenas)
         assert not isinstance(piece, bytes)
         assert bytes(piece.memory) == given.tensors[""][0].tobytes() * most_rows
-        packs.append(piece)
-    assert [one.offset + len(one) == other.offset for one, other in pairwise(packs)][FEW_JOBS:] == [adjoin] * 3
-    assert all(piece.offset % 64 == 0 for piece in packs) != adjoin
+        pieces.append(piece)
+    assert [one.offset + len(one) == other.offset for one, other in pairwise(pieces)][FEW_JOBS:] == [adjoin] * 3
+    assert all(piece.offset % 64 == 0 for piece in pieces) != adjoin
 
 
 def test_no_more_tensors_are_placed_than_a_header_can_name(arenas: Arenas) -> None:

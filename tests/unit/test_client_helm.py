@@ -363,14 +363,17 @@ def test_a_signals_handler_may_wait_though_its_thread_drives(
     assert found == [None if way == "exception" else 4.0]
 
 
-@pytest.mark.usefixtures("serving")
-def test_a_signals_handler_in_the_midst_of_a_message_is_refused(client: Client) -> None:
+def test_a_signals_handler_in_the_midst_of_a_message_is_refused(serving: Serving, client: Client) -> None:
     settled(client)
+    serving._serve = lambda *_: None
+    late = answers_late(serving)
     future = client.submit("m", 7.0)
+    eventually(lambda: len(serving.submitted) == 2, 5.0)
     with connection(client).helm._lock:
         for way in (lambda: client.run("m", 1.0), future.result, client.status, lambda: list(client.map("m", [1.0]))):
             with pytest.raises(errors.PoolError, match="signal's handler"):
                 way()
+    late.append((serving.submitted[1].job, 8.0))
     assert future.result(5)["y"] == 8.0
 
 

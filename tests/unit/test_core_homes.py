@@ -128,18 +128,6 @@ def test_a_slot_that_is_drained_is_no_home_any_more() -> None:
     assert len(every(driver.log, do.Notice)) == 2
 
 
-def test_a_pack_goes_there_and_its_members_too() -> None:
-    driver = written(["m"], ["m"], models={"m": ModelPolicy(max_batch=8)})
-    driver.submit(members=(1,) * 4)
-    pack = driver.run_of(2)
-    assert pack.slot == 0
-    driver.die(0)
-    while driver.running():
-        assert slots_of(driver) == [1]
-        driver.done(driver.running()[0])
-    assert len(driver.answers()) == 5
-
-
 @pytest.mark.parametrize("seed", range(30))
 def test_in_any_weather_writes_run_in_one_slot_and_each_job_has_one_answer(seed: int) -> None:
     rng = random.Random(seed)

@@ -126,23 +126,18 @@ def test_of_those_who_wait_the_one_that_came_first_gets_the_sixteenth_batch() ->
 
 
 def test_of_those_who_came_together_the_first_gets_the_sixteenth_batch() -> None:
-    driver = Driver(["m"], stateful=["m"], max_jobs=1000)
-    driver.start()
-    for _ in range(2):
-        driver.submit(client=b"before")
-    driver.now += 1.0
-    driver.submit(members=(1, 1, 1))
-    driver.up(0)
-    driver.done(driver.run_of(1))  # the model keeps state, so the three do not run together
-    assert len(every(driver.log, do.PackDissolved)) == 1
-    driver.feed(told.JobCancelled(b"before", 2))
-    led: list[int] = []
-    for _ in range(3 * OLDEST_EVERY):
+    driver = Driver(["m"], stateful=["m"], max_jobs=1000).serve()
+    driver.submit(client=b"before")
+    driver.submit(weight=3)
+    assert len(every(driver.log, do.UnpackChunk)) == 1, "the model keeps state, so the three do not run together"
+    low = [driver.submit(rows=1, origin=2) and f"payload {number}" for number in (3, 4, 5)]
+    led: list[object] = []
+    for _ in range(3 * OLDEST_EVERY + 1):
         driver.submit(priority=5)
         (run,) = driver.running()
-        led += [part.start for part in run.parts if part.payload == "payload 3"]
+        led += [part.payload for part in run.parts if part.payload in ("payload 3", "payload 4", "payload 5")]
         driver.done(run)
-    assert led == [0, 1, 2]
+    assert led == ["payload 3", "payload 4", "payload 5"], low
 
 
 @pytest.mark.parametrize("priority", [-101, 101, 10**9])

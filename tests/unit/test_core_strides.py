@@ -149,19 +149,6 @@ def test_a_handler_is_given_what_runs_together_and_no_more() -> None:
     assert shape(one(driver.submit(rows=50), RunBatch)) == (4, 4, 0)
 
 
-def test_members_of_a_pack_that_is_dissolved_run_again_as_they_came() -> None:
-    driver = taught()
-    run = one(driver.submit(members=(9, 1, 1, 1)), RunBatch)
-    assert shape(run) == (12, 12, 4)
-    driver.spoil(run, Fault.MODEL_FAILED)
-    tried = []
-    while driver.running():
-        tried.append(shape(driver.running()[0]))
-        done(driver, driver.running()[0])
-    assert tried == [(9, 9, 4), (1, 1, 0), (1, 1, 0), (1, 1, 0)], "never more together than may be"
-    assert driver.machine.answered == {"done": 5}
-
-
 def test_where_memory_runs_out_less_is_fed_at_once() -> None:
     driver = taught()
     run = one(driver.submit(rows=20), RunBatch)

@@ -25,7 +25,7 @@ from pool.core.policy import ModelPolicy, Policy, SlotPlan
 from pool.feed import Feed
 from pool.recorder.fault_report import EVENTS_BYTES, fault_report, replay, summary
 from pool.recorder.hot_calls import BatchDone, Dispatched, JobArrived, Succeeded
-from pool.recorder.last_events import MOST_FREQUENT, MOST_MEMBERS, MOST_RARE, TEXT_CHARS, LastEvents
+from pool.recorder.last_events import MOST_FREQUENT, MOST_RARE, TEXT_CHARS, LastEvents
 from pool.recorder.transcript import BadTranscript, read, written
 from pool.wire.faults import Fault
 from pool.wire.signatures import Signature, TensorSpec
@@ -98,7 +98,7 @@ def test_no_tensor_lives_on_in_them() -> None:
 
 
 def test_they_are_few_whatever_comes() -> None:
-    """Names, forms, texts and members as long as they may be."""
+    """Names, forms and texts as long as they may be."""
     tracemalloc.start()
     try:
         feed = Feed(Deaf(), lambda *_: None, lambda _: None, lambda _: None)
@@ -110,7 +110,7 @@ def test_they_are_few_whatever_comes() -> None:
                 job=number,
                 model="m" * 900 + str(number),
                 outputs=tuple([name + str(number) for name in names]),
-                members=tuple(range(1000, 2024)),
+                weight=1000,
                 form=number.to_bytes(2, "big") * 500_000,
             )
             done = BatchDone(0, 1, 0, number, (told.Failed(Fault.MODEL_FAILED, "x" * 100_000),) * 3)
@@ -143,14 +143,6 @@ def test_equal_lists_of_outputs_stay_equal_and_others_do_not() -> None:
     assert (short, none) == (("y",), None)
     assert one is not None
     assert len(one) == 2
-
-
-def test_of_many_members_the_rows_stay() -> None:
-    many, few = tuple(range(1, 1025)), tuple(range(1, 1 + MOST_MEMBERS))
-    last = told_of(*(replace(JOB, rows=sum(members), members=members) for members in (many, few, ())))
-    shortened, *others = [event.members for _, _, event in last if isinstance(event, JobArrived)]
-    assert (len(shortened), sum(shortened)) == (MOST_MEMBERS, sum(many))
-    assert others == [few, ()]
 
 
 # --- as text ------------------------------------------------------------------------------------------------------

@@ -38,10 +38,9 @@ def arrive(submit: Asked) -> Any:
     [
         ({"job": (1 << 64) - 1}, "numbers are from 0"),
         ({"job": MOST_NUMBER + 1}, "numbers are from 0"),
-        ({"job": MOST_NUMBER - 1, "members": (1, 1)}, "and its 2 members"),
-        ({"members": (2, 0)}, "2 members"),
-        ({"members": ((1 << 32) - 1, 3)}, "where it has 2"),
-        ({"members": (1,) * 1025, "rows": 1025}, "at most 1024"),
+        ({"origin": MOST_NUMBER + 1}, "numbers are from 0"),
+        ({"weight": 3}, "3 jobs in one message with 2 rows"),
+        ({"weight": 0}, "a message of 0 jobs"),
         ({"model": "m" * 1001}, "a name of 1001 characters"),
         ({"signature": "s" * 1001}, "a name of 1001 characters"),
         ({"device": "d" * 1001}, "a name of 1001 characters"),
@@ -65,7 +64,7 @@ def test_a_header_that_no_client_sends_is_refused(changes: dict[str, Any], compl
 
 
 def test_the_last_numbers_that_can_travel_are_taken() -> None:
-    assert arrive(replace(SUBMIT, job=MOST_NUMBER - 2, members=(1, 1))).rows == 2
+    assert arrive(replace(SUBMIT, job=MOST_NUMBER, weight=2, origin=MOST_NUMBER)).rows == 2
     assert arrive(replace(SUBMIT, job=MOST_NUMBER)).rows == 2
 
 

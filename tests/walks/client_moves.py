@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from simulation.records import Payload
 from walks.outside import Outside
 
 __all__ = ["ClientMoves"]
@@ -69,10 +70,10 @@ class ClientMoves(Outside):
         version: int | str | None,
     ) -> None:
         """A poisonous member kills its worker; with a guilty one the run fails, whenever that is its turn."""
-        number, self.numbers = self.numbers + 1, self.numbers + 1 + len(members)
+        self.numbers += 1
         self.body.submit(
             client,
-            number,
+            self.numbers,
             model,
             timeout_s=timeout_s,
             priority=priority,
@@ -115,9 +116,15 @@ class ClientMoves(Outside):
     def use_a_number_again(self, pick: int, model: str, timeout_s: float | None) -> None:
         if recent := list(self.body.ledger.recent)[-5:]:
             record = recent[pick % len(recent)]
-            members = (1, 2) if pick % 3 == 0 else ()
-            self.body.submit(
-                record.client, record.number - pick % 2, model, rows=1, timeout_s=timeout_s, members=members
+            self.core.submit(
+                record.client,
+                record.number,
+                model,
+                3,
+                Payload(self.body.ledger.arrived),
+                timeout_s=timeout_s,
+                weight=1 + pick % 3,
+                origin=record.number - pick % 5,
             )
 
     def cancel(self, pick: int) -> None:
@@ -132,17 +139,15 @@ class ClientMoves(Outside):
             self.core.cancel(record.client, record.number)
 
     def cancel_a_whole_pack(self, pick: int) -> None:
-        """As one job, or what is left of it since it was taken apart."""
-        held = [(pack.client, pack.number) for pack in self.core.packs()] + self.core.parted()
-        if held:
+        """Or what has become of one."""
+        if held := list(self.body.carried):
             self.core.cancel(*held[pick % len(held)])
 
     def cancel_a_member(self, pick: int, member: int) -> None:
-        """Of a pack of which some has begun, if there is one."""
-        held = self.core.packs()
-        if held := [pack for pack in held if pack.begun] or held:
-            pack = held[pick % len(held)]
-            self.core.cancel(pack.client, pack.number + 1 + member % pack.size)
+        if held := list(self.body.carried):
+            client, number = held[pick % len(held)]
+            members = list(self.body.carried[client, number].members)
+            self.body.cancel_member(client, number, members[member % len(members)])
 
     def client_goes(self, client: bytes) -> None:
         self.core.client_gone(client)

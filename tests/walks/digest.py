@@ -39,7 +39,7 @@ def _told(seen: Seen) -> str:
         case JobFailed():
             return repr((seen.client, seen.job, seen.fault, seen.text))
         case Kept():
-            return f"kept from {seen.start}"
+            return "kept"
     return str(seen)
 
 

@@ -177,7 +177,7 @@ class Outside:
         for worker in list(self.body.workers.values()):
             self.body.exit(worker, STOPPED)  # gone at last, and nobody follows
         assert not self.body.workers
-        assert ledger.arrived == ledger.answered + ledger.cancelled, "a job without an answer"
+        assert ledger.arrived == ledger.answered + ledger.cancelled + ledger.unpacked, "a job without an answer"
         assert ledger.retained() == []
         self.body.pass_time(self.core.policy.longest_stop_s)
         assert self.core.next_deadline() is None, "the core waits for something though all is over"

@@ -156,6 +156,21 @@ def fewer_rows_run_where_memory_had_no_room() -> Core:
     return hand.core
 
 
+def what_is_left_of_a_chunk_goes_before_what_came_later() -> Core:
+    """One of its members is cancelled while it waits, and a job of its client has come meanwhile."""
+    hand = Hand(["m"], models={"m": ModelPolicy(max_batch=2)}, validates=False).serve()
+    first = hand.ask(rows=1)
+    hand.submit(b"client", 100, "m", members=(1, 1, 1))
+    hand.submit(b"client", 101, "m", rows=2)
+    hand.cancel_member(b"client", 100, 0)
+    assert [(chunk.first, list(chunk.members)) for chunk in hand.carried.values()] == [(100, [1, 2])]
+    hand.end(hand.run_of(first))
+    (left,) = hand.carried
+    assert left[1] == hand.ledger.recent[-1].number
+    assert [serial for serial, *_ in hand.runs[-1].parts] == [hand.ledger.recent[-1].serial]
+    return hand.core
+
+
 SCENES: tuple[Callable[[], Core], ...] = (
     a_kept_slot_takes_nothing_else,
     a_job_without_hope_is_answered_at_once,
@@ -166,6 +181,7 @@ SCENES: tuple[Callable[[], Core], ...] = (
     the_most_urgent_of_a_burst_goes_first,
     jobs_of_a_burst_find_each_other,
     fewer_rows_run_where_memory_had_no_room,
+    what_is_left_of_a_chunk_goes_before_what_came_later,
 )
 
 

@@ -8,9 +8,8 @@ runs nothing of a model that keeps state a second time.
 """
 
 from pool.core.trial.blame import Loss, acquit
-from pool.core.trial.reruns import Reruns
+from pool.core.trial.reruns import UNJOINED, Reruns
 from pool.core.trial.splits import Group, may_fit
-from pool.core.trial.table import Parted
 from pool.core.trial.verdicts import Trial
 
-__all__ = ["Group", "Loss", "Parted", "Reruns", "Trial", "acquit", "may_fit"]
+__all__ = ["UNJOINED", "Group", "Loss", "Reruns", "Trial", "acquit", "may_fit"]

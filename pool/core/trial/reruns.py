@@ -18,11 +18,14 @@ from pool.core.line import Line
 from pool.core.slots import Slot, SlotState
 from pool.core.trial.splits import Group, may_stay, whole_again
 from pool.core.trial.table import KEEPS_STATE, TABLE, Cause, Next, verdict
+from pool.wire.unpacking import Unpacking
 
 if TYPE_CHECKING:
-    from pool.core.packs import Packs
+    from pool.core.unpacked import Chunks
 
-__all__ = ["Reruns"]
+__all__ = ["UNJOINED", "Reruns"]
+
+UNJOINED = "its jobs may not run together, as is known by now"
 
 
 class Reruns:
@@ -33,7 +36,7 @@ class Reruns:
         offer: Callable[[Line], None],
         lease: Callable[[Slot, Group, float], Batch],
         answers: Answers,
-        packs: Packs,
+        chunks: Chunks,
     ) -> None:
         """`holders`: the slots that may run a line. `serve`, `offer`: a slot or a line is to be looked at."""
         self._holders = holders
@@ -41,7 +44,7 @@ class Reruns:
         self._offer = offer
         self._lease = lease
         self._answers = answers
-        self._packs = packs
+        self._chunks = chunks
         self.lines: dict[Line, None] = {}  # with suspects; the one served last is at the end
 
     # --- what comes ---------------------------------------------------------------------------------------------
@@ -112,18 +115,11 @@ class Reruns:
         while line.retries and slot.takes_work:
             group = tuple(part for part in line.retries.popleft() if part.wanted and part.job.deadline > now)
             stays = bool(group) and may_stay(group)
-            parting = [
-                part.job
-                for part in group
-                if part.job.members and (not stays or part.job.has_cancelled(part.start, part.stop))
-            ]
-            if parting:
-                line.retries.appendleft(group)
-                self._packs.dissolve(parting[0], now)
-            elif stays:
+            if stays:
                 return group
-            else:
-                self.place(line, Cause.CUT_SHORT, group)
+            for chunk in [part.job for part in group if part.job.weight > 1]:
+                self._chunks.part(chunk, Unpacking.NOT_TAKEN, UNJOINED, now)
+            self.place(line, Cause.CUT_SHORT, [part for part in group if part.wanted])
         return ()
 
     def run_next(self, slot: Slot, now: float) -> bool:

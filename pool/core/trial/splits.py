@@ -71,13 +71,10 @@ def whole_again(part: Part) -> Part:
 
 
 def may_stay(group: Group) -> bool:
-    """Whether parts of one key may run as they are; not if their signature has turned out to be none for batches.
-
-    A pack is several jobs.
-    """
+    """Whether parts of one key may run as they are; not if their signature has turned out to be none for batches."""
     job = group[0].job
     key = job.key
-    return (len(group) == 1 and group[0].whole and not job.members) or key.line.model.batchable(
+    return (len(group) == 1 and group[0].whole and job.weight == 1) or key.line.model.batchable(
         key.signature, key.outputs
     )
 

@@ -10,8 +10,9 @@ from pool.core.jobs import Part
 from pool.core.models import Model
 from pool.core.trial.splits import Group, as_one, bisected, halved, singly, whole
 from pool.wire.faults import Fault
+from pool.wire.unpacking import Unpacking
 
-__all__ = ["KEEPS_STATE", "NOTES", "TABLE", "VERDICTS", "Cause", "Next", "Parted", "Rule", "verdict"]
+__all__ = ["KEEPS_STATE", "NOTES", "TABLE", "VERDICTS", "Cause", "Next", "Rule", "verdict"]
 
 
 class Cause(Enum):
@@ -19,7 +20,6 @@ class Cause(Enum):
     SHARED_ERROR = "a run that it shared failed, and nobody knows by whose fault"
     NO_MEMORY = "a run found no memory, and might with fewer rows"
     ROWS_CHANGED = "a run gave other rows than it was fed, so its signature is none for batches"
-    PARTED = "nothing went wrong, but the answer is one for jobs that have parted since"
     CUT_SHORT = "some of it ran, and its signature has turned out to be none for batches"
     UNSENT = "it never left the pool: its lane cannot be reached, or a job of its batch has ended"
     DIED_SHARED = "its worker died, which ran other jobs too"
@@ -46,6 +46,7 @@ class Rule:
 
     `verdict`: how it ends if it runs nowhere, or had `max_attempts`; None where the worker has said how, or where no
     number of attempts is too many. `confines`: with that, or at once if there is none, its client is kept to the slot.
+    `chunk`: why a chunk is unpacked after this, unless it has a verdict; None where it goes on like any job.
     """
 
     split: Callable[[Sequence[Part]], list[Group]]
@@ -53,22 +54,23 @@ class Rule:
     stateful: Fault | None = None
     verdict: Fault | None = None
     confines: bool = False
+    chunk: Unpacking | None = None
 
 
 LOST = Fault.STATEFUL_WORKER_LOST
+FAILED, NOT_TAKEN, DIED = Unpacking.FAILED, Unpacking.NOT_TAKEN, Unpacking.LOST
 
 # A table is read in columns.
 # fmt: off
 TABLE: Mapping[Cause, Rule] = {
     #                           split     where it runs next  stateful  verdict      of its client
-    Cause.OWN_ERROR:       Rule(as_one,   Next.NOWHERE),
+    Cause.OWN_ERROR:       Rule(as_one,   Next.NOWHERE, chunk=FAILED),
     Cause.SHARED_ERROR:    Rule(bisected, Next.FIRST,         LOST),
     Cause.NO_MEMORY:       Rule(halved,   Next.FIRST,         LOST),
-    Cause.ROWS_CHANGED:    Rule(whole,    Next.FIRST,         LOST),
-    Cause.PARTED:          Rule(as_one,   Next.FIRST,         LOST),
-    Cause.CUT_SHORT:       Rule(whole,    Next.FIRST,         LOST),
+    Cause.ROWS_CHANGED:    Rule(whole,    Next.FIRST,         LOST,     chunk=NOT_TAKEN),
+    Cause.CUT_SHORT:       Rule(whole,    Next.FIRST,         LOST,     chunk=NOT_TAKEN),
     Cause.UNSENT:          Rule(as_one,   Next.FIRST),
-    Cause.DIED_SHARED:     Rule(singly,   Next.ALONE,         LOST,     Fault.WORKER_LOST),
+    Cause.DIED_SHARED:     Rule(singly,   Next.ALONE,         LOST,     Fault.WORKER_LOST, chunk=DIED),
     Cause.DIED_ALONE:      Rule(singly,   Next.ALONE,         LOST,     Fault.QUARANTINED, confines=True),
     Cause.NOT_SEEN_GONE:   Rule(as_one,   Next.NOWHERE,       LOST,     Fault.WORKER_LOST),
     Cause.OVERRAN:         Rule(as_one,   Next.ITS_DEATH,                                  confines=True),
@@ -103,13 +105,6 @@ VERDICTS: Mapping[Cause, str] = {
     Cause.STOPPED_RUNNING: "{0}",
 }
 """What its caller is told: of why, the attempts, and how many there may be."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parted:
-    """The answer of a part is one for jobs that have parted since."""
-
-    text: str = "the jobs with it were parted"
 
 
 def verdict(cause: Cause, model: Model, signature: str | None, spent: bool = False) -> Fault | None:

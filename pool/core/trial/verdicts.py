@@ -9,7 +9,7 @@ from pool.core import actions as do
 from pool.core import events as told
 from pool.core.answers import Answers, with_story
 from pool.core.backlog import Backlog
-from pool.core.jobs import Batch, Job, Part
+from pool.core.jobs import FINISHED, Batch, Job, Part
 from pool.core.line import Line
 from pool.core.models import Model
 from pool.core.orders import Orders
@@ -18,12 +18,13 @@ from pool.core.slots import Slot
 from pool.core.trial.blame import Loss, acquit, charge
 from pool.core.trial.cells import Cells
 from pool.core.trial.splits import may_fit
-from pool.core.trial.table import KEEPS_STATE, NOTES, TABLE, VERDICTS, Cause, Parted, verdict
+from pool.core.trial.table import KEEPS_STATE, NOTES, TABLE, VERDICTS, Cause, verdict
 from pool.wire.faults import Fault
+from pool.wire.unpacking import Unpacking
 
 if TYPE_CHECKING:
     from pool.core.dispatch import Dispatch
-    from pool.core.packs import Packs
+    from pool.core.unpacked import Chunks
 
 __all__ = ["Trial"]
 
@@ -32,14 +33,14 @@ RAN_ONCE = "it ran, and would have to run again: {}"
 
 class Trial:
     def __init__(
-        self, policy: Policy, backlog: Backlog, dispatch: Dispatch, answers: Answers, packs: Packs, orders: Orders
+        self, policy: Policy, backlog: Backlog, dispatch: Dispatch, answers: Answers, chunks: Chunks, orders: Orders
     ) -> None:
         self.cells = Cells()
         self._policy = policy
         self._backlog = backlog
         self._dispatch = dispatch
         self._answers = answers
-        self._packs = packs
+        self._chunks = chunks
         self._orders = orders
 
     def adopt(self, policy: Policy) -> None:
@@ -54,13 +55,16 @@ class Trial:
         text = f"its rows depend on each other, as was found out meanwhile: {why}"
         return {number: failures.get(number) or told.RowsChanged(text) for number in range(len(batch.parts))}
 
-    def failed(self, batch: Batch, failed: Sequence[tuple[Part, told.Failure | Parted]], now: float) -> None:
+    def failed(self, batch: Batch, failed: Sequence[tuple[Part, told.Failure]], now: float) -> None:
         """These parts of a batch that has ended have no answer."""
         unclear: dict[Cause, list[Part]] = {}
         text = ""
         for part, failure in failed:
             cause = _cause(batch, part, failure)
-            if cause is not Cause.OWN_ERROR:
+            if part.job.weight > 1 and (why := TABLE[cause].chunk) is not None:
+                self._chunks.part(part.job, why, failure.text, now)
+                self._remember(batch, cause, failure.text, now)
+            elif cause is not Cause.OWN_ERROR:
                 unclear.setdefault(cause, []).append(part)
                 text = failure.text
             elif part.wanted and isinstance(failure, told.Failed | told.Spoiled):  # two may be of one job
@@ -76,7 +80,7 @@ class Trial:
             self._remember(batch, cause, text, now)
             for part in parts:
                 _note(batch, cause, part, text, now)
-            self._dispatch.reruns.place(key.line, cause, parts, alone=batch.suspect)
+            self._again(batch, cause, parts, now)
 
     def _remember(self, batch: Batch, cause: Cause, text: str, now: float) -> None:
         """What it says of the signature: fewer rows run together from now on, or each job by itself."""
@@ -92,8 +96,13 @@ class Trial:
 
     def unsent(self, batch: Batch, now: float) -> None:
         """The batch was never out, so this was no attempt."""
-        parts = _back(batch, Cause.UNSENT, "", now)
-        self._dispatch.reruns.place(batch.key.line, Cause.UNSENT, parts, alone=batch.suspect)
+        self._again(batch, Cause.UNSENT, self._back(batch, Cause.UNSENT, "", now), now)
+
+    def _again(self, batch: Batch, cause: Cause, parts: Sequence[Part], now: float) -> None:
+        self._dispatch.reruns.place(batch.key.line, cause, parts, alone=batch.suspect)
+        for job in [part.job for part in parts if part.job.parting is not None]:
+            # One of its members was cancelled while all of it was out.
+            self._chunks.part(job, Unpacking.CANCELLED, job.parting_text or "", now)
 
     def lost(self, slot: Slot, batches: Sequence[Batch], death: str, now: float, gone: bool) -> None:
         """Its worker died, or was killed and is not seen to be `gone`.
@@ -103,7 +112,6 @@ class Trial:
         most = self._policy.max_attempts
         loss = Loss.of(slot)
         counted: set[Job] = set()  # two pieces of a job may be lost in one death
-        shaken = self._packs.lost(batches, now)
         for batch in batches:
             alone = batch.jobs == 1 and not batch.beside
             if batch.overran and batch.jobs == 1 and self._works(slot, batch.key.line):
@@ -111,10 +119,19 @@ class Trial:
                 self._confine(Cause.OVERRAN, batch.parts[0].job, slot, now)
             cause = Cause.DIED_ALONE if alone else Cause.DIED_SHARED
             again = []
-            for part in _back(batch, cause, death, now):
+            for part in batch.parts:
                 if part.job not in counted:
                     counted.add(part.job)
-                    part.job.deaths += 1
+                    part.job.deaths += part.wanted or part.job.parting is not None
+                    if part.job.weight > 1:
+                        part.job.died_in, part.job.loss = (*part.job.died_in, slot.number), loss
+                        if not gone and part.job.state not in FINISHED:
+                            self._ends(Cause.NOT_SEEN_GONE, part.job, death, now)
+            for part in self._back(batch, cause, death, now):
+                if part.job.weight > 1:
+                    if not self._ends(Cause.DIED_SHARED, part.job, death, now, part.job.deaths, slot):
+                        self._chunks.part(part.job, Unpacking.LOST, death, now)
+                    continue
                 charge(part, loss)
                 attempts = part.job.attempts + part.deaths
                 if attempts < max(1, most - 1) or (alone and self._is_guilty(slot, part)):
@@ -125,8 +142,6 @@ class Trial:
                 if not self._ends(why, part.job, death, now, attempts, slot):
                     again.append(part)
             self._dispatch.reruns.place(batch.key.line, cause, again)
-        for line in shaken:
-            self._dispatch.offer(line)
 
     def _is_guilty(self, slot: Slot, part: Part) -> bool:
         """Whether the job is to blame for its deaths, the last of them alone in this slot, and not the slot."""
@@ -165,6 +180,21 @@ class Trial:
             cause = Cause.STOPPED_RUNNING if job.out else Cause.STOPPED_WAITING
             self._ends(cause, job, f"the pool stopped before the job was done: {reason}", now)
 
+    def _back(self, batch: Batch, cause: Cause, why: str, now: float) -> list[Part]:
+        """The parts of a batch that gives no answers, which are out no more; without those that nobody wants."""
+        wanted = []
+        for part in batch.parts:
+            job = part.job
+            job.out -= 1
+            if part.wanted:
+                _note(batch, cause, part, why, now)
+                wanted.append(part)
+            else:
+                job.came_back()
+                if job.parting is not None:
+                    self._chunks.part(job, TABLE[cause].chunk or job.parting, why or job.parting_text or "", now)
+        return wanted
+
     # --- what the table says --------------------------------------------------------------------------------------
 
     def _ends(self, cause: Cause, job: Job, why: str, now: float, attempts: int = 0, slot: Slot | None = None) -> bool:
@@ -176,9 +206,7 @@ class Trial:
             story = "\n".join(job.told())
             key = job.key
             self._orders.append(
-                do.KeepJob(
-                    job.id, key.model, key.signature, key.outputs, job.rows or None, job.payload, story, job.base
-                )
+                do.KeepJob(job.id, key.model, key.signature, key.outputs, job.rows or None, job.payload, story)
             )
         if slot is not None and fault is TABLE[cause].verdict:
             self._confine(cause, job, slot, now)
@@ -194,30 +222,15 @@ class Trial:
             self.cells.confine(job.client.route, job.line.model.name, slot, now)
 
 
-def _cause(batch: Batch, part: Part, failure: told.Failure | Parted) -> Cause:
+def _cause(batch: Batch, part: Part, failure: told.Failure) -> Cause:
     match failure:
-        case Parted():
-            return Cause.PARTED
         case told.RowsChanged():
             return Cause.ROWS_CHANGED
         case told.Failed(Fault.OUT_OF_MEMORY) if may_fit(batch, part):
             return Cause.NO_MEMORY
-        case told.Spoiled(fault) if batch.jobs > 1:
+        case told.Spoiled(fault) if len(batch.parts) > 1:
             return Cause.NO_MEMORY if fault is Fault.OUT_OF_MEMORY else Cause.SHARED_ERROR
     return Cause.OWN_ERROR
-
-
-def _back(batch: Batch, cause: Cause, why: str, now: float) -> list[Part]:
-    """The parts of a batch that gives no answers, which are out no more; without those that nobody wants."""
-    wanted = []
-    for part in batch.claims():
-        part.job.out -= 1
-        if part.wanted:
-            _note(batch, cause, part, why, now)
-            wanted.append(part)
-        else:
-            part.job.came_back()
-    return wanted
 
 
 def _note(batch: Batch, cause: Cause, part: Part, why: str, now: float) -> None:

@@ -14,18 +14,18 @@ from fake_pool import TIMELINE, FakePool, Serving
 
 from asked import Asked
 from pool import Client, errors
+from pool.client.bulk.company import Company
+from pool.client.bulk.grain import MOST_ROWS, Grain
+from pool.client.bulk.members import Chunk, Futures
 from pool.client.futures import JobFuture
-from pool.client.grain import MOST_ROWS, Grain
-from pool.client.members import Members
 from pool.client.outstanding import Job
-from pool.client.packer import Packer
 from pool.client.payload import encode_call
 from pool.client.request import Request
 from pool.wire import client_messages as wire
 from pool.wire.calls import Table
 from pool.wire.codec import unpack
 from pool.wire.faults import Fault
-from pool.wire.jobs import MOST_MEMBERS
+from pool.wire.jobs import MOST_WEIGHT
 from pool.wire.tensors import decode_tensor, join_strings
 
 QUICK = replace(TIMELINE, run_s=1e-6)
@@ -56,26 +56,29 @@ def job(value: object, request: Request = Request("m"), submitted: float = 0.0) 
 
 def known(row_s: float = 1e-6, request: Request = Request("m")) -> Grain:  # noqa: B008  # frozen
     grain = Grain()
-    grain.learn(request, replace(TIMELINE, run_s=row_s, batch_rows=1))
+    grain.learn(request, replace(TIMELINE, run_s=row_s, batch_rows=1), True)
     return grain
 
 
 # --- which jobs -------------------------------------------------------------------------------------------------
 
 
-def test_like_jobs_at_the_head_are_one_pack() -> None:
+def test_like_jobs_at_the_head_are_one_chunk() -> None:
     jobs = [job(np.array([float(n)] * n, np.float32)) for n in (1, 2, 3)]
-    packer, outbox = Packer(known()), deque([*jobs, job(np.zeros(1))])
-    pack = packer.next(deque(jobs))
-    assert pack is not None
-    assert (pack.members, pack.rows) == ((1, 2, 3), 6)
-    (header,) = unpack(Table, pack.payload[0]).tensors  # type: ignore[arg-type]  # the table is bytes
-    joined = decode_tensor(replace(header, shape=(6,)), pack.payload[1])  # type: ignore[arg-type]
+    company, outbox = Company(known()), deque([*jobs, job(np.zeros(1))])
+    chunk = company.next(deque(jobs))
+    assert chunk is not None
+    assert isinstance(chunk.future, Chunk)
+    assert (chunk.future.rows, chunk.rows) == ([1, 2, 3], 6)
+    (header,) = unpack(Table, chunk.payload[0]).tensors  # type: ignore[arg-type]  # the table is bytes
+    joined = decode_tensor(replace(header, shape=(6,)), chunk.payload[1])  # type: ignore[arg-type]
     assert joined.tolist() == [1, 2, 2, 3, 3, 3]
     assert all(each.payload for each in jobs), "as long as it may turn out that they have not left"
-    packer.leave(pack, outbox)
+    company.leave(chunk, outbox)
     assert len(outbox) == 1
-    assert [(each.pack, each.index, each.payload) for each in jobs] == [(pack, n, ()) for n in range(3)]
+    assert [(each.left_in, each.index, each.payload) for each in jobs] == [
+        (chunk.future.members, n, ()) for n in range(3)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -93,31 +96,31 @@ def test_like_jobs_at_the_head_are_one_pack() -> None:
 )
 def test_what_is_not_alike_leaves_alone(other: Job) -> None:
     grain = known()
-    grain.learn(Request("other"), QUICK)
+    grain.learn(Request("other"), QUICK, True)
     first = job(np.zeros(1, np.float32))
-    assert Packer(grain).next(deque([first, other, first])) is None
-    assert Packer(grain).next(deque([other, first])) is None
+    assert Company(grain).next(deque([first, other, first])) is None
+    assert Company(grain).next(deque([other, first])) is None
 
 
 def test_jobs_that_end_at_different_times_leave_apart() -> None:
     short = Request("m", timeout_s=1.0)
     early, soon, late = (job(np.zeros(1), short, submitted) for submitted in (0.0, 0.01, 0.1))
-    pack = Packer(known()).next(deque([early, soon, late]))
-    assert pack is not None
-    assert len(pack.members) == 2
-    assert pack.submitted == 0.0  # whoever came first is not answered late
+    chunk = Company(known()).next(deque([early, soon, late]))
+    assert chunk is not None
+    assert chunk.weight == 2
+    assert chunk.submitted == 0.0  # whoever came first is not answered late
 
 
 @pytest.mark.parametrize(("row_s", "most"), [(1.0, 1), (0.001, 5), (1e-9, MOST_ROWS), (0.0, MOST_ROWS)])
-def test_a_pack_takes_a_moment_to_run(row_s: float, most: int) -> None:
+def test_a_chunk_takes_a_moment_to_run(row_s: float, most: int) -> None:
     assert known(row_s).rows(Request("m")) == most
-    pack = Packer(known(row_s)).next(deque(job(np.zeros(1)) for _ in range(2 * MOST_ROWS)))
-    assert (1 if pack is None else len(pack.members)) == most
+    chunk = Company(known(row_s)).next(deque(job(np.zeros(1)) for _ in range(2 * MOST_ROWS)))
+    assert (1 if chunk is None else chunk.weight) == most
 
 
-def test_nothing_is_packed_before_it_is_known_what_a_row_costs() -> None:
+def test_nothing_leaves_together_before_it_is_known_what_a_row_costs() -> None:
     assert Grain().rows(Request("m")) == 1
-    assert Packer(Grain()).next(deque([job(np.zeros(1)), job(np.zeros(1))])) is None
+    assert Company(Grain()).next(deque([job(np.zeros(1)), job(np.zeros(1))])) is None
 
 
 def test_strings_are_joined_as_one_tensor_has_them() -> None:
@@ -133,46 +136,33 @@ def test_strings_are_joined_as_one_tensor_has_them() -> None:
 
 def test_each_has_its_own_rows_and_only_once() -> None:
     futures = [JobFuture(), JobFuture()]
-    members = Members(futures, [1, 2])
-    members.finish_one(0, {"y": np.array([9])})
-    assert not members.all_ended
-    members.finish({"y": np.array([1, 2, 3])})
+    chunk = Chunk(Futures(futures, [1, 2]), range(2))
+    Chunk(chunk.members, [0]).finish({"y": np.array([9])})
+    assert chunk.left == [1]
+    chunk.finish({"y": np.array([1, 2, 3])})
     assert [future.result(0)["y"].tolist() for future in futures] == [[9], [2, 3]]
-    members.finish(errors.PoolUnreachable("late"))
-    assert members.all_ended
+    chunk.finish(errors.PoolUnreachable("late"))
+    assert chunk.is_cancelled
 
 
 def test_many_leave_as_one_and_are_answered_as_one(fake: FakePool, client: Client) -> None:
     taught(fake, client)
     futures = client.submit_many("m", rows(1, 2, 3))
     submit = fake.expect(Asked)
-    assert submit.members == (1, 1, 1)
+    assert submit.weight == 3
     assert fake.inputs(submit)["x"].tolist() == [1, 2, 3]
     fake.answer(submit.job, {"y": np.array([10.0, 20.0, 30.0])})
     assert [future.result(5)["y"].tolist() for future in futures] == [[10.0], [20.0], [30.0]]
 
 
-def test_a_dissolved_pack_is_answered_one_by_one(fake: FakePool, client: Client) -> None:
-    taught(fake, client)
-    futures = client.submit_many("m", rows(1, 2, 3))
-    pack = fake.expect(Asked).job
-    fake.send(wire.Failure(pack + 2, Fault.MODEL_FAILED, "a row is negative", None))
-    fake.answer(pack + 3, {"y": np.array([30.0])})
-    fake.answer(pack + 1, {"y": np.array([10.0])})
-    assert futures[0].result(5)["y"].tolist() == [10.0]
-    assert futures[2].result(5)["y"].tolist() == [30.0]
-    with pytest.raises(errors.ModelFailed, match="a row is negative"):
-        futures[1].result(5)
-
-
 def test_one_that_is_cancelled_is_told_and_the_others_go_on(fake: FakePool, client: Client) -> None:
     taught(fake, client)
     futures = client.submit_many("m", rows(1, 2))
-    pack = fake.expect(Asked).job
+    number = fake.expect(Asked).job
     assert futures[0].cancel()
-    assert fake.expect(wire.Cancel).job == pack + 1
+    assert fake.expect(wire.Cancel) == wire.Cancel(number, member=True)
     assert futures[1].cancel()
-    assert fake.expect(wire.Cancel).job == pack + 2, "the pool may have taken it apart"
+    assert fake.expect(wire.Cancel) == wire.Cancel(number), "nobody is left"
 
 
 def test_one_that_was_cancelled_before_it_was_sent_is_not_run(fake: FakePool, client: Client) -> None:
@@ -184,39 +174,20 @@ def test_one_that_was_cancelled_before_it_was_sent_is_not_run(fake: FakePool, cl
     fake.nothing_of(Asked)
     fake.answer(number, {"y": np.zeros(1)})
     large.result(5)
-    pack = fake.expect(Asked)
-    assert pack.members == (1,) * 9
-    fake.answer(pack.job, {"y": np.arange(9)})
+    chunk = fake.expect(Asked)
+    assert chunk.weight == 9
+    fake.answer(chunk.job, {"y": np.arange(9)})
     assert [future.result(5)["y"].tolist() for future in futures if future is not futures[3]] == [[n] for n in range(9)]
     fake.nothing_of(wire.Cancel)
 
 
-def test_a_pack_that_fails_as_one_fails_all(fake: FakePool, client: Client) -> None:
+def test_a_chunk_that_fails_as_one_fails_all(fake: FakePool, client: Client) -> None:
     taught(fake, client)
     futures = client.submit_many("m", rows(1, 2))
     fake.refuse(fake.expect(Asked).job)
     for future in futures:
         with pytest.raises(errors.Overloaded):
             future.result(5)
-
-
-def test_a_pool_that_stops_returns_its_members_to_the_next(fake: FakePool, tmp_path: Path) -> None:
-    with Client(fake.endpoint) as client:
-        taught(fake, client)
-        futures = client.submit_many("m", rows(1, 2))
-        pack = fake.expect(Asked).job
-        for member in (1, 2):
-            fake.send(wire.Failure(pack + member, Fault.POOL_STOPPING, "the pool is stopping", None))
-        fake.send(wire.Farewell("it has ended", unread=True))
-        fake.expect(wire.Close)
-        fake.close()
-        following = FakePool(tmp_path, b"j" * 8)
-        following.open()
-        again = following.expect(Asked)
-        assert again.members == (1, 1)
-        following.answer(again.job, {"y": np.array([1.0, 2.0])})
-        assert [future.result(5)["y"].tolist() for future in futures] == [[1.0], [2.0]]
-        following.close()
 
 
 # --- map --------------------------------------------------------------------------------------------------------
@@ -244,11 +215,11 @@ def test_a_mistake_in_one_of_many_is_its_own(serving: Serving) -> None:
         assert [future.result(5)["y"].tolist() for future in (good, other)] == [[0.0], [2.0]]
 
 
-def test_each_of_a_pack_is_told_of_its_own_rows(fake: FakePool, client: Client) -> None:
+def test_each_of_a_chunk_is_told_of_its_own_rows(fake: FakePool, client: Client) -> None:
     taught(fake, client)
     futures = client.submit_many("m", [{"x": np.zeros(n, np.float32)} for n in (1, 2, 1)])
-    pack = fake.expect(Asked)
-    fake.answer(pack.job, {"y": np.zeros(4)}, timeline=replace(TIMELINE, rows=4, batch_rows=4))
+    chunk = fake.expect(Asked)
+    fake.answer(chunk.job, {"y": np.zeros(4)}, timeline=replace(TIMELINE, rows=4, batch_rows=4))
     for future in futures:
         future.result(5)
     assert [future.timeline.rows for future in futures if future.timeline] == [1, 2, 1]
@@ -260,7 +231,7 @@ def test_map_gives_each_its_answer_in_order(serving: Serving) -> None:
     assert found == [[2.0 * n] for n in range(500)]
 
 
-def test_map_gathers_what_comes_while_a_pack_is_out(fake: FakePool, client: Client) -> None:
+def test_map_gathers_what_comes_while_a_chunk_is_out(fake: FakePool, client: Client) -> None:
     taught(fake, client)
     found: list[float] = []
     mapping = threading.Thread(
@@ -268,7 +239,7 @@ def test_map_gathers_what_comes_while_a_pack_is_out(fake: FakePool, client: Clie
     )
     mapping.start()
     submits = [(fake.expect(Asked), fake.payload) for _ in range(3)]
-    assert [len(submit.members) for submit, _ in submits] == [0, 32, 27]
+    assert [submit.weight for submit, _ in submits] == [1, 32, 27]
     for submit, payload in submits:
         fake.payload = payload
         fake.answer(submit.job, {"y": 2 * fake.inputs(submit)["x"]})
@@ -362,7 +333,7 @@ def test_map_of_what_has_rows_and_what_has_none(serving: Serving) -> None:
 
 
 @pytest.mark.parametrize("way", ["map", "slab", "submit_many", "submit", "strings"])
-def test_a_pack_is_no_larger_than_the_pool_takes(serving: Serving, way: str) -> None:
+def test_a_chunk_is_no_larger_than_the_pool_takes(serving: Serving, way: str) -> None:
     """It lends 1 MiB here. Each of them has room, and so has to have an answer."""
     serving._serve = lambda _, inputs: {"y": np.zeros(len(next(iter(inputs.values()))))}
     given = np.zeros((400, 1, 10_000), np.uint8)
@@ -420,10 +391,10 @@ def test_an_answer_without_the_rows_of_all_is_nobodys(fake: FakePool, client: Cl
 
 def test_more_jobs_than_a_message_can_tell_of_are_refused_at_the_client(fake: FakePool, client: Client) -> None:
     taught(fake, client)
-    futures = [JobFuture() for _ in range(MOST_MEMBERS + 1)]
+    futures = [JobFuture() for _ in range(MOST_WEIGHT + 1)]
     height, payload = encode_call("m", {"x": np.zeros(len(futures), np.uint8)})
-    members = Members(futures, (1,) * len(futures))
-    client._connected().submit_pack(Request("m"), height, payload, time.monotonic(), members)
+    members = Futures(futures, (1,) * len(futures))
+    client._connected().submit_chunk(Request("m"), height, payload, time.monotonic(), members)
     for future in (futures[0], futures[-1]):
         with pytest.raises(errors.InvalidInput, match="65536 jobs in one message: at most 65535 can travel"):
             future.result(5)
@@ -445,7 +416,7 @@ def test_whatever_the_clients_thread_fails_over_ends_those_whose_answer_it_was_t
     taught(fake, client)
     futures = [JobFuture(), Fails(), JobFuture()]
     height, payload = encode_call("m", {"x": np.zeros(3, np.float32)})
-    client._connected().submit_pack(Request("m"), height, payload, time.monotonic(), Members(futures, (1, 1, 1)))
+    client._connected().submit_chunk(Request("m"), height, payload, time.monotonic(), Futures(futures, (1, 1, 1)))
     fake.answer(fake.expect(Asked).job, {"y": np.zeros(3)})
     assert futures[0].result(5)
     with pytest.raises(errors.PoolError, match="the answer cannot be used: RuntimeError: of the client itself"):

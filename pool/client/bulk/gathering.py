@@ -1,73 +1,58 @@
-"""Many small inputs of one shape, gathered by their caller's thread as the rows of one job: a pack."""
+"""Many small inputs of one form, gathered by their caller's thread as the rows of one chunk."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from pool.client.arenas import Arenas
-from pool.client.grain import PACK_BYTES
+from pool.client.bulk.grain import CHUNK_BYTES
 from pool.client.payload import Inputs, empty
 from pool.client.spans import piece_of
 from pool.wire.tensors import Array
 
-__all__ = ["Pack"]
+__all__ = ["Gathering", "most_bytes_of"]
 
 SMALL_BYTES = 64 << 10  # of an input that is worth copying together with others
 LENT_INPUT_BYTES = 1 << 20  # the same, where it would be copied into an arena anyway
 
 
-class Pack:
-    """Inputs are added, each a copy; `rows` of each."""
+class Gathering:
+    """Each that is added is copied; `rows` of each. One that is not worth it stays alone, as it is."""
 
-    def __init__(self, first: Inputs, most_rows: int, arenas: Arenas, most_bytes: int = PACK_BYTES) -> None:
-        """There is room for `most_rows`, or for fewer large ones. REQUIRES `fits_any(first, arenas)`."""
-        assert first.rows is not None
-        self._room_bytes = most_bytes
-        self._string_bytes = 0
-        self.rows: list[int] = []
+    def __init__(self, first: Inputs, most_rows: int, arenas: Arenas, most_bytes: int = CHUNK_BYTES) -> None:
+        """There is room for so many rows, or for fewer large ones."""
         self._first = first
-        self.filled = 0
-        row_bytes = _bytes(first) / first.rows
-        self.most_rows = max(first.rows, min(most_rows, int(most_bytes / max(1.0, row_bytes))))
-        self._most_bytes = _most_bytes(arenas)
-        # One job alone is joined with others by whoever runs it, as what `submit` sends; several are a batch mostly.
-        alone = self.most_rows == first.rows
-        self._columns = {
-            name: empty(
-                (self.most_rows, *array.shape[1:]),
-                array.dtype,
-                arenas,
-                (name, array.dtype, array.shape[1:]) if alone else None,
-            )
-            for name, (array, _) in first.tensors.items()
-        }
+        self._form = _form(first)
+        self._most_bytes = most_bytes_of(arenas)
+        self._room_bytes = most_bytes
+        self._string_bytes = self.filled = self.most_rows = 0
+        self._columns: dict[str, Array] = {}
         self._is_weak = any(weak or array.dtype.hasobject for array, weak in first.tensors.values())
         lone = None if self._is_weak or list(first.tensors) != [""] else first.tensors[""][0]
         self._usual = None if lone is None else (lone.shape, lone.dtype)
-        self._usual_rows = first.rows
-        self.add(first)
+        self._usual_rows = first.rows or 0
+        self.rows: list[int] = []
+        rows, size_bytes = first.rows, _bytes(first)
+        if rows is not None and size_bytes <= self._most_bytes:
+            most_rows = min(most_rows, int(most_bytes / max(1.0, size_bytes / rows)))
+            if most_rows > rows:
+                self.most_rows = most_rows
+                self._columns = {
+                    name: empty((most_rows, *array.shape[1:]), array.dtype, arenas)
+                    for name, (array, _) in first.tensors.items()
+                }
+                self.add(first)
+                return
+        self.rows.append(rows or 0)
 
     @property
     def is_full(self) -> bool:
         return self.filled >= self.most_rows or self._string_bytes >= self._room_bytes
 
-    @staticmethod
-    def fits_any(inputs: Inputs, arenas: Arenas) -> bool:
-        """Whether it is worth gathering others like it."""
-        return inputs.rows is not None and _bytes(inputs) <= _most_bytes(arenas)
-
     def fits(self, inputs: Inputs) -> bool:
-        """Whether it is like the others."""
-        return (
-            inputs.rows is not None
-            and inputs.tensors.keys() == self._first.tensors.keys()
-            and all(
-                (array.dtype, array.shape[1:], weak) == (like.dtype, like.shape[1:], like_weak)
-                for (array, weak), (like, like_weak) in zip(
-                    (inputs.tensors[name] for name in self._first.tensors), self._first.tensors.values(), strict=True
-                )
-            )
-        )
+        """Whether it is like the others. REQUIRES that there is room."""
+        return inputs.rows is not None and _form(inputs) == self._form and _bytes(inputs) <= self._most_bytes
 
     def add(self, inputs: Inputs) -> None:
         """REQUIRES that it fits."""
@@ -80,7 +65,7 @@ class Pack:
 
         Nothing else is looked at: it is the short way of most inputs.
         """
-        if type(item) is np.ndarray and (item.shape, item.dtype) == self._usual:
+        if type(item) is np.ndarray and (item.shape, item.dtype) == self._usual and self._columns:
             end = self.filled + self._usual_rows
             column = self._columns[""]
             if end <= len(column):
@@ -117,6 +102,8 @@ class Pack:
 
     def inputs(self) -> Inputs:
         """All of them, as one job's; none is added after this."""
+        if not self._columns:
+            return self._first
         for column in self._columns.values():
             if (piece := piece_of(column)) is not None:  # it holds room for more of them
                 piece.region.keep(piece.offset - piece.region.offset + column[: self.filled].nbytes)
@@ -126,13 +113,18 @@ class Pack:
         return Inputs(tensors, self.filled)
 
 
+def most_bytes_of(arenas: Arenas) -> int:
+    """Of an input that is worth sending with others."""
+    return LENT_INPUT_BYTES if arenas.lends else SMALL_BYTES
+
+
+def _form(inputs: Inputs) -> dict[str, Any]:
+    return {name: (array.dtype, array.shape[1:], weak) for name, (array, weak) in inputs.tensors.items()}
+
+
 def _bytes(inputs: Inputs) -> int:
     return sum([array.nbytes for array, _ in inputs.tensors.values()]) + _string_bytes(inputs)
 
 
 def _string_bytes(inputs: Inputs) -> int:
     return sum([len(text) for array, _ in inputs.tensors.values() if array.dtype.hasobject for text in array.flat])
-
-
-def _most_bytes(arenas: Arenas) -> int:
-    return LENT_INPUT_BYTES if arenas.lends else SMALL_BYTES

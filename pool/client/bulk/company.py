@@ -1,31 +1,32 @@
-"""Jobs that wait to be sent at the same time and are alike leave as one pack.
+"""Jobs that wait to be sent at the same time and are alike leave as one chunk.
 
-Nothing waits for company: what is packed has queued up while the I/O thread was at something else.
+Nothing waits for company: what leaves together has queued up while whoever sends was at something else.
 """
 
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from pool.client.grain import Grain
-from pool.client.members import Members
+from pool.client.bulk.grain import Grain
+from pool.client.bulk.members import Chunk, Futures
+from pool.client.bulk.split import columns
 from pool.client.outstanding import Job
-from pool.client.remnant import columns
+from pool.client.wait import Wait
 
-__all__ = ["Packer"]
+__all__ = ["Company"]
 
 SMALL_BYTES = 16 << 10  # of a job that is worth joining with others: copying so much costs less than a message
 APART = 0.02  # of their timeout may lie between the first and the last, whose time ends with the first's
 
 
-class Packer:
-    """Used by the I/O thread alone."""
+class Company:
+    """Used by whoever has the helm's lock."""
 
     def __init__(self, grain: Grain) -> None:
         self._grain = grain
 
     def next(self, outbox: "deque[Any]") -> Job | None:
-        """A pack of the jobs at the head of the outbox, which stay there; None if the first is to leave alone.
+        """A chunk of the jobs at the head of the outbox, which stay there; None if the first is to leave alone.
 
         Other threads append meanwhile. There is a job.
         """
@@ -43,11 +44,11 @@ class Packer:
             jobs.append(job)
             rows += job.rows or 0
             size_bytes += job.size_bytes
-        return None if len(jobs) < 2 else _pack(jobs, rows)
+        return None if len(jobs) < 2 else _chunk(jobs, rows)
 
-    def leave(self, pack: Job, outbox: "deque[Any]") -> None:
-        """The pack is in the book: its jobs are in the outbox no more."""
-        for _ in pack.members:
+    def leave(self, chunk: Job, outbox: "deque[Any]") -> None:
+        """The chunk is in the book: its jobs are in the outbox no more."""
+        for _ in range(chunk.weight):
             outbox.popleft().payload = ()
 
 
@@ -56,7 +57,8 @@ def _is_small(job: Job) -> bool:
         job.rows is not None
         and job.size_bytes <= SMALL_BYTES
         and job.room is None
-        and not (job.patient or job.members or job.attempts or job.in_doubt)
+        and not isinstance(job.future, Chunk | Wait)
+        and not (job.patient or job.attempts or job.in_doubt)
     )
 
 
@@ -71,35 +73,23 @@ def _alike(first: Job, job: Job) -> bool:
     )
 
 
-def _pack(jobs: Sequence[Job], rows: int) -> Job:
-    first = jobs[0]
-    members = Members([job.future for job in jobs], [job.rows or 0 for job in jobs])
-    given = zip(*(job.payload[1:] for job in jobs), strict=True)
-    table = first.payload[0]
-    assert isinstance(table, bytes)
-    payload = [
-        table,
-        *(
-            _joined_strings(column, [elements * (job.rows or 0) for job in jobs]) if strings else b"".join(column)
-            for (strings, elements), column in zip(columns(table), given, strict=True)
-        ),
-    ]
-    pack = Job(
-        members,
-        first.request,
-        rows,
-        payload,
-        sum(map(len, payload)),
-        first.submitted,
-        first.encoded,
-        members=members.rows,
-    )
-    for index, job in enumerate(jobs):
-        job.pack, job.index = pack, index
-    return pack
-
-
-def _joined_strings(buffers: Sequence[bytes], counts: Sequence[int]) -> bytes:
+def _chunk(jobs: Sequence[Job], rows: int) -> Job:
     from pool.wire.tensors import join_strings  # numpy is there, since they were encoded with it
 
-    return join_strings(buffers, counts)
+    first = jobs[0]
+    members = Futures([job.future for job in jobs], [job.rows or 0 for job in jobs])
+    given: list[Any] = list(zip(*(job.payload for job in jobs), strict=True))
+    payload: list[Any] = [table := given.pop(0)[0]]
+    for (strings, elements), column in zip(columns(table), given, strict=True):
+        payload.append(
+            join_strings(column, [elements * rows for rows in members.rows]) if strings else b"".join(column)
+        )
+    size_bytes = sum(map(len, payload))
+    chunk = Job(
+        Chunk(members, range(len(jobs))),
+        *(first.request, rows, payload, size_bytes, first.submitted, first.encoded),
+        weight=len(jobs),
+    )
+    for index, job in enumerate(jobs):
+        job.left_in, job.index = members, index
+    return chunk

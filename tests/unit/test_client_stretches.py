@@ -12,7 +12,7 @@ from fake_pool import TIMELINE, FakePool, Serving
 
 from asked import Asked
 from pool import Client, errors
-from pool.client.slabs import AT_ONCE, are_rows
+from pool.client.bulk.mapping import STRETCHES, are_rows
 from pool.wire import client_messages as wire
 from pool.wire.faults import Fault
 
@@ -94,7 +94,7 @@ def test_what_has_none_goes_the_usual_way(client: Client) -> None:
 def test_items_that_are_large_travel_alone(serving: Serving, client: Client) -> None:
     array = given((3, 1, 100_000))
     assert [answer["y"].tolist() for answer in client.map("m", array)] == (2 * array).tolist()
-    assert [submit.members for submit in serving.submitted] == [(), (), ()]
+    assert [submit.weight for submit in serving.submitted] == [1, 1, 1]
 
 
 def test_no_more_is_in_flight_than_is_asked_for(fake: FakePool, client: Client) -> None:
@@ -108,15 +108,15 @@ def test_no_more_is_in_flight_than_is_asked_for(fake: FakePool, client: Client) 
         reader = readers.submit(next, results)
         while (submit := fake.next(0.5)) is not None:
             if isinstance(submit, Asked):
-                out.append(len(submit.members) or 1)
+                out.append(submit.weight)
         client.close()
         assert isinstance(reader.exception(5), errors.PoolUnreachable)
-    assert out == [10] * AT_ONCE
+    assert out == [10] * STRETCHES
 
 
 @pytest.mark.usefixtures("serving")
 def test_the_first_error_comes_in_its_turn(client: Client) -> None:
-    """The pool would run the others of its slab alone; this one does not, so they fail with it."""
+    """The pool would run the others of its chunk alone; this one does not, so they fail with it."""
     array = np.zeros((1000, 1), np.float32)
     array[700] = -1
     results = client.map("m", array, in_flight=64)
@@ -135,7 +135,7 @@ def test_closed_early_it_takes_back_what_is_out(tmp_path: Path, client: Client) 
         results.close()  # type: ignore[attr-defined]  # a generator
         client.run("m", np.zeros((1, 1)))  # after what was taken back
         assert len(held.submitted) < 200
-        assert 0 < len(held.cancelled) <= AT_ONCE
+        assert 0 < len(held.cancelled) <= STRETCHES
         assert set(held.cancelled) <= {submit.job for submit in held.submitted}
     finally:
         held.close()

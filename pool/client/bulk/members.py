@@ -1,0 +1,221 @@
+"""Who waits for the answer of a chunk: each of its members for the rows of it that it gave."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import accumulate, repeat
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from pool.client.helm import Helm
+    from pool.client.timeline import JobTimeline
+
+from pool.client.futures import JobFuture
+from pool.client.wait import Ending, Wait
+from pool.errors import PoolError
+
+__all__ = ["Answers", "Chunk", "Futures", "Members", "Result"]
+
+Arrays: TypeAlias = "dict[str, np.ndarray[Any, Any]]"
+Result: TypeAlias = "Mapping[str, np.ndarray[Any, Any]] | PoolError"
+
+
+class Members(ABC):
+    """Those of one chunk, as it was first built. `rows` of each. `carriers`: the numbers of jobs that they are in.
+
+    `withdraw` tells that nobody waits for one of them any more or, called with None, for any.
+    """
+
+    def __init__(self, rows: Sequence[int]) -> None:
+        self.rows = tuple(rows)
+        self.carriers: set[int] = set()
+        self.withdraw: Callable[[int | None], object] = lambda _: None
+
+    @abstractmethod
+    def waits(self, index: int) -> bool:
+        """Whether its caller does: it was neither answered nor cancelled."""
+
+    @abstractmethod
+    def finish(self, indices: Sequence[int], result: Result, timeline: JobTimeline | None = None) -> None:
+        """The answer of these together, in this order. For those that have ended it does nothing."""
+
+    def _shares(self, indices: Sequence[int], result: Result) -> Iterable[tuple[int, Arrays | PoolError]]:
+        """What each of these gets of it."""
+        if isinstance(result, PoolError):
+            return zip(indices, repeat(result), strict=False)
+        return zip(indices, _cut(result, [self.rows[index] for index in indices]), strict=True)
+
+    @abstractmethod
+    def tell(self) -> None:
+        """Those who wait, once more, what is over."""
+
+    @abstractmethod
+    def drop(self, index: int) -> None:
+        """Its caller has cancelled it."""
+
+    @abstractmethod
+    def abandon_after_fork(self, error: PoolError) -> None: ...
+
+
+class Futures(Members):
+    """Each has one, or another ending of its own."""
+
+    def __init__(self, futures: Sequence[Ending], rows: Sequence[int]) -> None:
+        super().__init__(rows)
+        self.futures = futures
+        self._given_up: set[int] = set()
+
+    @classmethod
+    def made(cls, rows: Sequence[int], helm: Helm | None) -> tuple[Futures, list[JobFuture]]:
+        """With futures that withdraw them when they are cancelled."""
+        members = cls((), rows)
+        futures = [JobFuture(partial(cls._withdraw_one, members, index), helm) for index in range(len(rows))]
+        members.futures = futures
+        return members, futures
+
+    def _withdraw_one(self, index: int) -> None:
+        self.withdraw(index)
+
+    def waits(self, index: int) -> bool:
+        return not self.futures[index].is_over and index not in self._given_up
+
+    def finish(self, indices: Sequence[int], result: Result, timeline: JobTimeline | None = None) -> None:
+        told = {self.rows[index]: timeline for index in indices}
+        if timeline is not None and len(indices) > 1:
+            told = {rows: timeline.of_rows(rows) for rows in told}
+        for index, own in self._shares(indices, result):
+            if index in self._given_up:
+                continue
+            try:
+                self.futures[index].finish(own, told[self.rows[index]])
+            except Exception:
+                self._given_up.add(index)  # one that fails over it ends no more than itself
+                raise
+
+    def tell(self) -> None:
+        for future in self.futures:
+            if future.is_over:
+                future.tell()
+
+    def drop(self, index: int) -> None:
+        """Its future knows that already."""
+
+    def abandon_after_fork(self, error: PoolError) -> None:
+        for future in self.futures:
+            future.abandon_after_fork(error)
+
+
+class Answers(Members):
+    """Their caller reads one after the other: none is cut out of the whole before."""
+
+    def __init__(self, rows: Sequence[int], attend: Callable[[Wait], object]) -> None:
+        """`attend` receives until such a wait is over: the connection's that they are sent by."""
+        super().__init__(rows)
+        self.some_failed = False
+        self._attend = attend
+        self._over = Wait()
+        self._left = set(range(len(self.rows)))
+        self._parts: list[tuple[Sequence[int], Result]] = []  # who ended together, and how
+
+    @property
+    def all_ended(self) -> bool:
+        return not self._left
+
+    def waits(self, index: int) -> bool:
+        return index in self._left
+
+    def finish(
+        self,
+        indices: Sequence[int],
+        result: Result,
+        timeline: JobTimeline | None = None,  # noqa: ARG002  # `map` shows none
+    ) -> None:
+        if not self._left.isdisjoint(indices):
+            self._parts.append((indices, result))
+            self.some_failed = self.some_failed or isinstance(result, PoolError)
+            self._left.difference_update(indices)
+        self.tell()
+
+    def tell(self) -> None:
+        if not self._left:
+            self._over.finish(True)
+
+    def drop(self, index: int) -> None:
+        self._left.discard(index)
+
+    def abandon_after_fork(self, error: PoolError) -> None:
+        self.finish(sorted(self._left), error)
+
+    def results(self) -> Iterator[Arrays]:
+        """Of each in turn; waits for all of them. Raises the `PoolError` of one that has failed in its place."""
+        if self._left:
+            self._attend(self._over)
+        whole = self._parts[0][1]
+        if len(self._parts) == 1 and not isinstance(whole, PoolError):
+            yield from _cut(whole, self.rows)
+            return
+        each: dict[int, Arrays | PoolError] = {}
+        for indices, result in self._parts:
+            each.update(self._shares(indices, result))
+        for index in range(len(self.rows)):
+            if isinstance(own := each[index], PoolError):
+                raise own
+            yield own
+
+
+def _cut(result: Mapping[str, Any], rows: Sequence[int]) -> Iterable[Arrays]:
+    """What each gets that gave so many rows. A lone one gets all, whatever it has."""
+    names, height = list(result), rows[0]
+    if len(rows) == 1 or not names:
+        return (dict(result) for _ in rows)
+    if rows.count(height) < len(rows):
+        ends = zip(accumulate(rows, initial=0), accumulate(rows), strict=False)
+        return ({name: array[begin:end] for name, array in result.items()} for begin, end in ends)
+    # numpy cuts them in its own loop, twice as quick as one by one.
+    columns = [array.reshape(len(rows), height, *array.shape[1:]) for array in result.values()]
+    if len(names) == 1:
+        return ({names[0]: each} for each in columns[0])
+    return (dict(zip(names, each, strict=True)) for each in zip(*columns, strict=True))
+
+
+class Chunk:
+    """What a job waits with that has several members, or one that came in a chunk: it stands in a future's place."""
+
+    __slots__ = ("__weakref__", "indices", "members")
+
+    def __init__(self, members: Members, indices: Sequence[int]) -> None:
+        """`indices`: which of the members it has, in this order."""
+        self.members = members
+        self.indices = tuple(indices)
+
+    @property
+    def rows(self) -> list[int]:
+        """Of each that it has."""
+        return [self.members.rows[index] for index in self.indices]
+
+    @property
+    def left(self) -> list[int]:
+        """Those of them that somebody waits for."""
+        return [index for index in self.indices if self.members.waits(index)]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody waits for any of them."""
+        return not any(map(self.members.waits, self.indices))
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self.is_over
+
+    def tell(self) -> None:
+        self.members.tell()
+
+    def finish(self, result: Result, timeline: JobTimeline | None = None) -> None:
+        self.members.finish(self.indices, result, timeline)
+
+    def abandon_after_fork(self, error: PoolError) -> None:
+        self.members.abandon_after_fork(error)

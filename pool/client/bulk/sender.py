@@ -1,0 +1,116 @@
+"""The inputs of one call leave in chunks: gathered one by one, or as stretches of one array.
+
+inputs ─► gathering ─┬─ full, of another form, or flushed ─► chunk ─► sent
+array ─► stretch ────┴───────────────────────────────────────┘
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+from pool.client.bulk.gathering import Gathering, most_bytes_of
+from pool.client.bulk.grain import MOST_ROWS
+from pool.client.bulk.members import Answers, Futures, Members
+from pool.client.connection import Connection
+from pool.client.futures import JobFuture
+from pool.client.payload import Inputs, encode_call, to_inputs
+from pool.client.request import Request
+from pool.errors import PoolError
+from pool.wire.tensors import Array
+
+__all__ = ["Sender", "submit_many"]
+
+Expect: TypeAlias = Callable[[Sequence[int], Connection | None], Members]
+
+
+class Sender:
+    """An error that an input has is its own, and so is one of the connection."""
+
+    def __init__(
+        self,
+        connected: Callable[[], Connection],
+        request: Request,
+        expect: Expect,
+        *,
+        most_rows: int = MOST_ROWS,
+        patient: bool = True,
+    ) -> None:
+        """`expect`: makes those who wait for members of so many rows each, of a connection if there is one.
+
+        `most_rows` are gathered.
+        """
+        self._connected = connected
+        self._request = request
+        self._expect = expect
+        self._most_rows = most_rows
+        self._patient = patient
+        self.gathering: Gathering | None = None
+
+    def add(self, item: object) -> None:
+        """One input more. It is copied before this returns."""
+        gathering = self.gathering
+        if gathering is None or not gathering.take(item):
+            try:
+                inputs = to_inputs(self._request.model, item)
+                if gathering is not None and gathering.fits(inputs):
+                    gathering.add(inputs)
+                else:
+                    self.flush()
+                    connection = self._connected()
+                    most_rows = min(self._most_rows, connection.grain.rows(self._request))
+                    gathering = Gathering(inputs, most_rows, connection.arenas, connection.grain.most_bytes)
+                    self.gathering = gathering
+            except PoolError as error:
+                self.flush()
+                self._expect((0,), None).finish((0,), error)
+                return
+        if gathering.is_full:
+            self.flush()
+
+    def flush(self) -> None:
+        """What is gathered leaves."""
+        gathering, self.gathering = self.gathering, None
+        if gathering is not None:
+            self._send(gathering.rows, gathering.inputs)
+
+    def stretch(self, array: Array, most: int) -> int:
+        """Sends the first items of an array of rows, as they lie and `most` at most; how many. Raises `PoolError`."""
+        connection = self._connected()
+        items, height, row_bytes = 1, int(array.shape[1]), array[0, :1].nbytes
+        if height * row_bytes <= most_bytes_of(connection.arenas):
+            rows = min(connection.grain.rows(self._request), connection.grain.most_bytes // max(1, row_bytes))
+            items = max(1, min(most, rows // height, len(array)))
+        joined = array[:items].reshape(items * height, *array.shape[2:])
+        self._send((height,) * items, lambda: to_inputs(self._request.model, joined))
+        return items
+
+    def _send(self, rows: Sequence[int], inputs: Callable[[], Inputs]) -> None:
+        began = time.monotonic()
+        members = None
+        try:
+            connection = self._connected()
+            members = self._expect(rows, connection)
+            count, payload = encode_call(self._request.model, inputs(), connection.arenas)
+        except PoolError as error:
+            (members or self._expect(rows, None)).finish(range(len(rows)), error)
+            return
+        wait = isinstance(members, Answers)
+        connection.submit_chunk(self._request, count, payload, began, members, patient=self._patient, wait=wait)
+
+
+def submit_many(
+    connected: Callable[[], Connection], request: Request, inputs: Iterable[object], *, patient: bool
+) -> list[JobFuture]:
+    """As `Client.submit_many` says. A future for each, in their order; an error that one has is its future's."""
+    futures: list[JobFuture] = []
+
+    def expect(rows: Sequence[int], connection: Connection | None) -> Members:
+        members, made = Futures.made(rows, connection.helm if connection else None)
+        futures.extend(made)
+        return members
+
+    sender = Sender(connected, request, expect, patient=patient)
+    for item in inputs:
+        sender.add(item)
+    sender.flush()
+    return futures
