@@ -132,13 +132,13 @@ def decode_answer(pieces: Sequence[int], payload: Sequence[Buffer], room: Region
         raise BadFrame(f"its {len(answers)} pieces do not belong together: {error}") from None
 
 
-def empty(shape: int | Sequence[int], dtype: DTypeLike, arenas: Arenas, call: Hashable = None) -> Array:
-    """An array of any values, in an arena if there is room; those of one `call` side by side, as in `Arenas.place`."""
+def empty(shape: int | Sequence[int], dtype: DTypeLike, arenas: Arenas) -> Array:
+    """An array of any values, in an arena if there is room."""
     kind = np.dtype(dtype)
     axes = tuple(map(operator.index, shape if isinstance(shape, Sequence) else (shape,)))
     size_bytes = math.prod(axes) * kind.itemsize
     lendable = not kind.hasobject and min(axes, default=0) >= 0 and size_bytes >= LENT_BYTES
-    if not lendable or (region := arenas.place(size_bytes, call)) is None:
+    if not lendable or (region := arenas.place(size_bytes)) is None:
         return np.empty(axes, kind)
     return array_over(region, region.offset, size_bytes).view(kind).reshape(axes)
 

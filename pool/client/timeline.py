@@ -21,7 +21,7 @@ class JobTimeline:
 
     They add up to `wall_s` because `reply_s` is what the others leave. The others are measured by three processes, each
     by its own clock, within the time that this one waits: on one machine that leaves no less than 0.0.
-    Jobs that travelled in one pack share all but their `rows`. Of a job that was split, the pool's and the worker's
+    Jobs that travelled in one chunk share all but their `rows`. Of a job that was split, the pool's and the worker's
     segments are those of the piece that was answered last.
 
     `job` is the pool's number of the job, as `pool explain` takes it. Its `rows` were run as some of `batch_rows` in
@@ -66,7 +66,7 @@ class JobTimeline:
         )
 
     def of_rows(self, rows: int) -> "JobTimeline":
-        """That of a job of so many rows which travelled in this one's pack."""
+        """That of a job of so many rows which travelled in this one's chunk."""
         return self if rows == self.rows else replace(self, rows=rows)
 
     def segments(self) -> tuple[tuple[str, float], ...]:

@@ -80,8 +80,7 @@ def _converters(annotation: Any) -> tuple[Convert, Convert]:
         inner = _converters(members[0]) if len(members) == 1 else _union(members)
         return inner if len(members) == len(arguments) else _optional(*inner)
     if origin is tuple:
-        plain = arguments[0] in _PLAIN
-        return _plain_sequence(arguments[0]) if plain else _sequence(*_converters(arguments[0]))
+        return _sequence(*_converters(arguments[0]))
     if origin is Mapping:
         return _mapping(*_converters(arguments[1]))
     if isinstance(annotation, type) and issubclass(annotation, Enum):
@@ -128,18 +127,6 @@ def _sequence(encode: Convert, decode: Convert) -> tuple[Convert, Convert]:
         lambda value: [encode(element) for element in value],
         lambda raw: tuple(decode(element) for element in _elements(raw)),
     )
-
-
-def _plain_sequence(kind: type) -> tuple[Convert, Convert]:
-    """As `_sequence`, without a call an element: the rows of the members of a pack are a thousand."""
-    only = {kind}
-    decode_one = _exactly(kind)
-
-    def decode(raw: Any) -> tuple[Any, ...]:
-        elements = _elements(raw)
-        return elements if set(map(type, elements)) <= only else tuple(map(decode_one, elements))
-
-    return _same, decode
 
 
 def _mapping(encode: Convert, decode: Convert) -> tuple[Convert, Convert]:

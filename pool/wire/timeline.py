@@ -12,7 +12,7 @@ class Timeline:
     `job` is the pool's own number of the job, for `pool explain`. From its arrival in the pool on, the job waited
     `queue_s` for a lane and `batch_wait_s` for company that `batch_wait` asked for; `feed_s` is the way to the worker
     and back and the joining of the batch, `run_s` TensorFlow's own time, `fetch_s` the cutting of the answers.
-    `batch_rows` were sent to the lane together, padding not counted: one run of the model, or, of a large job or pack
+    `batch_rows` were sent to the lane together, padding not counted: one run of the model, or, of a large job or chunk
     where runs are quick, several of at most `max_batch`. `attempts` counts the runs that began.
     """
 

@@ -1,4 +1,4 @@
-"""What the core's decisions cost: `python tests/benchmarks/decisions.py [--quick] [--packs | --growth]`.
+"""What the core's decisions cost: `python tests/benchmarks/decisions.py [--quick] [--chunks | --growth]`.
 
 Microseconds of processor time a job, of the core's work for its arrival, its dispatch and its end, in the steady
 state, with a few for the tests' driver: every job that ends is replaced by a new one of one of 1,000 clients, so that
@@ -6,7 +6,7 @@ as many wait all the time. Every lane of every slot is busy. Medians of rounds. 
 `pool start`, after `gc.freeze()` of the set-up: what waits when the measuring begins is not walked again, what comes
 afterwards is.
 
-`--packs`: the jobs come by 64 in a message, or one by one, into batches of up to 64 rows.
+`--chunks`: the jobs come by 64 in a message, or one by one, into batches of up to 64 rows.
 
 `--growth`: the smallest and the largest of them alone, which take turns in rounds, and how much more a job costs in the
 largest. It ends before it takes more than 8 GiB.
@@ -50,10 +50,10 @@ DONE = Succeeded(b"")
 class SteadyState:
     """A core with `slots` busy slots and `queued` jobs that wait; `max_batch` 1: unbatched.
 
-    `pack`: so many jobs come in each message.
+    `weight`: so many jobs come in each message.
     """
 
-    def __init__(self, slots: int, queued: int, max_batch: int, lanes: int = LANES, pack: int = 1) -> None:
+    def __init__(self, slots: int, queued: int, max_batch: int, lanes: int = LANES, weight: int = 1) -> None:
         plans = [SlotPlan(("m",), f"gpu:{number}", frozenset({f"gpu:{number}"})) for number in range(slots)]
         policy = Policy(
             max_jobs=1 << 40,
@@ -65,14 +65,14 @@ class SteadyState:
         self._running: deque[Sent] = deque()
         self._jobs = 0
         self._messages = 0
-        self._weight = pack
+        self._weight = weight
         self._step_s = BATCH_S / (slots * lanes)
         self._core.start()
         for number in range(slots):
             self._core.hello(number, 1)
             self._core.ready(number, 1, lanes, (INFO,))
         # The first job of each lane comes alone; those that come afterwards wait.
-        for _ in range(slots * lanes + -(-(queued + slots * lanes * max_batch) // pack)):
+        for _ in range(slots * lanes + -(-(queued + slots * lanes * max_batch) // weight)):
             self._arrive()
         for _ in range(slots * lanes):
             self._end_one(replace=False)
@@ -121,10 +121,10 @@ def set_up_frozen() -> Iterator[None]:
         gc.unfreeze()
 
 
-def measure(slots: int, queued: int, max_batch: int, rounds: int, jobs: int, pack: int = 1) -> float:
+def measure(slots: int, queued: int, max_batch: int, rounds: int, jobs: int, weight: int = 1) -> float:
     """The median of rounds, in microseconds."""
     gc.disable()  # it would walk a million jobs that are being queued, again and again
-    state = SteadyState(slots, queued, max_batch, pack=pack)
+    state = SteadyState(slots, queued, max_batch, weight=weight)
     gc.enable()
     state.round(jobs)
     with set_up_frozen():
@@ -165,12 +165,12 @@ def main() -> None:
         table.caption = f"{peak:,} MiB at most"
         Console().print(table)
         return
-    if "--packs" in sys.argv[1:]:
+    if "--chunks" in sys.argv[1:]:
         table = Table(title=f"µs of core a job in batches up to 64 rows, 10,000 queued; median of {rounds} rounds")
         for column in ("slots", "one by one", "by 64 in a message"):
             table.add_column(column, justify="right")
         for slots in SLOTS[:3]:
-            costs = (measure(slots, 10_000, 64, rounds, jobs, pack) for pack in (1, 64))
+            costs = (measure(slots, 10_000, 64, rounds, jobs, weight) for weight in (1, 64))
             table.add_row(f"{slots:,}", *(f"{cost:.2f}" for cost in costs))
         Console().print(table)
         return

@@ -64,7 +64,7 @@ with Client(sys.argv[1]) as client:
     one = np.ones(1, np.float32)
     client.run("rows", one, signature="double")
     out.clear()
-    # Neighbours differ, so that none leave as one pack.
+    # Neighbours differ, so that none leave as one chunk.
     futures = [client.submit("rows", one, signature="double", timeout=10, priority=n % 2) for n in range(300)]
     out.set()
     print(sum(future.exception() is None for future in futures), flush=True)

@@ -126,7 +126,7 @@ class Together(Polite):
     """Sends so many jobs in one message, and again by themselves what the core gives back."""
 
     burst = 24
-    bad = 0.0  # the chance that one of a pack makes its run fail, and that one kills its worker
+    bad = 0.0  # the chance that one of a chunk makes its run fail, and that one kills its worker
     dropped = 0.0  # that one is cancelled a little later
 
     def begin(self, rate: float, jobs: int) -> Together:
@@ -135,16 +135,16 @@ class Together(Polite):
         return self
 
     def act(self) -> None:
-        pack, count = self.sent + 1, self.burst
+        chunk, count = self.sent + 1, self.burst
         self.sent += 1 + count
         members = tuple(self.rng.choice(self.rows) or 1 for _ in range(count))
         bad: list[set[int]] = [{self.rng.randrange(count)} if self.rng.random() < self.bad else set() for _ in range(2)]
-        self.guilty |= {pack + 1 + index for index in bad[0] | bad[1]}
+        self.guilty |= {chunk + 1 + index for index in bad[0] | bad[1]}
         for index, rows in enumerate(members):
-            self._waiting[pack + 1 + index] = (self.world.now, rows)
+            self._waiting[chunk + 1 + index] = (self.world.now, rows)
         self.world.submit(
             self.route,
-            pack,
+            chunk,
             self.rng.choice(self.models),
             timeout_s=self.timeout_s,
             size_bytes=1000 * count,
@@ -155,7 +155,7 @@ class Together(Polite):
         )
         if self.rng.random() < self.dropped:
             index = self.rng.randrange(count)
-            self.world.later(self.rng.expovariate(20.0), lambda: self._drop(pack, index))
+            self.world.later(self.rng.expovariate(20.0), lambda: self._drop(chunk, index))
 
     def _drop(self, chunk: int, index: int) -> None:
         if self._waiting.pop(chunk + 1 + index, None) is not None:

@@ -332,7 +332,7 @@ def test_map_of_what_has_rows_and_what_has_none(serving: Serving) -> None:
     assert heights == [1, 2, 0, 3]
 
 
-@pytest.mark.parametrize("way", ["map", "slab", "submit_many", "submit", "strings"])
+@pytest.mark.parametrize("way", ["map", "stretch", "submit_many", "submit", "strings"])
 def test_a_chunk_is_no_larger_than_the_pool_takes(serving: Serving, way: str) -> None:
     """It lends 1 MiB here. Each of them has room, and so has to have an answer."""
     serving._serve = lambda _, inputs: {"y": np.zeros(len(next(iter(inputs.values()))))}
@@ -341,7 +341,7 @@ def test_a_chunk_is_no_larger_than_the_pool_takes(serving: Serving, way: str) ->
         for _ in range(2):
             if way == "map":
                 found = list(client.map("m", iter(given), in_flight=1000))
-            elif way == "slab":
+            elif way == "stretch":
                 found = list(client.map("m", given, in_flight=1000))
             elif way == "strings":
                 found = list(client.map("m", [["x" * 10_000]] * 400, in_flight=1000))
@@ -362,7 +362,7 @@ def test_a_bare_array_and_a_named_one_are_no_company(serving: Serving) -> None:
 # --- answers that are not as they should be -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", ["submit_many", "map", "slab"])
+@pytest.mark.parametrize("way", ["submit_many", "map", "stretch"])
 def test_one_alone_has_its_whole_answer_whatever_rows_that_has(serving: Serving, way: str) -> None:
     """It is a job like any other: only the rows of several are cut."""
     serving._serve = lambda *_: {"sum": np.float64(3), "y": np.zeros(5)}
