@@ -134,7 +134,12 @@ def test_a_driver_that_hangs_ends_one_worker_within_the_budget(nvml: FakeNvml) -
         hung = slot(client)["pid"]
         pool.await_log("was still waiting for gpu:0 within 3 s ([health] device_free_timeout may be too short)")
         eventually(lambda: not alive(hung))
-        [report] = [each for each in client.explain("slot:0")["bundles"] if each["incarnation"] == 2]
+
+        def reports() -> list[dict[str, Any]]:
+            return [each for each in client.explain("slot:0")["bundles"] if each["incarnation"] == 2]
+
+        eventually(lambda: len(reports()) == 1)  # it is written once the exit was seen
+        [report] = reports()
         assert "nvmlDeviceGetHandleByUUID" in str(report), "its stacks say where it hung"
         assert client.run("faults", {}, signature="pid", timeout=5)["pid"] == slot(client, 1)["pid"]
         nvml.say(CARD)
