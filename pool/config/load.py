@@ -40,7 +40,7 @@ def load_settings(path: Path) -> Settings:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidConfig(_not_toml(path, error)) from None
-    return _settings(data, str(path), path.absolute().parent, TomlSource(text))
+    return _settings(data, str(path), path.absolute().parent, text)
 
 
 def parse_settings(data: Mapping[str, object], where: str, base: Path) -> Settings:
@@ -56,11 +56,13 @@ def builtin_settings(demo_path: Path) -> Settings:
     return Settings(model=(ModelSection(name="digits", path=str(demo_path.absolute()), devices="all"),))
 
 
-def _settings(data: Mapping[str, object], where: str, base: Path, source: TomlSource | None) -> Settings:
+def _settings(data: Mapping[str, object], where: str, base: Path, text: str | None) -> Settings:
+    """`text`: of the file, where there is one."""
     try:
         settings = Settings.model_validate(dict(data))
     except ValidationError as error:
         mistakes = find_mistakes(error, data)
+        source = None if text is None else TomlSource(text)
         lines = {mistake: source.line_of(mistake.path) if source else None for mistake in mistakes}
         ordered = sorted(mistakes, key=lambda mistake: lines[mistake] or 0)
         raise InvalidConfig("\n".join(_line(where, lines[mistake], mistake) for mistake in ordered)) from None

@@ -13,7 +13,7 @@ from typing import get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from pool.config.settings import Settings, repeated_names
+from pool.config.settings import RepeatedName, Settings, repeated_names
 from pool.config.source import KeyPath
 
 __all__ = ["Mistake", "find_mistakes"]
@@ -54,7 +54,7 @@ def find_mistakes(error: ValidationError, data: Mapping[str, object]) -> list[Mi
     mistakes = [
         Mistake(_path(details), _text(details))
         for details in error.errors(include_url=False)
-        if details["type"] != "repeated_name"
+        if not isinstance(details.get("ctx", {}).get("error"), RepeatedName)
     ]
     # Read from the data, because the schema compares names only when every model is right in itself.
     models = data.get("model", ())
@@ -88,6 +88,8 @@ def _text(details: ErrorDetails) -> str:
     kind, value, context = details["type"], details["input"], details.get("ctx", {})
     path = _path(details)
     match kind:
+        case "value_error":
+            return str(context["error"])  # in a validator's own words
         case "extra_forbidden":
             return _unknown(path)
         case "missing":

@@ -4,7 +4,6 @@ import os
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
-from pydantic_core import PydanticCustomError
 
 from pool.wire.texts import is_utf8
 
@@ -22,11 +21,8 @@ def _as_text(value: object) -> object:
 def _can_travel(value: str) -> str:
     """A name of a file may be any bytes. Those that are no UTF-8 reach no worker as they are, nor a log."""
     if "\0" in value or not is_utf8(value):
-        raise PydanticCustomError(
-            "not_text",
-            "{value} is not text in UTF-8 without NULs; rename what has this name, or write a link to it",
-            {"value": repr(value)},
-        )
+        right = "rename what has this name, or write a link to it"
+        raise ValueError(f"{value!r} is not text in UTF-8 without NULs; {right}")
     return value
 
 
