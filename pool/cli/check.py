@@ -20,7 +20,7 @@ from pool.cores import written
 from pool.endpoint import holder, ipc_path
 from pool.errors import PoolError
 from pool.plan import Plan, make_plan
-from pool.terminal import fitting, labelled, new_table, short_uuid, show, size
+from pool.terminal import Column, labelled, new_table, short_uuid, show, size, table
 from pool.wire.entries import model_of, version_of
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _print(
     click.echo()
     show(slots_table(plan))
     click.echo()
-    show(fitting(_models(plan, servables), lambda: _models_narrow(plan, servables)))
+    show(_models(plan, servables))
     if plan.notes or said:
         click.echo()
     for kind, lines in (("note", plan.notes), ("hint", said)):
@@ -167,28 +167,20 @@ def _line(key: str, value: object) -> str:
 
 
 def _models(plan: Plan, servables: dict[str, Servable]) -> Table:
-    table = new_table(["MODEL", ">SIZE", "AS IN", "SLOTS", "IS", "PATH"])
-    for model in plan.models:
-        table.add_row(*_model(plan, model.name), _is(servables[model.name]), model.path)
-    return table
-
-
-def _models_narrow(plan: Plan, servables: dict[str, Servable]) -> Table:
-    table = new_table(["MODEL\n", ">SIZE\n", "AS IN\n", "SLOTS\n", "IS\npath"])
-    for model in plan.models:
-        table.add_row(*_model(plan, model.name), _is(servables[model.name]).append(f"\n{model.path}", "default"))
-    return table
-
-
-def _model(plan: Plan, name: str) -> tuple[str, str, str, str]:
-    slots = [str(slot) for slot, models in enumerate(plan.placement) if name in models]
-    known = plan.sizes[name].size_bytes or None
-    return (
-        labelled(name, labels_of(plan, name)),
-        size(known),
-        plan.sizes[name].source if known else "–",
-        ", ".join(slots),
+    known = {name: found for name, found in plan.sizes.items() if found.size_bytes}
+    return table(
+        plan.models,
+        Column("MODEL", lambda model: labelled(model.name, labels_of(plan, model.name))),
+        Column(">SIZE", lambda model: size(known[model.name].size_bytes if model.name in known else None)),
+        Column("AS IN", lambda model: known[model.name].source if model.name in known else ""),
+        Column("SLOTS", lambda model: ", ".join(map(str, slots_of(plan, model.name)))),
+        Column("IS", lambda model: _is(servables[model.name])),
+        Column("PATH", lambda model: model.path, below="IS"),
     )
+
+
+def slots_of(plan: Plan, name: str) -> list[int]:
+    return [slot for slot, models in enumerate(plan.placement) if name in models]
 
 
 def labels_of(plan: Plan, name: str) -> list[str]:
@@ -226,7 +218,7 @@ def _values(
                 "path": model.path,
                 "size_bytes": plan.sizes[model.name].size_bytes,
                 "size_source": plan.sizes[model.name].source,
-                "slots": [slot for slot, models in enumerate(plan.placement) if model.name in models],
+                "slots": slots_of(plan, model.name),
                 "kind": servables[model.name].kind,
                 "problem": servables[model.name].problem or None,
             }
