@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
-from pool.config.section import PathText, Section
+from pool.config.section import PathOrNone, Section
 from pool.wire.worker_messages import HandlerSettings
 
 __all__ = ["HandlerKeys"]
@@ -28,7 +28,7 @@ class HandlerKeys(Section):
     """`handler`: "package.module:Class", or "": none. `handler_path`: a folder, absolute once it is loaded, or ""."""
 
     handler: str = ""
-    handler_path: PathText = ""
+    handler_path: PathOrNone = ""
     handler_options: Annotated[dict[str, Any], AfterValidator(_of_json)] = Field(default_factory=dict)
 
     @field_validator("handler")

@@ -13,7 +13,7 @@ from typing import get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from pool.config.settings import RepeatedName, Settings, repeated_names
+from pool.config.settings import Settings, repeated_names
 from pool.config.source import KeyPath
 
 __all__ = ["Mistake", "find_mistakes"]
@@ -49,14 +49,11 @@ class Mistake:
         return _dotted(self.path)
 
 
-def find_mistakes(error: ValidationError, data: Mapping[str, object]) -> list[Mistake]:
-    """All mistakes of `data`, in the order of the schema. `data` is what the error was raised for."""
-    mistakes = [
-        Mistake(_path(details), _text(details))
-        for details in error.errors(include_url=False)
-        if not isinstance(details.get("ctx", {}).get("error"), RepeatedName)
-    ]
-    # Read from the data, because the schema compares names only when every model is right in itself.
+def find_mistakes(error: ValidationError | None, data: Mapping[str, object]) -> list[Mistake]:
+    """All mistakes of `data`, in the order of the schema. `error` is what the schema has raised for it, if anything."""
+    raised = () if error is None else error.errors(include_url=False)
+    mistakes = [Mistake(_path(details), _text(details)) for details in raised]
+    # Read from the data: the schema would compare names only when every model is right in itself.
     models = data.get("model", ())
     names = [model.get("name") if isinstance(model, Mapping) else None for model in _sequence(models)]
     mistakes += [

@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from pool.config.device_list import DeviceUse
-from pool.config.section import Section, Texts
+from pool.config.section import Section, SomePaths
 from pool.wire.worker_messages import PlacementRule, SessionSettings
 
 __all__ = [
@@ -45,7 +45,7 @@ class SessionSection(Section):
     inter_op_parallelism_threads: Annotated[int, Field(ge=0)] = 0
     device_count: dict[Literal["CPU", "GPU"], Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
     jit: bool = False
-    op_libraries: Texts = ()
+    op_libraries: SomePaths = ()
 
     def message(self, *overrides: "SessionOverrides") -> SessionSettings:
         """The same, as it travels to a worker, with the keys that the overrides set: the last of them wins."""

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 from pool.config.device_list import CpuAffinity, ModelDevices, PoolDevices
 from pool.config.handler import HandlerKeys
 from pool.config.quantities import Bytes, BytesOrAuto, CountOrAuto, PositiveSeconds, Seconds, SecondsOrAuto
-from pool.config.section import PathText, Section, Text, Texts
+from pool.config.section import PathOrNone, Section, SomePath, Texts
 from pool.config.session import (
     ClearDevices,
     DeviceSection,
@@ -40,7 +40,6 @@ __all__ = [
     "QuarantineSection",
     "QueueSection",
     "RecorderSection",
-    "RepeatedName",
     "RestartSection",
     "SessionSection",
     "Settings",
@@ -102,7 +101,7 @@ class PoolSection(Section):
     standby: bool = False
     cpu_affinity: CpuAffinity = False
     watch: Annotated[PositiveSeconds | None, _NEVER] = 5.0
-    state: PathText = ""
+    state: PathOrNone = ""
 
     @field_validator("endpoint")
     @classmethod
@@ -212,7 +211,7 @@ class ModelSection(SpeedUpKeys, HandlerKeys, VersionKeys):
     """
 
     name: str
-    path: Text
+    path: SomePath
     tags: Texts = ()
     inputs: Texts = ()
     outputs: Texts = ()
@@ -296,10 +295,6 @@ class ModelSection(SpeedUpKeys, HandlerKeys, VersionKeys):
         return value
 
 
-class RepeatedName(ValueError):
-    """`pool.config.mistakes` has more to say of it."""
-
-
 def repeated_names(names: Sequence[object]) -> dict[int, int]:
     """For each name that was there before: its position, and that of the first."""
     return {index: names.index(name) for index, name in enumerate(names) if names.index(name) < index}
@@ -325,11 +320,4 @@ class Settings(Section):
     def _devices_are_unique(cls, value: tuple[DeviceSection, ...]) -> tuple[DeviceSection, ...]:
         for index in repeated_names([device.use for device in value]):
             raise ValueError(f"two of them use {value[index].use!r}; write the keys of both into one")
-        return value
-
-    @field_validator("model")
-    @classmethod
-    def _names_are_unique(cls, value: tuple[ModelSection, ...]) -> tuple[ModelSection, ...]:
-        for index in repeated_names([model.name for model in value]):
-            raise RepeatedName(f"two models have the name {value[index].name!r}; write another name for one of them")
         return value
