@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pool.kept_format import NewerFiles
 
-__all__ = ["Buffer", "KeptFiles"]
+__all__ = ["Buffer", "KeptFiles", "write_whole"]
 
 UNFINISHED = ".part"
 STALE_S = 3600.0  # an unfinished file of this age is a killed pool's
@@ -124,7 +124,7 @@ class KeptFiles:
         try:
             _prepare(folder)
             self._make_room(folder, sum(map(len, file.data)))
-            _write(file.path, file.data)
+            write_whole(file.path, file.data)
         except Exception as error:  # whatever it is, somebody waits for `done`
             reason = error.strerror if isinstance(error, OSError) else None
             return f"{folder}: {reason or error}"
@@ -167,18 +167,19 @@ def _prepare(folder: Path) -> None:
         folder.chmod(0o700)
 
 
-def _write(path: Path, data: Sequence[Buffer]) -> None:
-    """The whole file under its name, or none."""
+def write_whole(path: Path, data: Sequence[Buffer], mode: int = 0o600) -> None:
+    """The whole file under its name, or none; raises OSError."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}{UNFINISHED}")
     # Made anew: what stands there would have its own mode, or be a link.
-    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with open(descriptor, "wb") as file:
+            os.fchmod(descriptor, mode)  # whatever the umask
             for piece in data:
                 file.write(piece)
             file.flush()
-            os.fsync(file.fileno())
+            os.fsync(descriptor)
         unfinished.rename(path)
-    except OSError:
+    except BaseException:  # Ctrl-C too
         unfinished.unlink(missing_ok=True)
         raise
