@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-__all__ = ["as_json", "config_option", "endpoint_option"]
+__all__ = ["as_json", "config_option", "endpoint_option", "input_option", "signature_option"]
 
 endpoint_option = click.option(
     "--endpoint", metavar="URL", help="ipc://… or tcp://host:port; the local pool's default otherwise."
@@ -19,3 +19,15 @@ config_option = click.option(
 )
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+
+signature_option = click.option(
+    "--signature", metavar="NAME", help="serving_default, or the only one, where this is left out."
+)
+
+input_option = click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="[NAME=]VALUE",
+    help="One input; may be repeated. The name may be left out where there is one input.",
+)

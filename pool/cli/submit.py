@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from pool.cli.job_options import input_option, signature_option
-from pool.cli.options import as_json, endpoint_option
+from pool.cli.options import as_json, endpoint_option, input_option, signature_option
 from pool.cli.timeline_bar import timeline_bar, where_it_ran
 from pool.client.client import Client
 from pool.terminal import count_of, printable, show, size
