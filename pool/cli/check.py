@@ -13,7 +13,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from pool.cli.options import as_json, config_option
+from pool.cli.options import as_json, config_option, print_json
 from pool.cli.servable import Servable, look_at
 from pool.cli.start import settings_of
 from pool.cores import written
@@ -47,7 +47,7 @@ def check(config: Path | None, as_json: bool) -> None:
     )
     said = hints(settings, plan)
     if as_json:
-        click.echo(json.dumps(_values(plan, servables, tensorflow, missing, said), indent=2))
+        print_json(_values(plan, servables, tensorflow, missing, said))
     else:
         _print(config, plan, servables, tensorflow, said)
     if missing:

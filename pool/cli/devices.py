@@ -1,6 +1,5 @@
 """`pool devices`: what there is to serve on. Needs no running pool."""
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -11,7 +10,7 @@ import click
 from rich.table import Table
 
 from pool.cli.check import slots_table
-from pool.cli.options import as_json
+from pool.cli.options import as_json, print_json
 from pool.cli.start import settings_of
 from pool.devices import Device, Discovery, Gpu, discover_gpus, resolve_devices, visible_gpus
 from pool.plan import Plan, make_plan
@@ -41,7 +40,7 @@ def devices(config: Path | None, as_json: bool) -> None:
     auto, notes = resolve_devices("auto", discovery, os.environ)
     cores = len(os.sched_getaffinity(0))
     if as_json:
-        click.echo(json.dumps(_values(discovery, usable, auto, notes, cores) | _planned(plan), indent=2))
+        print_json(_values(discovery, usable, auto, notes, cores) | _planned(plan))
         return
     if discovery.gpus:
         show(_table(_listed(discovery.gpus, usable)))

@@ -1,6 +1,5 @@
 """`pool explain`: what became of a job or of a worker, and when."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pool.cli.explain_slot import deaths_table, show_slot
-from pool.cli.options import as_json, endpoint_option
+from pool.cli.options import IMPATIENT, as_json, endpoint_option, print_json
 from pool.cli.timeline_bar import segments_of, timeline_bar, where_it_ran
 from pool.client.client import Client
 from pool.terminal import Column, count_of, printable, show, size, span, styled_state, table
@@ -18,8 +17,6 @@ from pool.terminal import Column, count_of, printable, show, size, span, styled_
 __all__ = ["explain"]
 
 Job = Mapping[str, Any]
-
-CONNECT_S = 2.0  # a question about what was is not worth a longer wait for it
 
 
 @click.command(context_settings={"max_content_width": 100})
@@ -34,10 +31,10 @@ def explain(what: str | None, as_json: bool, endpoint: str | None) -> None:
     remembers the last thousand or so. What is known of a worker is kept in the state folder, too.
     """
     job, slot = _asked(what)
-    with Client(endpoint, connect_timeout=CONNECT_S, reconnect_timeout=0.0) as client:
+    with Client(endpoint, **IMPATIENT) as client:
         found = client.explain(job, slot=slot)
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        print_json(found)
     elif slot is not None:
         show_slot(found)
     elif job is None:

@@ -1,6 +1,5 @@
 """`pool status`: what runs where, now."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pool.cli.model_loads import model_loads, model_notes
-from pool.cli.options import as_json, endpoint_option
+from pool.cli.options import IMPATIENT, as_json, endpoint_option, print_json
 from pool.client.client import Client
 from pool.terminal import Column, count_of, short_uuid, show, size, span, styled_state, table
 from pool.wire.entries import entry_name, is_entry
@@ -18,18 +17,16 @@ __all__ = ["status"]
 
 Slot = Mapping[str, Any]
 
-CONNECT_S = 2.0  # a question about what runs is not worth a longer wait for it
-
 
 @click.command()
 @endpoint_option
 @as_json
 def status(endpoint: str | None, as_json: bool) -> None:
     """What each slot is and does: device, process, state, models; and what waits for each model."""
-    with Client(endpoint, connect_timeout=CONNECT_S, reconnect_timeout=0.0) as client:
+    with Client(endpoint, **IMPATIENT) as client:
         found = client.status()
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        print_json(found)
         return
     show(_headline(found))
     show(_queue_line(found))

@@ -31,20 +31,7 @@ from pool.config.speed_ups import SpeedUpKeys
 from pool.config.version_keys import VersionKeys
 from pool.wire.worker_messages import PlacementRule
 
-__all__ = [
-    "ArenaSection",
-    "DeviceSection",
-    "HealthSection",
-    "ModelSection",
-    "PoolSection",
-    "QuarantineSection",
-    "QueueSection",
-    "RecorderSection",
-    "RestartSection",
-    "SessionSection",
-    "Settings",
-    "repeated_names",
-]
+__all__ = ["ModelSection", "QuarantineSection", "Settings", "repeated_names"]
 
 # sun_path of a Unix socket has 108 bytes, the last one a NUL.
 _PATH_BYTES = 107
