@@ -11,8 +11,8 @@ from rich.console import Console
 from simulation.driver import Driver
 
 from pool.cli import status as status_module
+from pool.cli.demo import picture
 from pool.cli.models import models
-from pool.cli.picture import picture
 from pool.cli.status import status
 from pool.core import events as told
 from pool.core.policy import ModelPolicy
