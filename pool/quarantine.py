@@ -14,10 +14,11 @@ runs nothing.
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pool.errors import InvalidInput
 from pool.kept_files import Buffer, KeptFiles
@@ -117,16 +118,12 @@ def _parse(data: bytes) -> KeptJob:
         payload.append(bytes(frame))
     if header.frames != len(payload) or not payload:
         raise BadFrame(f"it has not the {header.frames} frames that it names")
-    return KeptJob(
-        header.model,
-        header.signature,
-        header.outputs,
-        header.rows,
-        header.story,
-        (_as_sent(payload[0]), *payload[1:]),
-        header.number,
-        header.kept_at,
-    )
+    return KeptJob(payload=(_as_sent(payload[0]), *payload[1:]), **_about(header))
+
+
+def _about(job: "KeptJob | _Header") -> dict[str, Any]:
+    """What both say of a job, by name."""
+    return {each.name: getattr(job, each.name) for each in fields(KeptJob) if each.name != "payload"}
 
 
 def _as_sent(table: bytes) -> bytes:
@@ -181,7 +178,7 @@ class Quarantine(KeptFiles):
             return
         now = datetime.now(UTC)
         try:
-            data = _packed(job, now.isoformat(timespec="seconds"), payload)
+            data = _packed(replace(job, kept_at=now.isoformat(timespec="seconds")), payload)
         except BadFrame as error:  # the pool has read this table before
             _not_kept(job, str(error))
             over()
@@ -209,20 +206,8 @@ def _not_kept(job: KeptJob, why: str) -> None:
     log.warning("the inputs of job %d of model %s are not kept: %s", job.number, job.model, why, extra=extra)
 
 
-def _packed(job: KeptJob, kept_at: str, payload: Sequence[Buffer]) -> list[Buffer]:
-    header = pack(
-        _Header(
-            TENSORS,
-            job.model,
-            job.signature,
-            job.outputs,
-            job.rows,
-            job.story,
-            job.number,
-            kept_at,
-            len(payload),
-        )
-    )
+def _packed(job: KeptJob, payload: Sequence[Buffer]) -> list[Buffer]:
+    header = pack(_Header(tensors=TENSORS, frames=len(payload), **_about(job)))
     data: list[Buffer] = [MAGIC, len(header).to_bytes(4, "little"), header]
     for frame in (_as_kept(payload[0]), *payload[1:]):
         data += (len(frame).to_bytes(8, "little"), frame)

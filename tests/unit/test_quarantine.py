@@ -244,7 +244,7 @@ def one_file(data: bytes) -> KeptJob | None:
 
 
 def file_of(job: KeptJob) -> bytes:
-    return b"".join(quarantine._packed(job, job.kept_at, job.payload))
+    return b"".join(quarantine._packed(job, job.payload))
 
 
 @given(kept_jobs)
