@@ -118,7 +118,6 @@ def _print(
     config: Path | None, plan: Plan, servables: dict[str, Servable], tensorflow: str | None, said: Sequence[str]
 ) -> None:
     about = new_table(["", ""])
-    about.show_header = False
     about.add_row("configuration", "the built-in demo" if config is None else str(config))
     about.add_row("endpoint", "\n".join((plan.endpoint, *plan.settings.pool.listen)))
     about.add_row("TensorFlow", tensorflow or Text("not installed", "red"))

@@ -56,7 +56,6 @@ def _shown(model: Mapping[str, Any]) -> RenderableType:
     for remark in model.get("remarks", ()):
         title.append(f"\n  {remark}", "yellow")
     table = new_table(["", "", ""])
-    table.show_header = False
     signatures = sorted(model["signatures"].items(), key=lambda item: item[0] != DEFAULT_SIGNATURE)
     for name, signature in signatures:
         for side, specs in (("in", signature["inputs"]), ("out", signature["outputs"])):

@@ -97,7 +97,10 @@ class Column(Generic[Row]):
 
 
 def table(rows: Sequence[Row], *columns: Column[Row]) -> Table:
-    """The wide form where it fits without wrapping, otherwise the narrow one: related facts stand over each other."""
+    """The wide form where it fits without wrapping, otherwise the narrow one: related facts stand over each other.
+
+    REQUIRES headings that differ.
+    """
     filled = [(column, [column.cell(row) for row in rows]) for column in columns]
     filled = [(column, cells) for column, cells in filled if any(cells) or not column.optional]
     wide = _of({column.heading: list(map(_in_one_line, cells)) for column, cells in filled})
@@ -135,7 +138,8 @@ def _stacked(cell: str | Text, under: str | Text) -> str | Text:
 
 def new_table(headings: Sequence[str]) -> Table:
     """Columns without lines, as `ps` and `kubectl` print them. A heading that begins with `>` is of numbers."""
-    table = Table(box=None, pad_edge=False, padding=_GAP, header_style="bold")
+    named = any(heading.removeprefix(">") for heading in headings)
+    table = Table(box=None, pad_edge=False, padding=_GAP, header_style="bold", show_header=named)
     for heading in headings:
         number = heading.startswith(">")
         table.add_column(
