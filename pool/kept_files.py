@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pool.kept_format import NewerFiles
 
-__all__ = ["Buffer", "KeptFiles"]
+__all__ = ["Buffer", "KeptFiles", "write_whole"]
 
 UNFINISHED = ".part"
 STALE_S = 3600.0  # an unfinished file of this age is a killed pool's
@@ -38,31 +38,39 @@ class _File:
 class KeptFiles:
     """Nothing here blocks the caller but `close`, and nothing raises."""
 
-    def __init__(self, folder: Path, suffix: str, keep: int, max_bytes: int, known: int) -> None:
+    def __init__(
+        self, folder: Path | None, suffix: str, keep: int, max_bytes: int, known: int, section: str = ""
+    ) -> None:
         """At most `keep` files of `max_bytes` together have the suffix; others in the folder are let be.
 
-        So are those of a format above `known`, see `pool.kept_format`.
+        So are those of a format above `known`, see `pool.kept_format`. `section`: of the settings, with the bounds.
         """
-        self.folder = folder
         self.newer = NewerFiles(known)
+        self.most_files = keep
+        self._folder = folder
         self._suffix = suffix
-        self._keep = keep
+        self._section = section
         self._max_bytes = max_bytes
         self._guard = threading.Lock()
         self._files: deque[_File] = deque()  # to be written; the first one is being written
         self._writer: threading.Thread | None = None  # while there are any
 
+    @property
+    def folder(self) -> Path | None:
+        """Where the files are; None where none is kept."""
+        return self._folder if self.most_files else None
+
     def adopt(self, keep: int, max_bytes: int) -> None:
         """Other bounds, which the next file is to fit."""
-        self._keep, self._max_bytes = keep, max_bytes
+        self.most_files, self._max_bytes = keep, max_bytes
 
     def write(self, name: str, data: Sequence[Buffer], done: Callable[[Path, str | None], None]) -> None:
         """Writes the data, which is not copied, to a file of this name and the suffix.
 
         `done` is told once, in whatever thread: the path, and why it was not written if it was not.
         """
-        file = _File(self.folder / f"{name}{self._suffix}", data, done)
-        refused = self._accept(file)
+        file = _File((self._folder or Path()) / f"{name}{self._suffix}", data, done)
+        refused = self._unfit(sum(map(len, data))) or self._accept(file)
         if refused is not None:
             done(file.path, refused)
 
@@ -73,13 +81,21 @@ class KeptFiles:
         if writer is not None:
             writer.join(timeout_s)
 
+    def _unfit(self, size_bytes: int) -> str | None:
+        """Why there is no place for a file of this size, whatever else is there."""
+        if self._folder is None:
+            return "there is no state folder; set [pool] state"
+        if size_bytes > self._max_bytes:
+            return f"the file would have {size_bytes} bytes, [{self._section}] max_bytes is {self._max_bytes}"
+        return None
+
     def _accept(self, file: _File) -> str | None:
         """Why it will not be written."""
         with self._guard:
             if len(self._files) >= MOST_WAITING:
                 return f"the disk has not taken the {len(self._files)} before it yet"
             if self._writer is None:
-                writer = threading.Thread(target=self._write_all, name=self.folder.name, daemon=True)
+                writer = threading.Thread(target=self._write_all, name=file.path.parent.name, daemon=True)
                 try:
                     writer.start()
                 except RuntimeError as error:
@@ -108,7 +124,7 @@ class KeptFiles:
         try:
             _prepare(folder)
             self._make_room(folder, sum(map(len, file.data)))
-            _write(file.path, file.data)
+            write_whole(file.path, file.data)
         except Exception as error:  # whatever it is, somebody waits for `done`
             reason = error.strerror if isinstance(error, OSError) else None
             return f"{folder}: {reason or error}"
@@ -128,11 +144,11 @@ class KeptFiles:
                     elif entry.name.endswith(UNFINISHED) and time.time() - about.st_mtime > STALE_S:
                         os.unlink(entry.path)
         left = size_bytes + sum(size for *_, size in kept)
-        if len(kept) < self._keep and left <= self._max_bytes:
+        if len(kept) < self.most_files and left <= self._max_bytes:
             return
         kept = sorted((each for each in kept if not self.newer.has(folder / each[1])), reverse=True)
         left = size_bytes + sum(size for *_, size in kept)
-        while kept and (len(kept) >= self._keep or left > self._max_bytes):
+        while kept and (len(kept) >= self.most_files or left > self._max_bytes):
             _, name, size = kept.pop()
             left -= size
             (folder / name).unlink(missing_ok=True)
@@ -151,18 +167,19 @@ def _prepare(folder: Path) -> None:
         folder.chmod(0o700)
 
 
-def _write(path: Path, data: Sequence[Buffer]) -> None:
-    """The whole file under its name, or none."""
+def write_whole(path: Path, data: Sequence[Buffer], mode: int = 0o600) -> None:
+    """The whole file under its name, or none; raises OSError."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}{UNFINISHED}")
     # Made anew: what stands there would have its own mode, or be a link.
-    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with open(descriptor, "wb") as file:
+            os.fchmod(descriptor, mode)  # whatever the umask
             for piece in data:
                 file.write(piece)
             file.flush()
-            os.fsync(file.fileno())
+            os.fsync(descriptor)
         unfinished.rename(path)
-    except OSError:
+    except BaseException:  # Ctrl-C too
         unfinished.unlink(missing_ok=True)
         raise

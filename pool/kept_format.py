@@ -21,7 +21,7 @@ from pathlib import Path
 
 from pool.logs import about
 
-__all__ = ["NewerFiles", "format_of"]
+__all__ = ["NewerFiles", "format_of", "read_file"]
 
 log = logging.getLogger("pool")
 
@@ -47,7 +47,10 @@ class NewerFiles:
 
     def has(self, path: Path) -> bool:
         """Whether the file is one of them. Never raises, and waits for no pipe."""
-        number = _format_at(path)
+        try:
+            number = format_of(read_file(path, HEAD_BYTES) or b"")
+        except OSError:
+            return False
         if number is None or number <= self._known:
             return False
         if not self._told:
@@ -57,14 +60,10 @@ class NewerFiles:
         return True
 
 
-def _format_at(path: Path) -> int | None:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        return format_of(os.read(descriptor, HEAD_BYTES)) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
+def read_file(path: Path, most_bytes: int = -1) -> bytes | None:
+    """What the file begins with; None for a pipe, a device or the like, which it never waits for.
+
+    Raises OSError, and ValueError for a path that can be none.
+    """
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        return file.read(most_bytes) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None

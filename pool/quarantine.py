@@ -13,16 +13,16 @@ runs nothing.
 
 import logging
 import os
-import stat
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pool.errors import InvalidInput
 from pool.kept_files import Buffer, KeptFiles
-from pool.kept_format import format_of
+from pool.kept_format import format_of, read_file
 from pool.logs import about
 from pool.wire.calls import TABLE_BYTES, Table, TensorHeader
 from pool.wire.codec import BadFrame, pack, unpack
@@ -88,14 +88,12 @@ class _Header:
 def load(path: Path) -> KeptJob:
     """The job in a file that `Quarantine` wrote. Raises `InvalidInput`, which names the file, and nothing else."""
     try:
-        # Not blocking: opening a pipe would wait for somebody who writes.
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise InvalidInput(f"{path}: is not a file")
-            data = file.read()
+        data = read_file(path)
     except (OSError, ValueError, MemoryError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise InvalidInput(f"{path}: cannot be read: {reason or type(error).__name__}") from None
+    if data is None:
+        raise InvalidInput(f"{path}: is not a file")
     try:
         return _parse(data)
     except BadFrame as error:
@@ -120,16 +118,12 @@ def _parse(data: bytes) -> KeptJob:
         payload.append(bytes(frame))
     if header.frames != len(payload) or not payload:
         raise BadFrame(f"it has not the {header.frames} frames that it names")
-    return KeptJob(
-        header.model,
-        header.signature,
-        header.outputs,
-        header.rows,
-        header.story,
-        (_as_sent(payload[0]), *payload[1:]),
-        header.number,
-        header.kept_at,
-    )
+    return KeptJob(payload=(_as_sent(payload[0]), *payload[1:]), **_about(header))
+
+
+def _about(job: "KeptJob | _Header") -> dict[str, Any]:
+    """What both say of a job, by name."""
+    return {each.name: getattr(job, each.name) for each in fields(KeptJob) if each.name != "payload"}
 
 
 def _as_sent(table: bytes) -> bytes:
@@ -166,53 +160,31 @@ def state_folder(environ: Mapping[str, str]) -> Path | None:
     return Path(home, ".local/state/pool") if home.startswith("/") else None
 
 
-class Quarantine:
+class Quarantine(KeptFiles):
     """Used from one thread; nothing here blocks it but `close`, and nothing raises."""
 
     def __init__(self, state: Path | None, keep: int, max_bytes: int) -> None:
         """Keeps at most `keep` files of `max_bytes` together below `state`; 0 files: none at all."""
-        self.folder = None if state is None else state / "quarantine"
-        self._keep = keep
-        self._max_bytes = max_bytes
-        self._files = None if self.folder is None else KeptFiles(self.folder, SUFFIX, keep, max_bytes, FORMAT)
-
-    def adopt(self, keep: int, max_bytes: int) -> None:
-        """Other bounds, for what is kept from now on."""
-        self._keep, self._max_bytes = keep, max_bytes
-        if self._files is not None:
-            self._files.adopt(keep, max_bytes)
+        folder = None if state is None else state / "quarantine"
+        super().__init__(folder, SUFFIX, keep, max_bytes, FORMAT, "quarantine")
 
     def keep(self, job: KeptJob, payload: Sequence[Buffer], over: Callable[[], object] = lambda: None) -> None:
         """Writes the job with this payload in place of its own, which is not copied.
 
         `over` is called once, in whatever thread, when nobody reads the payload any more: written, or given up.
         """
-        if self._keep == 0:
+        if not self.most_files:
             over()
             return
         now = datetime.now(UTC)
         try:
-            data = _packed(job, now.isoformat(timespec="seconds"), payload)
+            data = _packed(replace(job, kept_at=now.isoformat(timespec="seconds")), payload)
         except BadFrame as error:  # the pool has read this table before
             _not_kept(job, str(error))
             over()
             return
-        size_bytes = sum(map(len, data))
-        if self._files is None:
-            _not_kept(job, "there is no state folder; set [pool] state")
-            over()
-        elif size_bytes > self._max_bytes:
-            _not_kept(job, f"the file would have {size_bytes} bytes, [quarantine] max_bytes is {self._max_bytes}")
-            over()
-        else:
-            stamp = f"{now:%Y%m%d-%H%M%S}.{now.microsecond // 1000:03}"
-            name = f"{stamp}-{job.model[:MODEL_CHARS]}-{job.number}"
-            self._files.write(name, data, partial(_tell, job, over))
-
-    def close(self, timeout_s: float) -> None:
-        """Waits so long at most for what is being written."""
-        if self._files is not None:
-            self._files.close(timeout_s)
+        stamp = f"{now:%Y%m%d-%H%M%S}.{now.microsecond // 1000:03}"
+        self.write(f"{stamp}-{job.model[:MODEL_CHARS]}-{job.number}", data, partial(_tell, job, over))
 
 
 def _tell(job: KeptJob, over: Callable[[], object], path: Path, failure: str | None) -> None:
@@ -234,20 +206,8 @@ def _not_kept(job: KeptJob, why: str) -> None:
     log.warning("the inputs of job %d of model %s are not kept: %s", job.number, job.model, why, extra=extra)
 
 
-def _packed(job: KeptJob, kept_at: str, payload: Sequence[Buffer]) -> list[Buffer]:
-    header = pack(
-        _Header(
-            TENSORS,
-            job.model,
-            job.signature,
-            job.outputs,
-            job.rows,
-            job.story,
-            job.number,
-            kept_at,
-            len(payload),
-        )
-    )
+def _packed(job: KeptJob, payload: Sequence[Buffer]) -> list[Buffer]:
+    header = pack(_Header(tensors=TENSORS, frames=len(payload), **_about(job)))
     data: list[Buffer] = [MAGIC, len(header).to_bytes(4, "little"), header]
     for frame in (_as_kept(payload[0]), *payload[1:]):
         data += (len(frame).to_bytes(8, "little"), frame)

@@ -250,7 +250,7 @@ class Service:
                 self._supervisor.close()
                 self._quarantine.close(DISK_S)
                 self._footprints.close(DISK_S)
-                self._recorder.close(DISK_S)
+                self._recorder.shelf.close(DISK_S)
 
     @property
     def _plan(self) -> Plan:
@@ -559,7 +559,7 @@ class Service:
         def write_down() -> None:
             began_with, seed = self._began_with, self._instance
             report = fault_report(fault, self._tell.last, self._machine, began_with, seed, self._whose)
-            self._recorder.broke_down(report)
+            self._recorder.shelf.put_fault(report)
 
         steps: tuple[Callable[[], None], ...] = (
             self._supervisor.kill_all,
@@ -597,7 +597,7 @@ class Service:
         self._arenas.adopt(plan.settings.arena.max_bytes or 0, plan.settings.arena.client_max_bytes)
         self._supervisor.adopt(policy.device_free_timeout_s)
         self._quarantine.adopt(plan.settings.quarantine.keep, plan.settings.quarantine.max_bytes)
-        self._recorder.adopt(plan.settings.recorder.keep, plan.settings.recorder.max_bytes)
+        self._recorder.shelf.adopt(plan.settings.recorder.keep, plan.settings.recorder.max_bytes)
 
 
 def _count(jobs: int) -> str:

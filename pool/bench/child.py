@@ -7,10 +7,9 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from queue import SimpleQueue
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import msgpack
 
@@ -25,11 +24,12 @@ TAIL_BYTES = 4096
 Told = SimpleQueue[tuple[int, dict[str, Any] | None]]
 
 
-class Child:
+class Child(ExitStack):
     """`python -m` with these arguments. The end of the block kills it."""
 
     def __init__(self, argv: Sequence[str], told: Told, number: int = 0, env: Mapping[str, str] | None = None) -> None:
-        self._printed = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process
+        super().__init__()
+        self._printed = self.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # this is its block
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", *argv],
             stdin=subprocess.PIPE,
@@ -38,6 +38,7 @@ class Child:
             env=env,
             process_group=0,  # Ctrl-C is this process's to answer
         )
+        self.callback(self._end)
         threading.Thread(target=self._read, args=(told, number), daemon=True).start()
 
     def tell(self, order: Mapping[str, Any]) -> None:
@@ -55,10 +56,10 @@ class Child:
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return signal.Signals(-status).name if status < 0 else f"exit status {status}", last
 
-    def close(self) -> None:
+    def _end(self) -> None:
         self._process.kill()
         self._process.wait(END_S)
-        for pipe in (self._process.stdin, self._process.stdout, self._printed):
+        for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with suppress(OSError):
                     pipe.close()
@@ -73,11 +74,3 @@ class Child:
             for message in msgpack.Unpacker(pipe, max_buffer_size=0):
                 told.put((number, message))
         told.put((number, None))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -5,8 +5,7 @@ from array import array
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from queue import Empty
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from pool.bench.child import END_S, Child, Told
 from pool.bench.job import BenchJob
@@ -24,7 +23,7 @@ BEGIN_S = 0.1  # from the order to the first job, so that all begin at once
 LAG_S = 0.25  # by how much what they tell may be late
 
 
-class Fleet:
+class Fleet(ExitStack):
     """Waits until its processes are connected; the end of the block ends them. Raises `PoolError`.
 
     One client is this process: nothing is started for it.
@@ -35,15 +34,17 @@ class Fleet:
         self._job = job
         self._told: Told = Told()
         self._children: list[Child] = []
-        with ExitStack() as stack:
+        super().__init__()
+        with ExitStack() as unless_connected:
+            unless_connected.push(self)
             for number in range(clients if clients > 1 else 0):
                 child = Child(["pool.bench.sender"], self._told, number)
-                self._children.append(stack.enter_context(child))
+                self._children.append(self.enter_context(child))
                 child.tell({"endpoint": endpoint, **job.packed()})
             deadline = time.monotonic() + START_S
             for _ in self._children:
                 self._await_ready(deadline)
-            self._stack = stack.pop_all()
+            unless_connected.pop_all()
 
     def run(self, load: Load, show: Show) -> Measured:
         """After an open loop the pool is empty when it returns."""
@@ -113,11 +114,3 @@ class Fleet:
             return str(message["failed"])
         how, last = self._children[number].death()
         return f"client {number} of {len(self._children)} died ({how}){last and f': {last}'}"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.close()

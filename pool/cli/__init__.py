@@ -17,26 +17,12 @@ __all__ = ["main"]
 
 KEPT = "\n\t"  # an error may have several lines
 
-# Loaded when they are called: `pool submit` must not wait for what `pool start` needs.
-_COMMANDS = {
-    "start": "start",
-    "stop": "stop",
-    "restart": "restart",
-    "drain": "drain",
-    "reload": "reload",
-    "load": "load",
-    "unload": "load",
-    "status": "status",
-    "models": "models",
-    "placement": "placement",
-    "devices": "devices",
-    "submit": "submit",
-    "check": "check",
-    "explain": "explain",
-    "bench": "bench",
-    "demo": "demo",
-    "systemd": "systemd",
-}
+# Each is loaded when it is called: `pool submit` must not wait for what `pool start` needs.
+_COMMANDS = (
+    *("start", "stop", "restart", "drain", "reload", "load", "unload", "status", "models", "placement", "devices"),
+    *("submit", "check", "explain", "bench", "demo", "systemd"),
+)
+_FILES = {"unload": "load"}  # where it is not of the command's name
 
 
 class _Commands(click.Group):
@@ -46,7 +32,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in _COMMANDS:
             return None
-        command = getattr(importlib.import_module(f"pool.cli.{_COMMANDS[cmd_name]}"), cmd_name)
+        command = getattr(importlib.import_module(f"pool.cli.{_FILES.get(cmd_name, cmd_name)}"), cmd_name)
         assert isinstance(command, click.Command)
         return command
 

@@ -1,6 +1,5 @@
 """`pool bench run | sweep | open-loop | compare`: how many jobs a second, how late."""
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -10,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from pool.cli.job_options import input_option, signature_option
-from pool.cli.options import as_json, endpoint_option
+from pool.cli.options import as_json, endpoint_option, input_option, print_json, signature_option
 from pool.cli.steps import count_steps, duration, one_count, one_rate, rate_steps, warmup_time
 from pool.client.client import Client
 from pool.errors import PoolError
@@ -308,7 +306,7 @@ def _print(values: dict[str, Any], blocks: "Iterable[RenderableType]", given: di
 
         write_csv(given["csv"], values)
     if given["as_json"]:
-        click.echo(json.dumps(values, indent=2))
+        print_json(values)
         return
     for number, block in enumerate(blocks):
         if number:

@@ -13,14 +13,14 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from pool.cli.options import as_json, config_option
+from pool.cli.options import as_json, config_option, print_json
 from pool.cli.servable import Servable, look_at
 from pool.cli.start import settings_of
 from pool.cores import written
 from pool.endpoint import holder, ipc_path
 from pool.errors import PoolError
 from pool.plan import Plan, make_plan
-from pool.terminal import fitting, labelled, new_table, short_uuid, show, size
+from pool.terminal import Column, labelled, new_table, short_uuid, show, size, table
 from pool.wire.entries import model_of, version_of
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def check(config: Path | None, as_json: bool) -> None:
     )
     said = hints(settings, plan)
     if as_json:
-        click.echo(json.dumps(_values(plan, servables, tensorflow, missing, said), indent=2))
+        print_json(_values(plan, servables, tensorflow, missing, said))
     else:
         _print(config, plan, servables, tensorflow, said)
     if missing:
@@ -118,7 +118,6 @@ def _print(
     config: Path | None, plan: Plan, servables: dict[str, Servable], tensorflow: str | None, said: Sequence[str]
 ) -> None:
     about = new_table(["", ""])
-    about.show_header = False
     about.add_row("configuration", "the built-in demo" if config is None else str(config))
     about.add_row("endpoint", "\n".join((plan.endpoint, *plan.settings.pool.listen)))
     about.add_row("TensorFlow", tensorflow or Text("not installed", "red"))
@@ -127,7 +126,7 @@ def _print(
     click.echo()
     show(slots_table(plan))
     click.echo()
-    show(fitting(_models(plan, servables), lambda: _models_narrow(plan, servables)))
+    show(_models(plan, servables))
     if plan.notes or said:
         click.echo()
     for kind, lines in (("note", plan.notes), ("hint", said)):
@@ -167,28 +166,20 @@ def _line(key: str, value: object) -> str:
 
 
 def _models(plan: Plan, servables: dict[str, Servable]) -> Table:
-    table = new_table(["MODEL", ">SIZE", "AS IN", "SLOTS", "IS", "PATH"])
-    for model in plan.models:
-        table.add_row(*_model(plan, model.name), _is(servables[model.name]), model.path)
-    return table
-
-
-def _models_narrow(plan: Plan, servables: dict[str, Servable]) -> Table:
-    table = new_table(["MODEL\n", ">SIZE\n", "AS IN\n", "SLOTS\n", "IS\npath"])
-    for model in plan.models:
-        table.add_row(*_model(plan, model.name), _is(servables[model.name]).append(f"\n{model.path}", "default"))
-    return table
-
-
-def _model(plan: Plan, name: str) -> tuple[str, str, str, str]:
-    slots = [str(slot) for slot, models in enumerate(plan.placement) if name in models]
-    known = plan.sizes[name].size_bytes or None
-    return (
-        labelled(name, labels_of(plan, name)),
-        size(known),
-        plan.sizes[name].source if known else "–",
-        ", ".join(slots),
+    known = {name: found for name, found in plan.sizes.items() if found.size_bytes}
+    return table(
+        plan.models,
+        Column("MODEL", lambda model: labelled(model.name, labels_of(plan, model.name))),
+        Column(">SIZE", lambda model: size(known[model.name].size_bytes if model.name in known else None)),
+        Column("AS IN", lambda model: known[model.name].source if model.name in known else ""),
+        Column("SLOTS", lambda model: ", ".join(map(str, slots_of(plan, model.name)))),
+        Column("IS", lambda model: _is(servables[model.name])),
+        Column("PATH", lambda model: model.path, below="IS"),
     )
+
+
+def slots_of(plan: Plan, name: str) -> list[int]:
+    return [slot for slot, models in enumerate(plan.placement) if name in models]
 
 
 def labels_of(plan: Plan, name: str) -> list[str]:
@@ -226,7 +217,7 @@ def _values(
                 "path": model.path,
                 "size_bytes": plan.sizes[model.name].size_bytes,
                 "size_source": plan.sizes[model.name].source,
-                "slots": [slot for slot, models in enumerate(plan.placement) if model.name in models],
+                "slots": slots_of(plan, model.name),
                 "kind": servables[model.name].kind,
                 "problem": servables[model.name].problem or None,
             }

@@ -13,18 +13,19 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pool.cli.picture import picture
 from pool.demo import demo_folder
 from pool.terminal import count_of, percent, plain_console, progress_console, show
 
 if TYPE_CHECKING:
     from pool.client.embedded import EmbeddedPool
 
-__all__ = ["demo"]
+__all__ = ["demo", "picture"]
 
 MODEL = "digits"
 SIDE, BRIGHTEST = 8, 16  # the images of scikit-learn's digits
 CARD = SIDE + 4
+_UPPER, _LOWER, _BOTH = "▀", "▄", "█"
+_DARKEST, _GREYS = 232, 23  # the grey ramp of the 256 colours
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +96,32 @@ def _card(answer: Answer, shades: bool) -> RenderableType:
     line = Text(f"{answer.label} ", "bold").append_text(verdict)
     chance = Text(percent(answer.probability), "dim")
     return Group(picture(answer.pixels, SIDE, BRIGHTEST, shades=shades), line, chance)
+
+
+def picture(pixels: Sequence[float], side: int, brightest: float, *, shades: bool) -> Text:
+    """`side` × `side` pixels in rows, as `side` columns and half as many lines.
+
+    With `shades` a pixel is one of 24 greys, where the terminal has them; otherwise it is there or not.
+    """
+    levels = [min(max(pixel / brightest, 0.0), 1.0) for pixel in pixels]
+    text = Text()
+    for top in range(0, side, 2):
+        if top:
+            text.append("\n")
+        for column in range(side):
+            upper, lower = levels[top * side + column], levels[(top + 1) * side + column]
+            if shades:
+                text.append(_UPPER, f"{_grey(upper)} on {_grey(lower)}")
+            else:
+                text.append(_sign(upper >= 0.4, lower >= 0.4))
+    return text
+
+
+def _grey(level: float) -> str:
+    return f"color({_DARKEST + round(level * _GREYS)})"
+
+
+def _sign(upper: bool, lower: bool) -> str:
+    if upper and lower:
+        return _BOTH
+    return _UPPER if upper else _LOWER if lower else " "

@@ -1,6 +1,5 @@
 """`pool devices`: what there is to serve on. Needs no running pool."""
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -11,11 +10,11 @@ import click
 from rich.table import Table
 
 from pool.cli.check import slots_table
-from pool.cli.options import as_json
+from pool.cli.options import as_json, print_json
 from pool.cli.start import settings_of
 from pool.devices import Device, Discovery, Gpu, discover_gpus, resolve_devices, visible_gpus
 from pool.plan import Plan, make_plan
-from pool.terminal import count_of, fitting, new_table, show
+from pool.terminal import Column, count_of, show, table
 
 __all__ = ["devices"]
 
@@ -41,11 +40,10 @@ def devices(config: Path | None, as_json: bool) -> None:
     auto, notes = resolve_devices("auto", discovery, os.environ)
     cores = len(os.sched_getaffinity(0))
     if as_json:
-        click.echo(json.dumps(_values(discovery, usable, auto, notes, cores) | _planned(plan), indent=2))
+        print_json(_values(discovery, usable, auto, notes, cores) | _planned(plan))
         return
     if discovery.gpus:
-        gpus = _listed(discovery.gpus, usable)
-        show(fitting(_wide(gpus), lambda: _narrow(gpus)))
+        show(_table(_listed(discovery.gpus, usable)))
         click.echo()
     for note in notes:
         click.echo(note)
@@ -82,19 +80,16 @@ def _with_instances(number: str, gpu: Gpu) -> list[tuple[str, Gpu]]:
     return [(number, gpu)] if gpu.instances is None else [("MIG", gpu), *(("–", each) for each in gpu.instances)]
 
 
-def _wide(gpus: Sequence[tuple[str, Gpu]]) -> Table:
-    table = new_table(["GPU", "NAME", "UUID", "PCI", ">MEMORY USED"])
-    for number, gpu in gpus:
-        table.add_row(number, gpu.name, gpu.uuid, _pci(gpu), _memory(gpu))
-    return table
-
-
-def _narrow(gpus: Sequence[tuple[str, Gpu]]) -> Table:
-    """Two lines a GPU, because a uuid must be whole to be copied into a configuration."""
-    table = new_table(["GPU\n", "NAME\nuuid", ">MEMORY USED\npci"])
-    for number, gpu in gpus:
-        table.add_row(number, f"{gpu.name}\n{gpu.uuid}", f"{_memory(gpu)}\n{_pci(gpu)}")
-    return table
+def _table(gpus: Sequence[tuple[str, Gpu]]) -> Table:
+    """Narrow, it has two lines a GPU, because a uuid must be whole to be copied into a configuration."""
+    return table(
+        gpus,
+        Column("GPU", lambda listed: listed[0]),
+        Column("NAME", lambda listed: listed[1].name),
+        Column("UUID", lambda listed: listed[1].uuid, below="NAME"),
+        Column("PCI", lambda listed: _pci(listed[1]), below=">MEMORY USED"),
+        Column(">MEMORY USED", lambda listed: _memory(listed[1])),
+    )
 
 
 def _pci(gpu: Gpu) -> str:

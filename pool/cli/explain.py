@@ -1,6 +1,5 @@
 """`pool explain`: what became of a job or of a worker, and when."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,16 +9,14 @@ from rich.table import Table
 from rich.text import Text
 
 from pool.cli.explain_slot import deaths_table, show_slot
-from pool.cli.options import as_json, endpoint_option
+from pool.cli.options import IMPATIENT, as_json, endpoint_option, print_json
 from pool.cli.timeline_bar import segments_of, timeline_bar, where_it_ran
 from pool.client.client import Client
-from pool.terminal import count_of, fitting, new_table, printable, show, size, span, styled_state
+from pool.terminal import Column, count_of, printable, show, size, span, styled_state, table
 
 __all__ = ["explain"]
 
 Job = Mapping[str, Any]
-
-CONNECT_S = 2.0  # a question about what was is not worth a longer wait for it
 
 
 @click.command(context_settings={"max_content_width": 100})
@@ -34,14 +31,14 @@ def explain(what: str | None, as_json: bool, endpoint: str | None) -> None:
     remembers the last thousand or so. What is known of a worker is kept in the state folder, too.
     """
     job, slot = _asked(what)
-    with Client(endpoint, connect_timeout=CONNECT_S, reconnect_timeout=0.0) as client:
+    with Client(endpoint, **IMPATIENT) as client:
         found = client.explain(job, slot=slot)
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        print_json(found)
     elif slot is not None:
         show_slot(found)
     elif job is None:
-        _show_list(found["jobs"])
+        show(_list(found["jobs"]) if found["jobs"] else "no job yet")
         if found.get("deaths"):
             click.echo()
             show(deaths_table(found["deaths"]))
@@ -92,36 +89,19 @@ def _headline(found: Job) -> Text:
     return text.append(": ").append_text(styled_state(found["state"]))
 
 
-def _show_list(jobs: Sequence[Job]) -> None:
-    if not jobs:
-        click.echo("no job yet")
-        return
-    show(fitting(_wide(jobs), lambda: _narrow(jobs)))
-
-
-def _wide(jobs: Sequence[Job]) -> Table:
-    table = new_table([">JOB", "STATE", "MODEL", ">ROWS", ">SIZE", ">PRIORITY", ">RUNS", "DEVICE", "CLIENT"])
-    for job in jobs:
-        table.add_row(
-            str(job["job"]),
-            styled_state(job["state"]),
-            _model(job),
-            _text(job, "rows"),
-            size(job.get("bytes")),
-            _text(job, "priority"),
-            _text(job, "runs"),
-            _text(job, "device"),
-            str(job["client"]),
-        )
-    return table
-
-
-def _narrow(jobs: Sequence[Job]) -> Table:
-    table = new_table([">JOB", "STATE", "MODEL", ">ROWS", ">SIZE", ">RUNS"])
-    for job in jobs:
-        cells = (_model(job), _text(job, "rows"), size(job.get("bytes")), _text(job, "runs"))
-        table.add_row(str(job["job"]), styled_state(job["state"]), *cells)
-    return table
+def _list(jobs: Sequence[Job]) -> Table:
+    return table(
+        jobs,
+        Column(">JOB", lambda job: str(job["job"])),
+        Column("STATE", lambda job: styled_state(job["state"])),
+        Column("MODEL", _model),
+        Column(">ROWS", lambda job: _text(job, "rows")),
+        Column(">SIZE", lambda job: size(job.get("bytes"))),
+        Column(">PRIORITY", lambda job: _text(job, "priority"), below=""),
+        Column(">RUNS", lambda job: _text(job, "runs")),
+        Column("DEVICE", lambda job: _text(job, "device"), below=""),
+        Column("CLIENT", lambda job: str(job["client"]), below=""),
+    )
 
 
 def _model(job: Job) -> str:
@@ -129,5 +109,4 @@ def _model(job: Job) -> str:
 
 
 def _text(job: Job, key: str) -> str:
-    value = job.get(key)
-    return "–" if value is None else printable(str(value))
+    return "" if job.get(key) is None else printable(str(job[key]))

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.table import Table
 
-from pool.terminal import count_of, fitting, labelled, new_table, numeric, size
+from pool.terminal import Column, count_of, labelled, numeric, size, table
 
 __all__ = ["model_loads", "model_notes"]
 
@@ -14,7 +14,16 @@ Model = Mapping[str, Any]
 
 def model_loads(models: Sequence[Model]) -> Table:
     """A line a model: `Client.status()["models"]`."""
-    return fitting(_table(models, costs=True), lambda: _table(models, costs=False))
+    return table(
+        models,
+        Column("MODEL", lambda model: labelled(model["name"], model.get("labels", ()))),
+        Column(">QUEUED", lambda model: f"{model.get('queued_jobs', 0):,}"),
+        Column(">RUNNING", lambda model: f"{max(0, model.get('unanswered_jobs', 0) - model.get('queued_jobs', 0)):,}"),
+        Column(">SIZE", lambda model: size(model.get("bytes"))),
+        Column(">DEVICE TIME", lambda model: f"{numeric(model.get('device_s', 0.0))} s"),
+        Column(">MAX BATCH", lambda model: str(model.get("max_batch", ""))),
+        Column("TAKES", _takes, below=""),
+    )
 
 
 def model_notes(models: Sequence[Model]) -> list[str]:
@@ -30,23 +39,6 @@ def model_notes(models: Sequence[Model]) -> list[str]:
         for signature, why in model.get("amiss", {}).items():
             notes.append(f"{_named(model, signature)} failed whenever it was warmed up: {why}")
     return list(dict.fromkeys(notes))
-
-
-def _table(models: Sequence[Model], *, costs: bool) -> Table:
-    headings = ["MODEL", ">QUEUED", ">RUNNING", ">SIZE", ">DEVICE TIME", ">MAX BATCH"]
-    table = new_table([*headings, *(["TAKES"] if costs else [])])
-    for model in models:
-        queued, unanswered = model.get("queued_jobs", 0), model.get("unanswered_jobs", 0)
-        table.add_row(
-            labelled(model["name"], model.get("labels", ())),
-            f"{queued:,}",
-            f"{max(0, unanswered - queued):,}",
-            size(model.get("bytes")),
-            f"{numeric(model.get('device_s', 0.0))} s",
-            str(model.get("max_batch", "–")),
-            *([_takes(model) or "–"] if costs else []),
-        )
-    return table
 
 
 def _takes(model: Model) -> str:

@@ -1,6 +1,5 @@
 """`pool models`: what can be asked of the pool."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,7 +7,7 @@ import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from pool.cli.options import as_json, endpoint_option
+from pool.cli.options import IMPATIENT, as_json, endpoint_option, print_json
 from pool.client.client import Client
 from pool.terminal import new_table, show, spec_of
 from pool.wire.entries import is_entry
@@ -16,18 +15,16 @@ from pool.wire.signatures import DEFAULT_SIGNATURE
 
 __all__ = ["models"]
 
-CONNECT_S = 2.0  # a question about what runs is not worth a longer wait for it
-
 
 @click.command()
 @endpoint_option
 @as_json
 def models(endpoint: str | None, as_json: bool) -> None:
     """Each model with its signatures, their inputs and outputs."""
-    with Client(endpoint, connect_timeout=CONNECT_S, reconnect_timeout=0.0) as client:
+    with Client(endpoint, **IMPATIENT) as client:
         found = client.models()
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        print_json(found)
         return
     for number, model in enumerate(found):
         if number:
@@ -59,7 +56,6 @@ def _shown(model: Mapping[str, Any]) -> RenderableType:
     for remark in model.get("remarks", ()):
         title.append(f"\n  {remark}", "yellow")
     table = new_table(["", "", ""])
-    table.show_header = False
     signatures = sorted(model["signatures"].items(), key=lambda item: item[0] != DEFAULT_SIGNATURE)
     for name, signature in signatures:
         for side, specs in (("in", signature["inputs"]), ("out", signature["outputs"])):

@@ -1,10 +1,15 @@
-"""Options that several commands share."""
+"""Options that several commands share, and what they mean."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import click
 
-__all__ = ["as_json", "config_option", "endpoint_option"]
+__all__ = ["IMPATIENT", "as_json", "config_option", "endpoint_option", "input_option", "print_json", "signature_option"]
+
+# Of a `Client`: a question about what runs is not worth a longer wait for it.
+IMPATIENT: dict[str, Any] = {"connect_timeout": 2.0, "reconnect_timeout": 0.0}
 
 endpoint_option = click.option(
     "--endpoint", metavar="URL", help="ipc://… or tcp://host:port; the local pool's default otherwise."
@@ -19,3 +24,20 @@ config_option = click.option(
 )
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+
+signature_option = click.option(
+    "--signature", metavar="NAME", help="serving_default, or the only one, where this is left out."
+)
+
+input_option = click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="[NAME=]VALUE",
+    help="One input; may be repeated. The name may be left out where there is one input.",
+)
+
+
+def print_json(found: object) -> None:
+    """What `--json` asks for."""
+    click.echo(json.dumps(found, indent=2))

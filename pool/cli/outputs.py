@@ -3,7 +3,7 @@
 import base64
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -36,9 +36,7 @@ def as_values(outputs: Mapping[str, Array]) -> dict[str, Any]:
         name: {
             "dtype": dtype_name(array.dtype),
             "shape": list(array.shape),
-            "values": _nested([_plain(element) for element in array.reshape(-1).tolist()], array.shape)
-            if array.dtype.kind in "Obiu" or array.dtype == np.float64
-            else _nested([_plain(_shortest(element)) for element in array.reshape(-1)], array.shape),
+            "values": np.fromiter(map(_plain, _elements(array)), object, array.size).reshape(array.shape).tolist(),
         }
         for name, array in outputs.items()
     }
@@ -88,6 +86,13 @@ def _quoted(element: object) -> str:
     return safe if len(text) <= _SHOWN_CHARACTERS else f'{safe[:-1]}…"'
 
 
+def _elements(array: Array) -> Iterable[object]:
+    """As Python's own."""
+    if array.dtype.kind in "Obiu" or array.dtype == np.float64:
+        return array.reshape(-1).tolist()
+    return map(_shortest, array.reshape(-1))
+
+
 def _shortest(element: Any) -> object:
     """The shortest number that means the same in the element's own dtype: 0.1 rather than 0.10000000149011612."""
     if isinstance(element, np.complexfloating):
@@ -107,12 +112,3 @@ def _plain(element: object) -> object:
     if isinstance(element, float) and not math.isfinite(element):
         return "NaN" if math.isnan(element) else "Infinity" if element > 0 else "-Infinity"
     return element
-
-
-def _nested(flat: list[object], shape: tuple[int, ...]) -> object:
-    if not shape:
-        return flat[0]
-    if len(shape) == 1:
-        return flat
-    step = math.prod(shape[1:])
-    return [_nested(flat[row * step : (row + 1) * step], shape[1:]) for row in range(shape[0])]

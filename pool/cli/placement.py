@@ -1,6 +1,5 @@
 """`pool placement`: what of a model runs where."""
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,14 +8,13 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from pool.cli.options import as_json, endpoint_option
+from pool.cli.options import IMPATIENT, as_json, endpoint_option, print_json
 from pool.client.client import Client
 from pool.terminal import count_of, new_table, printable, show
 
 __all__ = ["placement"]
 
 _MOST_NAMED = 5
-CONNECT_S = 2.0  # a question about what runs is not worth a longer wait for it
 
 
 @click.command()
@@ -30,10 +28,10 @@ def placement(model: str, device: str | None, timeout: float | None, endpoint: s
 
     Signatures that may change the model's state are not run. The names are those that placement rules match.
     """
-    with Client(endpoint, connect_timeout=CONNECT_S, reconnect_timeout=0.0) as client:
+    with Client(endpoint, **IMPATIENT) as client:
         found = client.placement(model, timeout=timeout, device=device)
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        print_json(found)
         return
     click.echo(f"{found['model']} in slot {found['slot']} ({found['device']}), which has {', '.join(found['devices'])}")
     for name, signature in sorted(found["signatures"].items()):

@@ -1,13 +1,12 @@
 """`pool reload`: what changed in `config.toml`, applied to the running pool."""
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
-from pool.cli.options import as_json, endpoint_option
+from pool.cli.options import as_json, endpoint_option, print_json
 from pool.client.client import Client
 from pool.errors import PoolError
 
@@ -38,7 +37,7 @@ def reload(wait: bool, timeout: float, endpoint: str | None, as_json: bool) -> N
 def show_changes(found: Mapping[str, Any], as_json: bool) -> None:
     """What a pool has told of its new settings."""
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        print_json(found)
         return
     for change in found["changes"]:
         click.echo(change["line"])

@@ -1,6 +1,5 @@
 """`pool status`: what runs where, now."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,16 +8,14 @@ from rich.table import Table
 from rich.text import Text
 
 from pool.cli.model_loads import model_loads, model_notes
-from pool.cli.options import as_json, endpoint_option
+from pool.cli.options import IMPATIENT, as_json, endpoint_option, print_json
 from pool.client.client import Client
-from pool.terminal import count_of, fitting, new_table, short_uuid, show, size, span, styled_state
+from pool.terminal import Column, count_of, short_uuid, show, size, span, styled_state, table
 from pool.wire.entries import entry_name, is_entry
 
 __all__ = ["status"]
 
 Slot = Mapping[str, Any]
-
-CONNECT_S = 2.0  # a question about what runs is not worth a longer wait for it
 
 
 @click.command()
@@ -26,10 +23,10 @@ CONNECT_S = 2.0  # a question about what runs is not worth a longer wait for it
 @as_json
 def status(endpoint: str | None, as_json: bool) -> None:
     """What each slot is and does: device, process, state, models; and what waits for each model."""
-    with Client(endpoint, connect_timeout=CONNECT_S, reconnect_timeout=0.0) as client:
+    with Client(endpoint, **IMPATIENT) as client:
         found = client.status()
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        print_json(found)
         return
     show(_headline(found))
     show(_queue_line(found))
@@ -37,7 +34,7 @@ def status(endpoint: str | None, as_json: bool) -> None:
         show(Text(found["restart_needed"], "bold red"))
     click.echo()
     slots: Sequence[Slot] = found["slots"]
-    show(fitting(_wide(slots), lambda: _narrow(slots)))
+    show(_table(slots))
     models = found.get("models")
     if models:
         click.echo()
@@ -75,46 +72,20 @@ def _queue_line(found: Mapping[str, Any]) -> Text:
     return Text(f"{count_of(queue['jobs'], 'job')}: {now}; answered: {answered or 'none yet'}")
 
 
-def _wide(slots: Sequence[Slot]) -> Table:
-    uuids = any(slot["uuids"] for slot in slots)
-    headings = ["SLOT", "DEVICE", "UUID", ">PID", ">INC.", "STATE", "DOING", ">JOBS", ">MEMORY", "MODELS"]
-    table = new_table([heading for heading in headings if uuids or heading != "UUID"])
-    for slot in slots:
-        table.add_row(
-            str(slot["slot"]),
-            slot["device"],
-            *([_uuids(slot, ",") or "–"] if uuids else []),
-            _pid(slot),
-            str(slot["incarnation"]),
-            styled_state(slot["state"]),
-            _doing(slot) or "–",
-            f"{slot['jobs_done']:,}",
-            size(slot["memory_bytes"]),
-            _models(slot),
-        )
-    return table
-
-
-def _narrow(slots: Sequence[Slot]) -> Table:
-    """Two lines a slot: related facts stand over each other."""
-    uuids = any(slot["uuids"] for slot in slots)
-    table = new_table(
-        ["SLOT\n", "DEVICE\nuuid" if uuids else "DEVICE\n", ">PID\ninc.", "STATE\ndoing", ">JOBS\nmemory", "MODELS\n"]
+def _table(slots: Sequence[Slot]) -> Table:
+    return table(
+        slots,
+        Column("SLOT", lambda slot: str(slot["slot"])),
+        Column("DEVICE", lambda slot: slot["device"]),
+        Column("UUID", lambda slot: "\n".join(map(short_uuid, slot["uuids"])), below="DEVICE", optional=True),
+        Column(">PID", lambda slot: str(slot["pid"] or "")),
+        Column(">INC.", lambda slot: str(slot["incarnation"]), below=">PID"),
+        Column("STATE", lambda slot: styled_state(slot["state"])),
+        Column("DOING", _doing, below="STATE"),
+        Column(">JOBS", lambda slot: f"{slot['jobs_done']:,}"),
+        Column(">MEMORY", lambda slot: size(slot["memory_bytes"]), below=">JOBS"),
+        Column("MODELS", _models),
     )
-    for slot in slots:
-        table.add_row(
-            str(slot["slot"]),
-            f"{slot['device']}\n{_uuids(slot, chr(10))}".strip(),
-            f"{_pid(slot)}\n{slot['incarnation']}",
-            styled_state(slot["state"]).append(f"\n{doing}" if (doing := _doing(slot)) else "", "not bold default"),
-            f"{slot['jobs_done']:,}\n{size(slot['memory_bytes'])}",
-            _models(slot),
-        )
-    return table
-
-
-def _uuids(slot: Slot, separator: str) -> str:
-    return separator.join(map(short_uuid, slot["uuids"]))
 
 
 def _doing(slot: Slot) -> str:
@@ -128,16 +99,8 @@ def _doing(slot: Slot) -> str:
     return "; ".join(phrases)
 
 
-def _pid(slot: Slot) -> str:
-    return "–" if slot["pid"] is None else str(slot["pid"])
-
-
 def _models(slot: Slot) -> str:
     versions = slot.get("versions", {})
-    return (
-        ", ".join(
-            entry_name(name, versions[name]) if name in versions and not is_entry(name) else name
-            for name in slot["models"]
-        )
-        or "–"
+    return ", ".join(
+        entry_name(name, versions[name]) if name in versions and not is_entry(name) else name for name in slot["models"]
     )

@@ -66,20 +66,17 @@ def one_count(text: str) -> int:
 
 def rate_steps(text: str) -> Steps:
     """From LOW to HIGH each the same factor above the one before. Raises `BadParameter`."""
-    return _steps(text, one_rate, RATE_FACTOR, HIGHEST)
+    return _steps(text, one_rate, RATE_FACTOR, HIGHEST, STEPS)
 
 
 def count_steps(text: str) -> Steps:
     """Whole numbers, each once; without STEPS each is twice the one before. Raises `BadParameter`."""
-    low, colon, high = text.partition(":")
-    if colon and high and ":" not in high:
-        _rising(text, one_count(low), one_count(high))
-        return Steps((*_powers(one_count(low), COUNT_FACTOR, one_count(high) - 1), one_count(high)))
-    steps = _steps(text, one_count, COUNT_FACTOR, MOST_IN_FLIGHT)
+    steps = _steps(text, one_count, COUNT_FACTOR, MOST_IN_FLIGHT, None)
     return Steps(tuple(dict.fromkeys(float(round(count)) for count in steps.values)), steps.endless)
 
 
-def _steps(text: str, one: Callable[[str], float], factor: float, highest: float) -> Steps:
+def _steps(text: str, one: Callable[[str], float], factor: float, highest: float, usual: int | None) -> Steps:
+    """`usual`: of LOW:HIGH so many steps; None: by the factor, and HIGH."""
     low_text, colon, rest = text.partition(":")
     if not colon:
         return Steps(tuple(one(each.strip()) for each in text.split(",")))
@@ -88,17 +85,15 @@ def _steps(text: str, one: Callable[[str], float], factor: float, highest: float
         return Steps(_powers(low, factor, highest), endless=True)
     high_text, again, steps_text = rest.partition(":")
     high = one(high_text)
-    _rising(text, low, high)
-    steps = STEPS if not again else int(steps_text) if steps_text.isdecimal() else 0
-    if not 2 <= steps <= MOST_STEPS:
+    if not low < high:
+        raise click.BadParameter(f"{text!r} does not rise; give LOW:HIGH")
+    if not again and usual is None:
+        return Steps((*_powers(low, factor, high - 1), high))
+    steps = usual if not again else int(steps_text) if steps_text.isdecimal() else 0
+    if steps is None or not 2 <= steps <= MOST_STEPS:
         raise click.BadParameter(f"{text!r}: STEPS is a number from 2 to {MOST_STEPS}")
     rise = (high / low) ** (1 / (steps - 1))
     return Steps((*(low * rise**step for step in range(steps - 1)), high))
-
-
-def _rising(text: str, low: float, high: float) -> None:
-    if not low < high:
-        raise click.BadParameter(f"{text!r} does not rise; give LOW:HIGH")
 
 
 def _powers(low: float, factor: float, highest: float) -> tuple[float, ...]:

@@ -3,16 +3,15 @@
 import json
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.text import Text
 
-from pool.cli.job_options import input_option, signature_option
-from pool.cli.options import as_json, endpoint_option
+from pool.cli.options import as_json, endpoint_option, input_option, signature_option
 from pool.cli.timeline_bar import timeline_bar, where_it_ran
 from pool.client.client import Client
 from pool.terminal import count_of, printable, show, size
@@ -56,14 +55,12 @@ def submit(
     signature: str | None,
     inputs: tuple[str, ...],
     outputs: tuple[str, ...],
-    timeout: float | None,
-    priority: int,
-    device: str | None,
     version: str | None,
     timeline: bool,
     replay: Path | None,
     as_json: bool,
     endpoint: str | None,
+    **run: Any,
 ) -> None:
     """Run MODEL once and print its outputs.
 
@@ -86,13 +83,14 @@ def submit(
         raise click.UsageError("Missing argument 'MODEL'.")
     if replay is not None and given:
         raise click.UsageError(f"--replay sends a job as it was: leave out {', '.join(given)}.")
+    wanted = int(version) if version is not None and version.isdecimal() else version
     with Client(endpoint) as client:
         if replay is not None:
-            future = _replayed(client, replay, timeout, priority, device)
+            future = _replayed(client, replay, run)
         else:
             assert model is not None
-            wanted = int(version) if version is not None and version.isdecimal() else version
-            future = _submitted(client, model, signature, inputs, outputs, timeout, priority, device, wanted)
+            values = _values(client, model, signature, inputs, run["timeout"], wanted)
+            future = client.submit(model, values, signature=signature, outputs=outputs or None, version=wanted, **run)
         answer = future.result()
     # numpy comes with the first job; a mistake in the options does not wait for it.
     from pool.cli.outputs import as_text, as_values
@@ -116,48 +114,28 @@ def _given(
     return [name for name, value in said.items() if value]
 
 
-def _submitted(
+def _values(
     client: Client,
     model: str,
     signature: str | None,
     inputs: Sequence[str],
-    outputs: Sequence[str],
     timeout: float | None,
-    priority: int,
-    device: str | None,
     version: int | str | None,
-) -> "JobFuture":
+) -> dict[str, object]:
     from pool.cli.signature import inputs_of
     from pool.cli.values import read_inputs
 
     found = inputs_of(client, model, signature, LOADING_S if timeout is None else timeout, version)
-    values = read_inputs(inputs, None if found is None else found[1], sys.stdin.buffer)
-    return client.submit(
-        model,
-        values,
-        signature=signature,
-        outputs=outputs or None,
-        timeout=timeout,
-        priority=priority,
-        device=device,
-        version=version,
-    )
+    return read_inputs(inputs, None if found is None else found[1], sys.stdin.buffer)
 
 
-def _replayed(client: Client, path: Path, timeout: float | None, priority: int, device: str | None) -> "JobFuture":
+def _replayed(client: Client, path: Path, run: Mapping[str, Any]) -> "JobFuture":
     from pool.quarantine import load
 
     kept = load(path)
     click.echo(_about(kept), err=True)  # on stderr, so that a pipe gets the answer alone
     return client.submit_payload(
-        kept.model,
-        signature=kept.signature,
-        outputs=kept.outputs,
-        rows=kept.rows,
-        payload=kept.payload,
-        timeout=timeout,
-        priority=priority,
-        device=device,
+        kept.model, signature=kept.signature, outputs=kept.outputs, rows=kept.rows, payload=kept.payload, **run
     )
 
 

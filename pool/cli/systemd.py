@@ -12,6 +12,7 @@ import click
 from pool.cli.start import settings_of
 from pool.endpoint import default_endpoint, ipc_path
 from pool.errors import PoolError
+from pool.kept_files import write_whole
 from pool.plan import make_plan
 from pool.systemd.unit import UNIT_NAME, unit
 
@@ -135,21 +136,10 @@ def _standing(path: Path) -> bytes | None:
 
 
 def _write(path: Path, text: str) -> None:
-    """The whole unit under its name, or none; systemd never reads a part."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
+    """systemd never reads a part of it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        try:
-            with open(descriptor, "w", encoding="utf-8") as file:
-                os.fchmod(descriptor, 0o644)  # whatever the umask: others run `systemctl cat`
-                file.write(text)
-                file.flush()
-                os.fsync(descriptor)
-            unfinished.rename(path)
-        except BaseException:  # Ctrl-C too
-            unfinished.unlink(missing_ok=True)
-            raise
+        write_whole(path, [text.encode()], 0o644)  # others run `systemctl cat`
     except PermissionError as error:
         raise PoolError(
             f"{path.parent}: {error.strerror}; run it as root, or write a unit of your own: --user"

@@ -42,7 +42,6 @@ def timeline_bar(segments: Sequence[tuple[str, float]]) -> Table:
     taken = max(map(len, labels), default=0) + max(map(len, texts), default=0) + 18
     width = max(LEAST_WIDTH, min(MOST_WIDTH, plain_console().width - taken))
     table = new_table(["", ">", ">", ""])
-    table.show_header = False
     ends = list(accumulate((seconds for _, seconds in segments), initial=0.0))
     for (name, seconds), text, begin in zip(segments, texts, ends, strict=False):
         share = f"{seconds / whole_s:.1%}".replace("%", " %") if whole_s else "–"

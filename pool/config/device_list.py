@@ -1,4 +1,4 @@
-"""The `devices` keys of `config.toml`, checked as far as can be without looking at the machine.
+"""The `devices` and `cpu_affinity` keys of `config.toml`, checked as far as can be without looking at the machine.
 
 A list has one entry a worker: a number, a "GPU-…" or "MIG-…" uuid, "cpu", or a list of numbers and uuids,
 which is a group that one worker sees together. A single uuid or "cpu" may stand without its list.
@@ -6,24 +6,26 @@ which is a group that one worker sees together. A single uuid or "cpu" may stand
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, Literal
 
 from pydantic import PlainValidator
-from pydantic_core import PydanticCustomError
 
+from pool.cores import core_list
 from pool.devices import Entry, WantedDevices
 
-__all__ = ["DeviceUse", "ModelDevices", "PoolDevices", "parse_device_use", "parse_model_devices", "parse_pool_devices"]
+__all__ = ["CpuAffinity", "DeviceUse", "ModelDevices", "PoolDevices"]
 
 _RIGHT = '"auto", numbers such as [0, 1], uuids such as ["GPU-…"], ["cpu"], or a group within the list: [[0, 1]]'
 _MODEL_RIGHT = '"auto", "all", or some of the pool\'s devices: [0, 1], ["GPU-…"], ["cpu"] or a group: [[0, 1]]'
 
 _USE_RIGHT = 'one of the pool\'s devices: 0, "GPU-…", "cpu", "cpu:1" or a group: [0, 1]'
+_AFFINITY_RIGHT = 'false, true, or a list of cores for each CPU worker: ["0-3", "4-7"]'
 _ONE_CPU = re.compile(r"cpu:\d{1,4}", re.ASCII)
 
 
-def _refuse(what: str, right: str) -> PydanticCustomError:
-    return PydanticCustomError("devices", "{what}; write {right}", {"what": what, "right": right})
+def _refuse(what: str, right: str) -> ValueError:
+    return ValueError(f"{what}; write {right}")
 
 
 def _one(value: object, right: str) -> int | str:
@@ -93,6 +95,23 @@ def parse_device_use(value: object) -> Entry:
     return _group(value, _USE_RIGHT) if isinstance(value, list | tuple) else _one(value, _USE_RIGHT)
 
 
+def parse_cpu_affinity(value: object) -> bool | tuple[tuple[int, ...], ...]:
+    """A flag, or the cores of each CPU slot."""
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, list | tuple) or not value:
+        raise _refuse(f"{value!r} is no list of cores", _AFFINITY_RIGHT)
+    return tuple(map(_cores, value))
+
+
+def _cores(value: object) -> tuple[int, ...]:
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return core_list(value)
+    raise _refuse(f"{value!r} is no list of cores", _AFFINITY_RIGHT)
+
+
 PoolDevices = Annotated[WantedDevices, PlainValidator(parse_pool_devices)]
 ModelDevices = Annotated[Literal["all"] | WantedDevices, PlainValidator(parse_model_devices)]
 DeviceUse = Annotated[Entry, PlainValidator(parse_device_use)]
+CpuAffinity = Annotated[bool | tuple[tuple[int, ...], ...], PlainValidator(parse_cpu_affinity)]

@@ -5,9 +5,8 @@ import re
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
-from pydantic_core import PydanticCustomError
 
-from pool.config.section import PathText, Section
+from pool.config.section import PathOrNone, Section
 from pool.wire.worker_messages import HandlerSettings
 
 __all__ = ["HandlerKeys"]
@@ -19,10 +18,8 @@ def _of_json(value: dict[str, Any]) -> dict[str, Any]:
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise PydanticCustomError(
-            "options",
-            "holds what JSON has no word for ({why}); write texts, numbers, true, false, lists and tables of them",
-            {"why": str(error)},
+        raise ValueError(
+            f"holds what JSON has no word for ({error}); write texts, numbers, true, false, lists and tables of them"
         ) from None
     return value
 
@@ -31,25 +28,22 @@ class HandlerKeys(Section):
     """`handler`: "package.module:Class", or "": none. `handler_path`: a folder, absolute once it is loaded, or ""."""
 
     handler: str = ""
-    handler_path: PathText = ""
+    handler_path: PathOrNone = ""
     handler_options: Annotated[dict[str, Any], AfterValidator(_of_json)] = Field(default_factory=dict)
 
     @field_validator("handler")
     @classmethod
     def _names_a_class(cls, value: str) -> str:
         if value and _NAME.fullmatch(value) is None:
-            raise PydanticCustomError(
-                "handler",
-                '{value} names no class; write its module and its name, such as "package.module:Class"',
-                {"value": repr(value)},
-            )
+            right = 'its module and its name, such as "package.module:Class"'
+            raise ValueError(f"{value!r} names no class; write {right}")
         return value
 
     @field_validator("handler_path", "handler_options")
     @classmethod
     def _belongs_to_a_handler(cls, value: object, info: ValidationInfo) -> object:
         if value and not info.data.get("handler", "wrong, and told of"):
-            raise PydanticCustomError("handler", "there is no `handler`; write one, or leave this out")
+            raise ValueError("there is no `handler`; write one, or leave this out")
         return value
 
     def handler_message(self, sizes: tuple[int, ...]) -> HandlerSettings | None:

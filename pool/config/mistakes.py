@@ -49,14 +49,11 @@ class Mistake:
         return _dotted(self.path)
 
 
-def find_mistakes(error: ValidationError, data: Mapping[str, object]) -> list[Mistake]:
-    """All mistakes of `data`, in the order of the schema. `data` is what the error was raised for."""
-    mistakes = [
-        Mistake(_path(details), _text(details))
-        for details in error.errors(include_url=False)
-        if details["type"] != "repeated_name"
-    ]
-    # Read from the data, because the schema compares names only when every model is right in itself.
+def find_mistakes(error: ValidationError | None, data: Mapping[str, object]) -> list[Mistake]:
+    """All mistakes of `data`, in the order of the schema. `error` is what the schema has raised for it, if anything."""
+    raised = () if error is None else error.errors(include_url=False)
+    mistakes = [Mistake(_path(details), _text(details)) for details in raised]
+    # Read from the data: the schema would compare names only when every model is right in itself.
     models = data.get("model", ())
     names = [model.get("name") if isinstance(model, Mapping) else None for model in _sequence(models)]
     mistakes += [
@@ -88,6 +85,8 @@ def _text(details: ErrorDetails) -> str:
     kind, value, context = details["type"], details["input"], details.get("ctx", {})
     path = _path(details)
     match kind:
+        case "value_error":
+            return str(context["error"])  # in a validator's own words
         case "extra_forbidden":
             return _unknown(path)
         case "missing":

@@ -5,12 +5,13 @@ whole number of bytes. Units are exact: "Gb" would be bits, so it is refused rat
 refusal says what would be right.
 """
 
-import math
 import re
-from typing import Annotated, Literal
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import PlainValidator
-from pydantic_core import PydanticCustomError
 
 __all__ = [
     "Bytes",
@@ -38,93 +39,76 @@ _BYTES = {
 }
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", re.ASCII)
 
-
-def _refuse(kind: str, value: object, right: str) -> PydanticCustomError:
-    return PydanticCustomError(
-        "quantity",
-        "{value} is not a {kind}; write {right}",
-        {"value": repr(value), "kind": kind, "right": right},
-    )
+_Number = TypeVar("_Number", int, float)
 
 
 def parse_duration(value: object) -> float:
-    """Seconds, finite and not negative. Raises `PydanticCustomError` for anything else."""
-    refusal = _refuse("duration", value, 'a number with its unit, such as "60s", "250ms", "2m" or "1h"')
-    if isinstance(value, str):
-        match = _QUANTITY.fullmatch(value)
-        if match is None or match[2] not in _SECONDS:
-            raise refusal
-        seconds = float(match[1]) * _SECONDS[match[2]]
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        try:
-            seconds = float(value)
-        except OverflowError:
-            raise refusal from None
-    else:
-        raise refusal
-    if not (math.isfinite(seconds) and seconds >= 0):
-        raise refusal
-    return seconds
+    """Seconds, finite and not negative. Raises `ValueError` for anything else."""
+    seconds = _amount(value, _SECONDS)
+    if seconds is None or not 0 <= seconds <= sys.float_info.max:
+        right = 'a number with its unit, such as "60s", "250ms", "2m" or "1h"'
+        raise ValueError(f"{value!r} is not a duration; write {right}")
+    return float(seconds)
 
 
 def parse_positive_duration(value: object) -> float:
     """As `parse_duration`, and more than nothing."""
     seconds = parse_duration(value)
     if seconds == 0:
-        raise PydanticCustomError("quantity", 'the duration is zero; write more than that, such as "1s"')
+        raise ValueError('the duration is zero; write more than that, such as "1s"')
     return seconds
 
 
-def parse_duration_or_auto(value: object) -> float | Literal["auto"]:
-    """A positive duration, or "auto" as it stands."""
-    if value == "auto":
-        return "auto"
-    try:
-        return parse_positive_duration(value)
-    except PydanticCustomError:
-        raise _refuse("duration", value, '"auto", or a duration such as "120s"') from None
-
-
 def parse_size(value: object) -> int:
-    """Bytes, a whole number of at least one. Raises `PydanticCustomError` for anything else."""
-    refusal = _refuse("size", value, 'a number with its unit, such as "2GiB", "512MiB" or "1GB", or whole bytes')
-    if isinstance(value, str):
-        match = _QUANTITY.fullmatch(value)
-        if match is None or match[2] not in _BYTES:
-            raise refusal
-        number = float(match[1]) if "." in match[1] else int(match[1])
-        size = round(number * _BYTES[match[2]])
-    elif isinstance(value, int) and not isinstance(value, bool):
-        size = value
-    else:
-        raise refusal
-    if not 1 <= size < 2**63:
-        raise refusal
-    return size
+    """Bytes, a whole number of at least one. Raises `ValueError` for anything else."""
+    size = None if isinstance(value, float) else _amount(value, _BYTES)
+    if size is None or not 1 <= size < 2**63:
+        right = 'a number with its unit, such as "2GiB", "512MiB" or "1GB", or whole bytes'
+        raise ValueError(f"{value!r} is not a size; write {right}")
+    return round(size)
 
 
-def parse_size_or_auto(value: object) -> int | Literal["auto"]:
-    """A size, or "auto" as it stands."""
-    if value == "auto":
-        return "auto"
-    try:
-        return parse_size(value)
-    except PydanticCustomError:
-        raise _refuse("size", value, '"auto", or a size such as "512MiB"') from None
-
-
-def parse_count_or_auto(value: object) -> int | Literal["auto"]:
-    """A whole number of at least one, or "auto" as it stands."""
-    if value == "auto":
-        return "auto"
+def _parse_count(value: object) -> int:
+    """A whole number of at least one. Raises `ValueError` for anything else."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise _refuse("number of at least one", value, '"auto", or a whole number such as 1000')
+        raise ValueError("no count")
     return value
 
+
+def _amount(value: object, units: Mapping[str, float]) -> float | None:
+    """Of a plain number, or of a text with one of the units; None for what is neither."""
+    if not isinstance(value, str):
+        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    match = _QUANTITY.fullmatch(value)
+    if match is not None and match[2] in units:
+        with suppress(ValueError, OverflowError):  # Python has bounds of its own for so many digits
+            return (float if "." in match[1] else int)(match[1]) * units[match[2]]
+    return None
+
+
+def _or_auto(
+    parse: Callable[[object], _Number], kind: str, right: str
+) -> Callable[[object], _Number | Literal["auto"]]:
+    """What `parse` takes, or "auto" as it stands."""
+
+    def parsed(value: object) -> _Number | Literal["auto"]:
+        if value == "auto":
+            return "auto"
+        try:
+            return parse(value)
+        except ValueError:
+            raise ValueError(f'{value!r} is not a {kind}; write "auto", or {right}') from None
+
+    return parsed
+
+
+parse_duration_or_auto = _or_auto(parse_positive_duration, "duration", 'a duration such as "120s"')
+_size_or_auto = _or_auto(parse_size, "size", 'a size such as "512MiB"')
+_count_or_auto = _or_auto(_parse_count, "number of at least one", "a whole number such as 1000")
 
 Seconds = Annotated[float, PlainValidator(parse_duration)]
 PositiveSeconds = Annotated[float, PlainValidator(parse_positive_duration)]
 SecondsOrAuto = Annotated[float | Literal["auto"], PlainValidator(parse_duration_or_auto)]
 Bytes = Annotated[int, PlainValidator(parse_size)]
-BytesOrAuto = Annotated[int | Literal["auto"], PlainValidator(parse_size_or_auto)]
-CountOrAuto = Annotated[int | Literal["auto"], PlainValidator(parse_count_or_auto)]
+BytesOrAuto = Annotated[int | Literal["auto"], PlainValidator(_size_or_auto)]
+CountOrAuto = Annotated[int | Literal["auto"], PlainValidator(_count_or_auto)]

@@ -3,12 +3,13 @@
 import os
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
 from pool.wire.texts import is_utf8
 
-__all__ = ["PathText", "Section", "Text", "Texts"]
+__all__ = ["PathOrNone", "Section", "SomePath", "SomePaths", "Texts"]
+
+STUB = "stub:"
 
 
 class Section(BaseModel):
@@ -22,16 +23,27 @@ def _as_text(value: object) -> object:
 def _can_travel(value: str) -> str:
     """A name of a file may be any bytes. Those that are no UTF-8 reach no worker as they are, nor a log."""
     if "\0" in value or not is_utf8(value):
-        raise PydanticCustomError(
-            "not_text",
-            "{value} is not text in UTF-8 without NULs; rename what has this name, or write a link to it",
-            {"value": repr(value)},
-        )
+        right = "rename what has this name, or write a link to it"
+        raise ValueError(f"{value!r} is not text in UTF-8 without NULs; {right}")
     return value
 
 
-PathText = Annotated[str, BeforeValidator(_as_text), AfterValidator(_can_travel)]
-"""Or "": none."""
-Text = Annotated[PathText, Field(min_length=1)]
+def _absolute(value: str, info: ValidationInfo) -> str:
+    """Relative to the folder in the validation's context."""
+    if not value or value.startswith(STUB) or info.context is None:
+        return value
+    # `abspath`, not `resolve`: a link such as models/current must stay one; a restart follows it anew.
+    whole: str = os.path.abspath(info.context / os.path.expanduser(value))
+    if not is_utf8(whole):
+        raise ValueError(f"{whole!r} is not text in UTF-8: rename the folder, or write an absolute path with another")
+    return whole
+
+
+_Text = Annotated[str, BeforeValidator(_as_text), AfterValidator(_can_travel)]
+_NotEmpty = Field(min_length=1)
 # `strict=False` lets a TOML array be a tuple; its items stay strict.
-Texts = Annotated[tuple[Text, ...], Field(strict=False)]
+Texts = Annotated[tuple[Annotated[_Text, _NotEmpty], ...], Field(strict=False)]
+PathOrNone = Annotated[_Text, AfterValidator(_absolute)]
+"""Absolute once it is loaded, or "": none."""
+SomePath = Annotated[PathOrNone, _NotEmpty]
+SomePaths = Annotated[tuple[SomePath, ...], Field(strict=False)]

@@ -12,10 +12,9 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     model_serializer,
 )
-from pydantic_core import PydanticCustomError
 
 from pool.config.device_list import DeviceUse
-from pool.config.section import Section, Texts
+from pool.config.section import Section, SomePaths
 from pool.wire.worker_messages import PlacementRule, SessionSettings
 
 __all__ = [
@@ -46,7 +45,7 @@ class SessionSection(Section):
     inter_op_parallelism_threads: Annotated[int, Field(ge=0)] = 0
     device_count: dict[Literal["CPU", "GPU"], Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
     jit: bool = False
-    op_libraries: Texts = ()
+    op_libraries: SomePaths = ()
 
     def message(self, *overrides: "SessionOverrides") -> SessionSettings:
         """The same, as it travels to a worker, with the keys that the overrides set: the last of them wins."""
@@ -75,22 +74,16 @@ def _pattern(value: str) -> str:
     try:
         re.compile(value)
     except re.error as error:
-        raise PydanticCustomError(
-            "pattern",
-            '{value} is not a pattern: {why}; write a regular expression over names of nodes, such as "conv1/.*"',
-            {"value": repr(value), "why": str(error)},
-        ) from None
+        right = 'a regular expression over names of nodes, such as "conv1/.*"'
+        raise ValueError(f"{value!r} is not a pattern: {error}; write {right}") from None
     return value
 
 
 def _device_of_a_worker(value: str) -> str:
     match = _DEVICE.fullmatch(value)
     if match is None:
-        raise PydanticCustomError(
-            "device",
-            '{value} is not a device of a worker; write "/cpu:0" or "/gpu:0", counted from 0 in each worker',
-            {"value": repr(value)},
-        )
+        right = '"/cpu:0" or "/gpu:0", counted from 0 in each worker'
+        raise ValueError(f"{value!r} is not a device of a worker; write {right}")
     return f"/{match[1].lower()}:{int(match[2])}"
 
 
@@ -114,11 +107,8 @@ def _placement(value: object) -> object:
         return value
     if value == "least-loaded":
         return _LEAST_LOADED
-    raise PydanticCustomError(
-        "placement",
-        '{value} is not a placement; write "least-loaded", or rules such as [{rule}]',
-        {"value": repr(value), "rule": '{ layers = "conv1/.*", device = "/cpu:0" }'},
-    )
+    right = '"least-loaded", or rules such as [{ layers = "conv1/.*", device = "/cpu:0" }]'
+    raise ValueError(f"{value!r} is not a placement; write {right}")
 
 
 def rules_of(placement: tuple[PlacementSection, ...]) -> tuple[PlacementRule, ...]:
@@ -138,11 +128,8 @@ def _clear_devices(value: object) -> bool | Literal["missing"]:
         return value
     if value == "missing":
         return "missing"
-    raise PydanticCustomError(
-        "clear_devices",
-        '{value} is not a choice; write true, false or "missing": only those that the worker does not have',
-        {"value": repr(value)},
-    )
+    right = 'true, false or "missing": only those that the worker does not have'
+    raise ValueError(f"{value!r} is not a choice; write {right}")
 
 
 ClearDevices = Annotated[bool | Literal["missing"], PlainValidator(_clear_devices)]

@@ -12,21 +12,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from pool.config.core_lists import CpuAffinity
-from pool.config.device_list import ModelDevices, PoolDevices
+from pool.config.device_list import CpuAffinity, ModelDevices, PoolDevices
 from pool.config.handler import HandlerKeys
 from pool.config.quantities import Bytes, BytesOrAuto, CountOrAuto, PositiveSeconds, Seconds, SecondsOrAuto
-from pool.config.section import PathText, Section, Text, Texts
+from pool.config.section import PathOrNone, Section, SomePath, Texts
 from pool.config.session import (
     ClearDevices,
     DeviceSection,
@@ -40,20 +31,7 @@ from pool.config.speed_ups import SpeedUpKeys
 from pool.config.version_keys import VersionKeys
 from pool.wire.worker_messages import PlacementRule
 
-__all__ = [
-    "ArenaSection",
-    "DeviceSection",
-    "HealthSection",
-    "ModelSection",
-    "PoolSection",
-    "QuarantineSection",
-    "QueueSection",
-    "RecorderSection",
-    "RestartSection",
-    "SessionSection",
-    "Settings",
-    "repeated_names",
-]
+__all__ = ["ModelSection", "QuarantineSection", "Settings", "repeated_names"]
 
 # sun_path of a Unix socket has 108 bytes, the last one a NUL.
 _PATH_BYTES = 107
@@ -67,18 +45,13 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 def _tcp_endpoint(value: str) -> str:
     match = _TCP.fullmatch(value)
     if match is None or (match[2] != "*" and not 1 <= int(match[2]) <= 65535):
-        raise PydanticCustomError(
-            "endpoint",
-            '{value} is not a tcp endpoint; write "tcp://ADDRESS:PORT", such as "tcp://127.0.0.1:5555"',
-            {"value": repr(value)},
-        )
+        right = '"tcp://ADDRESS:PORT", such as "tcp://127.0.0.1:5555"'
+        raise ValueError(f"{value!r} is not a tcp endpoint; write {right}")
     if not _is_loopback(match[1].strip("[]")):
-        raise PydanticCustomError(
-            "endpoint",
-            "{value} is no loopback address, and the pool does not yet check who connects:"
-            ' whoever reached it could submit jobs; write "tcp://127.0.0.1:{port}" or "tcp://[::1]:{port}",'
-            " and let other machines come through `ssh -L`",
-            {"value": repr(value), "port": match[2]},
+        raise ValueError(
+            f"{value!r} is no loopback address, and the pool does not yet check who connects: whoever reached it could"
+            f' submit jobs; write "tcp://127.0.0.1:{match[2]}" or "tcp://[::1]:{match[2]}",'
+            " and let other machines come through `ssh -L`"
         )
     return value
 
@@ -115,7 +88,7 @@ class PoolSection(Section):
     standby: bool = False
     cpu_affinity: CpuAffinity = False
     watch: Annotated[PositiveSeconds | None, _NEVER] = 5.0
-    state: PathText = ""
+    state: PathOrNone = ""
 
     @field_validator("endpoint")
     @classmethod
@@ -124,18 +97,11 @@ class PoolSection(Section):
             return value
         path = value.removeprefix("ipc://")
         if path == value or not path.startswith("/") or "\0" in path:
-            raise PydanticCustomError(
-                "endpoint",
-                '{value} is not a local socket; write "ipc://" and an absolute path, such as "ipc:///run/pool/pool.sock"'
-                ' ("tcp://…" goes into `listen`)',
-                {"value": repr(value)},
-            )
-        if len(os.fsencode(path)) > _PATH_BYTES:
-            raise PydanticCustomError(
-                "endpoint",
-                "the path has {size} bytes; write one of at most {limit}, all that a Unix socket can have",
-                {"size": len(os.fsencode(path)), "limit": _PATH_BYTES},
-            )
+            right = '"ipc://" and an absolute path, such as "ipc:///run/pool/pool.sock" ("tcp://…" goes into `listen`)'
+            raise ValueError(f"{value!r} is not a local socket; write {right}")
+        if (size := len(os.fsencode(path))) > _PATH_BYTES:
+            right = f"one of at most {_PATH_BYTES}, all that a Unix socket can have"
+            raise ValueError(f"the path has {size} bytes; write {right}")
         return value
 
 
@@ -193,11 +159,8 @@ class HealthSection(Section):
     def _is_longer_than_some_heartbeats(cls, value: float | str, info: ValidationInfo) -> float | str:
         heartbeat_s = info.data.get("heartbeat", 0.0)
         if isinstance(value, float) and value < FEWEST_BEATS * heartbeat_s:
-            raise PydanticCustomError(
-                "silence",
-                "{value} s is less than three heartbeats of {beat} s; write {least} s or more",
-                {"value": f"{value:g}", "beat": f"{heartbeat_s:g}", "least": f"{FEWEST_BEATS * heartbeat_s:g}"},
-            )
+            least = f"{FEWEST_BEATS * heartbeat_s:g} s or more"
+            raise ValueError(f"{value:g} s is less than three heartbeats of {heartbeat_s:g} s; write {least}")
         return value
 
 
@@ -235,7 +198,7 @@ class ModelSection(SpeedUpKeys, HandlerKeys, VersionKeys):
     """
 
     name: str
-    path: Text
+    path: SomePath
     tags: Texts = ()
     inputs: Texts = ()
     outputs: Texts = ()
@@ -280,22 +243,15 @@ class ModelSection(SpeedUpKeys, HandlerKeys, VersionKeys):
     @classmethod
     def _rise_to_max_batch(cls, value: tuple[int, ...], info: ValidationInfo) -> tuple[int, ...]:
         if any(size >= larger for size, larger in pairwise(value)):
-            raise PydanticCustomError(
-                "sizes",
-                "{value} does not rise; write each size once, the smallest first, such as [1, 8, 32]",
-                {"value": str(list(value))},
-            )
+            right = "each size once, the smallest first, such as [1, 8, 32]"
+            raise ValueError(f"{list(value)} does not rise; write {right}")
         most = info.data.get("max_batch", value[-1] if value else None)
         if value and value[-1] != most:
-            raise PydanticCustomError(
-                "sizes",
-                "ends with {last} and max_batch is {most}; write the same number, or leave max_batch out",
-                {"last": value[-1], "most": most},
-            )
+            right = "the same number, or leave max_batch out"
+            raise ValueError(f"ends with {value[-1]} and max_batch is {most}; write {right}")
         if value and info.data.get("batching") is False:
-            raise PydanticCustomError(
-                "sizes",
-                "are sizes to pad up to, and batching = false joins, cuts and pads nothing; leave one of them out",
+            raise ValueError(
+                "are sizes to pad up to, and batching = false joins, cuts and pads nothing; leave one of them out"
             )
         return value
 
@@ -303,21 +259,16 @@ class ModelSection(SpeedUpKeys, HandlerKeys, VersionKeys):
     @classmethod
     def _is_a_plain_name(cls, value: str) -> str:
         if _NAME.fullmatch(value) is None:
-            raise PydanticCustomError(
-                "name",
-                "{value} is not a name; write letters, digits, '_', '.' and '-', at least one",
-                {"value": repr(value)},
-            )
+            raise ValueError(f"{value!r} is not a name; write letters, digits, '_', '.' and '-', at least one")
         return value
 
     @field_validator("towers")
     @classmethod
     def _not_spread_too(cls, value: bool, info: ValidationInfo) -> bool:
         if value and is_least_loaded(info.data.get("placement", ())):
-            raise PydanticCustomError(
-                "towers",
+            raise ValueError(
                 'placement = "least-loaded" spreads one copy over the devices, and towers are a copy on each;'
-                " leave one of them out",
+                " leave one of them out"
             )
         return value
 
@@ -325,9 +276,8 @@ class ModelSection(SpeedUpKeys, HandlerKeys, VersionKeys):
     @classmethod
     def _only_for_auto(cls, value: int, info: ValidationInfo) -> int:
         if value != 1 and info.data.get("devices", "auto") != "auto":
-            raise PydanticCustomError(
-                "replicas",
-                '`devices` already says where it is served; leave `replicas` out or write devices = "auto"',
+            raise ValueError(
+                '`devices` already says where it is served; leave `replicas` out or write devices = "auto"'
             )
         return value
 
@@ -356,20 +306,5 @@ class Settings(Section):
     @classmethod
     def _devices_are_unique(cls, value: tuple[DeviceSection, ...]) -> tuple[DeviceSection, ...]:
         for index in repeated_names([device.use for device in value]):
-            raise PydanticCustomError(
-                "repeated_device",
-                "two of them use {device}; write the keys of both into one",
-                {"device": repr(value[index].use)},
-            )
-        return value
-
-    @field_validator("model")
-    @classmethod
-    def _names_are_unique(cls, value: tuple[ModelSection, ...]) -> tuple[ModelSection, ...]:
-        for index in repeated_names([model.name for model in value]):
-            raise PydanticCustomError(
-                "repeated_name",
-                "two models have the name {name}; write another name for one of them",
-                {"name": repr(value[index].name)},
-            )
+            raise ValueError(f"two of them use {value[index].use!r}; write the keys of both into one")
         return value

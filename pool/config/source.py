@@ -1,22 +1,17 @@
 """On which line of a TOML text a key stands; `tomllib` does not tell.
 
-It reads table headers, `[[array]]` headers and the keys at the start of a line, and steps over strings and
-arrays of several lines. Keys inside inline tables and arrays have the line of the key that holds them.
-REQUIRES a text that `tomllib` has accepted.
+It reads the text a statement at a time: as many lines as `tomllib` takes for a whole one. Keys inside inline tables
+and arrays have the line of the key that holds them. REQUIRES a text that `tomllib` has accepted.
 """
 
-import re
+import tomllib
+from collections.abc import Iterator, Mapping
 
 __all__ = ["KeyPath", "TomlSource"]
 
 KeyPath = tuple[str | int, ...]
 
-_PART = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
-_KEY = rf"{_PART}(?:[ \t]*\.[ \t]*{_PART})*"
-_HEADER = re.compile(rf"[ \t]*(\[\[?)[ \t]*({_KEY})[ \t]*\]")
-_ASSIGNMENT = re.compile(rf"[ \t]*({_KEY})[ \t]*=")
-_TOKEN = re.compile(r'''"""|\'\'\'|"(?:[^"\\]|\\.)*"|'[^']*'|\#|[\[\]{}]''')
-_END = {'"""': re.compile(r'(?:[^"\\]|\\.|"(?!""))*?"""'), "'''": re.compile(r".*?'''")}
+_ENDS = ("]", "}", '"""', "'''")  # one of these is on the last line of a value that has several
 
 
 class TomlSource:
@@ -24,68 +19,51 @@ class TomlSource:
 
     def __init__(self, text: str) -> None:
         self._lines: dict[KeyPath, int] = {}
-        self._last: dict[KeyPath, int] = {}
+        self._last: dict[KeyPath, int] = {}  # the number of the newest table of each array
         table: KeyPath = ()
-        quote, depth = "", 0
-        for number, line in enumerate(text.split("\n"), start=1):
-            value = line
-            if not quote and not depth:
-                if header := _HEADER.match(line):
-                    table = self._enter(_parts(header[2]), array=header[1] == "[[")
-                    self._note(table, number)
-                    continue
-                assignment = _ASSIGNMENT.match(line)
-                if assignment is None:
-                    continue
-                self._note(table + _parts(assignment[1]), number)
-                value = line[assignment.end() :]
-            quote, depth = _left_open(value, quote, depth)
+        for number, statement, found in _statements(text):
+            keys = tuple(_keys(found))
+            if statement.lstrip().startswith("["):
+                keys, table = (), self._enter(keys, array=statement.lstrip().startswith("[["))
+            for length in range(1, len(table + keys) + 1):
+                self._lines.setdefault((table + keys)[:length], number)
 
     def line_of(self, path: KeyPath) -> int | None:
         """The line of the key, else of the nearest table or key around it; None if neither is there."""
-        for length in range(len(path), 0, -1):
-            line = self._lines.get(path[:length])
-            if line is not None:
-                return line
-        return None
+        known = (self._lines.get(path[:length]) for length in range(len(path), 0, -1))
+        return next((line for line in known if line is not None), None)
 
-    def _enter(self, parts: KeyPath, *, array: bool) -> KeyPath:
+    def _enter(self, keys: KeyPath, *, array: bool) -> KeyPath:
+        """The table that a header begins; a part that is an array is its newest table."""
         path: KeyPath = ()
-        for part in parts[:-1]:
+        for part in keys[:-1]:
             path = (*path, part)
             if path in self._last:
                 path = (*path, self._last[path])
-        path = (*path, parts[-1])
+        path = (*path, keys[-1])
         if array:
             self._last[path] = self._last.get(path, -1) + 1
             return (*path, self._last[path])
         return path
 
-    def _note(self, path: KeyPath, line: int) -> None:
-        for length in range(1, len(path) + 1):
-            self._lines.setdefault(path[:length], line)
+
+def _statements(text: str) -> Iterator[tuple[int, str, Mapping[str, object]]]:
+    """Each header and each key with its value: its first line, its text, and what `tomllib` makes of it alone."""
+    statement, first = "", 1
+    for number, line in enumerate(text.split("\n"), start=1):
+        statement += f"{line}\n"
+        if number > first and not any(end in line for end in _ENDS):
+            continue
+        try:
+            found = tomllib.loads(statement)
+        except tomllib.TOMLDecodeError:
+            continue
+        if found:
+            yield first, statement, found
+        statement, first = "", number + 1
 
 
-def _parts(key: str) -> KeyPath:
-    return tuple(part[1:-1] if part[0] in "\"'" else part for part in re.findall(_PART, key))
-
-
-def _left_open(text: str, quote: str, depth: int) -> tuple[str, int]:
-    """The string delimiter and the number of brackets that are still open after `text`."""
-    at = 0
-    while True:
-        if quote:
-            end = _END[quote].match(text, at)
-            if end is None:
-                return quote, depth
-            at, quote = end.end(), ""
-        token = _TOKEN.search(text, at)
-        if token is None or token[0] == "#":
-            return quote, depth
-        at = token.end()
-        if token[0] in _END:
-            quote = token[0]
-        elif token[0] in "[{":
-            depth += 1
-        elif token[0] in "]}":
-            depth -= 1
+def _keys(found: object) -> Iterator[str]:
+    while isinstance(found, Mapping) and len(found) == 1:
+        ((key, found),) = found.items()
+        yield key

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, PlainValidator
-from pydantic_core import PydanticCustomError
 
 from pool.config.section import Section
 from pool.wire.speed_ups import GRAPPLER, SpeedUpSettings
@@ -16,18 +15,12 @@ _WORDS = {True: "on", False: "off", "aggressive": "aggressive"}
 
 def _passes(value: object) -> dict[str, bool | str]:
     if not isinstance(value, Mapping):
-        raise PydanticCustomError("grappler", "is not a table; write one such as { remapping = false }")
+        raise ValueError("is not a table; write one such as { remapping = false }")
     for name, choice in value.items():
         if name not in GRAPPLER:
-            raise PydanticCustomError(
-                "grappler", "{name} is none of its passes: {there}", {"name": repr(name), "there": ", ".join(GRAPPLER)}
-            )
+            raise ValueError(f"{name!r} is none of its passes: {', '.join(GRAPPLER)}")
         if type(choice) is not bool and choice != "aggressive":
-            raise PydanticCustomError(
-                "grappler",
-                '{value} is not a choice for {name}; write true, false or "aggressive"',
-                {"value": repr(choice), "name": name},
-            )
+            raise ValueError(f'{choice!r} is not a choice for {name}; write true, false or "aggressive"')
     return dict(value)
 
 
@@ -36,11 +29,7 @@ def _tolerance(value: object) -> float | Literal["auto"]:
         return "auto"
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1:
         return float(value)
-    raise PydanticCustomError(
-        "tolerance",
-        '{value} is not a tolerance; write "auto", or a number between 0 and 1 such as 1e-3',
-        {"value": repr(value)},
-    )
+    raise ValueError(f'{value!r} is not a tolerance; write "auto", or a number between 0 and 1 such as 1e-3')
 
 
 class SpeedUpKeys(Section):

@@ -4,7 +4,6 @@ import re
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
-from pydantic_core import PydanticCustomError
 
 from pool.config.section import Section
 from pool.wire.versions import MOST_VERSIONS
@@ -23,42 +22,23 @@ def _choice(value: Any) -> Any:
     if value in ("newest", "all"):
         return value
     if not isinstance(value, list | tuple) or not value or not all(map(_is_number, value)):
-        raise PydanticCustomError(
-            "versions",
-            '{value} chooses no versions; write "newest", "all", or a list of numbers such as [1, 3]',
-            {"value": repr(value)},
-        )
+        right = '"newest", "all", or a list of numbers such as [1, 3]'
+        raise ValueError(f"{value!r} chooses no versions; write {right}")
     if len(set(value)) < len(value):
-        raise PydanticCustomError(
-            "versions", "{value} has a number twice; write each once", {"value": str(list(value))}
-        )
+        raise ValueError(f"{list(value)} has a number twice; write each once")
     if len(value) > MOST_VERSIONS:
-        raise PydanticCustomError(
-            "versions",
-            "has {count} versions; write {most} at most, all that are served at once",
-            {"count": len(value), "most": MOST_VERSIONS},
-        )
+        raise ValueError(f"has {len(value)} versions; write {MOST_VERSIONS} at most, all that are served at once")
     return tuple(sorted(value))
 
 
 def _labels(value: Any) -> Any:
     if not isinstance(value, dict):
-        raise PydanticCustomError(
-            "labels", "{value} is not a table; write one such as {example}", {"value": repr(value), "example": _EXAMPLE}
-        )
+        raise ValueError(f"{value!r} is not a table; write one such as {_EXAMPLE}")
     for label, number in value.items():
         if not isinstance(label, str) or _LABEL.fullmatch(label) is None:
-            raise PydanticCustomError(
-                "labels",
-                "{label} is not a label; write letters, digits, '_', '.' and '-', and not digits alone",
-                {"label": repr(label)},
-            )
+            raise ValueError(f"{label!r} is not a label; write letters, digits, '_', '.' and '-', and not digits alone")
         if not _is_number(number):
-            raise PydanticCustomError(
-                "labels",
-                "{label} = {value} is of no version; write its number, such as {label} = 3",
-                {"label": label, "value": repr(number)},
-            )
+            raise ValueError(f"{label} = {number!r} is of no version; write its number, such as {label} = 3")
     return value
 
 
@@ -76,7 +56,7 @@ class VersionKeys(Section):
     @classmethod
     def _several_are_served(cls, value: dict[str, int], info: ValidationInfo) -> dict[str, int]:
         if value and info.data.get("versions") == "newest":
-            raise PydanticCustomError(
-                "labels", 'versions is "newest", which changes; write versions = "all" or a list, or leave labels out'
+            raise ValueError(
+                'versions is "newest", which changes; write versions = "all" or a list, or leave labels out'
             )
         return value

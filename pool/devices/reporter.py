@@ -30,11 +30,11 @@ def _open() -> ModuleType | None:
 
 
 def _listen(uuid: str, bus: str, answers: int, one_at_a_time: threading.Lock) -> None:
-    nvml, xids, said = _open(), Xids({uuid: bus}), None
+    nvml, xids, said = _open(), Xids(uuid, bus), None
     while True:
         if nvml is not None:
-            xids.watch(nvml, uuid)
-        last = xids.last(uuid)
+            xids.watch(nvml)
+        last = xids.last()
         if last is not None and last != said:
             said = last
             at, number = last

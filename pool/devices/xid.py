@@ -74,53 +74,47 @@ def parse(line: str) -> Record | None:
 
 
 class Xids:
-    """The last one of each GPU. Used from one thread."""
+    """The last one of a GPU. Used from one thread."""
 
-    def __init__(self, buses: Mapping[str, str], kmsg: str = "/dev/kmsg") -> None:
-        """`buses`: where each uuid's GPU is, as NVML says it."""
-        self._uuids = {bus_of(bus): uuid for uuid, bus in buses.items()}
-        self._last: dict[str, tuple[float, int]] = {}
-        self._events: dict[str, Any] = {}
+    def __init__(self, uuid: str, bus: str, kmsg: str = "/dev/kmsg") -> None:
+        """`bus`: where the GPU is, as NVML says it."""
+        self._uuid = uuid
+        self._bus = bus_of(bus)
+        self._last: tuple[float, int] | None = None
+        self._events: Any = None  # those of NVML, once it was asked for them
         self._kmsg = kmsg
         self._fd: int | None = None
         self._next = 0.0
 
-    def watch(self, nvml: ModuleType, uuid: str) -> None:
+    def watch(self, nvml: ModuleType) -> None:
         """What NVML knows of this GPU from now on, and since the last call. Raises nothing that NVML raises."""
         try:
-            if uuid not in self._events:
-                handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+            if self._events is None:
+                handle = nvml.nvmlDeviceGetHandleByUUID(self._uuid)
                 events = nvml.nvmlEventSetCreate()
                 try:
                     nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, events)
                 except nvml.NVMLError:
                     nvml.nvmlEventSetFree(events)
                     raise
-                self._events[uuid] = events
+                self._events = events
             while True:  # a time-out is an error too
-                told = nvml.nvmlEventSetWait_v2(self._events[uuid], 0)
-                self._note(uuid, int(told.eventData), time.monotonic())
+                told = nvml.nvmlEventSetWait_v2(self._events, 0)
+                self._note(int(told.eventData), time.monotonic())
         except (nvml.NVMLError, AttributeError):
             return
 
-    def close(self, nvml: ModuleType) -> None:
-        """Before NVML's end: the events that were asked for go. What is known stays."""
-        for events in self._events.values():
-            with suppress(nvml.NVMLError):
-                nvml.nvmlEventSetFree(events)
-        self._events.clear()
-
-    def last(self, uuid: str) -> tuple[float, int] | None:
-        """When the last one of that GPU was, and its number."""
+    def last(self) -> tuple[float, int] | None:
+        """When the last one was, and its number."""
         with suppress(OSError, AttributeError):
             for record in self._logged():
-                if record.bus in self._uuids and record.at is not None:
-                    self._note(self._uuids[record.bus], record.number, record.at)
-        return self._last.get(uuid)
+                if record.bus == self._bus and record.at is not None:
+                    self._note(record.number, record.at)
+        return self._last
 
-    def _note(self, uuid: str, number: int, at: float) -> None:
-        if at >= self._last.get(uuid, (0.0, 0))[0]:
-            self._last[uuid] = (at, number)
+    def _note(self, number: int, at: float) -> None:
+        if self._last is None or at >= self._last[0]:
+            self._last = (at, number)
 
     def _logged(self) -> Iterator[Record]:
         """What the kernel's log has that was not read yet. Raises `OSError` where it may not be read."""

@@ -1,16 +1,38 @@
-"""A log that nobody looks at until something goes wrong, and that may be written for months."""
+"""The log as lines: on a descriptor that may be a terminal, a pipe, whoever reads it or does not; or in a file.
+
+Nobody looks at such a file until something goes wrong, and it may be written for months.
+"""
 
 import contextlib
 import os
+import select
 from collections.abc import Callable
 from pathlib import Path
 
 from pool.logs.entry import Entry
-from pool.logs.stream import Stream
 
-__all__ = ["BoundedFile"]
+__all__ = ["BoundedFile", "Stream"]
 
 MOST_BYTES = 2 << 20
+
+
+class Stream:
+    def __init__(self, fd: int, line: Callable[[Entry], str], encoding: str = "utf-8") -> None:
+        """`line` makes of an entry one or more lines, with their ends. The descriptor stays the caller's."""
+        self._fd = fd
+        self._line = line
+        self._encoding = encoding
+
+    def send(self, entry: Entry) -> None:
+        """Waits for as long as nobody reads; raises OSError where nobody will, or the disk is full."""
+        rest = memoryview(self._line(entry).encode(self._encoding, errors="backslashreplace"))
+        while rest:
+            try:
+                rest = rest[os.write(self._fd, rest) :]
+            except BlockingIOError:  # another program that shares the descriptor has made it so
+                writable = select.poll()
+                writable.register(self._fd, select.POLLOUT)
+                writable.poll()
 
 
 class BoundedFile:

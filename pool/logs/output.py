@@ -9,9 +9,8 @@ from pathlib import Path
 
 from pool.logs import lines
 from pool.logs.entry import Entry, entry_of
-from pool.logs.file import BoundedFile
+from pool.logs.file import BoundedFile, Stream
 from pool.logs.journal import SOCKET, Journal, is_journal
-from pool.logs.stream import Stream
 from pool.logs.writer import Writer
 
 __all__ = ["to_file", "to_stderr"]

@@ -15,16 +15,18 @@ from typing import Any
 
 from pool.core.machine import Machine
 from pool.core.policy import Policy, SlotPlan
-from pool.recorder.former_reports import events_of
 from pool.recorder.hot_calls import tell
 from pool.recorder.last_events import FREQUENT, LastEvents
-from pool.recorder.transcript import read, written
+from pool.recorder.transcript import BadTranscript, read, written
 
-__all__ = ["FORMAT", "fault_report", "replay", "summary"]
+__all__ = ["FORMAT", "events_of", "fault_report", "replay", "summary"]
 
+# Who changes a class that is written down raises this number, and adds a step to `_STEPS`.
 FORMAT = 3  # of the classes in it; one row of numbers with that of `pool.recorder.shelf`, in whose folder it is kept
 TRACEBACK_CHARS = 32 << 10
 EVENTS_BYTES = 1 << 20  # of the frequent events, and as many of the rare ones
+
+Plain = list[Any]  # number, instant, and the event as `pool.recorder.transcript` writes it
 
 
 def fault_report(
@@ -70,7 +72,7 @@ def replay(
 
     `through`: what is told in place of the machine. Raises `BadTranscript` for what is no report.
     """
-    events = events_of(report, FORMAT)
+    events = events_of(report)
     rng = random.Random(bytes.fromhex(report["seed"]))
     machine = Machine(read(report["policy"]), read(report["slots"]), rng)
     core = through(machine)
@@ -90,3 +92,39 @@ def _within(last: LastEvents, most_bytes: int) -> list[list[Any]]:
         if left[frequent] >= 0:
             kept.append(plain)
     return kept[::-1]
+
+
+def events_of(report: Mapping[str, Any], newest: int = FORMAT) -> Sequence[Plain]:
+    """Those of a report of any format up to the newest, as this release's core understands them.
+
+    Raises `BadTranscript` for one of another.
+    """
+    number = report["format"]
+    if type(number) is not int or not 1 <= number <= newest:
+        raise BadTranscript(f"a report of format {number!r:.40}; this release reads 1 to {newest}")
+    events: Sequence[Plain] = report["events"]
+    for step in _STEPS[number - 1 :]:
+        events = step(events)
+    return events
+
+
+def _from_1(events: Sequence[Plain]) -> list[Plain]:
+    """Workers told when they began to compare rows, and which lane it was."""
+    found = []
+    for number, now, event in events:
+        if "WorkerCompared" in event:
+            fields = {key: each for key, each in event["WorkerCompared"].items() if key != "lane"}
+            compared = dict(fields["compared"]["RowsCompared"])
+            if compared.pop("begun"):
+                continue
+            event = {"WorkerCompared": {**fields, "compared": {"RowsCompared": compared}}}
+        found.append([number, now, event])
+    return found
+
+
+def _from_2(events: Sequence[Plain]) -> list[Plain]:
+    """A dispatch followed each event, and was not told."""
+    return [each for number, now, event in events for each in ([number, now, event], [number, now, {"Dispatched": {}}])]
+
+
+_STEPS: Sequence[Callable[[Sequence[Plain]], Sequence[Plain]]] = (_from_1, _from_2)

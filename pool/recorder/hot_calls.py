@@ -5,7 +5,7 @@ While the pool runs they are calls with plain arguments; these are made of what 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, TypeAlias
 
 from pool.core.events import Event, Failed, RowsChanged, Spoiled
@@ -72,26 +72,7 @@ def tell(core: Machine, told: Told, now: float) -> None:
     """Nothing follows from it before the next dispatch, which empties the orders."""
     match told:
         case JobArrived():
-            core.arrived(
-                told.client,
-                told.job,
-                told.model,
-                told.signature,
-                told.outputs,
-                told.rows,
-                told.timeout_s,
-                told.priority,
-                told.device,
-                told.size_bytes,
-                told.form,
-                told.payload,
-                told.attempts,
-                told.in_doubt,
-                told.weight,
-                told.origin,
-                told.version,
-                now,
-            )
+            core.arrived(*[getattr(told, argument.name) for argument in fields(told)] + [now])
         case BatchDone(slot, incarnation, lane, batch, outcomes, run_s, fetch_s):
             payloads = [each.payload if isinstance(each, Succeeded) else None for each in outcomes]
             failures = {place: each for place, each in enumerate(outcomes) if not isinstance(each, Succeeded)}

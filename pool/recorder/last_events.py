@@ -13,11 +13,8 @@ from typing import Any
 from pool.core.events import (
     ClientGone,
     Event,
-    Failed,
     Failure,
     JobCancelled,
-    RowsChanged,
-    Spoiled,
     Tick,
     WorkerBeat,
     WorkerExited,
@@ -124,10 +121,4 @@ def _value(what: Any) -> Told:
 
 
 def _shortened(failure: Failure) -> Failure:
-    match failure:
-        case Failed(fault, text):
-            return Failed(fault, text[:TEXT_CHARS])
-        case Spoiled(fault, text):
-            return Spoiled(fault, text[:TEXT_CHARS])
-        case RowsChanged(text):
-            return RowsChanged(text[:TEXT_CHARS])
+    return replace(failure, text=failure.text[:TEXT_CHARS])

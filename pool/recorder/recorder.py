@@ -64,16 +64,13 @@ class Recorder:
         """`devices`: their names by slot. `about`: what each bundle says of the pool, `endpoint` among it."""
         self._supervision = supervision
         self._devices = devices
-        self._shelf = shelf
+        self.shelf = shelf
+        """What of it is kept on the disk."""
         self._about = about
         self._tables = Tables()
         self.ran = self._tables.note
         """A batch begins."""
         self._tracks = [_Track() for _ in devices]
-
-    def adopt(self, keep: int, max_bytes: int) -> None:
-        """Other bounds of what is kept on the disk."""
-        self._shelf.adopt(keep, max_bytes)
 
     # --- what it hears ------------------------------------------------------------------------------------------
 
@@ -95,10 +92,6 @@ class Recorder:
         if slot.incarnation == action.incarnation:
             self._tracks[action.slot].killed = self._sight(slot, now, action.stacks)
 
-    def broke_down(self, report: dict[str, Any]) -> None:
-        """The pool ends by its own fault."""
-        self._shelf.put_fault(report)
-
     def died(self, event: WorkerExited, trace: Trace | None, now: float) -> None:
         """Makes the bundle. REQUIRES that the core has not heard of it yet, or has given the worker up before."""
         try:
@@ -117,22 +110,18 @@ class Recorder:
     def bundles(self, slot: int) -> list[Bundle]:
         """Those in memory, the newest first; then the newest of a former pool, if there is none of this one."""
         own = list(reversed(self._tracks[slot].bundles))
-        former = self._shelf.former.get(slot)
+        former = self.shelf.former.get(slot)
         return own or ([] if former is None else [former])
 
     def deaths(self) -> list[dict[str, Any]]:
         """A line each, the newest first: this pool's, and for each slot without any the last of a former pool."""
         own = [death for track in self._tracks for _, death in track.deaths]
-        former = [_line(bundle) for slot, bundle in self._shelf.former.items() if not self._deaths_of(slot)]
+        former = [_line(bundle) for slot, bundle in self.shelf.former.items() if not self._deaths_of(slot)]
         return sorted(own + former, key=lambda death: death["died_at"], reverse=True)[:MOST_LISTED]
 
     def folder(self) -> str | None:
         """Where the bundles are, None where they are kept in memory only."""
-        return None if self._shelf.folder is None else str(self._shelf.folder)
-
-    def close(self, timeout_s: float) -> None:
-        """Waits so long at most for what is being written."""
-        self._shelf.close(timeout_s)
+        return None if self.shelf.folder is None else str(self.shelf.folder)
 
     # --- how ----------------------------------------------------------------------------------------------------
 
@@ -174,7 +163,7 @@ class Recorder:
         }
         track.deaths.append((now, _line(bundle)))
         track.bundles.append(bundle)
-        self._shelf.put(bundle)
+        self.shelf.put(bundle)
 
     def _was_asked(self, slot: Slot, killed: _Sight | None, trace: Trace | None) -> bool:
         """Whether the worker ended because the pool, or a person, wanted it to."""

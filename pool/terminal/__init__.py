@@ -7,19 +7,20 @@ stderr. It never asks a pool, and nothing that another program reads comes from 
 from pool.terminal.readable import count_of, labelled, percent, printable, short_uuid, size, span, spec_of
 from pool.terminal.tables import (
     STATE_STYLES,
-    fitting,
+    Column,
     new_table,
     numeric,
     plain_console,
     progress_console,
     show,
     styled_state,
+    table,
 )
 
 __all__ = [
     "STATE_STYLES",
+    "Column",
     "count_of",
-    "fitting",
     "labelled",
     "new_table",
     "numeric",
@@ -33,4 +34,5 @@ __all__ = [
     "span",
     "spec_of",
     "styled_state",
+    "table",
 ]

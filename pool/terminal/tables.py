@@ -9,7 +9,9 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import click
 from rich.console import Console, RenderableType
@@ -18,14 +20,17 @@ from rich.text import Text
 
 __all__ = [
     "STATE_STYLES",
-    "fitting",
+    "Column",
     "new_table",
     "numeric",
     "plain_console",
     "progress_console",
     "show",
     "styled_state",
+    "table",
 ]
+
+Row = TypeVar("Row")
 
 _UNLIMITED = 10_000
 _GAP = (0, 2, 0, 0)
@@ -77,19 +82,64 @@ def show(renderable: RenderableType) -> None:
         click.echo(line.rstrip())
 
 
-def fitting(wide: Table, narrow: Callable[[], Table]) -> Table:
-    """The wide table where it fits without wrapping, otherwise the narrow one."""
+@dataclass(frozen=True, slots=True)
+class Column(Generic[Row]):
+    """`cell`: of a row. What is empty is a dash, and several lines are one, with commas, in the wide form.
+
+    `below`: in the narrow form its cells are the second line of the column with this heading; "": they are left out.
+    `optional`: there is no column where every cell is empty.
+    """
+
+    heading: str
+    cell: Callable[[Row], str | Text]
+    below: str | None = None
+    optional: bool = False
+
+
+def table(rows: Sequence[Row], *columns: Column[Row]) -> Table:
+    """The wide form where it fits without wrapping, otherwise the narrow one: related facts stand over each other.
+
+    REQUIRES headings that differ.
+    """
+    filled = [(column, [column.cell(row) for row in rows]) for column in columns]
+    filled = [(column, cells) for column, cells in filled if any(cells) or not column.optional]
+    wide = _of({column.heading: list(map(_in_one_line, cells)) for column, cells in filled})
     console = plain_console(io.StringIO())
-    return (
-        wide
-        if console.measure(wide, options=console.options.update(width=_UNLIMITED)).maximum <= console.width
-        else narrow()
-    )
+    if console.measure(wide, options=console.options.update(width=_UNLIMITED)).maximum <= console.width:
+        return wide
+    second = {
+        column.below: (column.heading.removeprefix(">").lower(), cells) for column, cells in filled if column.below
+    }
+    narrow = {}
+    for column, cells in filled:
+        if column.below is None:
+            about, under = second.get(column.heading, ("", [""] * len(cells)))
+            narrow[f"{column.heading}\n{about}" if second else column.heading] = list(map(_stacked, cells, under))
+    return _of(narrow)
+
+
+def _of(columns: Mapping[str, Sequence[str | Text]]) -> Table:
+    filled = new_table(list(columns))
+    for line in zip(*columns.values(), strict=True):
+        filled.add_row(*line)
+    return filled
+
+
+def _in_one_line(cell: str | Text) -> str | Text:
+    return cell.replace("\n", ",") or "–" if isinstance(cell, str) else cell
+
+
+def _stacked(cell: str | Text, under: str | Text) -> str | Text:
+    first = cell or "–"
+    if not under:
+        return first
+    return f"{first}\n{under}" if isinstance(first, str) else Text.assemble(first, (f"\n{under}", "not bold default"))
 
 
 def new_table(headings: Sequence[str]) -> Table:
     """Columns without lines, as `ps` and `kubectl` print them. A heading that begins with `>` is of numbers."""
-    table = Table(box=None, pad_edge=False, padding=_GAP, header_style="bold")
+    named = any(heading.removeprefix(">") for heading in headings)
+    table = Table(box=None, pad_edge=False, padding=_GAP, header_style="bold", show_header=named)
     for heading in headings:
         number = heading.startswith(">")
         table.add_column(

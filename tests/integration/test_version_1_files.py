@@ -18,8 +18,7 @@ from harness import PoolProcess, stub_config
 from pool.kept_format import HEAD_BYTES, format_of
 from pool.plan.footprints import fingerprint, footprint
 from pool.quarantine import load
-from pool.recorder.fault_report import FORMAT, replay, summary
-from pool.recorder.former_reports import events_of
+from pool.recorder.fault_report import FORMAT, events_of, replay, summary
 from pool.recorder.transcript import BadTranscript
 from pool.wire.worker_messages import ModelSettings
 from workers.trial_marks import EndedBefore, TrialMarks

@@ -11,12 +11,12 @@ from rich.console import Console
 from simulation.driver import Driver
 
 from pool.cli import status as status_module
+from pool.cli.demo import picture
 from pool.cli.models import models
-from pool.cli.picture import picture
 from pool.cli.status import status
 from pool.core import events as told
 from pool.core.policy import ModelPolicy
-from pool.terminal import count_of, percent, short_uuid, size, span, spec_of
+from pool.terminal import Column, count_of, percent, short_uuid, show, size, span, spec_of, table
 from pool.wire.faults import Fault
 from pool.wire.session_runs import WRITING_RUN
 from pool.wire.signatures import ModelInfo, Signature, TensorSpec
@@ -278,6 +278,36 @@ def test_small_words() -> None:
     assert short_uuid("MIG-12345678-90ab-cdef-0000-000000000000") == "MIG-12345678"
     assert str(spec_of({"dtype": "float32", "shape": [-1, 64]})) == "float32 [?, 64]"
     assert str(spec_of({"dtype": "string", "shape": None})) == "string of any shape"
+
+
+@pytest.mark.parametrize(
+    ("columns", "lines"),
+    [
+        (None, ["NAME  UUID         MORE   N", "a     GPU-1,GPU-2  much   7", "b     –            –     12"]),
+        (20, ["NAME    N", "uuid", "a       7", "GPU-1", "GPU-2", "b      12"]),
+    ],
+)
+def test_a_narrow_table_has_facts_over_each_other_and_leaves_some_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: int | None, lines: list[str]
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", str(columns))
+    rows: list[dict[str, Any]] = [
+        {"name": "a", "uuids": ["GPU-1", "GPU-2"], "more": "much", "n": 7},
+        {"name": "b", "n": 12},
+    ]
+    show(
+        table(
+            rows,
+            Column("NAME", lambda row: str(row["name"])),
+            Column("UUID", lambda row: "\n".join(row.get("uuids", ())), below="NAME"),
+            Column("MORE", lambda row: str(row.get("more", "")), below=""),
+            Column(">N", lambda row: str(row["n"])),
+            Column("NOBODY HAS IT", lambda _: "", optional=True),
+        )
+    )
+    assert capsys.readouterr().out.splitlines() == lines
 
 
 def test_a_picture() -> None:

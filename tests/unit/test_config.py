@@ -420,8 +420,6 @@ def test_a_name_is_plain(name: str) -> None:
 def test_every_repeated_name_is_told() -> None:
     models = [{"name": name, "path": "x"} for name in "abab"]
     assert [line.split(": ")[1] for line in mistakes({"model": models})] == ["model[2].name", "model[3].name"]
-    with pytest.raises(ValidationError, match="two models have the name 'a'"):
-        Settings(model=(ModelSection(name="a", path="x"), ModelSection(name="a", path="y")))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import pytest
 from pydantic import TypeAdapter
-from pydantic_core import PydanticCustomError
 
 from pool.config.quantities import Bytes, parse_duration, parse_duration_or_auto, parse_size
 
@@ -29,7 +28,7 @@ def test_durations_are_seconds(text: object, seconds: float) -> None:
     ["", "60", "s", "-1s", "1d", "1 s s", "1S", -1, True, None, float("nan"), float("inf"), 10**400, "٣s"],
 )
 def test_what_is_no_duration_is_told_what_would_be_right(bad: object) -> None:
-    with pytest.raises(PydanticCustomError, match="is not a duration; write a number with its unit"):
+    with pytest.raises(ValueError, match="is not a duration; write a number with its unit"):
         parse_duration(bad)
 
 
@@ -37,7 +36,7 @@ def test_auto_is_a_duration_only_where_it_may_be() -> None:
     assert parse_duration_or_auto("auto") == "auto"
     assert parse_duration_or_auto("2m") == 120.0
     for bad in ("never", 0):
-        with pytest.raises(PydanticCustomError, match='write "auto", or a duration'):
+        with pytest.raises(ValueError, match='write "auto", or a duration'):
             parse_duration_or_auto(bad)
 
 
@@ -59,7 +58,7 @@ def test_sizes_are_bytes(text: object, size: int) -> None:
 
 @pytest.mark.parametrize("bad", ["", "2", "2Gb", "2gib", "-1GiB", 0, -5, 1.5, True, None, "0B", "99999999TiB"])
 def test_what_is_no_size_is_told_what_would_be_right(bad: object) -> None:
-    with pytest.raises(PydanticCustomError, match=r'is not a size; write .* such as "2GiB"'):
+    with pytest.raises(ValueError, match=r'is not a size; write .* such as "2GiB"'):
         parse_size(bad)
 
 

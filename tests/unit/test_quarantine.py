@@ -117,7 +117,10 @@ def test_the_oldest_go_first_by_bytes_and_one_that_is_too_large_is_not_kept(
 
 
 def test_it_can_be_switched_off(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert kept(Quarantine(tmp_path, 0, 1 << 20)) == []
+    keeper = Quarantine(tmp_path, 0, 1 << 20)
+    keeper.keep(JOB, PAYLOAD)
+    keeper.close(10.0)
+    assert keeper.folder is None
     assert list(tmp_path.iterdir()) == []
     assert not caplog.messages
 
@@ -241,7 +244,7 @@ def one_file(data: bytes) -> KeptJob | None:
 
 
 def file_of(job: KeptJob) -> bytes:
-    return b"".join(quarantine._packed(job, job.kept_at, job.payload))
+    return b"".join(quarantine._packed(job, job.payload))
 
 
 @given(kept_jobs)

@@ -269,7 +269,7 @@ def test_each_is_a_private_file_and_the_next_pool_tells_of_the_last(tmp_path: Pa
     body = Body(tmp_path, ["m"], ["m"]).serve()
     body.die(0, "SIGSEGV")
     body.die(1, "SIGBUS")
-    body.recorder.close(10.0)
+    body.recorder.shelf.close(10.0)
     assert body.recorder.folder() == str(tmp_path / "flight")
     files = sorted((tmp_path / "flight").iterdir())
     assert [path.name.partition("-slot")[2] for path in files] == ["0-1.json", "1-1.json"]

@@ -72,7 +72,7 @@ def test_the_oldest_go_first_by_bytes_and_one_that_is_too_large_is_not_kept(
         assert sum(path.stat().st_size for path in files) <= 5000
     assert len(files) == 1 or len(files) == 2
     assert put(kept, stacks="x" * 5000) == files
-    assert "slot 3: the bundle of incarnation 1 is not kept: it has" in caplog.text
+    assert "slot 3: the bundle of incarnation 1 is not kept: the file would have" in caplog.text
     assert "[recorder] max_bytes is 5000" in caplog.text
 
 

@@ -13,7 +13,7 @@ from fakes import pynvml
 from pool.devices.xid import MEANINGS, Record, Xids, bus_of, parse, words
 
 CARD = "GPU-1a000000-0000-4000-8000-000000000000"
-BUSES = {CARD: "00000000:1A:00.0"}
+BUS = "00000000:1A:00.0"
 
 
 @pytest.mark.parametrize(
@@ -75,21 +75,20 @@ def test_the_last_one_of_the_gpu_is_told_with_its_age(kmsg: Callable[..., str]) 
         record(100, "NVRM: Xid (PCI:0000:1b:00): 48, pid=7"),
         record(90, "usb 1-1: new device"),
     )
-    xids = Xids(BUSES, path)
-    assert told(xids.last(CARD)) == f"Xid 31, 2 min earlier: {MEANINGS[31]}"
+    xids = Xids(CARD, BUS, path)
+    assert told(xids.last()) == f"Xid 31, 2 min earlier: {MEANINGS[31]}"
     kmsg(record(0, "NVRM: Xid (PCI:0000:1a:00): 13, pid=7"))
-    assert told(xids.last(CARD)) == f"Xid 13, 0 s earlier: {MEANINGS[13]}"
-    assert xids.last("GPU-other") is None
+    assert told(xids.last()) == f"Xid 13, 0 s earlier: {MEANINGS[13]}"
 
 
 def test_one_without_a_meaning_is_told_by_its_number(kmsg: Callable[..., str]) -> None:
     path = kmsg(record(3, "NVRM: Xid (PCI:0000:1a:00): 4711, pid=7"))
-    assert told(Xids(BUSES, path).last(CARD)) == "Xid 4711, 3 s earlier"
+    assert told(Xids(CARD, BUS, path).last()) == "Xid 4711, 3 s earlier"
 
 
 def test_a_log_that_may_not_be_read_is_silence(tmp_path: Path) -> None:
-    assert Xids(BUSES, str(tmp_path / "none")).last(CARD) is None, "nor has the machine's own log one of it"
-    assert Xids(BUSES, str(tmp_path)).last(CARD) is None, "it cannot be read as a file"
+    assert Xids(CARD, BUS, str(tmp_path / "none")).last() is None, "nor has the machine's own log one of it"
+    assert Xids(CARD, BUS, str(tmp_path)).last() is None, "it cannot be read as a file"
 
 
 @pytest.fixture
@@ -112,12 +111,12 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_an_event_is_told_as_the_device_is_lost(nvml: ModuleType, say: Callable[[str], None]) -> None:
     nvml.nvmlInit()
-    xids = Xids({})
-    xids.watch(nvml, CARD)
-    assert xids.last(CARD) is None
+    xids = Xids(CARD, BUS)
+    xids.watch(nvml)
+    assert xids.last() is None
     say('{"xid": 79, "error": "GPU is lost"}')
-    xids.watch(nvml, CARD)
-    assert told(xids.last(CARD)) == f"Xid 79, 0 s earlier: {MEANINGS[79]}"
+    xids.watch(nvml)
+    assert told(xids.last()) == f"Xid 79, 0 s earlier: {MEANINGS[79]}"
 
 
 def test_an_nvml_without_events_is_silence(nvml: ModuleType, say: Callable[[str], None]) -> None:
@@ -125,6 +124,6 @@ def test_an_nvml_without_events_is_silence(nvml: ModuleType, say: Callable[[str]
     bare = ModuleType("pynvml")
     bare.__dict__.update({name: value for name, value in vars(nvml).items() if "Event" not in name})
     bare.nvmlInit()
-    xids = Xids({})
-    xids.watch(bare, CARD)
-    assert xids.last(CARD) is None
+    xids = Xids(CARD, BUS)
+    xids.watch(bare)
+    assert xids.last() is None
