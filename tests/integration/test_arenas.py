@@ -1,5 +1,6 @@
 """Large tensors through real pools: right answers, no copy where none is promised, and nothing left behind."""
 
+import contextlib
 import gc
 import os
 import random
@@ -514,3 +515,44 @@ def test_answers_are_right_whatever_happens_beside_them(pool: PoolProcess, seed:
 
 def test_answers_are_right_while_workers_die(own_pool: PoolProcess) -> None:
     walk(own_pool, seed=3, deaths=3)
+
+
+@pytest.mark.parametrize("way", ["run", "map"])
+@pytest.mark.usefixtures("interruptible")
+def test_ctrl_c_at_lines_of_a_job_with_lent_memory_leaves_no_byte_behind(pool: PoolProcess, way: str) -> None:
+    """Nor is memory used again while a job that was interrupted may still read or write it: all answers are right."""
+    from unit.test_client_lines import AtLine, interrupt
+
+    def ask(client: Client, value: float) -> None:
+        given = [floats(client, value + n) for n in range(3)]
+        if way == "run":
+            found = [client.run("rows", {"x": each}, signature="double", outputs=["y"], timeout=90) for each in given]
+        else:
+            found = list(client.map("rows", ({"x": each} for each in given), signature="double", outputs=["y"]))
+        for n, each in enumerate(found):
+            assert np.all(each["y"] == 2 * (value + n))
+
+    with pool.client() as client:
+        ask(client, 1.0)
+        ask(client, 2.0)
+        line = 1
+        while True:
+            with AtLine(line, interrupt) as trace, contextlib.suppress(KeyboardInterrupt):
+                ask(client, 10.0 * line)
+            if trace.passed < line:
+                break
+            ask(client, 10.0 * line + 5)
+            line += 61
+        assert line > 400, "it has passed few lines"
+        gc.collect()
+        connection = client._connection
+        assert connection is not None
+        eventually(lambda: not len(connection._dialogue.jobs))
+        assert connection.arenas._arenas
+        eventually(lambda: all(map(is_free, connection.arenas._arenas)))
+
+
+def is_free(arena: client_arenas.Arena) -> bool:
+    arena._collect()
+    arena._space.forget()
+    return list(arena._space.free()) == [(0, len(arena.memory))]
