@@ -22,10 +22,10 @@ from pool.core import actions as do
 from pool.core import events as told
 from pool.core.answers import Answers, with_story
 from pool.core.backlog import Backlog
+from pool.core.fleet import Slot
 from pool.core.jobs import Batch, Job, JobState, Part
 from pool.core.line import Line
 from pool.core.orders import Orders
-from pool.core.slots import Slot
 from pool.core.timers import Timers
 from pool.core.trial import Parted, may_fit
 from pool.wire.faults import Fault

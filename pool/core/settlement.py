@@ -11,9 +11,9 @@ from itertools import repeat
 from pool.core import events as told
 from pool.core.answers import Answers
 from pool.core.dispatch import Dispatch
+from pool.core.fleet import Slot
 from pool.core.jobs import FINISHED, Batch, Part
 from pool.core.packs import Packs
-from pool.core.slots import Slot
 from pool.core.trial import Parted, Trial, acquit
 
 __all__ = ["Settlement"]

@@ -11,7 +11,7 @@ OF_UNITS = TESTS / "simulation" / "driver.py"  # the hand of the core's unit tes
 VALUES = {
     "policy",
     "versions",
-    "slots",
+    "fleet.SlotState",
     "trial.cells",
     "independence",
 }  # what is configured, states of a slot, two bounds

@@ -6,8 +6,8 @@ from simulation.driver import AnswerJob, Driver, JobDone, RunBatch, Succeeded, e
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.admission import MOST_MEMBERS
+from pool.core.fleet import SlotState
 from pool.core.policy import ModelPolicy
-from pool.core.slots import SlotState
 from pool.wire.faults import Fault
 
 EIGHT = {"m": ModelPolicy(max_batch=8)}

@@ -8,9 +8,9 @@ from simulation.plans import model_info
 
 from pool.core import actions as do
 from pool.core import events as told
+from pool.core.fleet import SlotState
 from pool.core.independence import ENOUGH
 from pool.core.policy import ModelPolicy
-from pool.core.slots import SlotState
 from pool.wire.independence import Batching, RowsCompared, Trial
 from pool.wire.signatures import DEFAULT_SIGNATURE, ModelInfo
 

@@ -58,8 +58,8 @@ MUTANTS = (
     Mutant(
         "a dead incarnation's answer",
         "the answer of a dead incarnation is dropped",
-        "supervision.py",
-        "return slot if slot.incarnation == incarnation and slot.state in ALIVE else None",
+        "fleet/fleet.py",
+        "return slot if slot.worker.incarnation == incarnation and slot.state in ALIVE else None",
         "return slot if slot.state in ALIVE else None",
         "program 3",
     ),
@@ -180,7 +180,7 @@ MUTANTS = (
     Mutant(
         "a drained slot gets jobs",
         "a slot that is DRAINING takes no new work",
-        "slots.py",
+        "fleet/slot.py",
         "bool(self.idle_lanes) and self.state is READY and",
         "bool(self.idle_lanes) and self.state in (SlotState.READY, SlotState.DRAINING) and",
         "program 17",
@@ -359,7 +359,7 @@ MUTANTS = (
     Mutant(
         "a kept slot takes more",
         "a slot that is kept for a suspect takes nothing else",
-        "slots.py",
+        "fleet/slot.py",
         "self.state is READY and self.kept_for is None and",
         "self.state is READY and",
         "scene 0",
@@ -547,7 +547,7 @@ MUTANTS = (
     Mutant(
         "a stopped pool starts a worker",
         "a pool that has stopped starts no worker, whoever is gone at last",
-        "supervision.py",
+        "fleet/fleet.py",
         "not slot.planned or self.stopping or self.over:\n",
         "not slot.planned:\n",
         "program 5",
@@ -555,8 +555,8 @@ MUTANTS = (
     Mutant(
         "a pool that stops restarts a worker",
         "a pool that stops starts no worker for which no job waits",
-        "turnover.py",
-        '        if supervision.stopping:\n            return "the pool is stopping"\n',
+        "fleet/turnover.py",
+        '        if fleet.stopping:\n            return "the pool is stopping"\n',
         "",
         "program 17",
     ),

@@ -15,10 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pool.core.slots import Slot, SlotState
+from pool.core import actions as do
+from pool.core.fleet.slot import Slot, SlotState
+from pool.core.fleet.worker import Role, Worker, WorkerState
 
 if TYPE_CHECKING:
-    from pool.core.supervision import Supervision
+    from pool.core.fleet.fleet import Fleet
 
 __all__ = ["DRAIN", "EMPTY", "Turnover"]
 
@@ -39,13 +41,18 @@ class _Wish:
     beside: bool = False
     sparing: bool = False
     recycles: bool = False
-    begun: int | None = None
+    begun: bool = False
     looked: int = -1
+
+    @property
+    def for_good(self) -> bool:
+        """Whether the slot is to stay empty."""
+        return self.reason in (DRAIN, EMPTY)
 
 
 class Turnover:
-    def __init__(self, supervision: Supervision) -> None:
-        self._supervision = supervision
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
         self.wishes: dict[Slot, _Wish] = {}
 
     def __bool__(self) -> bool:
@@ -53,48 +60,47 @@ class Turnover:
 
     def cannot_restart(self, number: int) -> str | None:
         """Why a slot cannot have a new worker; None if it can."""
-        supervision = self._supervision
-        if not 0 <= number < len(supervision.slots):
-            return f"there is no slot {number}; the last is {len(supervision.slots) - 1}"
-        slot = supervision.slots[number]
-        if supervision.stopping:
+        fleet = self._fleet
+        if not 0 <= number < len(fleet.slots):
+            return f"there is no slot {number}; the last is {len(fleet.slots) - 1}"
+        slot = fleet.slots[number]
+        if fleet.stopping:
             return "the pool is stopping"
         if not slot.planned:
             return f"no model is placed in slot {number}"
-        if slot.state is SlotState.FATAL and slot.pid is not None:
-            return f"pid {slot.pid} in slot {number} did not die when it was killed, and still has the device"
+        if slot.state is SlotState.FATAL and slot.worker.pid is not None:
+            return f"pid {slot.worker.pid} in slot {number} did not die when it was killed, and still has the device"
         return None
 
     def restart(self, number: int, now: float, sparing: bool = False) -> None:
         if self.cannot_restart(number) is not None:
             return
-        supervision = self._supervision
-        slot = supervision.slots[number]
-        supervision.forgive(slot)
-        supervision.asides.failures.pop(number, None)
+        fleet = self._fleet
+        slot = fleet.slots[number]
+        fleet.forgive(slot)
         if slot.state in (SlotState.FATAL, SlotState.BACKOFF, SlotState.STOPPED):
             # → STARTING
-            supervision.over = False
-            supervision.spawn(slot, now)
+            fleet.over = False
+            fleet.spawn(slot, now)
             return
         former = self.wishes.get(slot)
         self._forgo(slot, now)  # what it began with may not be what is wanted now
         goes_already = slot.state is not SlotState.READY and not (former is not None and former.beside)
         self.wishes[slot] = _Wish(RESTART, beside=not goes_already and self._may_follow, sparing=sparing)
         if slot.state in (SlotState.STARTING, SlotState.LOADING):
-            supervision.retire(slot, RESTART, now)
+            fleet.retire(slot, RESTART, now)
 
     def cannot_drain(self, number: int) -> str | None:
         """Why a slot cannot be taken out of service; None if it can."""
         if (why := self.cannot_restart(number)) is not None:
             return why
-        slot = self._supervision.slots[number]
+        slot = self._fleet.slots[number]
         return None if slot.lasts else f"slot {number} is {slot.state.name} already: {slot.reason}"
 
     def drain(self, number: int, now: float) -> None:
         if self.cannot_drain(number) is not None:
             return
-        self._take_out(self._supervision.slots[number], DRAIN, now)
+        self._take_out(self._fleet.slots[number], DRAIN, now)
 
     def empty(self, slot: Slot, now: float) -> None:
         """The slot has no model any more, so it is to have no worker."""
@@ -103,11 +109,11 @@ class Turnover:
 
     def _take_out(self, slot: Slot, reason: str, now: float) -> None:
         self._forgo(slot, now)
-        self._supervision.seating.dismiss_standby(slot, now)
+        self._fleet.dismiss_standby(slot, now)
         if slot.state is not SlotState.BACKOFF:
             self.wishes[slot] = _Wish(reason)
         if slot.state in (SlotState.BACKOFF, SlotState.STARTING, SlotState.LOADING):
-            self._supervision.retire(slot, reason, now)
+            self._fleet.retire(slot, reason, now)
 
     def recycle(self, slot: Slot, reason: str, *, beside: bool) -> None:
         """The worker has done its time. Without `beside` it goes now, whoever else is READY."""
@@ -131,7 +137,7 @@ class Turnover:
                 self._forgo(slot, now)
                 del self.wishes[slot]
                 if slot.state is SlotState.DRAINING:
-                    self._supervision.seating.resume(slot, now)
+                    self._resume(slot, now)
 
     def go_on(self, now: float) -> bool:
         """The next step of each worker that is to go; whether a slot is in another state now."""
@@ -140,63 +146,112 @@ class Turnover:
                 self._follow(slot, wish, now)
             elif self._may_go(slot, wish):
                 self._go(slot, wish, now)
-        return bool(self._supervision.changed)
+        return bool(self._fleet.changed)
 
-    def gone(self, slot: Slot) -> str | None:
+    def gone(self, slot: Slot) -> _Wish | None:
         """Why the worker was to go, if it was; its exit was seen, or the slot is given up."""
-        wish = self.wishes.pop(slot, None)
-        return None if wish is None else wish.reason
+        return self.wishes.pop(slot, None)
 
     @property
     def _may_follow(self) -> bool:
-        return self._supervision.policy.successor != "never"
+        return self._fleet.policy.successor != "never"
 
     def _forgo(self, slot: Slot, now: float) -> None:
         """A successor that is on its way is not wanted any more."""
-        asides = self._supervision.asides
-        successor = asides.successor(slot)
-        if successor is not None:
-            asides.dismiss(successor, now)
+        self._fleet.dismiss(slot.in_role(Role.REPLACEMENT), now)
 
     def _follow(self, slot: Slot, wish: _Wish, now: float) -> None:
-        supervision = self._supervision
-        successor = supervision.asides.successor(slot)
-        if wish.begun is None:
-            if slot.state is SlotState.DRAINING:
-                supervision.seating.resume(slot, now)  # for another successor, which was forgone
-            elif slot.state is SlotState.READY and not supervision.asides.of(slot):
-                wish.begun = supervision.asides.begin(slot, wish.reason, now)
-        elif successor is None or not successor.comes:
-            if slot.state is SlotState.DRAINING:
-                supervision.seating.resume(slot, now)
-            if successor is None:
+        fleet = self._fleet
+        replacement = slot.in_role(Role.REPLACEMENT)
+        yields = slot.state is SlotState.DRAINING
+        if not wish.begun:
+            if yields:
+                self._resume(slot, now)  # for another replacement, which was forgone
+            elif slot.state is SlotState.READY and all(worker.role is Role.STANDBY for worker in slot.beside):
+                self._begin(slot, wish, now)
+        elif replacement is None or not replacement.comes:
+            if yields:
+                self._resume(slot, now)
+            if replacement is None:
                 del self.wishes[slot]
-        elif successor.state is not SlotState.READY:
+        elif replacement.state is not WorkerState.READY:
             return
         elif slot.state is SlotState.READY:
-            supervision.seating.make_way(
-                slot, f"incarnation {successor.incarnation} is ready to follow: {wish.reason}", now
-            )
-        elif slot.state is SlotState.DRAINING and not any(batch.wanted for batch in slot.batches.values()):
-            if slot.batches:
-                supervision.kill(slot, f"ran only what nobody waits for when {wish.reason}", now)
-            else:
-                del self.wishes[slot]
-                supervision.seating.switch(slot, successor, now)
+            self._yield(slot, f"incarnation {replacement.incarnation} is ready to follow: {wish.reason}", now)
+        elif yields and fleet.is_empty(slot, wish.reason, now):
+            del self.wishes[slot]
+            self._switch(slot, replacement, now)
 
     def _go(self, slot: Slot, wish: _Wish, now: float) -> None:
-        supervision = self._supervision
-        if slot.state in (SlotState.READY, SlotState.DRAINING) and supervision.asides.of(slot):
+        if slot.state in (SlotState.READY, SlotState.DRAINING) and any(
+            worker.role is not Role.STANDBY for worker in slot.beside
+        ):
             # Nobody is to be left behind when it is gone.
             if slot.state is SlotState.READY:
-                supervision.seating.make_way(slot, wish.reason, now)
+                self._yield(slot, wish.reason, now)
             return
-        supervision.retire(slot, wish.reason, now)
+        self._fleet.retire(slot, wish.reason, now)
+
+    # --- who follows whom ---------------------------------------------------------------------------------------
+
+    def _begin(self, slot: Slot, wish: _Wish, now: float) -> None:
+        wish.begun = True
+        replacement = self._fleet.begin(slot, Role.REPLACEMENT, now, wish.reason)
+        must_fit = self._fleet.policy.successor != "always"
+        self._fleet.orders.append(do.SpawnSuccessor(slot.number, replacement.incarnation, must_fit))
+
+    def _yield(self, slot: Slot, reason: str, now: float) -> None:
+        # READY → DRAINING
+        slot.worker.become(WorkerState.YIELDING, now)
+        self._fleet.change(slot, SlotState.DRAINING, now, reason)
+
+    def _resume(self, slot: Slot, now: float) -> None:
+        """The worker that was to make way serves on."""
+        # DRAINING → READY
+        slot.worker.become(WorkerState.READY, now)
+        self._fleet.change(slot, SlotState.READY, now)
+
+    def _switch(self, slot: Slot, replacement: Worker, now: float) -> None:
+        """The replacement takes the slot over from a worker that holds nothing, which leaves."""
+        former = slot.worker
+        slot.give(replacement)
+        slot.beside.append(former)
+        self._fleet.dismiss(former, now)
+        slot.failure = None
+        # DRAINING → READY
+        self._fleet.serve(slot, now)
+
+    def succeed(self, slot: Slot, now: float) -> None:
+        """The serving worker is gone, or given up: a replacement that is under way goes on in its place."""
+        worker = slot.in_role(Role.REPLACEMENT)
+        if worker is None or not worker.comes or slot.state not in (SlotState.BACKOFF, SlotState.FATAL):
+            return
+        slot.give(worker)
+        # BACKOFF, FATAL → STARTING
+        self._fleet.change(slot, SlotState.STARTING, now)
+        if worker.state is not WorkerState.STARTING:
+            # STARTING → LOADING
+            self._fleet.change(slot, SlotState.LOADING, now)
+        if worker.state is WorkerState.READY:
+            # LOADING → READY
+            self._fleet.serve(slot, now)
+
+    def is_followed(self, slot: Slot, now: float) -> bool:
+        """Whether a replacement is there to take over at once. One that was not spawned yet comes as any other."""
+        replacement = slot.in_role(Role.REPLACEMENT)
+        if replacement is None or not replacement.comes:
+            return False
+        if replacement.pid is None:
+            self._fleet.dismiss(replacement, now)
+            return False
+        return True
+
+    # --- who can be spared --------------------------------------------------------------------------------------
 
     def _may_go(self, slot: Slot, wish: _Wish) -> bool:
         if not wish.sparing or slot.state is not SlotState.READY:
             return True
-        changes = self._supervision.changes
+        changes = self._fleet.changes
         if wish.looked == changes:
             return False
         wish.looked = changes
@@ -204,12 +259,10 @@ class Turnover:
 
     def _is_spared(self, slot: Slot) -> bool:
         """Whether enough others of each of its models are READY; others that are out of service are none."""
-        supervision = self._supervision
+        fleet = self._fleet
         for name in slot.models:
-            others = [
-                other for other in supervision.slots if name in other.models and other.lasts and other is not slot
-            ]
+            others = [other for other in fleet.slots if name in other.models and other.lasts and other is not slot]
             ready = sum(other.state is SlotState.READY for other in others)
-            if ready < min(supervision.policy.min_ready, len(others)):
+            if ready < min(fleet.policy.min_ready, len(others)):
                 return False
         return True

@@ -1,18 +1,19 @@
-"""A slot's life."""
+"""A slot: what it is for its users, and the workers that it has."""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from pool.core.fleet.worker import Role, Worker, WorkerState
 from pool.core.jobs import Batch, IllegalStep
-from pool.wire.phases import Phase
-from pool.wire.signatures import ModelInfo
 
 if TYPE_CHECKING:
     from pool.core.line import Line
 
-__all__ = ["ALIVE", "READY", "SLOT_STEPS", "OfWorker", "Slot", "SlotState"]
+__all__ = ["ALIVE", "READY", "SLOT_STEPS", "Failure", "Slot", "SlotState"]
 
 
 class SlotState(Enum):
@@ -52,27 +53,29 @@ ALIVE = frozenset({SlotState.STARTING, SlotState.LOADING, SlotState.READY, SlotS
 
 
 @dataclass(frozen=True, slots=True)
-class OfWorker:
-    """What is told of a worker, or to one, which these two numbers name for ever."""
+class Failure:
+    """The last replacement of a slot that did not take it over, and how many in a row that was."""
 
-    slot: int
     incarnation: int
+    reason: str
+    at: float
+    in_a_row: int
+    refused: bool = False  # it touched no device: that has no room for two
 
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """A permanent seat. `(number, incarnation)` names its worker for ever; `idle_lanes` is the worker's credit.
+    """What has a worker on one device (or group of them) for as long as the pool runs.
 
-    `models` are those of its worker, or where there is none those that the next one is to have, which are `planned`;
-    `welcomed` is what the worker in the seat was told. `versions`: which one of each model the last worker had that was
-    READY, or the first one is to have; without those that have none.
-    `device` is its device's name, `names` are those by which a job may be pinned to it. `named` is the last incarnation
-    that was given out: of the worker in the seat, or of one beside it. `kept_for` is the line that has a suspect to run
-    here, alone: until what runs is done the slot takes nothing else. `in_vain` counts the workers in a
-    row that died before they finished anything, while what they ran was well elsewhere. `turn` changes with each change
-    of what the slot could take; `rested` is that at which it found no work. `makes_way`: it is DRAINING for a worker
-    that follows at once, or serves on if that one is lost. `other_release`: the last worker that was started for it was
-    of another release than the pool.
+    `worker` serves, or did last; `beside` are those with another role, as they came, and `named` is the last
+    incarnation that was given out. `models` are those of its worker, or where there is none those that the next one is
+    to have, which are `planned`. `versions`: which one of each model the last worker had that was READY, or the first
+    one is to have; without those that have none. `device` is its device's name, `names` are those by which a job may be
+    pinned to it. `idle_lanes` is the worker's credit. `kept_for` is the line that has a suspect to run here, alone:
+    until what runs is done the slot takes nothing else. `in_vain` counts the workers in a row that died before they
+    finished anything, while what they ran was well elsewhere. `turn` changes with each change of what the slot could
+    take; `rested` is that at which it found no work. `other_release`: the last worker that was started for it was of
+    another release than the pool. `failure` is of its last replacement, if that failed.
     """
 
     number: int
@@ -80,36 +83,30 @@ class Slot:
     device: str = ""
     names: frozenset[str] = frozenset()
     state: SlotState = SlotState.STOPPED
-    incarnation: int = 0
-    named: int = 0
-    pid: int | None = None
     since: float = 0.0
     reason: str = ""
-    phase: Phase = Phase.IMPORTING
-    detail: str = ""
-    phase_since: float = 0.0
-    heard_at: float = 0.0  # its last beat while it serves
-    doubted: bool = False  # it has been silent for too long once
-    resident_bytes: int = 0  # of its worker, when it was measured last
-    lanes: int = 0
+    worker: Worker = field(init=False)
+    beside: list[Worker] = field(default_factory=list)
+    named: int = 0
     idle_lanes: list[int] = field(default_factory=list)
     batches: dict[int, Batch] = field(default_factory=dict)
-    loaded: dict[str, ModelInfo] = field(default_factory=dict)
     last_used: int = 0
     started: int = 0  # batches
     jobs_done: int = 0
     jobs_done_before: int = 0  # by former workers
     versions: dict[str, int] = field(default_factory=dict)
     planned: tuple[str, ...] = ()
-    welcomed: tuple[str, ...] = ()
     in_vain: int = 0
-    killed_for: str | None = None
-    kept_for: "Line | None" = None
+    kept_for: Line | None = None
     runs_suspect: bool = False
     turn: int = 0
     rested: int = -1
-    makes_way: bool = False
     other_release: bool = False
+    failure: Failure | None = None
+    standbys_lost: int = 0  # in a row
+
+    def __post_init__(self) -> None:
+        self.worker = Worker(self, 0, Role.SERVING, WorkerState.GONE)  # there was none yet
 
     @property
     def takes_work(self) -> bool:
@@ -145,21 +142,33 @@ class Slot:
         """Whether its worker has finished anything yet."""
         return self.jobs_of_worker > 0
 
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether anybody waits for what it runs."""
+        return any(batch.wanted for batch in self.batches.values())
+
+    def in_role(self, role: Role) -> Worker | None:
+        """A worker beside the one that serves. There is one replacement and one standby at most."""
+        return next((worker for worker in self.beside if worker.role is role), None)
+
+    def find(self, incarnation: int) -> Worker | None:
+        """The worker, unless its exit was seen, or nothing of it is of concern any more."""
+        worker = self.worker
+        if worker.incarnation == incarnation:
+            return None if worker.state is WorkerState.GONE else worker
+        return next((worker for worker in self.beside if worker.incarnation == incarnation), None)
+
     def become(self, state: SlotState, now: float, reason: str = "") -> None:
         if state not in SLOT_STEPS[self.state]:
             raise IllegalStep(f"slot {self.number}: {self.state.name} → {state.name}")
         self.state, self.since, self.reason = state, now, reason
-        self.makes_way = False
 
-    def seat(self, incarnation: int) -> None:
-        """Forgets the former worker; a new one takes the seat."""
-        self.incarnation = incarnation
-        self.named = max(self.named, incarnation)
-        self.pid = None
-        self.phase, self.detail = Phase.IMPORTING, ""
-        self.lanes, self.idle_lanes = 0, []
-        self.batches, self.loaded = {}, {}
-        self.killed_for = None
-        self.resident_bytes = 0
+    def give(self, worker: Worker) -> None:
+        """The slot is this worker's from now on; what was the former one's is forgotten."""
+        if worker in self.beside:
+            self.beside.remove(worker)
+        worker.role = Role.SERVING
+        self.worker = worker
+        self.batches, self.idle_lanes = {}, []
         self.jobs_done_before = self.jobs_done
         self.kept_for, self.runs_suspect = None, False
