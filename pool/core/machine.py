@@ -433,10 +433,10 @@ class Machine:
         if worker is not slot.worker:
             self.supervision.exited_beside(worker, event.death, now)
         elif slot.state is SlotState.FATAL:
-            self.supervision.gone_at_last(slot, now)
+            self.supervision.deaths.gone_at_last(slot, now)
         else:
             batches = self._dispatch.withdraw(slot, now)
-            death = self.supervision.exited(slot, event.death, bool(batches), now)
+            death = self.supervision.deaths.exited(slot, event.death, bool(batches), now)
             self._lost(slot, batches, death, True, now)
 
     def _lost(self, slot: Slot, batches: Sequence[Batch], death: str, gone: bool, now: float) -> None:

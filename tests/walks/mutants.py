@@ -547,8 +547,8 @@ MUTANTS = (
     Mutant(
         "a stopped pool starts a worker",
         "a pool that has stopped starts no worker, whoever is gone at last",
-        "fleet/fleet.py",
-        "not slot.planned or self.stopping or self.over:\n",
+        "fleet/deaths.py",
+        "not slot.planned or fleet.stopping or fleet.over:\n",
         "not slot.planned:\n",
         "program 5",
     ),

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from pool.core import actions as do
 from pool.core import events as told
-from pool.core.fleet.restart import GivenUp, Pause, RestartHistory
+from pool.core.fleet.deaths import Deaths
 from pool.core.fleet.silence import Silence
-from pool.core.fleet.slot import ALIVE, Failure, Slot, SlotState
+from pool.core.fleet.slot import ALIVE, HELD, Failure, Slot, SlotState
 from pool.core.fleet.turnover import Turnover
 from pool.core.fleet.worker import ENDED, Role, Worker, WorkerState
 from pool.core.jobs import Batch
@@ -20,21 +20,7 @@ from pool.wire.phases import Phase
 
 __all__ = ["Fleet"]
 
-HELD = (SlotState.READY, SlotState.DRAINING, SlotState.STOPPING)  # by a worker, with the models that it has
 GONE = (SlotState.BACKOFF, SlotState.STOPPED, SlotState.FATAL)
-BOUNDED = (WorkerState.STARTING, WorkerState.LOADING, WorkerState.STOPPING, WorkerState.KILLED)
-"""The states that end by a timer, if by nothing else."""
-SLOT_WORKERS = {
-    SlotState.STOPPED: {WorkerState.GONE},
-    SlotState.STARTING: {WorkerState.STARTING},
-    SlotState.LOADING: {WorkerState.LOADING},
-    SlotState.READY: {WorkerState.READY},
-    SlotState.DRAINING: {WorkerState.READY, WorkerState.YIELDING},
-    SlotState.STOPPING: {WorkerState.STOPPING, WorkerState.KILLED},
-    SlotState.BACKOFF: {WorkerState.GONE},
-    SlotState.FATAL: {WorkerState.GONE, WorkerState.STUCK},
-}
-"""What the serving worker does, in each state of its slot."""
 LOOK_AGAIN_S = 5.0  # for a standby, where others are beside the serving worker
 GREETINGS: dict[Role, type[do.WelcomeWorker | do.HoldWorker]] = {
     Role.SERVING: do.WelcomeWorker,
@@ -81,12 +67,10 @@ class Fleet:
         self.changes = 0
         """How often a slot's state has become another."""
         self.policy = policy
+        self.deaths = Deaths(self, len(plans), rng, wanted)
         self.turnover = Turnover(self)
-        self._rng = rng
         self.timers = timers
-        self._wanted = wanted
         self._silence = Silence(policy, timers)
-        self._history = [RestartHistory(policy, rng) for _ in plans]
         self._announced = False
 
     def adopt(self, policy: Policy) -> None:
@@ -96,8 +80,7 @@ class Fleet:
         for slot in self.slots:
             if slot.state is SlotState.READY and policy.standby is (slot.in_role(Role.STANDBY) is None):
                 self.timers.set(("standby", slot.number), 0.0)  # with this event
-        for history in self._history:
-            history.policy = policy
+        self.deaths.adopt(policy)
         self._silence.adopt(policy, self.slots)
 
     def handle(self, event: told.Event, now: float) -> None:
@@ -160,12 +143,10 @@ class Fleet:
         return waiting > 0 and waiting + sum(slot.state is SlotState.FATAL for slot in seated) == len(seated)
 
     def verdict(self) -> do.PoolStopped:
-        fatal = [slot for slot in self.slots if slot.state is SlotState.FATAL]
-        if self.gave_up:
-            return do.PoolStopped(failed=True, reason=f"no slot is left that could serve: {self.stop_reason}")
-        if self.stopping:
+        if self.stopping and not self.gave_up:
             return do.PoolStopped(failed=False, reason=self.stop_reason)
-        why = "; ".join(f"slot {slot.number}: {slot.reason}" for slot in fatal)
+        fatal = [f"slot {slot.number}: {slot.reason}" for slot in self.slots if slot.state is SlotState.FATAL]
+        why = self.stop_reason if self.gave_up else "; ".join(fatal)
         return do.PoolStopped(failed=True, reason=f"no slot is left that could serve: {why}")
 
     # --- a worker's way up --------------------------------------------------------------------------------------
@@ -181,22 +162,29 @@ class Fleet:
             self.turnover.empty(slot, now)
 
     def spawn(self, slot: Slot, now: float) -> None:
-        """STOPPED, BACKOFF, FATAL → STARTING, with a new worker; → LOADING, with the standby, if there is one."""
-        standby = slot.in_role(Role.STANDBY)
-        if standby is None or not standby.has_imported:
-            slot.give(self.begin(slot, Role.SERVING, now))
-            self.change(slot, SlotState.STARTING, now)
-            self.orders.append(do.SpawnWorker(slot.number, slot.worker.incarnation))
-            return
-        slot.give(standby)
+        """The slot gets its standby, if that has got so far, else a new worker."""
+        worker = slot.in_role(Role.STANDBY)
+        if worker is not None and worker.has_imported:
+            if worker.state is WorkerState.STANDING_BY:
+                worker.become(WorkerState.LOADING, now)
+            worker.enter(Phase.IMPORTING, "", now)
+            worker.models = slot.planned
+            self.timers.set(worker.key, now + self.policy.import_timeout_s)
+            self.give(slot, worker, now)
+            self.orders.append(do.TakeSeat(slot.number, worker.incarnation))
+        else:
+            worker = self.begin(slot, Role.SERVING, now)
+            self.give(slot, worker, now)
+            self.orders.append(do.SpawnWorker(slot.number, worker.incarnation))
+
+    def give(self, slot: Slot, worker: Worker, now: float) -> None:
+        """STOPPED, BACKOFF, FATAL → STARTING, and on, as far as the worker is that has the slot from now on."""
+        slot.give(worker)
         self.change(slot, SlotState.STARTING, now)
-        if standby.state is WorkerState.STANDING_BY:
-            standby.become(WorkerState.LOADING, now)
-        standby.enter(Phase.IMPORTING, "", now)
-        standby.models = slot.planned
-        self.timers.set(standby.key, now + self.policy.import_timeout_s)
-        self.change(slot, SlotState.LOADING, now)
-        self.orders.append(do.TakeSeat(slot.number, standby.incarnation))
+        if worker.state is not WorkerState.STARTING:
+            self.change(slot, SlotState.LOADING, now)
+        if worker.state is WorkerState.READY:
+            self.serve(slot, now)
 
     def begin(self, slot: Slot, role: Role, now: float, reason: str = "") -> Worker:
         """A new worker, which the caller has spawned. REQUIRES that the slot has none in this role."""
@@ -223,7 +211,11 @@ class Fleet:
                     self.timers.set(worker.key, now + policy.import_timeout_s)
             case told.WorkerHello() if starts:
                 worker.models = slot.planned
-                self._step(worker, WorkerState.LOADING, now)
+                worker.become(WorkerState.LOADING, now)
+                if worker is slot.worker:
+                    self.change(slot, SlotState.LOADING, now)
+                else:
+                    self._say(worker)
                 self.orders.append(GREETINGS[worker.role](slot.number, worker.incarnation))
             case told.WorkerBeat():
                 worker.heard_at, worker.doubted = now, False
@@ -233,31 +225,24 @@ class Fleet:
                 elif event.phase is Phase.STANDING_BY and worker.has_imported and worker.state is WorkerState.LOADING:
                     self.timers.clear(worker.key)  # it waits for as long as the serving worker lives
                     worker.enter(event.phase, "", now)
-                    self._step(worker, WorkerState.STANDING_BY, now)
+                    worker.become(WorkerState.STANDING_BY, now)
+                    self._say(worker)
             case told.WorkerReady() if worker.state is WorkerState.LOADING or worker.role is Role.STANDBY:
                 if (why := worker.unready(event)) is not None:
                     self.kill(worker, why, now)
                     return
                 self.timers.clear(worker.key)
                 worker.lanes, worker.loaded = event.lanes, {model.name: model for model in event.models}
-                worker.enter(Phase.SERVING, "", now)
+                worker.become(WorkerState.READY, now)
                 if worker is slot.worker:
-                    worker.become(WorkerState.READY, now)
                     self.serve(slot, now)
                 else:
-                    self._step(worker, WorkerState.READY, now)
+                    worker.enter(Phase.SERVING, "", now)
+                    self._say(worker)
             case told.WorkerMeasured():
                 worker.resident_bytes = event.resident_bytes
             case told.WorkerBroken():
                 self.kill(worker, f"sent what cannot be understood: {event.what}", now)
-
-    def _step(self, worker: Worker, state: WorkerState, now: float, reason: str = "") -> None:
-        """STARTING → LOADING → READY, or STANDING_BY; the slot of a serving worker comes along."""
-        worker.become(state, now)
-        if worker is worker.slot.worker:
-            self.change(worker.slot, SlotState[state.name], now, reason)
-        else:
-            self._say(worker, reason)
 
     def _say(self, worker: Worker, reason: str = "", last_output: tuple[str, ...] = ()) -> None:
         number, incarnation = worker.slot.number, worker.incarnation
@@ -281,9 +266,9 @@ class Fleet:
         if self.policy.standby and ("standby", slot.number) not in self.timers:
             self.timers.set(("standby", slot.number), now)
         self.change(slot, SlotState.READY, now)
-        self._announce()
+        self.announce()
 
-    def _announce(self) -> None:
+    def announce(self) -> None:
         """PoolReady, once: at the first READY slot, or when every slot is READY or has none to wait for."""
         if self._announced or self.stopping:
             return
@@ -341,7 +326,7 @@ class Fleet:
         """READY → DRAINING; DRAINING → STOPPING once it holds nothing that anybody waits for; others stop at once."""
         if slot.state is SlotState.BACKOFF:
             self.change(slot, SlotState.STOPPED, now, reason)
-            self._announce()
+            self.announce()
         elif slot.state in (SlotState.STARTING, SlotState.LOADING):
             self.tell_to_stop(slot.worker, reason, now)
         elif slot.state is SlotState.READY:
@@ -355,65 +340,7 @@ class Fleet:
             self.kill(slot.worker, f"ran only what nobody waits for when {reason}", now)
         return not slot.batches
 
-    def exited(self, slot: Slot, death: told.Death, held_jobs: bool, now: float) -> str:
-        """The slot after its worker's exit was seen. Returns the death in words, for the stories of its jobs."""
-        worker, reason = slot.worker, _reason(slot.worker, death)
-        slot.batches, slot.idle_lanes = {}, []
-        slot.other_release = (
-            death.other_release and worker.state is WorkerState.STARTING
-        )  # after HELLO it is of this one
-        self._forget(worker, now)
-        wish, served = self.turnover.gone(slot), worker.phase is Phase.SERVING
-        if self.stopping and (slot.other_release or not self._wanted(slot)):
-            # STARTING, LOADING, READY, DRAINING, STOPPING → STOPPED
-            self.change(slot, SlotState.STOPPED, now, reason)
-        elif wish is not None and wish.for_good:
-            # DRAINING, STOPPING → STOPPED
-            self.change(slot, SlotState.STOPPED, now, wish.reason)
-            self._announce()
-        elif self.turnover.is_followed(slot, now):
-            # → BACKOFF, and on at once: see `succeed`
-            self._died(slot, held_jobs, now)
-            self._back_off(slot, 0.0, now, reason, death.last_output)
-        elif wish is not None:
-            # DRAINING, STOPPING → BACKOFF, without a pause; else it died before it was told to go
-            self._back_off(slot, 0.0, now, reason, death.last_output, asked=slot.state is SlotState.STOPPING)
-        elif not death.restartable and not served:
-            # Once it serves, its status may be anybody's: a job's native code exits as it likes.
-            self._fatal(slot, now, reason, death.last_output)
-        elif slot.other_release:
-            # STARTING → BACKOFF: no crash, and no hurry, but the files may be put back
-            self._back_off(slot, self.policy.patient_pause_s, now, reason)
-            self._announce()
-        else:
-            match self._died(slot, held_jobs, now):
-                case GivenUp(why):
-                    self._fatal(slot, now, f"{why}, the last: {reason}", death.last_output)
-                case Pause(seconds):
-                    # → BACKOFF
-                    self._back_off(slot, seconds, now, reason, death.last_output)
-        return f"slot {slot.number} incarnation {worker.incarnation} died: {reason}"
-
-    def _died(self, slot: Slot, held_jobs: bool, now: float) -> Pause | GivenUp:
-        worker = slot.worker
-        served_s = now - worker.phase_since if worker.phase is Phase.SERVING else None
-        history = self._history[slot.number]
-        return history.after_death(now, served_s=served_s, held_jobs=held_jobs, in_vain=slot.in_vain)
-
-    def _back_off(
-        self,
-        slot: Slot,
-        pause_s: float,
-        now: float,
-        reason: str,
-        last_output: tuple[str, ...] = (),
-        *,
-        asked: bool = False,
-    ) -> None:
-        self.change(slot, SlotState.BACKOFF, now, reason, last_output, asked)
-        self.timers.set(("slot", slot.number), now + pause_s)
-
-    def _forget(self, worker: Worker, now: float, state: WorkerState = WorkerState.GONE) -> None:
+    def forget(self, worker: Worker, now: float, state: WorkerState = WorkerState.GONE) -> None:
         """Nothing more is waited for."""
         self.timers.clear(worker.key)
         worker.become(state, now)
@@ -422,16 +349,11 @@ class Fleet:
         if worker is not worker.slot.worker:
             worker.slot.beside.remove(worker)
 
-    def forgive(self, slot: Slot) -> None:
-        """What was before counts no more."""
-        self._history[slot.number] = RestartHistory(self.policy, self._rng)
-        slot.in_vain, slot.failure = 0, None
-
     def exited_beside(self, worker: Worker, death: told.Death, now: float) -> None:
         """None of it changes the slot: the serving worker serves on."""
         slot, other_release = worker.slot, death.other_release and worker.state is WorkerState.STARTING
         slot.other_release |= other_release
-        reason = _reason(worker, death)
+        reason = worker.end(death)
         refused = worker.role is Role.REPLACEMENT and death.no_room
         self._lose(worker, reason, now, death.last_output, patient=other_release, refused=refused)
         if refused:
@@ -451,7 +373,7 @@ class Fleet:
         """A worker beside the serving one is gone, or STUCK, so that it cannot be seen to be."""
         slot, policy = worker.slot, self.policy
         lasted = worker.state is WorkerState.STANDING_BY and now - worker.since >= policy.restart_period_s
-        self._forget(worker, now, state)
+        self.forget(worker, now, state)
         if worker.role is Role.REPLACEMENT:
             in_a_row = 1 if slot.failure is None else slot.failure.in_a_row + 1
             slot.failure = Failure(worker.incarnation, reason, now, in_a_row, refused)
@@ -464,21 +386,6 @@ class Fleet:
             self.timers.set(("standby", slot.number), now + pause_s)
         if not refused:
             self._say(worker, reason, last_output)
-
-    def gone_at_last(self, slot: Slot, now: float) -> None:
-        """The exit of a worker that did not die when it was killed: the slot was FATAL for that alone."""
-        self._forget(slot.worker, now)
-        if slot.state is not SlotState.FATAL or not slot.planned or self.stopping or self.over:
-            return
-        if isinstance(self._history[slot.number].after_death(now, served_s=None, held_jobs=True), Pause):
-            # FATAL → STARTING; the pause is over long since
-            self.spawn(slot, now)
-
-    def _fatal(self, slot: Slot, now: float, reason: str, last_output: tuple[str, ...] = ()) -> None:
-        self.turnover.gone(slot)
-        self.dismiss_standby(slot, now)
-        self.change(slot, SlotState.FATAL, now, reason, last_output)
-        self._announce()
 
     # --- time ---------------------------------------------------------------------------------------------------
 
@@ -494,10 +401,10 @@ class Fleet:
             case Role.SERVING:
                 # It cannot be seen to be gone, so nothing may follow it on its device.
                 worker.become(WorkerState.STUCK, now)
-                self._fatal(worker.slot, now, why)
+                self.deaths.give_up(worker.slot, now, why)
                 return worker.slot
             case Role.LEAVING:
-                self._forget(worker, now, WorkerState.STUCK)
+                self.forget(worker, now, WorkerState.STUCK)
                 text = f"slot {number} incarnation {incarnation}, which was to leave: {why}"
                 self.orders.append(do.Notice(text))
             case _:
@@ -519,7 +426,7 @@ class Fleet:
             self.dismiss(standby, now)
         elif self.stopping or slot.state is not SlotState.READY:
             return
-        elif any(worker is not standby for worker in slot.beside):
+        elif slot.is_changing:
             self.timers.set(("standby", number), now + LOOK_AGAIN_S)  # not three at once
         elif standby is None:
             standby = self.begin(slot, Role.STANDBY, now)
@@ -566,32 +473,4 @@ class Fleet:
     def validate(self) -> None:
         """Raises AssertionError where an invariant of the slots and their workers does not hold."""
         for slot in self.slots:
-            worker = slot.worker
-            assert worker.state in SLOT_WORKERS[slot.state], slot
-            assert (("slot", slot.number) in self.timers) == (slot.state is SlotState.BACKOFF), slot
-            lanes = sorted(slot.idle_lanes + [batch.lane for batch in slot.batches.values()])
-            assert len(set(lanes)) == len(lanes), slot
-            if slot.state in (SlotState.READY, SlotState.DRAINING):
-                assert lanes == list(range(worker.lanes)), slot
-            else:
-                assert slot.state is SlotState.STOPPING or worker.killed_for or not lanes, slot
-            for batch in slot.batches.values():
-                assert (batch.slot, batch.incarnation) == (slot.number, worker.incarnation), batch
-            for each in [worker, *slot.beside]:
-                assert each.slot is slot, each
-                assert each.incarnation <= slot.named, each
-                assert (each.role is Role.SERVING) == (each is worker), each
-                assert (each.key in self.timers) == (each.state in BOUNDED), each
-            roles = [each.role for each in slot.beside]
-            assert roles.count(Role.REPLACEMENT) <= 1, slot
-            assert roles.count(Role.STANDBY) <= 1, slot
-            replacement = slot.in_role(Role.REPLACEMENT)
-            if replacement is not None and replacement.comes:
-                assert slot.state in HELD, slot
-                assert slot.state is not SlotState.READY or replacement.state is not WorkerState.READY, "it takes work"
-
-
-def _reason(worker: Worker, death: told.Death) -> str:
-    if worker.killed_for is not None and not death.untouched:
-        return f"killed by the pool, because it {worker.killed_for}"
-    return death.text
+            slot.validate(self.timers)

@@ -1,7 +1,7 @@
 """Workers that have done their time are replaced, one after the other, before what they leak becomes what they lack.
 
 A worker is due by its age, its jobs or its memory, each at 90 to 100 % of the bound, drawn by lot: workers that were
-started together do not all come due together. Its successor gets ready first; one that fails is tried again later.
+started together do not all come due together. Its replacement gets ready first; one that fails is tried again later.
 Where there is no room for one, it goes only while enough others of its models are READY, and where a model has no
 others, only while nobody asks for that model.
 """
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from pool.core.fleet.fleet import Fleet
 from pool.core.fleet.slot import Slot, SlotState
-from pool.core.fleet.worker import Role
 from pool.core.policy import Policy
 from pool.core.timers import Timers
 
@@ -25,7 +24,7 @@ __all__ = ["Recycling"]
 
 LOOK_EVERY_S = 5.0
 EARLIEST_SHARE = 0.9
-RETRY_FIRST_S = 60.0  # after a successor that failed, or that there was no room for
+RETRY_FIRST_S = 60.0  # after a replacement that failed, or that there was no room for
 RETRY_MAX_S = 3600.0
 
 
@@ -44,7 +43,6 @@ class Recycling:
         self._models = models
         self._timers = timers
         self._rng = rng
-        self._shares: dict[int, tuple[int, float]] = {}  # by slot: of which incarnation, and its share of the bounds
         self.adopt(policy)
 
     def adopt(self, policy: Policy) -> None:
@@ -62,22 +60,18 @@ class Recycling:
             return
         self._timers.set(("recycle",), now + LOOK_EVERY_S)
         away = any(slot.lasts and slot.state is not SlotState.READY for slot in fleet.slots if slot.models)
-        if (
-            away
-            or fleet.turnover
-            or any(worker.role is not Role.STANDBY for slot in fleet.slots for worker in slot.beside)
-        ):
+        if away or fleet.turnover or any(slot.is_changing for slot in fleet.slots):
             return  # one after the other, and not while any is away for another reason
         due = [(slot.worker.phase_since, slot, why) for slot in fleet.slots if (why := self._due(slot, now))]
         for _, slot, why in sorted(due, key=lambda one: one[0]):
-            if self._tries_successor(slot, now):
+            if self._tries_replacement(slot, now):
                 fleet.turnover.recycle(slot, why, beside=True)
                 return
             if self._goes_first(slot) and self._may_go(slot):
                 fleet.turnover.recycle(slot, why, beside=False)
                 return
 
-    def _tries_successor(self, slot: Slot, now: float) -> bool:
+    def _tries_replacement(self, slot: Slot, now: float) -> bool:
         if self._policy.successor == "never":
             return False
         failure = slot.failure
@@ -87,7 +81,7 @@ class Recycling:
         return now >= failure.at + pause_s
 
     def _goes_first(self, slot: Slot) -> bool:
-        """Whether a successor is out of the question; one that could not load is none that the slot could rely on."""
+        """Whether a replacement is out of the question; one that could not load is none that the slot could rely on."""
         failure = slot.failure
         return self._policy.successor == "never" or (failure is not None and failure.refused)
 
@@ -106,11 +100,9 @@ class Recycling:
         return None
 
     def _share(self, slot: Slot) -> float:
-        incarnation, share = self._shares.get(slot.number, (0, 0.0))
-        if incarnation != slot.worker.incarnation:
-            share = self._rng.uniform(EARLIEST_SHARE, 1.0)
-            self._shares[slot.number] = (slot.worker.incarnation, share)
-        return share
+        if slot.worker.share is None:
+            slot.worker.share = self._rng.uniform(EARLIEST_SHARE, 1.0)
+        return slot.worker.share
 
     def _may_go(self, slot: Slot) -> bool:
         return all(self._others_ready(slot, name) or not self._models[name].jobs for name in slot.models)

@@ -12,6 +12,7 @@ from pool.core.jobs import Batch, IllegalStep
 
 if TYPE_CHECKING:
     from pool.core.line import Line
+    from pool.core.timers import Timers
 
 __all__ = ["ALIVE", "READY", "SLOT_STEPS", "Failure", "Slot", "SlotState"]
 
@@ -31,25 +32,37 @@ class SlotState(Enum):
 
 READY = SlotState.READY  # for what every job asks: to look it up in its Enum takes ten times as long
 
+_EMPTY = frozenset({SlotState.STOPPED, SlotState.BACKOFF, SlotState.FATAL})
 SLOT_STEPS: Mapping[SlotState, frozenset[SlotState]] = {
     SlotState.STOPPED: frozenset({SlotState.STARTING}),
-    SlotState.STARTING: frozenset(
-        {SlotState.LOADING, SlotState.STOPPING, SlotState.BACKOFF, SlotState.FATAL, SlotState.STOPPED}
-    ),
-    SlotState.LOADING: frozenset(
-        {SlotState.READY, SlotState.STOPPING, SlotState.BACKOFF, SlotState.FATAL, SlotState.STOPPED}
-    ),
-    SlotState.READY: frozenset(
-        {SlotState.DRAINING, SlotState.STOPPING, SlotState.BACKOFF, SlotState.FATAL, SlotState.STOPPED}
-    ),
+    SlotState.STARTING: frozenset({SlotState.LOADING, SlotState.STOPPING}) | _EMPTY,
+    SlotState.LOADING: frozenset({SlotState.READY, SlotState.STOPPING}) | _EMPTY,
+    SlotState.READY: frozenset({SlotState.DRAINING, SlotState.STOPPING}) | _EMPTY,
     SlotState.DRAINING: frozenset({SlotState.READY, SlotState.STOPPING, SlotState.BACKOFF, SlotState.STOPPED}),
-    SlotState.STOPPING: frozenset({SlotState.STOPPED, SlotState.BACKOFF, SlotState.FATAL}),
+    SlotState.STOPPING: _EMPTY,
     SlotState.BACKOFF: frozenset({SlotState.STARTING, SlotState.STOPPED}),
     SlotState.FATAL: frozenset({SlotState.STARTING}),
 }
 
 ALIVE = frozenset({SlotState.STARTING, SlotState.LOADING, SlotState.READY, SlotState.DRAINING, SlotState.STOPPING})
 """The states in which a process may exist."""
+HELD = frozenset({SlotState.READY, SlotState.DRAINING, SlotState.STOPPING})
+"""By a worker, with the models that it has."""
+
+
+BOUNDED = (WorkerState.STARTING, WorkerState.LOADING, WorkerState.STOPPING, WorkerState.KILLED)
+"""The states that end by a timer, if by nothing else."""
+SLOT_WORKERS = {
+    SlotState.STOPPED: {WorkerState.GONE},
+    SlotState.STARTING: {WorkerState.STARTING},
+    SlotState.LOADING: {WorkerState.LOADING},
+    SlotState.READY: {WorkerState.READY},
+    SlotState.DRAINING: {WorkerState.READY, WorkerState.YIELDING},
+    SlotState.STOPPING: {WorkerState.STOPPING, WorkerState.KILLED},
+    SlotState.BACKOFF: {WorkerState.GONE},
+    SlotState.FATAL: {WorkerState.GONE, WorkerState.STUCK},
+}
+"""What the serving worker does, in each state of its slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +156,9 @@ class Slot:
         return self.jobs_of_worker > 0
 
     @property
-    def is_waited_for(self) -> bool:
-        """Whether anybody waits for what it runs."""
-        return any(batch.wanted for batch in self.batches.values())
+    def is_changing(self) -> bool:
+        """Whether another worker is beside the one that serves, but for a standby."""
+        return any(worker.role is not Role.STANDBY for worker in self.beside)
 
     def in_role(self, role: Role) -> Worker | None:
         """A worker beside the one that serves. There is one replacement and one standby at most."""
@@ -172,3 +185,29 @@ class Slot:
         self.batches, self.idle_lanes = {}, []
         self.jobs_done_before = self.jobs_done
         self.kept_for, self.runs_suspect = None, False
+
+    def validate(self, timers: Timers) -> None:
+        """Raises AssertionError where an invariant of the slot and its workers does not hold."""
+        worker = self.worker
+        assert worker.state in SLOT_WORKERS[self.state], self
+        assert (("slot", self.number) in timers) == (self.state is SlotState.BACKOFF), self
+        lanes = sorted(self.idle_lanes + [batch.lane for batch in self.batches.values()])
+        if self.state in (SlotState.READY, SlotState.DRAINING):
+            assert lanes == list(range(worker.lanes)), self
+        else:
+            assert len(set(lanes)) == len(lanes), self
+            assert self.state is SlotState.STOPPING or worker.killed_for or not lanes, self
+        for batch in self.batches.values():
+            assert (batch.slot, batch.incarnation) == (self.number, worker.incarnation), batch
+        for each in [worker, *self.beside]:
+            assert each.slot is self, each
+            assert each.incarnation <= self.named, each
+            assert (each.role is Role.SERVING) == (each is worker), each
+            assert (each.key in timers) == (each.state in BOUNDED), each
+        roles = [each.role for each in self.beside]
+        assert roles.count(Role.REPLACEMENT) <= 1, self
+        assert roles.count(Role.STANDBY) <= 1, self
+        replacement = self.in_role(Role.REPLACEMENT)
+        if replacement is not None and replacement.comes:
+            assert self.state in HELD, self
+            assert self.state is not SlotState.READY or replacement.state is not WorkerState.READY, "it takes work"

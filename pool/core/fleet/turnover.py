@@ -1,11 +1,11 @@
 """Workers that go though they did nothing wrong: a restart or a drain was asked for, or they have done their time.
 
-Each finishes what it holds first. A successor gets ready beside it, where the policy and the device allow that, and
-takes the seat as soon as the worker there holds nothing:
+Each finishes what it holds first. A replacement gets ready beside it, where the policy and the device allow that, and
+the slot is given to it as soon as the serving worker holds nothing:
 
-    READY ─ the successor is warm ─► DRAINING ─ nothing is held ─► READY, with the successor
-      ▲                                 │
-      └──── the successor is lost ──────┘
+    READY ─ the replacement is warm ─► DRAINING ─ nothing is held ─► READY, with the replacement
+      ▲                                   │
+      └──── the replacement is lost ──────┘
 
 Otherwise the worker goes first. After a drain the slot stays empty, until a restart is asked for.
 """
@@ -31,7 +31,7 @@ EMPTY = "no model is placed here any more"
 
 @dataclass(slots=True)
 class _Wish:
-    """`beside`: a successor comes first, and `begun` is its incarnation. `sparing` as in `RestartAsked`.
+    """`beside`: a replacement comes first, and has `begun`. `sparing` as in `RestartAsked`.
 
     `recycles`: nobody asked for it, so it may as well not be. `looked`: how often slots had changed when it was looked
     for whether enough others are READY.
@@ -77,7 +77,7 @@ class Turnover:
             return
         fleet = self._fleet
         slot = fleet.slots[number]
-        fleet.forgive(slot)
+        fleet.deaths.forgive(slot)
         if slot.state in (SlotState.FATAL, SlotState.BACKOFF, SlotState.STOPPED):
             # → STARTING
             fleet.over = False
@@ -121,7 +121,7 @@ class Turnover:
             self.wishes[slot] = _Wish(reason, beside=beside, recycles=True)
 
     def refused(self, slot: Slot, why: str) -> None:
-        """There is no room for a successor: the worker goes first, or, if that can wait, not now."""
+        """There is no room for a replacement: the worker goes first, or, if that can wait, not now."""
         wish = self.wishes.get(slot)
         if wish is None or not wish.beside:
             return
@@ -157,7 +157,7 @@ class Turnover:
         return self._fleet.policy.successor != "never"
 
     def _forgo(self, slot: Slot, now: float) -> None:
-        """A successor that is on its way is not wanted any more."""
+        """A replacement that is on its way is not wanted any more."""
         self._fleet.dismiss(slot.in_role(Role.REPLACEMENT), now)
 
     def _follow(self, slot: Slot, wish: _Wish, now: float) -> None:
@@ -167,7 +167,7 @@ class Turnover:
         if not wish.begun:
             if yields:
                 self._resume(slot, now)  # for another replacement, which was forgone
-            elif slot.state is SlotState.READY and all(worker.role is Role.STANDBY for worker in slot.beside):
+            elif slot.state is SlotState.READY and not slot.is_changing:
                 self._begin(slot, wish, now)
         elif replacement is None or not replacement.comes:
             if yields:
@@ -183,9 +183,7 @@ class Turnover:
             self._switch(slot, replacement, now)
 
     def _go(self, slot: Slot, wish: _Wish, now: float) -> None:
-        if slot.state in (SlotState.READY, SlotState.DRAINING) and any(
-            worker.role is not Role.STANDBY for worker in slot.beside
-        ):
+        if slot.state in (SlotState.READY, SlotState.DRAINING) and slot.is_changing:
             # Nobody is to be left behind when it is gone.
             if slot.state is SlotState.READY:
                 self._yield(slot, wish.reason, now)
@@ -226,15 +224,7 @@ class Turnover:
         worker = slot.in_role(Role.REPLACEMENT)
         if worker is None or not worker.comes or slot.state not in (SlotState.BACKOFF, SlotState.FATAL):
             return
-        slot.give(worker)
-        # BACKOFF, FATAL → STARTING
-        self._fleet.change(slot, SlotState.STARTING, now)
-        if worker.state is not WorkerState.STARTING:
-            # STARTING → LOADING
-            self._fleet.change(slot, SlotState.LOADING, now)
-        if worker.state is WorkerState.READY:
-            # LOADING → READY
-            self._fleet.serve(slot, now)
+        self._fleet.give(slot, worker, now)
 
     def is_followed(self, slot: Slot, now: float) -> bool:
         """Whether a replacement is there to take over at once. One that was not spawned yet comes as any other."""

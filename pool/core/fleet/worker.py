@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from pool.core.events import WorkerBeat, WorkerReady
+from pool.core.events import Death, WorkerBeat, WorkerReady
 from pool.core.jobs import IllegalStep
 from pool.core.policy import Policy
 from pool.wire.phases import Phase
@@ -68,7 +68,8 @@ class Worker:
     """`(slot, incarnation)` names it for ever. `models` are those that it was told of; `loaded`, what it said of them.
 
     `heard_at` is its last beat; `doubted`: it has been silent for too long once since. `killed_for`: why the pool
-    killed it, if it did. `resident_bytes`: of the machine's memory, when it was measured last.
+    killed it, if it did. `resident_bytes`: of the machine's memory, when it was measured last. `share` of the
+    bounds: where it is recycled, once that is drawn.
     """
 
     slot: Slot = field(repr=False)
@@ -87,6 +88,7 @@ class Worker:
     doubted: bool = False
     resident_bytes: int = 0
     killed_for: str | None = None
+    share: float | None = None
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -138,3 +140,9 @@ class Worker:
         doing = f"{self.phase.value} {self.detail}".rstrip()
         what = "did not say HELLO within" if self.state is WorkerState.STARTING else f"was still {doing} within"
         return f"{what} {budget_s:g} s ({setting} may be too short)"
+
+    def end(self, death: Death) -> str:
+        """Its death in words."""
+        if self.killed_for is not None and not death.untouched:
+            return f"killed by the pool, because it {self.killed_for}"
+        return death.text
