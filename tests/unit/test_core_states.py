@@ -122,7 +122,13 @@ def worker_in(state: WorkerState) -> Worker:
 def test_a_worker_takes_every_step_of_its_table(before: WorkerState, after: WorkerState) -> None:
     worker = worker_in(before)
     worker.become(after, 2.0)
-    assert (worker.state, worker.since) == (after, 2.0)
+    assert (worker.state, worker.since) == (after, 1.0 if after.shown == before.shown else 2.0)
+
+
+def test_people_are_shown_since_when_a_worker_stops_and_not_since_when_it_is_killed() -> None:
+    worker = worker_in(WorkerState.STOPPING)
+    worker.become(WorkerState.KILLED, 9.0)
+    assert (worker.state.shown, worker.since) == ("STOPPING", 1.0)
 
 
 @pytest.mark.parametrize(("before", "after"), [pair[:2] for pair in WORKER_PAIRS if not pair[2]], ids=named)

@@ -99,8 +99,10 @@ class Fleet:
                 self.turnover.restart(event.slot, now, event.sparing)
             case told.DrainAsked():
                 self.turnover.drain(event.slot, now)
-            case told.OfWorker() if (worker := self.find(event.slot, event.incarnation)) is not None:
-                self._hear(worker, event, now)
+            case told.OfWorker():
+                worker = self.find(event.slot, event.incarnation)
+                if worker is not None and worker.state is not WorkerState.STUCK:  # what that says is of no more use
+                    self._hear(worker, event, now)
 
     # --- what others ask ----------------------------------------------------------------------------------------
 
@@ -349,43 +351,29 @@ class Fleet:
         if worker is not worker.slot.worker:
             worker.slot.beside.remove(worker)
 
-    def exited_beside(self, worker: Worker, death: told.Death, now: float) -> None:
-        """None of it changes the slot: the serving worker serves on."""
-        slot, other_release = worker.slot, death.other_release and worker.state is WorkerState.STARTING
-        slot.other_release |= other_release
-        reason = worker.end(death)
-        refused = worker.role is Role.REPLACEMENT and death.no_room
-        self._lose(worker, reason, now, death.last_output, patient=other_release, refused=refused)
-        if refused:
-            self.turnover.refused(slot, death.text)
-
-    def _lose(
-        self,
-        worker: Worker,
-        reason: str,
-        now: float,
-        last_output: tuple[str, ...] = (),
-        *,
-        patient: bool = False,
-        refused: bool = False,
-        state: WorkerState = WorkerState.GONE,
+    def exited_beside(
+        self, worker: Worker, death: told.Death, now: float, state: WorkerState = WorkerState.GONE
     ) -> None:
-        """A worker beside the serving one is gone, or STUCK, so that it cannot be seen to be."""
-        slot, policy = worker.slot, self.policy
+        """None of it changes the slot: the serving worker serves on. STUCK: it cannot be seen to be gone."""
+        slot, policy, reason = worker.slot, self.policy, worker.end(death)
+        other_release = death.other_release and worker.state is WorkerState.STARTING
+        slot.other_release |= other_release
         lasted = worker.state is WorkerState.STANDING_BY and now - worker.since >= policy.restart_period_s
         self.forget(worker, now, state)
         if worker.role is Role.REPLACEMENT:
             in_a_row = 1 if slot.failure is None else slot.failure.in_a_row + 1
-            slot.failure = Failure(worker.incarnation, reason, now, in_a_row, refused)
+            slot.failure = Failure(worker.incarnation, reason, now, in_a_row, death.no_room)
+            if death.no_room:
+                self.turnover.refused(slot, death.text)
+                return
         elif worker.role is Role.STANDBY:
             # Another one comes after a pause, however often: the slot can do without.
             slot.standbys_lost = 1 if lasted else slot.standbys_lost + 1
             pause_s = min(policy.backoff_max_s, policy.backoff_first_s * 2.0 ** min(slot.standbys_lost, 64))
-            if patient or slot.standbys_lost > policy.restart_intensity:
+            if other_release or slot.standbys_lost > policy.restart_intensity:
                 pause_s = policy.patient_pause_s
             self.timers.set(("standby", slot.number), now + pause_s)
-        if not refused:
-            self._say(worker, reason, last_output)
+        self._say(worker, reason, death.last_output)
 
     # --- time ---------------------------------------------------------------------------------------------------
 
@@ -408,7 +396,8 @@ class Fleet:
                 text = f"slot {number} incarnation {incarnation}, which was to leave: {why}"
                 self.orders.append(do.Notice(text))
             case _:
-                self._lose(worker, why, now, state=WorkerState.STUCK)
+                death = told.Death(why, restartable=True, untouched=True)
+                self.exited_beside(worker, death, now, WorkerState.STUCK)
         return None
 
     def spawn_due(self, now: float) -> None:
