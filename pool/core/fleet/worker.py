@@ -67,9 +67,9 @@ ENDED = frozenset({WorkerState.KILLED, WorkerState.STUCK, WorkerState.GONE})
 class Worker:
     """`(slot, incarnation)` names it for ever. `models` are those that it was told of; `loaded`, what it said of them.
 
-    `since` when it is in the state that people are shown. `heard_at` is its last beat; `doubted`: it has been silent for
-    too long once since. `killed_for`: why the pool killed it, if it did. `resident_bytes`: of the machine's memory, when
-    it was measured last. `share` of the bounds at which it is recycled, once that is drawn.
+    `since` when it is in the state that people are shown. `heard_at` is its last beat; `doubted`: it has been silent
+    for too long once since. `killed_for`: why the pool killed it, if it did. `resident_bytes`: of the machine's memory,
+    when it was measured last. `share` of the bounds at which it is recycled, once that is drawn.
     """
 
     slot: Slot = field(repr=False)
