@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pool.core.events import DrainAsked, Event, RestartAsked, StopAsked
+from pool.core.fleet import SlotState
 from pool.core.machine import Machine
-from pool.core.slots import SlotState
 from pool.deaths import RESTART_NEEDED
 from pool.devices import Device
 from pool.logs import about
@@ -101,7 +101,7 @@ class Desk:
         if why is not None:
             self._front.reply(question, error=why)
             return
-        incarnation = supervision.slots[slot].incarnation
+        incarnation = supervision.slots[slot].worker.incarnation
         extra = about(f"{question.what}_asked", slot=slot, incarnation=incarnation)
         log.info("slot %d: its %s was asked for", slot, question.what, extra=extra)
         follows = supervision.slots[slot].named + 1

@@ -41,9 +41,9 @@ from pool.core.events import (
     WorkerExited,
     WorkerMeasured,
 )
+from pool.core.fleet import SlotState
 from pool.core.jobs import Batch
 from pool.core.machine import Machine
-from pool.core.slots import SlotState
 from pool.desk import Desk
 from pool.doorbell import Doorbell
 from pool.endpoint import ARENAS_SUFFIX, WORKERS_SUFFIX, EndpointLock, ipc_path, prepare_folder
@@ -442,11 +442,9 @@ class Service:
                 self._supervisor.kill(action.slot, action.incarnation, stacks=action.stacks)
             case do.SlotChanged():
                 self._slot_changed(action)
-            case do.SuccessorChanged() | do.StandbyChanged() | do.StandbyLost() | do.WorkerLeft():
+            case do.WorkerChanged():
                 self._slot_log.beside(action)
-            case do.SuccessorFailed():
-                self._slot_log.beside(action)
-                self._reconciler.failed(action)
+                self._reconciler.beside(action)
             case do.PoolReady(serving, slots):
                 self._reconciler.serves()
                 self._notifier.ready(f"{serving} of {slots} slots serve")

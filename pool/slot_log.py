@@ -4,16 +4,9 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pool.core.actions import (
-    SlotChanged,
-    StandbyChanged,
-    StandbyLost,
-    SuccessorChanged,
-    SuccessorFailed,
-    WorkerLeft,
-)
+from pool.core.actions import SlotChanged, WorkerChanged
 from pool.core.events import WorkerExited
-from pool.core.slots import Slot, SlotState
+from pool.core.fleet import Role, Slot, SlotState, WorkerState
 from pool.devices import Device
 from pool.logs import about
 
@@ -57,17 +50,17 @@ class SlotLog:
 
     def exits(self, event: WorkerExited, slot: Slot) -> None:
         """Before the slot forgets which process it was and what it held."""
-        if slot.incarnation != event.incarnation:
+        if slot.worker.incarnation != event.incarnation:
             return
         jobs = {part.job.id for batch in slot.batches.values() for part in batch.parts if part.wanted}
-        self._exits[event.slot] = _Exit(event.incarnation, slot.pid, tuple(sorted(jobs)))
+        self._exits[event.slot] = _Exit(event.incarnation, slot.worker.pid, tuple(sorted(jobs)))
 
     def changed(self, change: SlotChanged, slot: Slot, recorded: bool = False) -> str:
         """Logs it. `slot` is what it is by now, which may be more than one step further. Returns the line.
 
         `recorded`: there is more to be read about this death.
         """
-        pid = slot.pid
+        pid = slot.worker.pid
         jobs: tuple[int, ...] = ()
         if change.state in GONE:
             seen = self._exits.pop(change.slot, None)
@@ -90,26 +83,25 @@ class SlotLog:
         log.log(_level(change, slot), "%s", line, extra=extra)
         return line
 
-    def beside(self, action: SuccessorChanged | SuccessorFailed | StandbyChanged | StandbyLost | WorkerLeft) -> None:
-        """Logs what becomes of a worker that does not sit in the slot's seat."""
-        slot, incarnation, reason = action.slot, action.incarnation, action.reason
+    def beside(self, change: WorkerChanged) -> None:
+        """Logs what becomes of a worker beside the one that serves the slot."""
+        slot, incarnation, reason = change.slot, change.incarnation, change.reason
         device = self._devices[slot].label
-        last_output: tuple[str, ...] = ()
-        match action:
-            case SuccessorFailed():
-                event, level, last_output = "successor_failed", logging.WARNING, action.last_output[-MOST_OUTPUT:]
+        last_output = change.last_output[-MOST_OUTPUT:]
+        level = logging.INFO
+        match change.role, change.state:
+            case Role.REPLACEMENT, WorkerState.GONE | WorkerState.STUCK:
+                event, level = "successor_failed", logging.WARNING
                 what = f"its successor, incarnation {incarnation}, failed, and its worker serves on"
-            case StandbyLost():
-                event, level, last_output = "standby_lost", logging.WARNING, action.last_output[-MOST_OUTPUT:]
+            case Role.STANDBY, WorkerState.GONE | WorkerState.STUCK:
+                event, level = "standby_lost", logging.WARNING
                 what = f"its standby, incarnation {incarnation}, is gone"
-            case StandbyChanged(state=state):
-                event, level = f"standby_{state.name.lower()}", logging.INFO
-                what = f"its standby, incarnation {incarnation}, is {state.name}"
-            case WorkerLeft():
-                event, level, what = "worker_left", logging.INFO, f"incarnation {incarnation} is gone"
-            case SuccessorChanged(state=state):
-                event, level = f"successor_{state.name.lower()}", logging.INFO
-                what = f"its successor, incarnation {incarnation}, is {state.name}"
+            case Role.LEAVING, _:
+                event, what, last_output = "worker_left", f"incarnation {incarnation} is gone", ()
+            case role, state:
+                word = "standby" if role is Role.STANDBY else "successor"
+                event = f"{word}_{state.shown.lower()}"
+                what = f"its {word}, incarnation {incarnation}, is {state.shown}"
         extra = about(
             event,
             slot=slot,

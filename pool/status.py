@@ -4,10 +4,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pool.core.asides import Aside, Failure
+from pool.core.fleet import Failure, Role, Slot, SlotState, Worker, WorkerState
 from pool.core.machine import Machine
 from pool.core.models import Model
-from pool.core.slots import Slot, SlotState
 from pool.deaths import RESTART_NEEDED
 from pool.devices import Device
 from pool.wire.entries import is_entry, model_of, version_of
@@ -15,7 +14,7 @@ from pool.wire.signatures import ModelInfo, TensorSpec
 
 __all__ = ["models_status", "pool_status", "resident_bytes", "restart_needed", "slot_status"]
 
-ON_THE_WAY = (SlotState.STARTING, SlotState.LOADING)
+ON_THE_WAY = (WorkerState.STARTING, WorkerState.LOADING)
 
 
 def pool_status(machine: Machine, devices: Sequence[Device], now: float, about: dict[str, Any]) -> dict[str, Any]:
@@ -47,15 +46,16 @@ def _serving(machine: Machine) -> bool:
 
 def slot_status(machine: Machine, number: int, device: Device, now: float) -> dict[str, Any]:
     """One of the slots that `pool status` lists."""
-    slot, asides = machine.supervision.slots[number], machine.supervision.asides
-    successor, failure = asides.successor(slot), asides.failures.get(number)
+    slot = machine.supervision.slots[number]
+    worker, failure = slot.worker, slot.failure
+    successor, standby = slot.in_role(Role.REPLACEMENT), slot.in_role(Role.STANDBY)
     return {
         "slot": slot.number,
         "device": device.label,
         "device_name": device.name,
         "uuids": list(device.uuids),
-        "pid": slot.pid,
-        "incarnation": slot.incarnation,
+        "pid": worker.pid,
+        "incarnation": worker.incarnation,
         "state": slot.state.name,
         "state_s": now - slot.since,
         "reason": slot.reason,
@@ -63,26 +63,26 @@ def slot_status(machine: Machine, number: int, device: Device, now: float) -> di
         "models": list(slot.models),
         "versions": dict(slot.versions),
         "doing": _doing(slot, now),
-        "lanes": slot.lanes,
+        "lanes": worker.lanes,
         "busy_lanes": len(slot.batches),
         "jobs_done": slot.jobs_done,
-        "memory_bytes": None if slot.pid is None else resident_bytes(slot.pid),
-        "successor": None if successor is None else _aside(successor, now),
-        "standby": None if (standby := asides.standby(slot)) is None else _aside(standby, now),
+        "memory_bytes": None if worker.pid is None else resident_bytes(worker.pid),
+        "successor": None if successor is None else _beside(successor, now),
+        "standby": None if standby is None else _beside(standby, now),
         "successor_failure": None if failure is None else _failure(failure, now),
-        "leaving": [_aside(aside, now) for aside in asides.of(slot) if not aside.follows],
+        "leaving": [_beside(each, now) for each in slot.beside if each.role is Role.LEAVING],
     }
 
 
-def _aside(aside: Aside, now: float) -> dict[str, Any]:
-    """A worker beside the slot's seat."""
+def _beside(worker: Worker, now: float) -> dict[str, Any]:
+    """A worker beside the one that serves."""
     return {
-        "pid": aside.pid,
-        "incarnation": aside.incarnation,
-        "state": aside.state.name,
-        "state_s": now - aside.since,
-        "doing": _way(aside, now) if aside.state in ON_THE_WAY else "",
-        "memory_bytes": None if aside.pid is None else resident_bytes(aside.pid),
+        "pid": worker.pid,
+        "incarnation": worker.incarnation,
+        "state": worker.state.shown,
+        "state_s": now - worker.since,
+        "doing": _way(worker, now) if worker.state in ON_THE_WAY else "",
+        "memory_bytes": None if worker.pid is None else resident_bytes(worker.pid),
     }
 
 
@@ -95,16 +95,16 @@ def _failure(failure: Failure, now: float) -> dict[str, Any]:
     }
 
 
-def _way(worker: Slot | Aside, now: float) -> str:
-    if worker.state is SlotState.STARTING and worker.pid is None and worker.detail:
+def _way(worker: Worker, now: float) -> str:
+    if worker.state is WorkerState.STARTING and worker.pid is None and worker.detail:
         return f"{worker.detail} for {now - worker.phase_since:.0f} s"
     return f"{worker.phase.value} {worker.detail}".rstrip() + f" for {now - worker.phase_since:.0f} s"
 
 
 def _doing(slot: Slot, now: float) -> str:
     """One phrase for a person."""
-    if slot.state in ON_THE_WAY:
-        return _way(slot, now)
+    if slot.worker.state in ON_THE_WAY:
+        return _way(slot.worker, now)
     if slot.batches:
         oldest = min(slot.batches.values(), key=lambda batch: batch.started)
         return f"running {oldest.model} for {now - oldest.started:.1f} s"
@@ -157,7 +157,7 @@ def _version(name: str, machine: Machine) -> dict[str, Any]:
 def _model(name: str, machine: Machine) -> dict[str, Any]:
     holders = [slot for slot in machine.supervision.slots if name in slot.models]
     ready = [slot for slot in holders if slot.state is SlotState.READY]
-    loaded = next((slot.loaded[name] for slot in holders if name in slot.loaded), None)
+    loaded = next((slot.worker.loaded[name] for slot in holders if name in slot.worker.loaded), None)
     return {
         "name": name,
         "slots": [slot.number for slot in holders],
@@ -169,8 +169,8 @@ def _model(name: str, machine: Machine) -> dict[str, Any]:
         "speed_ups": [
             {"slot": slot.number, "kind": each.kind, "kept": each.kept, "why": each.why}
             for slot in holders
-            if name in slot.loaded
-            for each in slot.loaded[name].speed_ups
+            if name in slot.worker.loaded
+            for each in slot.worker.loaded[name].speed_ups
         ],
         "signatures": {}
         if loaded is None

@@ -17,8 +17,8 @@ from pool.alarms import Alarms
 from pool.config import Settings, parse_settings
 from pool.core import actions as do
 from pool.core import events as told
+from pool.core.fleet import SlotState
 from pool.core.machine import Machine
-from pool.core.slots import SlotState
 from pool.devices import discover_gpus
 from pool.plan import Plan, Reconciler, Source, make_plan
 from pool.router.front import Question
@@ -113,7 +113,9 @@ class House:
         ]
         self._todo = deque(step for step in self._todo if step not in coming)
         alive = [
-            (slot.number, slot.incarnation) for slot in slots if slot.device == label and slot.state is SlotState.READY
+            (slot.number, slot.worker.incarnation)
+            for slot in slots
+            if slot.device == label and slot.state is SlotState.READY
         ]
         for key in (*((step.slot, step.incarnation) for step in coming), *alive):
             self.feed(told.WorkerExited(*key, told.Death("SIGBUS", restartable=True)))
@@ -222,8 +224,8 @@ class House:
                 self._todo.append(told.WorkerExited(slot, incarnation, told.Death("exited", restartable=True)))
             case do.SlotChanged():
                 self.reconciler.changed(action)
-            case do.SuccessorFailed():
-                self.reconciler.failed(action)
+            case do.WorkerChanged():
+                self.reconciler.beside(action)
             case do.PoolReady():
                 self.reconciler.serves()
                 self.ready += 1

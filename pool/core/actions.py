@@ -3,12 +3,18 @@
 What it wants done for every job is in its own objects, see `orders`.
 """
 
-from dataclasses import dataclass
+from __future__ import annotations
 
-from pool.core.slots import OfWorker, SlotState
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pool.core.events import OfWorker
 from pool.wire.faults import Fault
 from pool.wire.independence import RowsJudged
 from pool.wire.unpacking import Unpacking
+
+if TYPE_CHECKING:
+    from pool.core.fleet import Role, SlotState, WorkerState
 
 __all__ = [
     "GIVES",
@@ -27,15 +33,11 @@ __all__ = [
     "SpawnStandby",
     "SpawnSuccessor",
     "SpawnWorker",
-    "StandbyChanged",
-    "StandbyLost",
     "StopWorker",
-    "SuccessorChanged",
-    "SuccessorFailed",
     "TakeSeat",
     "UnpackChunk",
     "WelcomeWorker",
-    "WorkerLeft",
+    "WorkerChanged",
 ]
 
 
@@ -162,42 +164,16 @@ class SlotChanged(OfWorker):
 
 
 @dataclass(frozen=True, slots=True)
-class SuccessorChanged(OfWorker):
-    """For people: how far the worker is that is to follow the one in the slot's seat."""
+class WorkerChanged(OfWorker):
+    """For people, and for the plan: what becomes of a worker beside the one that serves, which serves on.
 
-    state: SlotState
+    GONE, or STUCK: a replacement has failed, another standby comes after a pause, or the worker that was to leave has.
+    """
+
+    role: Role
+    state: WorkerState
     reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SuccessorFailed(OfWorker):
-    """The worker that was to follow is gone, or as good as gone; the one in the slot's seat serves on."""
-
-    reason: str
     last_output: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class StandbyChanged(OfWorker):
-    """For people: how far the slot's standby is; READY when it stands by."""
-
-    state: SlotState
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class StandbyLost(OfWorker):
-    """For people: the standby is gone; another one comes after a pause."""
-
-    reason: str
-    last_output: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerLeft(OfWorker):
-    """For people: the exit of a worker was seen that another has followed, or that was not wanted any more."""
-
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,11 +208,7 @@ Action = (
     | StopWorker
     | KillWorker
     | SlotChanged
-    | SuccessorChanged
-    | SuccessorFailed
-    | StandbyChanged
-    | StandbyLost
-    | WorkerLeft
+    | WorkerChanged
     | PoolReady
     | PoolStopped
 )

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import heapq
 
+from pool.core.fleet import READY, Slot
 from pool.core.jobs import Batch
 from pool.core.line import Line
-from pool.core.slots import READY, Slot
 
 __all__ = ["Bank"]
 
@@ -125,7 +125,7 @@ class Bank:
 
     def validate(self) -> None:
         """Raises AssertionError where an invariant does not hold."""
-        assert self.lanes == sum(slot.lanes for slot in self.slots if slot.state is READY)
+        assert self.lanes == sum(slot.worker.lanes for slot in self.slots if slot.state is READY)
         resting = {entry[2] for entry in self._idle if entry[3] == entry[4].turn}
         for slot in self.slots:
             assert not slot.takes_work or slot.number in resting, f"slot {slot.number} is idle and does not rest"

@@ -17,12 +17,12 @@ from pool.wire.faults import Fault
 
 if TYPE_CHECKING:
     from pool.core.backlog import Backlog
+    from pool.core.fleet import Fleet
     from pool.core.homes import Homes
     from pool.core.hope import Hope
     from pool.core.keys import Key
     from pool.core.line import Line
     from pool.core.models import Model
-    from pool.core.supervision import Supervision
 
 __all__ = ["Call", "Calls", "Names"]
 
@@ -62,9 +62,7 @@ class Call:
 class Calls:
     """Those of late, bounded in number and in the bytes of their names."""
 
-    def __init__(
-        self, backlog: Backlog, supervision: Supervision, homes: Homes, hope: Hope, pins: frozenset[str]
-    ) -> None:
+    def __init__(self, backlog: Backlog, supervision: Fleet, homes: Homes, hope: Hope, pins: frozenset[str]) -> None:
         """`pins`: the names by which jobs may be pinned to a slot."""
         self.known: dict[Names, Call] = {}
         self.epoch = 0  # raised when what is known of slots or of the policy may be otherwise now

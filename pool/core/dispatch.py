@@ -20,6 +20,7 @@ from pool.core.answers import Answers
 from pool.core.banks import Bank
 from pool.core.batching import UNKNOWN_ROW_S, end_if_late, form, start_by
 from pool.core.costs import STALE_S
+from pool.core.fleet import Slot, SlotState
 from pool.core.homes import Homes
 from pool.core.jobs import LEASED, Batch, Job, Note
 from pool.core.keys import Key
@@ -27,7 +28,6 @@ from pool.core.line import Line
 from pool.core.models import Model
 from pool.core.orders import Orders
 from pool.core.policy import Policy
-from pool.core.slots import Slot, SlotState
 from pool.core.tenants import Tenants
 from pool.core.timers import Timers
 from pool.core.trial import UNJOINED, Group, Reruns
@@ -307,8 +307,8 @@ class Dispatch:
         return bank
 
     def _join(self, slot: Slot, now: float) -> None:
-        self._joined[slot.number] = slot.lanes
-        self._bank[slot.number].lanes += slot.lanes
+        self._joined[slot.number] = slot.worker.lanes
+        self._bank[slot.number].lanes += slot.worker.lanes
         for name in slot.models:
             self._suit(self._models[name], slot)
         for name in slot.models:
@@ -529,7 +529,7 @@ class Dispatch:
             self._batches,
             key,
             slot.number,
-            slot.incarnation,
+            slot.worker.incarnation,
             lane,
             now,
             parts,
@@ -569,11 +569,11 @@ class Dispatch:
                 longest_s = job.timeout_s
             # Numbers, not the batch: it would keep its other jobs, and they theirs.
             if not rows:
-                leased: Note = (now, BY_ITSELF, (slot.number, slot.incarnation, batch.number))
+                leased: Note = (now, BY_ITSELF, (slot.number, slot.worker.incarnation, batch.number))
             elif part.rows == job.rows:
-                leased = (now, WHOLE, (slot.number, slot.incarnation, batch.number, rows))
+                leased = (now, WHOLE, (slot.number, slot.worker.incarnation, batch.number, rows))
             else:
-                values = (slot.number, slot.incarnation, batch.number, rows, part.start, part.stop - 1)
+                values = (slot.number, slot.worker.incarnation, batch.number, rows, part.start, part.stop - 1)
                 leased = (now, PIECE, values)
             if job.runs > 1:
                 job.note(now, leased[1], *leased[2])

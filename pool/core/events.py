@@ -6,7 +6,6 @@ Those that are made for every job are not frozen, which would make them cost fiv
 from dataclasses import dataclass
 
 from pool.core.policy import Policy
-from pool.core.slots import OfWorker
 from pool.wire import independence as wire
 from pool.wire.faults import Fault
 from pool.wire.phases import LaneProgress, Phase
@@ -22,6 +21,7 @@ __all__ = [
     "Failure",
     "JobCancelled",
     "ModelsAwaited",
+    "OfWorker",
     "PolicyChanged",
     "RestartAsked",
     "RowsChanged",
@@ -40,6 +40,14 @@ __all__ = [
     "WorkerReady",
     "WorkerSpawned",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class OfWorker:
+    """What is told of a worker, or to one, which these two numbers name for ever."""
+
+    slot: int
+    incarnation: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pool.core import actions as do
+from pool.core.fleet import Slot, SlotState, WorkerState
 from pool.core.line import Line
 from pool.core.models import Model
 from pool.core.orders import Orders
-from pool.core.slots import Slot, SlotState
 from pool.wire.session_runs import WRITING_RUN
 
 __all__ = ["Homes"]
@@ -56,7 +56,7 @@ class Homes:
         """A worker of the slot is READY and has told what the model is. It has no work yet."""
         if model.home is not None and model.home[1] is None and model.home[0].state is not SlotState.READY:
             # That worker is still on its way, so nothing is written there.
-            model.home = None if model.stateful else (slot, slot.incarnation)
+            model.home = None if model.stateful else (slot, slot.worker.incarnation)
         if model.stateful:
             self.device(model, None)
 
@@ -65,13 +65,13 @@ class Homes:
 
         Where that was pinned to another one than the home, it writes what only jobs that are pinned there too see.
         """
-        seat = slot, slot.incarnation
+        seat = slot, slot.worker.incarnation
         if model.written == seat or (model.home is not None and model.home == model.written and _stands(model)):
             return
         model.home = model.written = seat
         model.epoch += 1
         if len(self._holders(model.line(None))) > 1:
-            self._orders.append(do.Notice(WRITTEN.format(model.name, slot.number, slot.incarnation)))
+            self._orders.append(do.Notice(WRITTEN.format(model.name, slot.number, slot.worker.incarnation)))
 
     def _choose(self, model: Model) -> None:
         """Among those that are READY the former home, or the first."""
@@ -81,9 +81,9 @@ class Homes:
         former = None if model.written is None else model.written[0]
         able = [slot for slot in holders if slot.lasts] or list(holders)
         slot = min(able, key=lambda slot: (slot.state is not SlotState.READY, slot is not former, slot.number))
-        model.home = slot, slot.incarnation if slot.state is SlotState.READY else None
+        model.home = slot, slot.worker.incarnation if slot.state is SlotState.READY else None
         if model.stateful and model.home[1] is not None:
-            self._tell(model, (slot, slot.incarnation))
+            self._tell(model, (slot, slot.worker.incarnation))
 
     def _tell(self, model: Model, home: tuple[Slot, int]) -> None:
         former, model.written = model.written, home
@@ -101,8 +101,10 @@ def _stands(model: Model) -> bool:
     if model.name not in slot.models:
         return False
     if incarnation is not None:
-        return slot.incarnation == incarnation and (slot.state is SlotState.READY or slot.makes_way)
+        return slot.worker.incarnation == incarnation and (
+            slot.state is SlotState.READY or slot.worker.state is WorkerState.YIELDING
+        )
     if slot.state is not SlotState.READY:
         return slot.lasts
-    model.home = slot, slot.incarnation
+    model.home = slot, slot.worker.incarnation
     return not model.stateful  # it is told where that is

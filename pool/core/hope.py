@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from pool.core.actions import JobFailed
 from pool.core.dispatch import Dispatch
+from pool.core.fleet import Fleet
 from pool.core.line import Line
 from pool.core.models import Model
-from pool.core.supervision import Supervision
 from pool.core.versions import unserved
 from pool.wire.faults import Fault
 
@@ -18,7 +18,7 @@ __all__ = ["Hope"]
 class Hope:
     """Looks at slots only for jobs that may not run in each of them, and while some are out of service for good."""
 
-    def __init__(self, supervision: Supervision, dispatch: Dispatch, models: dict[str, Model]) -> None:
+    def __init__(self, supervision: Fleet, dispatch: Dispatch, models: dict[str, Model]) -> None:
         self._supervision = supervision
         self._dispatch = dispatch
         self._models = models

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 
 from pool.core import actions as do
 from pool.core import events as told
+from pool.core.fleet import Slot, SlotState
 from pool.core.independence import Judged
 from pool.core.models import Model
 from pool.core.orders import Orders
-from pool.core.slots import Slot, SlotState
 from pool.wire.independence import Judgement, RowsJudged
 
 __all__ = ["Joining"]
@@ -57,10 +57,10 @@ class Joining:
             model = self._models.get(name)
             if model is None:
                 continue
-            serving = [each for each in self._slots if each.state is SlotState.READY and name in each.loaded]
-            model.serve(frozenset(each.loaded[name].identity for each in serving))
+            serving = [each for each in self._slots if each.state is SlotState.READY and name in each.worker.loaded]
+            model.serve(frozenset(each.worker.loaded[name].identity for each in serving))
             if ready:
-                info = slot.loaded[name]
+                info = slot.worker.loaded[name]
                 model.loaded(info)
                 for signature, trial in info.trials.items():
                     found = model.independence.tried(info.identity, signature, trial)
@@ -68,12 +68,12 @@ class Joining:
         if ready:
             for judged in self._known(slot):
                 if judged.judgement is not Judgement.TRIED:
-                    self._orders.append(do.JudgeRows(slot.number, slot.incarnation, judged))
+                    self._orders.append(do.JudgeRows(slot.number, slot.worker.incarnation, judged))
 
     def compared(self, slot: Slot, event: told.WorkerCompared) -> Model | None:
         """A worker compared; the model of which a signature is not joined any more, if that is what came of it."""
         compared = event.compared
-        model, info = self._models.get(compared.model), slot.loaded.get(compared.model)
+        model, info = self._models.get(compared.model), slot.worker.loaded.get(compared.model)
         if model is None or info is None or info.identity != compared.identity:
             return None
         signature = info.signatures.get(compared.signature)
@@ -90,9 +90,9 @@ class Joining:
         model.judged_anew()
         news = RowsJudged(model.name, *judged)
         for slot in self._slots:
-            info = slot.loaded.get(model.name)
+            info = slot.worker.loaded.get(model.name)
             if slot.state is SlotState.READY and info is not None and info.identity == identity:
-                self._orders.append(do.JudgeRows(slot.number, slot.incarnation, news))
+                self._orders.append(do.JudgeRows(slot.number, slot.worker.incarnation, news))
         if news.judgement is not Judgement.DEPENDENT:
             return None
         proof = model.independence.proof(identity, signature)

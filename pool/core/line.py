@@ -19,8 +19,8 @@ from pool.core.keys import Client, Jobs, Key
 from pool.core.remembered import MOST_NAME_BYTES
 
 if TYPE_CHECKING:
+    from pool.core.fleet import Slot
     from pool.core.models import Model
-    from pool.core.slots import Slot
 
 __all__ = ["Line"]
 

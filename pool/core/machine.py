@@ -25,6 +25,7 @@ from pool.core.backlog import Backlog
 from pool.core.calls import Call, Calls
 from pool.core.dispatch import Dispatch
 from pool.core.explain import recent_jobs, story_of
+from pool.core.fleet import Fleet, Recycling, Slot, SlotState
 from pool.core.history import History
 from pool.core.hope import Hope
 from pool.core.jobs import Batch, Job
@@ -34,10 +35,7 @@ from pool.core.line import Line
 from pool.core.models import Model
 from pool.core.orders import Orders
 from pool.core.policy import Policy, SlotPlan
-from pool.core.recycling import Recycling
 from pool.core.settlement import Settlement
-from pool.core.slots import Slot, SlotState
-from pool.core.supervision import Supervision
 from pool.core.timers import Timers
 from pool.core.trial import Trial
 from pool.core.unpacked import Chunks, Unpacked
@@ -71,7 +69,7 @@ class Machine:
         self.history = History()
         self.backlog = Backlog({model: None for plan in plans for model in plan.models}, policy)
         self.orders = Orders()
-        self.supervision = Supervision(policy, plans, rng, self.timers, self.orders, self._wanted)
+        self.supervision = Fleet(policy, plans, rng, self.timers, self.orders, self._wanted)
         self._answers = Answers(self.backlog, self.timers, self.history, self.orders)
         slots, models = self.supervision.slots, self.backlog.models
         self._chunks = Chunks(self.backlog, self.timers, self._answers)
@@ -408,10 +406,12 @@ class Machine:
             return  # an answer from a dead incarnation: its jobs have been given to another
         if len(payloads) != len(batch.parts):
             why = f"answered {len(payloads)} parts of {len(batch.parts)} in batch {batch.number}"
-            self.supervision.kill(slot, why, now)
+            self.supervision.kill(slot.worker, why, now)
             return
         if lane != batch.lane:
-            self.supervision.kill(slot, f"answered batch {batch.number} of lane {batch.lane} in lane {lane}", now)
+            self.supervision.kill(
+                slot.worker, f"answered batch {batch.number} of lane {batch.lane} in lane {lane}", now
+            )
             return
         self._dispatch.ended(batch, now)
         self._settlement.done(slot, batch, payloads, failures, run_s, fetch_s, now)
@@ -423,7 +423,7 @@ class Machine:
         if slot is None or batch is None:
             return
         self._dispatch.ended(batch, now)
-        self.supervision.kill(slot, f"has a lane {batch.lane} that cannot be reached", now)
+        self.supervision.kill(slot.worker, f"has a lane {batch.lane} that cannot be reached", now)
         self._slots_changed(now)
         self._trial.unsent(batch, now)
         self._dispatch.leave_home(slot, now)
@@ -437,21 +437,25 @@ class Machine:
 
     def _worker_exited(self, event: told.WorkerExited, now: float) -> None:
         self._dispatch.tenants.exited(event.slot, event.incarnation)
-        slot = self.supervision.current(event.slot, event.incarnation)
-        if slot is None:
-            if not self.supervision.exited_beside(event, now):
-                self.supervision.gone_at_last(event, now)
+        worker = self.supervision.find(event.slot, event.incarnation)
+        if worker is None:
             return
-        batches = self._dispatch.withdraw(slot, now)
-        death = self.supervision.exited(slot, event.death, bool(batches), now)
-        self._lost(slot, batches, death, True, now)
+        slot = worker.slot
+        if worker is not slot.worker:
+            self.supervision.exited_beside(worker, event.death, now)
+        elif slot.state is SlotState.FATAL:
+            self.supervision.deaths.gone_at_last(slot, now)
+        else:
+            batches = self._dispatch.withdraw(slot, now)
+            death = self.supervision.deaths.exited(slot, event.death, bool(batches), now)
+            self._lost(slot, batches, death, True, now)
 
     def _lost(self, slot: Slot, batches: Sequence[Batch], death: str, gone: bool, now: float) -> None:
         """What ran there runs elsewhere, before a successor is there, which would be given other pieces of it."""
         self._slots_changed(now)
         self._trial.lost(slot, batches, death, now, gone)
         self._dispatch.leave_home(slot, now)
-        self.supervision.seating.succeed(slot, now)
+        self.supervision.turnover.succeed(slot, now)
         self._slots_changed(now)
         self._refuse_hopeless(now)
 
@@ -507,11 +511,11 @@ class Machine:
                 case Key():
                     self._dispatch.release(key, now)
                 case ("slot", int(number)):
-                    self._slot_timer(number, now)
-                case ("aside", int(number), int(incarnation)):
-                    self.supervision.asides.timer(number, incarnation, now)
+                    self.supervision.due.append(self.supervision.slots[number])
+                case ("worker", int(number), int(incarnation)):
+                    self._worker_timer(number, incarnation, now)
                 case ("standby", int(number)):
-                    self.supervision.seating.look_for_standby(number, now)
+                    self.supervision.standby_timer(number, now)
                 case ("recycle",):
                     self._recycling.look(now)
                 case ("silence", int(number)):
@@ -522,11 +526,10 @@ class Machine:
                     self._abandon(now, f"the drain took longer than {self.policy.drain_timeout_s:g} s")
             self._slots_changed(now)
 
-    def _slot_timer(self, number: int, now: float) -> None:
-        self.supervision.slot_timer(number, now)
-        slot = self.supervision.slots[number]
-        if slot.state is SlotState.FATAL:
-            why = f"slot {number} incarnation {slot.incarnation}: {slot.reason}"
+    def _worker_timer(self, number: int, incarnation: int, now: float) -> None:
+        slot = self.supervision.worker_timer(number, incarnation, now)
+        if slot is not None:
+            why = f"slot {number} incarnation {incarnation}: {slot.reason}"
             self._lost(slot, self._dispatch.withdraw(slot, now), why, False, now)
 
     # --- the end ------------------------------------------------------------------------------------------------
@@ -545,10 +548,7 @@ class Machine:
     def _abandon(self, now: float, reason: str) -> None:
         """Ends the drain: answers what is left and kills what still runs."""
         self._trial.stopped(reason, now)
-        for slot in self.supervision.alive():
-            self.supervision.kill(slot, f"was still running when {reason}", now)
-        for aside in self.supervision.asides:
-            self.supervision.asides.kill(aside, f"was still running when {reason}", now)
+        self.supervision.abandon(f"was still running when {reason}", now)
 
     def _wind_down(self, now: float) -> None:
         """Stops each slot as soon as nothing is left for it.
@@ -606,7 +606,7 @@ class Machine:
         slots: Sequence[Slot] = self.supervision.slots
         for slot in slots:
             for batch in slot.batches.values():
-                assert batch in self.timers or slot.killed_for, batch
+                assert batch in self.timers or slot.worker.killed_for, batch
                 out.update(part.job for part in batch.parts)
         for job in self.backlog.jobs.values():
             assert job.out == out[job], job

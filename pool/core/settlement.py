@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pool.core import events as told
 from pool.core.answers import Answers
 from pool.core.dispatch import Dispatch
+from pool.core.fleet import Slot
 from pool.core.jobs import FINISHED, Batch, Part
-from pool.core.slots import Slot
 from pool.core.trial import Trial, acquit
 from pool.core.unpacked import Chunks
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pool.core import actions as do
+from pool.core.fleet import Slot
 from pool.core.orders import Orders
-from pool.core.slots import Slot
 
 __all__ = ["Tenants"]
 
@@ -23,7 +23,7 @@ class Tenants:
         if route not in self._owners:
             self._last += 1
             self._owners[route] = self._last
-        self._seats.setdefault(route, {})[slot.number, slot.incarnation] = None
+        self._seats.setdefault(route, {})[slot.number, slot.worker.incarnation] = None
         return self._owners[route]
 
     def gone(self, route: bytes) -> None:

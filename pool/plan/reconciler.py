@@ -15,10 +15,10 @@ from dataclasses import replace
 from typing import Any
 
 from pool.alarms import Alarm
-from pool.core.actions import SlotChanged, SuccessorFailed
+from pool.core.actions import SlotChanged, WorkerChanged
 from pool.core.events import Death, Event, ModelsAwaited, PolicyChanged, WorkerExited
+from pool.core.fleet import Role, SlotState, WorkerState
 from pool.core.machine import Machine
-from pool.core.slots import SlotState
 from pool.doorbell import Doorbell
 from pool.errors import InvalidConfig
 from pool.logs import about, callers
@@ -160,7 +160,10 @@ class Reconciler:
         self._feed_all(self._rollout.plans())
         self._turn.soon()
 
-    def failed(self, failure: SuccessorFailed) -> None:
+    def beside(self, failure: WorkerChanged) -> None:
+        """What becomes of a worker beside the one that serves: of concern is a replacement that has failed."""
+        if failure.role is not Role.REPLACEMENT or failure.state not in (WorkerState.GONE, WorkerState.STUCK):
+            return
         death = self._blamed.pop((failure.slot, failure.incarnation), None)
         self._rollout.failed(failure, None if death is None else death.blamed)
         self._feed_all(self._rollout.plans())

@@ -11,10 +11,9 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pool.core.actions import SlotChanged, SuccessorFailed
+from pool.core.actions import SlotChanged, WorkerChanged
 from pool.core.events import RestartAsked, SlotPlanned
-from pool.core.slots import SlotState
-from pool.core.supervision import Supervision
+from pool.core.fleet import Fleet, SlotState
 from pool.logs import about
 from pool.wire.worker_messages import ModelSettings, Welcome
 
@@ -53,7 +52,7 @@ class Rollout:
 
     def __init__(
         self,
-        supervision: Supervision,
+        supervision: Fleet,
         welcomes: Sequence[Welcome],
         is_lost: Callable[[int], bool] = lambda slot: False,  # noqa: ARG005
         unfinished: Callable[[Collection[str]], bool] = lambda _: False,
@@ -126,12 +125,12 @@ class Rollout:
             self._undo = turn.slot
             self._fail(turn, change.reason, blamed)
 
-    def failed(self, failed: SuccessorFailed, blamed: str | None = None) -> None:
-        """A slot's successor is gone; who sits there has what it had."""
+    def failed(self, failed: WorkerChanged, blamed: str | None = None) -> None:
+        """A slot's replacement is gone; who sits there has what it had."""
         turn = self._turn
         if turn is None or failed.slot != turn.slot or failed.incarnation < turn.incarnation:
             return
-        if self._supervision.slots[turn.slot].incarnation > failed.incarnation:
+        if self._supervision.slots[turn.slot].worker.incarnation > failed.incarnation:
             self._undo = turn.slot  # who sat there died meanwhile, and the next one was told of the new settings
         self._fail(turn, failed.reason, blamed)
 

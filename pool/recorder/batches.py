@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
+from pool.core.fleet import Slot
 from pool.core.jobs import Batch
-from pool.core.slots import Slot
 from pool.router.rows import Inputs
 from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import BadFrame, unpack

@@ -15,8 +15,7 @@ from typing import Any
 
 from pool.core.actions import KillWorker, SlotChanged
 from pool.core.events import Death, WorkerBeat, WorkerExited
-from pool.core.slots import Slot, SlotState
-from pool.core.supervision import Supervision
+from pool.core.fleet import Fleet, Slot, SlotState
 from pool.logs import about
 from pool.recorder.batches import Tables, batches_of
 from pool.recorder.shelf import FORMAT, Bundle, Shelf
@@ -60,7 +59,7 @@ class _Sight:
 class Recorder:
     """Used from the pool's loop; nothing here blocks it but `close`, and nothing raises."""
 
-    def __init__(self, supervision: Supervision, devices: Sequence[str], shelf: Shelf, about: dict[str, Any]) -> None:
+    def __init__(self, supervision: Fleet, devices: Sequence[str], shelf: Shelf, about: dict[str, Any]) -> None:
         """`devices`: their names by slot. `about`: what each bundle says of the pool, `endpoint` among it."""
         self._supervision = supervision
         self._devices = devices
@@ -75,7 +74,7 @@ class Recorder:
     # --- what it hears ------------------------------------------------------------------------------------------
 
     def beat(self, event: WorkerBeat, now: float) -> None:
-        if event.incarnation == self._supervision.slots[event.slot].incarnation:
+        if event.incarnation == self._supervision.slots[event.slot].worker.incarnation:
             self._tracks[event.slot].beats.append((now, event))
 
     def changed(self, change: SlotChanged, now: float) -> None:
@@ -89,7 +88,7 @@ class Recorder:
     def killed(self, action: KillWorker, now: float) -> None:
         """What it was doing is remembered as of now: the core takes its batches away when it is given up."""
         slot = self._supervision.slots[action.slot]
-        if slot.incarnation == action.incarnation:
+        if slot.worker.incarnation == action.incarnation:
             self._tracks[action.slot].killed = self._sight(slot, now, action.stacks)
 
     def died(self, event: WorkerExited, trace: Trace | None, now: float) -> None:
@@ -130,7 +129,7 @@ class Recorder:
 
     def _died(self, number: int, incarnation: int, death: Death, trace: Trace | None, now: float) -> None:
         slot, track = self._supervision.slots[number], self._tracks[number]
-        if slot.incarnation != incarnation or self.has(number, incarnation):
+        if slot.worker.incarnation != incarnation or self.has(number, incarnation):
             return
         if death.other_release and slot.state is SlotState.STARTING:
             return  # it has said what is to be done, and so will each that follows
@@ -148,7 +147,7 @@ class Recorder:
             "died_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "up_s": None if trace is None else trace.up_s,
             "exit": death.text,
-            "killed_for": None if death.untouched else slot.killed_for,
+            "killed_for": None if death.untouched else slot.worker.killed_for,
             **sight.about,
             "states": [
                 {"state": state.name, "age_s": now - since, "reason": reason} for since, state, reason in track.states
@@ -181,9 +180,9 @@ class Recorder:
         about = {
             "state": state.name,
             "state_s": now - since,
-            "phase": slot.phase.value,
-            "detail": slot.detail[:DETAIL_CHARS],
-            "phase_s": now - slot.phase_since,
+            "phase": slot.worker.phase.value,
+            "detail": slot.worker.detail[:DETAIL_CHARS],
+            "phase_s": now - slot.worker.phase_since,
             "models": list(slot.models),
             "batches": batches_of(slot, self._tables, now),
         }

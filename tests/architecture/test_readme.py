@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pool import errors
-from pool.core.slots import SLOT_STEPS, SlotState
+from pool.core.fleet import SLOT_STEPS, WORKER_STEPS, Role, SlotState, WorkerState
 from pool.wire.client_messages import CLIENT_MESSAGES
 from pool.wire.exits import Exit
 from pool.wire.frames import VERSION
@@ -36,6 +36,14 @@ def test_every_slot_state_and_step_is_drawn() -> None:
     for state, steps in SLOT_STEPS.items():
         following = ", ".join(sorted(step.name for step in steps))
         assert f"{state.name:<9}→ {following}" in README
+
+
+def test_every_worker_state_step_and_role_is_drawn() -> None:
+    for member in (*WorkerState, *Role):
+        assert f"| {member.name} | {member.value} |" in README
+    for state, steps in WORKER_STEPS.items():
+        following = ", ".join(sorted(step.name for step in steps))
+        assert f"{state.name:<12}→ {following}".rstrip() in README
 
 
 def test_every_message_has_its_number() -> None:

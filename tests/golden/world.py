@@ -52,7 +52,7 @@ from simulation.words import (
     Welcomed,
 )
 
-from pool.core.slots import SlotState
+from pool.core.fleet import SlotState
 from pool.wire.faults import Fault
 from pool.wire.worker_messages import Phase
 

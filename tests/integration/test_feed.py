@@ -124,7 +124,7 @@ class Processes:
 
     def spawn(self, action: do.SpawnWorker) -> told.Event:
         assert self.machine is not None
-        self.seen.append((action.slot, [slot.pid for slot in self.machine.supervision.slots]))
+        self.seen.append((action.slot, [slot.worker.pid for slot in self.machine.supervision.slots]))
         return told.WorkerSpawned(action.slot, action.incarnation, 4711)
 
     def is_lost(self, _: int) -> bool:
@@ -180,7 +180,7 @@ def test_the_service_does_all_of_one_event_before_the_next() -> None:
     service, processes, _ = service_of("stub:echo", ["cpu", "cpu"])
     service._feed(told.Start())
     assert processes.seen == [(0, [None, None]), (1, [None, None])], "of neither the core had heard at the second"
-    assert [slot.pid for slot in service._machine.supervision.slots] == [4711, 4711]
+    assert [slot.worker.pid for slot in service._machine.supervision.slots] == [4711, 4711]
 
 
 def test_of_a_run_that_cannot_be_written_the_guilty_job_alone_fails() -> None:

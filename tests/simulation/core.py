@@ -51,11 +51,11 @@ from simulation.words import (
 
 from pool.core import actions as do
 from pool.core import events as told
+from pool.core.fleet import SlotState
 from pool.core.jobs import Batch, Job
 from pool.core.machine import Machine
 from pool.core.orders import Order
 from pool.core.policy import Policy, SlotPlan
-from pool.core.slots import SlotState
 from pool.wire.independence import RowsCompared
 from pool.wire.signatures import ModelInfo
 from pool.wire.worker_messages import Phase
@@ -360,7 +360,7 @@ class Core:
         return self._machine.supervision.slots[slot].state
 
     def incarnation(self, slot: int) -> int:
-        return self._machine.supervision.slots[slot].incarnation
+        return self._machine.supervision.slots[slot].worker.incarnation
 
     def queued(self, model: str) -> int:
         """How many rows of its jobs wait."""
@@ -443,9 +443,5 @@ HEARD: dict[type, Callable[[Any], Seen] | None] = {
     # What is for people, or of no concern to any promise that is checked here.
     do.EndSessions: None,
     do.JudgeRows: None,
-    do.SuccessorChanged: None,
-    do.SuccessorFailed: None,
-    do.StandbyChanged: None,
-    do.StandbyLost: None,
-    do.WorkerLeft: None,
+    do.WorkerChanged: None,
 }

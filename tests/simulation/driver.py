@@ -13,11 +13,11 @@ from simulation.plans import model_info, slot_plan
 
 from pool.core import actions as do
 from pool.core import events as told
+from pool.core.fleet import Role, SlotState, WorkerState
 from pool.core.jobs import Batch
 from pool.core.machine import Machine
 from pool.core.orders import Order
 from pool.core.policy import ModelPolicy, Policy
-from pool.core.slots import SlotState
 from pool.recorder.hot_calls import BatchDone, JobArrived, Outcome, Succeeded, tell
 from pool.wire.faults import Fault
 from pool.wire.signatures import ModelInfo
@@ -182,7 +182,7 @@ class Driver:
         return self.machine.supervision.slots[slot].reason
 
     def incarnation(self, slot: int) -> int:
-        return self.machine.supervision.slots[slot].incarnation
+        return self.machine.supervision.slots[slot].worker.incarnation
 
     def hello(self, slot: int) -> list[Did]:
         return self.feed(told.WorkerHello(slot, self.incarnation(slot)))
@@ -297,7 +297,7 @@ class Driver:
         return [
             run
             for run in every(self.log, RunBatch)
-            if slots[run.slot].incarnation == run.incarnation and run.batch in slots[run.slot].batches
+            if slots[run.slot].worker.incarnation == run.incarnation and run.batch in slots[run.slot].batches
         ]
 
     def answers(self) -> dict[int, JobDone | do.JobFailed]:
@@ -334,3 +334,9 @@ def one(actions: Sequence[Did], kind: type[Kind]) -> Kind:
 
 def payloads(run: RunBatch) -> tuple[object, ...]:
     return tuple(part.payload for part in run.parts)
+
+
+def ended(actions: Sequence[Did], role: Role) -> list[do.WorkerChanged]:
+    """The workers of this role, beside one that serves, that are said to be gone, or as good as gone."""
+    ends = (WorkerState.GONE, WorkerState.STUCK)
+    return [each for each in every(actions, do.WorkerChanged) if each.role is role and each.state in ends]

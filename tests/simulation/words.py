@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from pool.core.slots import SlotState
+from pool.core.fleet import SlotState
 from pool.wire.faults import Fault
 from pool.wire.timeline import Timeline
 from pool.wire.unpacking import Unpacking

@@ -9,7 +9,7 @@ from simulation.driver import Driver
 from pool.cli import signature as module
 from pool.cli.signature import chosen_signature, inputs_of
 from pool.core import events as told
-from pool.core.slots import SlotState
+from pool.core.fleet import SlotState
 from pool.errors import DeadlineExceeded
 from pool.wire.signatures import ModelInfo, Signature, TensorSpec
 from pool.wire.worker_messages import Phase

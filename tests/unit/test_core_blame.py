@@ -3,7 +3,7 @@
 from simulation.driver import Driver, RunBatch, one
 
 from pool.core import events as told
-from pool.core.slots import SlotState
+from pool.core.fleet import SlotState
 from pool.wire.faults import Fault
 
 

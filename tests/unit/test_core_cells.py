@@ -2,8 +2,8 @@
 
 from simulation.driver import Driver, RunBatch, every, one
 
+from pool.core.fleet import Slot, SlotState
 from pool.core.policy import ModelPolicy
-from pool.core.slots import Slot, SlotState
 from pool.core.trial.cells import CONFINED_S, MOST_CELLS, Cells
 from pool.wire.faults import Fault
 

@@ -5,8 +5,8 @@ from simulation.driver import AnswerJob, BatchDone, Driver, JobDone, RunBatch, S
 
 from pool.core import actions as do
 from pool.core import events as told
+from pool.core.fleet import SlotState
 from pool.core.policy import ModelPolicy
-from pool.core.slots import SlotState
 from pool.wire.faults import Fault
 
 

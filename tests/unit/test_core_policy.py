@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pool.core.fleet.restart import GivenUp, RestartHistory
 from pool.core.policy import DEVICE_WORDS_S, ModelPolicy, Policy
-from pool.core.restart import GivenUp, RestartHistory
 from pool.wire.worker_messages import Phase
 
 steady = settings(deadline=None, derandomize=True, database=None)

@@ -6,8 +6,8 @@ from simulation.driver import Driver, RunBatch, every, one
 
 from pool.core import actions as do
 from pool.core import events as told
+from pool.core.fleet import SlotState
 from pool.core.policy import ModelPolicy
-from pool.core.slots import SlotState
 from pool.wire.faults import Fault
 
 

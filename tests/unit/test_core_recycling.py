@@ -7,7 +7,7 @@ from simulation.driver import Driver, every
 
 from pool.core import actions as do
 from pool.core import events as told
-from pool.core.slots import SlotState
+from pool.core.fleet import SlotState
 
 AGE_S = 3600.0
 ALONE: dict[str, Any] = {"successor": "never"}
@@ -102,7 +102,7 @@ def test_none_goes_while_another_slot_is_away() -> None:
     driver.pass_time(1.0)
     driver.hello(0)
     driver.pass_time(500.0)  # it loads
-    driver.beat(0, driver.machine.supervision.slots[0].phase)
+    driver.beat(0, driver.machine.supervision.slots[0].worker.phase)
     assert every(driver.log, do.StopWorker) == []
 
 

@@ -8,7 +8,7 @@ from simulation.driver import Driver, RunBatch, every, one
 
 from pool.core import actions as do
 from pool.core import events as told
-from pool.core.slots import SlotState
+from pool.core.fleet import SlotState, WorkerState
 from pool.wire.faults import Fault
 
 
@@ -121,6 +121,27 @@ def test_a_worker_that_could_not_be_killed_is_followed_once_it_is_gone() -> None
     driver.submit()
     driver.done(driver.run_of(1))
     assert driver.result(1)
+
+
+def test_a_worker_that_could_not_be_killed_has_no_say_any_more() -> None:
+    driver = Driver(["m"], ["other"]).serve()
+    driver.feed(told.WorkerSpawned(0, 1, 4711))
+    driver.feed(told.WorkerBroken(0, 1, "nonsense"))
+    driver.pass_time(60.0)
+    worker = driver.machine.supervision.slots[0].worker
+    assert (worker.state, worker.pid) == (WorkerState.STUCK, 4711)
+    driver.feed(told.WorkerSpawned(0, 1, 4712))
+    assert driver.feed(told.WorkerBroken(0, 1, "more nonsense")) == []
+    assert (worker.state, worker.pid) == (WorkerState.STUCK, 4711)
+
+
+def test_a_slot_whose_worker_is_seen_to_be_gone_has_no_process() -> None:
+    driver = Driver(["m"], ["other"], restart_intensity=0).serve()
+    driver.feed(told.WorkerSpawned(0, 1, 4711))
+    driver.die(0)
+    assert driver.state(0) is SlotState.FATAL
+    assert driver.machine.supervision.slots[0].worker.pid is None
+    assert driver.machine.supervision.turnover.cannot_restart(0) is None
 
 
 def test_a_stop_of_the_pool_comes_before_a_restart() -> None:

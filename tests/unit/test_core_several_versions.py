@@ -7,8 +7,8 @@ import pytest
 from simulation.driver import Driver, payloads
 
 from pool.core import events as told
+from pool.core.fleet import SlotState
 from pool.core.policy import ModelPolicy
-from pool.core.slots import SlotState
 from pool.core.versions import Versions
 from pool.wire.faults import Fault
 

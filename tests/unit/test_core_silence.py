@@ -3,8 +3,8 @@
 from simulation.driver import Driver, every, one
 
 from pool.core import actions as do
-from pool.core.silence import SECOND_LOOK_S
-from pool.core.slots import SlotState
+from pool.core.fleet import SlotState
+from pool.core.fleet.silence import SECOND_LOOK_S
 from pool.wire.worker_messages import Phase
 
 

@@ -1,12 +1,12 @@
 """A second process stands by for each slot, and has only to load when the worker there dies."""
 
 import pytest
-from simulation.driver import Driver, every, one
+from simulation.driver import Driver, ended, every, one
 from simulation.plans import model_info
 
 from pool.core import actions as do
 from pool.core import events as told
-from pool.core.slots import SlotState
+from pool.core.fleet import Role, SlotState
 from pool.wire.worker_messages import Phase
 
 READY = SlotState.READY
@@ -57,11 +57,11 @@ def test_it_follows_the_worker_that_dies_and_has_only_to_load(to: str) -> None:
     assert every(actions, do.SpawnWorker) == []
     assert one(actions, do.TakeSeat) == do.TakeSeat(0, 2)
     slot = driver.machine.supervision.slots[0]
-    assert (slot.state, slot.incarnation, slot.pid) == (SlotState.LOADING, 2, 1002)
+    assert (slot.state, slot.worker.incarnation, slot.worker.pid) == (SlotState.LOADING, 2, 1002)
     says(driver, 2, Phase.AWAITING_DEVICE, "gpu:0")
-    assert (slot.phase, slot.detail) == (Phase.AWAITING_DEVICE, "gpu:0")
+    assert (slot.worker.phase, slot.worker.detail) == (Phase.AWAITING_DEVICE, "gpu:0")
     says(driver, 2, Phase.LOADING, "m")
-    assert slot.phase is Phase.LOADING
+    assert slot.worker.phase is Phase.LOADING
     actions = driver.ready(0)
     assert one(actions, do.SpawnStandby).incarnation == 3, "the next one, and not before"
     driver.done(driver.run_of(1))
@@ -106,7 +106,7 @@ def test_one_that_dies_by_itself_is_replaced_ever_more_rarely_and_the_slot_serve
     pauses = []
     for incarnation in range(2, 12):
         died = driver.now
-        lost = one(exits(driver, incarnation), do.StandbyLost)
+        (lost,) = ended(exits(driver, incarnation), Role.STANDBY)
         assert (lost.incarnation, lost.reason, lost.last_output) == (incarnation, "SIGSEGV", ("Fatal error",))
         while not every(driver.log, do.SpawnStandby)[-1].incarnation > incarnation:
             driver.pass_time(0.1)
@@ -120,7 +120,7 @@ def test_one_that_does_not_get_through_its_import_is_killed_within_its_budget() 
     driver = standing_by(to="LOADING", import_timeout_s=20.0)
     kill = one(driver.pass_time(20.0), do.KillWorker)
     assert (kill.incarnation, driver.state(0)) == (2, READY)
-    assert one(exits(driver, 2, told.Death("SIGKILL", True)), do.StandbyLost)
+    assert len(ended(exits(driver, 2, told.Death("SIGKILL", True)), Role.STANDBY)) == 1
 
 
 def test_one_that_says_ready_is_a_liar() -> None:
@@ -174,7 +174,7 @@ def test_the_setting_may_change_while_the_pool_runs() -> None:
     assert every(driver.log, do.SpawnStandby) == [do.SpawnStandby(0, 2)]
     driver.feed(told.WorkerSpawned(0, 2, 1002))
     assert one(driver.feed(told.PolicyChanged(Driver(["m"]).policy)), do.StopWorker).incarnation == 2
-    assert one(exits(driver, 2, GONE), do.WorkerLeft)
+    assert len(ended(exits(driver, 2, GONE), Role.LEAVING)) == 1
     assert every(driver.pass_time(1000.0), do.SpawnStandby) == []
 
 

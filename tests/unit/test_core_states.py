@@ -5,11 +5,11 @@ from itertools import product
 
 import pytest
 
+from pool.core.fleet import ALIVE, SLOT_STEPS, WORKER_STEPS, Role, Slot, SlotState, Worker, WorkerState
 from pool.core.jobs import FINISHED, JOB_STEPS, Batch, IllegalStep, Job, JobState, Part
 from pool.core.keys import Client
 from pool.core.models import Model
 from pool.core.policy import ModelPolicy
-from pool.core.slots import ALIVE, SLOT_STEPS, Slot, SlotState
 
 
 def job_in(state: JobState, arrived: float = 0.0) -> Job:
@@ -42,6 +42,7 @@ def batch_of(*jobs: Job) -> Batch:
 
 
 JOB_PAIRS = [(a, b, b in JOB_STEPS[a]) for a, b in product(JobState, JobState)]
+WORKER_PAIRS = [(a, b, b in WORKER_STEPS[a]) for a, b in product(WorkerState, WorkerState)]
 SLOT_PAIRS = [(a, b, b in SLOT_STEPS[a]) for a, b in product(SlotState, SlotState)]
 
 
@@ -79,7 +80,7 @@ def test_a_slot_takes_no_other_step(before: SlotState, after: SlotState) -> None
     assert (slot.state, slot.since, slot.reason) == (before, 1.0, "old")
 
 
-@pytest.mark.parametrize("states", [JobState, SlotState])
+@pytest.mark.parametrize("states", [JobState, SlotState, WorkerState, Role])
 def test_every_state_has_a_meaning_of_its_own(states: type[Enum]) -> None:
     # Two members with one value would be one member under two names: `__members__` shows both.
     assert len(states.__members__) == len(list(states))
@@ -90,6 +91,7 @@ def test_every_state_has_a_meaning_of_its_own(states: type[Enum]) -> None:
 def test_the_tables_have_a_row_for_every_state() -> None:
     assert set(JOB_STEPS) == set(JobState)
     assert set(SLOT_STEPS) == set(SlotState)
+    assert set(WORKER_STEPS) == set(WorkerState)
 
 
 def test_a_finished_job_is_finished_for_ever() -> None:
@@ -112,14 +114,54 @@ def test_a_slot_can_come_from_every_state_to_every_one_that_it_may_need() -> Non
     assert reachable == set(SlotState)
 
 
-def test_seating_forgets_the_former_worker() -> None:
-    slot = Slot(0, ("m",), state=SlotState.BACKOFF, incarnation=4, pid=12, lanes=2, idle_lanes=[0], killed_for="hung")
+def worker_in(state: WorkerState) -> Worker:
+    return Worker(Slot(3, ("m",)), 7, Role.SERVING, state, since=1.0)
+
+
+@pytest.mark.parametrize(("before", "after"), [pair[:2] for pair in WORKER_PAIRS if pair[2]], ids=named)
+def test_a_worker_takes_every_step_of_its_table(before: WorkerState, after: WorkerState) -> None:
+    worker = worker_in(before)
+    worker.become(after, 2.0)
+    assert (worker.state, worker.since) == (after, 1.0 if after.shown == before.shown else 2.0)
+
+
+def test_people_are_shown_since_when_a_worker_stops_and_not_since_when_it_is_killed() -> None:
+    worker = worker_in(WorkerState.STOPPING)
+    worker.become(WorkerState.KILLED, 9.0)
+    assert (worker.state.shown, worker.since) == ("STOPPING", 1.0)
+
+
+@pytest.mark.parametrize(("before", "after"), [pair[:2] for pair in WORKER_PAIRS if not pair[2]], ids=named)
+def test_a_worker_takes_no_other_step(before: WorkerState, after: WorkerState) -> None:
+    worker = worker_in(before)
+    with pytest.raises(IllegalStep, match=rf"slot 3 incarnation 7: {before.name} → {after.name}"):
+        worker.become(after, 2.0)
+    assert (worker.state, worker.since) == (before, 1.0)
+
+
+def test_every_worker_can_be_seen_to_be_gone_and_then_nothing_more_is_heard_of_it() -> None:
+    for state in set(WorkerState) - {WorkerState.GONE}:
+        assert WorkerState.GONE in WORKER_STEPS[state], state
+    assert WORKER_STEPS[WorkerState.GONE] == frozenset()
+    assert [state for state in WorkerState if WorkerState.STUCK in WORKER_STEPS[state]] == [WorkerState.KILLED]
+
+
+def test_a_worker_that_is_to_go_never_serves_again() -> None:
+    to_go = {WorkerState.STOPPING, WorkerState.KILLED, WorkerState.STUCK, WorkerState.GONE}
+    for state in to_go:
+        assert WORKER_STEPS[state] <= to_go
+
+
+def test_a_slot_that_is_given_to_a_worker_forgets_the_former_one() -> None:
+    slot = Slot(0, ("m",), state=SlotState.BACKOFF, idle_lanes=[0], jobs_done=5)
+    standby = Worker(slot, 5, Role.STANDBY, WorkerState.STANDING_BY)
+    slot.beside.append(standby)
     slot.batches[1] = batch_of(job_in(JobState.LEASED))
     slot.runs_suspect = True
-    slot.seat(5)
-    assert slot.incarnation == 5
-    assert (slot.pid, slot.lanes, slot.idle_lanes, slot.batches, slot.loaded) == (None, 0, [], {}, {})
-    assert (slot.killed_for, slot.kept_for, slot.runs_suspect) == (None, None, False)
+    slot.give(standby)
+    assert (slot.worker, slot.beside, standby.role) == (standby, [], Role.SERVING)
+    assert (slot.idle_lanes, slot.batches, slot.jobs_of_worker) == ([], {}, 0)
+    assert (slot.kept_for, slot.runs_suspect) == (None, False)
 
 
 def test_a_batch_is_wanted_while_one_of_its_jobs_is() -> None:

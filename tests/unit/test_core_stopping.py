@@ -5,7 +5,7 @@ from simulation.driver import AnswerJob, Driver, JobDone, RunBatch, every, one, 
 
 from pool.core import actions as do
 from pool.core import events as told
-from pool.core.slots import SlotState
+from pool.core.fleet import SlotState
 from pool.wire.faults import Fault
 
 STOP = told.StopAsked("SIGTERM came")

@@ -3,13 +3,13 @@
 from itertools import pairwise
 
 import pytest
-from simulation.driver import BatchDone, Driver, RunBatch, Succeeded, every, one
+from simulation.driver import BatchDone, Driver, RunBatch, Succeeded, ended, every, one
 from simulation.plans import model_info
 
 from pool.core import actions as do
 from pool.core import events as told
-from pool.core.slots import SlotState
-from pool.core.turnover import DRAIN
+from pool.core.fleet import Role, SlotState
+from pool.core.fleet.turnover import DRAIN
 from pool.wire.faults import Fault
 from pool.wire.worker_messages import Phase
 
@@ -70,9 +70,9 @@ def test_an_idle_worker_is_followed_at_once_when_the_successor_is_warm() -> None
     assert [change.state for change in every(actions, do.SlotChanged)] == [DRAINING, READY]
     assert one(actions, do.StopWorker) == do.StopWorker(0, 1)
     slot = driver.machine.supervision.slots[0]
-    assert (slot.state, slot.incarnation, slot.pid, slot.phase) == (READY, 2, 1002, Phase.SERVING)
+    assert (slot.state, slot.worker.incarnation, slot.worker.pid, slot.worker.phase) == (READY, 2, 1002, Phase.SERVING)
     assert works(driver, 3), "and nobody has waited"
-    assert one(exits(driver, 1), do.WorkerLeft).reason == "exit status 0"
+    assert [left.reason for left in ended(exits(driver, 1), Role.LEAVING)] == ["exit status 0"]
     assert driver.pass_time(1000.0) == []
 
 
@@ -126,18 +126,20 @@ def test_one_that_dies_harms_nobody(when: str, death: told.Death) -> None:
     driver = begun()
     driver.submit()
     come_up(driver, when)
-    failed = one(exits(driver, 2, death), do.SuccessorFailed)
+    (failed,) = ended(exits(driver, 2, death), Role.REPLACEMENT)
     assert (failed.incarnation, failed.reason, failed.last_output) == (2, death.text, death.last_output)
     assert (driver.state(0), driver.incarnation(0)) == (READY, 1)
     driver.done(driver.run_of(1))
     assert driver.result(1)
     assert works(driver, 2)
     assert every(driver.pass_time(1000.0), do.SpawnSuccessor) == [], "it was asked for once"
-    assert driver.machine.supervision.asides.failures[0].reason == death.text
+    failure = driver.machine.supervision.slots[0].failure
+    assert failure is not None
+    assert failure.reason == death.text
     driver.feed(told.RestartAsked(0))
     come_up(driver, "READY", incarnation=3)
     assert driver.incarnation(0) == 3
-    assert driver.machine.supervision.asides.failures == {}
+    assert driver.machine.supervision.slots[0].failure is None
 
 
 @pytest.mark.parametrize(
@@ -153,7 +155,7 @@ def test_one_that_takes_too_long_is_killed(when: str, budget_s: float, why: str)
     kill = one(driver.pass_time(budget_s), do.KillWorker)
     assert kill == do.KillWorker(0, 2, why, stacks=True)
     assert driver.state(0) is READY
-    failed = one(exits(driver, 2, told.Death("SIGKILL", True)), do.SuccessorFailed)
+    (failed,) = ended(exits(driver, 2, told.Death("SIGKILL", True)), Role.REPLACEMENT)
     assert failed.reason == f"killed by the pool, because it {why}"
 
 
@@ -171,7 +173,7 @@ def test_one_that_sigkill_does_not_end_is_given_up() -> None:
     driver = begun(import_timeout_s=20.0, kill_timeout_s=10.0)
     spawned(driver)
     driver.pass_time(20.0)
-    failed = one(driver.pass_time(10.0), do.SuccessorFailed)
+    (failed,) = ended(driver.pass_time(10.0), Role.REPLACEMENT)
     assert failed.reason == "pid 1002 did not die within 10 s of SIGKILL (stuck in the kernel?)"
     assert works(driver, 1)
     assert exits(driver, 2, told.Death("SIGKILL", True)) == []
@@ -211,8 +213,8 @@ def test_one_that_is_not_ready_yet_goes_on_in_the_seat(when: str) -> None:
     actions = exits(driver, 1, SIGSEGV)
     assert every(actions, do.SpawnWorker) == []
     slot = driver.machine.supervision.slots[0]
-    assert (slot.state.name, slot.incarnation, slot.pid) == (when, 2, 1002)
-    assert slot.detail == ("m" if when == "LOADING" else "")
+    assert (slot.state.name, slot.worker.incarnation, slot.worker.pid) == (when, 2, 1002)
+    assert slot.worker.detail == ("m" if when == "LOADING" else "")
     if when == "STARTING":
         assert one(driver.pass_time(1.0), do.KillWorker).incarnation == 2, "its time runs on"
         return
@@ -255,7 +257,7 @@ def test_a_death_while_a_failed_one_goes_is_a_death_like_any_other() -> None:
     exits(driver, 1, SIGSEGV)
     driver.feed(told.Tick())
     assert (driver.state(0), driver.incarnation(0)) == (SlotState.STARTING, 3)
-    assert one(exits(driver, 2, told.Death("SIGKILL", True)), do.SuccessorFailed)
+    assert len(ended(exits(driver, 2, told.Death("SIGKILL", True)), Role.REPLACEMENT)) == 1
     driver.up(0)
     assert works(driver, 1)
 
@@ -295,7 +297,7 @@ def test_a_second_restart_begins_with_another_successor(when: str) -> None:
     assert driver.state(0) is READY
     assert every(actions, do.SpawnSuccessor) == [], "two are enough"
     actions = exits(driver, 2)
-    assert every(actions, do.SuccessorFailed) == [], "it did not fail"
+    assert ended(actions, Role.REPLACEMENT) == [], "it did not fail"
     assert one(actions, do.SpawnSuccessor).incarnation == 3
     driver.done(driver.run_of(1))
     come_up(driver, "READY", incarnation=3)
@@ -394,7 +396,7 @@ def refused(driver: Driver, incarnation: int = 2) -> list[do.Action]:
 def test_without_room_the_worker_goes_first() -> None:
     driver = begun()
     assert one(refused(driver), do.StopWorker).incarnation == 1
-    assert every(driver.log, do.SuccessorFailed) == [], "nothing is wrong with it"
+    assert ended(driver.log, Role.REPLACEMENT) == [], "nothing is wrong with it"
     assert driver.reason(0) == "its restart was asked for; without a successor: gpu:0 has 1.0 GiB free"
     assert one(exits(driver, 1), do.SpawnWorker).incarnation == 3
     driver.up(0)

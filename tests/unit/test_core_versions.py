@@ -4,7 +4,7 @@ import pytest
 from simulation.driver import Driver, payloads
 
 from pool.core import events as told
-from pool.core.slots import SlotState
+from pool.core.fleet import SlotState
 from pool.wire.faults import Fault
 
 

@@ -215,7 +215,7 @@ def test_a_replay_ends_where_the_core_was() -> None:
     for number in range(MOST_FREQUENT // 5):
         now[0] += rng.random()
         slot = machine.supervision.slots[rng.randrange(2)]
-        at = slot.number, slot.incarnation
+        at = slot.number, slot.worker.incarnation
         match slot.state.name:
             case "STARTING":
                 tell(feed, told.WorkerHello(*at))

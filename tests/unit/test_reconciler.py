@@ -10,7 +10,7 @@ from steady_clients import put
 
 from harness import eventually
 from pool.config import Settings
-from pool.core.slots import SlotState
+from pool.core.fleet import SlotState
 from pool.core.versions import Versions
 from pool.logs.entry import entry_of
 

@@ -8,7 +8,7 @@ import pytest
 from plan_house import House, settings
 from steady_clients import put
 
-from pool.core.slots import SlotState
+from pool.core.fleet import SlotState
 
 WISHES: tuple[object, ...] = ("newest", "all", [1], [3], [1, 3], [3, 4])
 PATHS = ("stub:echo", "stub:rows", "stub:faults")

@@ -13,7 +13,7 @@ from simulation.driver import Did, Driver, RunBatch, one
 
 from pool.core import actions as do
 from pool.core import events as told
-from pool.core.slots import SlotState
+from pool.core.fleet import SlotState
 from pool.recorder import Recorder, Shelf
 from pool.recorder import recorder as recorder_module
 from pool.recorder.batches import LARGEST_TABLE

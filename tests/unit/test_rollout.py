@@ -10,9 +10,9 @@ from simulation.driver import followed
 
 from pool.core import actions as do
 from pool.core import events as told
+from pool.core.fleet import SlotState, WorkerState
 from pool.core.machine import Machine
 from pool.core.policy import Policy, SlotPlan
-from pool.core.slots import SlotState
 from pool.plan.rollout import Refused, Rollout
 from pool.wire.signatures import ModelInfo
 from pool.wire.worker_messages import ModelSettings, SessionSettings, Welcome
@@ -53,7 +53,7 @@ class Seats:
         for action in followed(self.machine, 1.0):
             if isinstance(action, do.SlotChanged):
                 self.roll.changed(action)
-            elif isinstance(action, do.SuccessorFailed):
+            elif isinstance(action, do.WorkerChanged) and action.state is WorkerState.GONE:
                 self.roll.failed(action)
             elif isinstance(action, do.WelcomeWorker):
                 self.given[action.slot] = self.roll.welcome(action.slot)
@@ -69,7 +69,7 @@ class Seats:
         return asked
 
     def incarnation(self, slot: int) -> int:
-        return self.machine.supervision.slots[slot].incarnation
+        return self.machine.supervision.slots[slot].worker.incarnation
 
     def state(self, slot: int) -> SlotState:
         return self.machine.supervision.slots[slot].state

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from pool.core import events as told
-from pool.core.actions import SlotChanged
-from pool.core.slots import Slot, SlotState
+from pool.core.actions import SlotChanged, WorkerChanged
+from pool.core.fleet import Role, Slot, SlotState, Worker, WorkerState
 from pool.devices import Device
 from pool.slot_log import SlotLog
 
@@ -21,7 +21,9 @@ def _all_levels(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 
 def slot(state: SlotState = SlotState.READY, pid: int | None = 4711) -> Slot:
-    return Slot(0, ("digits",), state=state, incarnation=3, pid=pid)
+    slot = Slot(0, ("digits",), state=state)
+    slot.worker = Worker(slot, 3, Role.SERVING, pid=pid)
+    return slot
 
 
 def test_ready_says_what_and_where(caplog: pytest.LogCaptureFixture) -> None:
@@ -80,3 +82,30 @@ def test_what_was_asked_for_is_no_warning(caplog: pytest.LogCaptureFixture) -> N
 def test_a_drain_that_is_over_at_once_is_not_news(caplog: pytest.LogCaptureFixture, now: SlotState, level: int) -> None:
     SLOTS.changed(SlotChanged(0, 3, SlotState.DRAINING, "why"), slot(now))
     assert [record.levelno for record in caplog.records] == [level]
+
+
+@pytest.mark.parametrize(
+    ("role", "state", "event", "level"),
+    [
+        (Role.REPLACEMENT, WorkerState.STARTING, "successor_starting", logging.INFO),
+        (Role.REPLACEMENT, WorkerState.READY, "successor_ready", logging.INFO),
+        (Role.REPLACEMENT, WorkerState.GONE, "successor_failed", logging.WARNING),
+        (Role.REPLACEMENT, WorkerState.STUCK, "successor_failed", logging.WARNING),
+        (Role.STANDBY, WorkerState.LOADING, "standby_loading", logging.INFO),
+        (Role.STANDBY, WorkerState.STANDING_BY, "standby_ready", logging.INFO),
+        (Role.STANDBY, WorkerState.GONE, "standby_lost", logging.WARNING),
+        (Role.LEAVING, WorkerState.GONE, "worker_left", logging.INFO),
+    ],
+)
+def test_what_becomes_of_a_worker_beside_is_told_by_its_role(
+    role: Role, state: WorkerState, event: str, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    words = ("its last words",) if state in (WorkerState.GONE, WorkerState.STUCK) else ()
+    SLOTS.beside(WorkerChanged(0, 4, role, state, "why", words))
+    (record,) = caplog.records
+    assert (record.event, record.levelno) == (event, level)  # type: ignore[attr-defined]
+    assert record.getMessage().startswith("slot 0 cpu:0: ")
+    assert record.getMessage().endswith(": why")
+    fields = record.fields  # type: ignore[attr-defined]
+    assert (fields["slot"], fields["incarnation"], fields["reason"]) == (0, 4, "why")
+    assert (fields.get("last_output") == ("its last words",)) is (level == logging.WARNING)

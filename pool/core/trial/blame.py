@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pool.core.fleet import Slot
     from pool.core.jobs import Part
-    from pool.core.slots import Slot
 
 __all__ = ["Loss", "acquit", "charge"]
 

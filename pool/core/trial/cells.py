@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from pool.core.slots import Slot
+from pool.core.fleet import Slot
 
 __all__ = ["CONFINED_S", "Cells"]
 

@@ -9,12 +9,12 @@ from pool.core import actions as do
 from pool.core import events as told
 from pool.core.answers import Answers, with_story
 from pool.core.backlog import Backlog
+from pool.core.fleet import Slot
 from pool.core.jobs import FINISHED, Batch, Job, Part
 from pool.core.line import Line
 from pool.core.models import Model
 from pool.core.orders import Orders
 from pool.core.policy import Policy
-from pool.core.slots import Slot
 from pool.core.trial.blame import Loss, acquit, charge
 from pool.core.trial.cells import Cells
 from pool.core.trial.splits import may_fit
@@ -169,7 +169,7 @@ class Trial:
 
     def loaded(self, slot: Slot, now: float) -> None:
         """A worker is READY and has told which of its models keep state. It has no work yet."""
-        if any(info.stateful for info in slot.loaded.values()):
+        if any(info.stateful for info in slot.worker.loaded.values()):
             for job in list(self._backlog.jobs.values()):
                 if job.in_doubt:
                     self._ends(Cause.IN_DOUBT, job, _sent(job.attempts), now)

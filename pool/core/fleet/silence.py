@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pool.core.fleet.slot import Slot, SlotState
+from pool.core.fleet.worker import Worker
 from pool.core.policy import Policy
-from pool.core.slots import Slot, SlotState
 from pool.core.timers import Timers
 
 __all__ = ["Silence"]
 
 SECOND_LOOK_S = 2.0  # the pool itself may have been stopped, and beats that came meanwhile are still unread
+SERVING = (SlotState.READY, SlotState.DRAINING)
 
 
 class Silence:
@@ -27,32 +29,31 @@ class Silence:
     def adopt(self, policy: Policy, slots: Iterable[Slot]) -> None:
         """Those that serve are judged by another bound, or from now on."""
         self._policy = policy
-        if policy.silent_after_s is not None:
-            for slot in slots:
-                if slot.state in (SlotState.READY, SlotState.DRAINING):
-                    self._timers.set(("silence", slot.number), slot.heard_at + policy.silent_after_s)
+        for slot in slots:
+            if slot.state in SERVING:
+                self._look_after(slot.worker)
 
-    def begin(self, slot: Slot, now: float) -> None:
-        """The worker is READY."""
-        self.heard(slot, now)
+    def begin(self, worker: Worker, now: float) -> None:
+        """The worker serves from now on."""
+        worker.heard_at, worker.doubted = now, False
+        self._look_after(worker)
+
+    def _look_after(self, worker: Worker) -> None:
         if self._policy.silent_after_s is not None:
-            self._timers.set(("silence", slot.number), now + self._policy.silent_after_s)
-
-    def heard(self, slot: Slot, now: float) -> None:
-        slot.heard_at, slot.doubted = now, False
+            self._timers.set(("silence", worker.slot.number), worker.heard_at + self._policy.silent_after_s)
 
     def judge(self, slot: Slot, now: float) -> str | None:
         """When its timer has come: why the worker is to be killed, if it is; else there is a next time."""
-        bound_s = self._policy.silent_after_s
-        if bound_s is None or slot.state not in (SlotState.READY, SlotState.DRAINING):
+        worker, bound_s = slot.worker, self._policy.silent_after_s
+        if bound_s is None or slot.state not in SERVING:
             return None
-        next_look = slot.heard_at + bound_s
+        next_look = worker.heard_at + bound_s
         if now >= next_look:  # the very sum that the timer is set to: a difference may be less than the bound even then
             next_look = now + SECOND_LOOK_S
             if not slot.batches:
-                if slot.doubted:
-                    silent_s = now - slot.heard_at
+                if worker.doubted:
+                    silent_s = now - worker.heard_at
                     return f"was idle and gave no sign of life for {silent_s:.0f} s ([health] silent_after)"
-                slot.doubted = True
+                worker.doubted = True
         self._timers.set(("silence", slot.number), next_look)
         return None

@@ -1,7 +1,7 @@
 """Workers that have done their time are replaced, one after the other, before what they leak becomes what they lack.
 
 A worker is due by its age, its jobs or its memory, each at 90 to 100 % of the bound, drawn by lot: workers that were
-started together do not all come due together. Its successor gets ready first; one that fails is tried again later.
+started together do not all come due together. Its replacement gets ready first; one that fails is tried again later.
 Where there is no room for one, it goes only while enough others of its models are READY, and where a model has no
 others, only while nobody asks for that model.
 """
@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from pool.core.models import Model
+from pool.core.fleet.fleet import Fleet
+from pool.core.fleet.slot import Slot, SlotState
 from pool.core.policy import Policy
-from pool.core.slots import Slot, SlotState
-from pool.core.supervision import Supervision
 from pool.core.timers import Timers
+
+if TYPE_CHECKING:
+    from pool.core.models import Model
 
 __all__ = ["Recycling"]
 
 LOOK_EVERY_S = 5.0
 EARLIEST_SHARE = 0.9
-RETRY_FIRST_S = 60.0  # after a successor that failed, or that there was no room for
+RETRY_FIRST_S = 60.0  # after a replacement that failed, or that there was no room for
 RETRY_MAX_S = 3600.0
 
 
@@ -31,16 +34,15 @@ class Recycling:
     def __init__(
         self,
         policy: Policy,
-        supervision: Supervision,
+        fleet: Fleet,
         models: Mapping[str, Model],
         timers: Timers,
         rng: random.Random,
     ) -> None:
-        self._supervision = supervision
+        self._fleet = fleet
         self._models = models
         self._timers = timers
         self._rng = rng
-        self._shares: dict[int, tuple[int, float]] = {}  # by slot: of which incarnation, and its share of the bounds
         self.adopt(policy)
 
     def adopt(self, policy: Policy) -> None:
@@ -53,34 +55,34 @@ class Recycling:
         return any(bound is not None for bound in (policy.recycle_age_s, policy.recycle_jobs, policy.recycle_bytes))
 
     def look(self, now: float) -> None:
-        supervision = self._supervision
-        if supervision.stopping or supervision.over or not self._is_wanted():
+        fleet = self._fleet
+        if fleet.stopping or fleet.over or not self._is_wanted():
             return
         self._timers.set(("recycle",), now + LOOK_EVERY_S)
-        away = any(slot.lasts and slot.state is not SlotState.READY for slot in supervision.slots if slot.models)
-        if away or supervision.turnover or not all(aside.stands_by for aside in supervision.asides):
+        away = any(slot.lasts and slot.state is not SlotState.READY for slot in fleet.slots if slot.models)
+        if away or fleet.turnover or any(slot.is_changing for slot in fleet.slots):
             return  # one after the other, and not while any is away for another reason
-        due = [(slot.phase_since, slot, why) for slot in supervision.slots if (why := self._due(slot, now))]
+        due = [(slot.worker.phase_since, slot, why) for slot in fleet.slots if (why := self._due(slot, now))]
         for _, slot, why in sorted(due, key=lambda one: one[0]):
-            if self._tries_successor(slot, now):
-                supervision.turnover.recycle(slot, why, beside=True)
+            if self._tries_replacement(slot, now):
+                fleet.turnover.recycle(slot, why, beside=True)
                 return
             if self._goes_first(slot) and self._may_go(slot):
-                supervision.turnover.recycle(slot, why, beside=False)
+                fleet.turnover.recycle(slot, why, beside=False)
                 return
 
-    def _tries_successor(self, slot: Slot, now: float) -> bool:
+    def _tries_replacement(self, slot: Slot, now: float) -> bool:
         if self._policy.successor == "never":
             return False
-        failure = self._supervision.asides.failures.get(slot.number)
+        failure = slot.failure
         if failure is None:
             return True
         pause_s = min(RETRY_MAX_S, RETRY_FIRST_S * 2.0 ** min(failure.in_a_row - 1, 16))
         return now >= failure.at + pause_s
 
     def _goes_first(self, slot: Slot) -> bool:
-        """Whether a successor is out of the question; one that could not load is none that the slot could rely on."""
-        failure = self._supervision.asides.failures.get(slot.number)
+        """Whether a replacement is out of the question; one that could not load is none that the slot could rely on."""
+        failure = slot.failure
         return self._policy.successor == "never" or (failure is not None and failure.refused)
 
     def _due(self, slot: Slot, now: float) -> str | None:
@@ -88,26 +90,24 @@ class Recycling:
         if slot.state is not SlotState.READY:
             return None
         policy, share = self._policy, self._share(slot)
-        age_s = now - slot.phase_since
+        age_s = now - slot.worker.phase_since
         if policy.recycle_age_s is not None and age_s >= share * policy.recycle_age_s:
             return f"it has served for {age_s:.0f} s ([recycle] age)"
         if policy.recycle_jobs is not None and slot.jobs_of_worker >= share * policy.recycle_jobs:
             return f"it has done {slot.jobs_of_worker} jobs ([recycle] jobs)"
-        if policy.recycle_bytes is not None and slot.resident_bytes >= share * policy.recycle_bytes:
-            return f"it holds {slot.resident_bytes / 2**20:.0f} MiB of memory ([recycle] memory)"
+        if policy.recycle_bytes is not None and slot.worker.resident_bytes >= share * policy.recycle_bytes:
+            return f"it holds {slot.worker.resident_bytes / 2**20:.0f} MiB of memory ([recycle] memory)"
         return None
 
     def _share(self, slot: Slot) -> float:
-        incarnation, share = self._shares.get(slot.number, (0, 0.0))
-        if incarnation != slot.incarnation:
-            share = self._rng.uniform(EARLIEST_SHARE, 1.0)
-            self._shares[slot.number] = (slot.incarnation, share)
-        return share
+        if slot.worker.share is None:
+            slot.worker.share = self._rng.uniform(EARLIEST_SHARE, 1.0)
+        return slot.worker.share
 
     def _may_go(self, slot: Slot) -> bool:
         return all(self._others_ready(slot, name) or not self._models[name].jobs for name in slot.models)
 
     def _others_ready(self, slot: Slot, model: str) -> bool:
-        holders = [other for other in self._supervision.slots if model in other.models and other is not slot]
+        holders = [other for other in self._fleet.slots if model in other.models and other is not slot]
         ready = sum(other.state is SlotState.READY for other in holders)
         return 0 < ready >= min(self._policy.min_ready, len(holders))

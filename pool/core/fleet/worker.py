@@ -1,0 +1,150 @@
+"""A worker: what its process is doing, and what it is for its slot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from pool.core.events import Death, WorkerBeat, WorkerReady
+from pool.core.jobs import IllegalStep
+from pool.core.policy import Policy
+from pool.wire.phases import Phase
+from pool.wire.signatures import ModelInfo
+
+if TYPE_CHECKING:
+    from pool.core.fleet.slot import Slot
+
+__all__ = ["WORKER_STEPS", "Role", "Worker", "WorkerState"]
+
+UNBOUNDED = (Phase.SERVING, Phase.STANDING_BY)
+MOST_LANES = 64  # the configuration allows 16; a worker that claims more lies
+
+
+class Role(Enum):
+    SERVING = "the slot is its own: it gets the jobs"
+    REPLACEMENT = "gets ready beside the serving worker, to take the slot over"
+    STANDBY = "waits beside the serving worker, to take the slot over when that one dies"
+    LEAVING = "is not wanted any more, and its exit is awaited"
+
+
+class WorkerState(Enum):
+    STARTING = "the process was spawned and has not said HELLO, or waits for the end of a former one"
+    LOADING = "it was welcomed: it imports, waits for its device, loads and warms up"
+    STANDING_BY = "it has imported TensorFlow and touches no device before the slot is its own"
+    READY = "it is warm: it runs what it is given, or waits until the slot is its own"
+    YIELDING = "it finishes what it holds; then its replacement follows, or it serves on"
+    STOPPING = "it was told to exit"
+    KILLED = "SIGKILL was sent, and its exit has not been seen"
+    STUCK = "SIGKILL has not ended it in time, so its device is not free"
+    GONE = "its exit was seen"
+
+    @property
+    def shown(self) -> str:
+        """As status and log name it: in the words of a slot's states."""
+        return SHOWN.get(self, self.name)
+
+
+SHOWN = {WorkerState.STANDING_BY: "READY", WorkerState.YIELDING: "DRAINING", WorkerState.KILLED: "STOPPING"}
+
+_DOWN = frozenset({WorkerState.STOPPING, WorkerState.KILLED, WorkerState.GONE})
+WORKER_STEPS: Mapping[WorkerState, frozenset[WorkerState]] = {
+    WorkerState.STARTING: frozenset({WorkerState.LOADING}) | _DOWN,
+    WorkerState.LOADING: frozenset({WorkerState.STANDING_BY, WorkerState.READY}) | _DOWN,
+    WorkerState.STANDING_BY: frozenset({WorkerState.LOADING}) | _DOWN,
+    WorkerState.READY: frozenset({WorkerState.YIELDING}) | _DOWN,
+    WorkerState.YIELDING: frozenset({WorkerState.READY}) | _DOWN,
+    WorkerState.STOPPING: frozenset({WorkerState.KILLED, WorkerState.GONE}),
+    WorkerState.KILLED: frozenset({WorkerState.STUCK, WorkerState.GONE}),
+    WorkerState.STUCK: frozenset({WorkerState.GONE}),
+    WorkerState.GONE: frozenset(),
+}
+ENDED = frozenset({WorkerState.KILLED, WorkerState.STUCK, WorkerState.GONE})
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """`(slot, incarnation)` names it for ever. `models` are those that it was told of; `loaded`, what it said of them.
+
+    `since` when it is in the state that people are shown. `heard_at` is its last beat; `doubted`: it has been silent
+    for too long once since. `killed_for`: why the pool killed it, if it did. `resident_bytes`: of the machine's memory,
+    when it was measured last. `share` of the bounds at which it is recycled, once that is drawn.
+    """
+
+    slot: Slot = field(repr=False)
+    incarnation: int
+    role: Role
+    state: WorkerState = WorkerState.STARTING
+    since: float = 0.0
+    pid: int | None = None
+    phase: Phase = Phase.IMPORTING
+    detail: str = ""
+    phase_since: float = 0.0
+    models: tuple[str, ...] = ()
+    lanes: int = 0
+    loaded: Mapping[str, ModelInfo] = field(default_factory=dict)
+    heard_at: float = 0.0
+    doubted: bool = False
+    resident_bytes: int = 0
+    killed_for: str | None = None
+    share: float | None = None
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        """Its timer: until when its state may last."""
+        return ("worker", self.slot.number, self.incarnation)
+
+    @property
+    def comes(self) -> bool:
+        """Whether it may still take the slot over from one that serves."""
+        return self.role is Role.REPLACEMENT and self.state not in ENDED
+
+    @property
+    def has_imported(self) -> bool:
+        """Whether it stands by, or is about to."""
+        return self.role is Role.STANDBY and self.state in (WorkerState.LOADING, WorkerState.STANDING_BY)
+
+    def become(self, state: WorkerState, now: float) -> None:
+        if state not in WORKER_STEPS[self.state]:
+            raise IllegalStep(
+                f"slot {self.slot.number} incarnation {self.incarnation}: {self.state.name} → {state.name}"
+            )
+        if state.shown != self.state.shown:
+            self.since = now
+        self.state = state
+
+    def enter(self, phase: Phase, detail: str, now: float) -> None:
+        self.phase, self.detail, self.phase_since = phase, detail, now
+
+    # --- its way up ---------------------------------------------------------------------------------------------
+
+    def gets_on(self, beat: WorkerBeat) -> bool:
+        """Whether the beat begins another step of its way, which has the phase's whole budget."""
+        news = beat.phase not in UNBOUNDED and (beat.phase, beat.detail) != (self.phase, self.detail)
+        return news and self.state is WorkerState.LOADING
+
+    def unready(self, ready: WorkerReady) -> str | None:
+        """Why it is not READY though it said so; None if it is."""
+        if self.role is Role.STANDBY:
+            return "said READY without a seat"
+        if missing := sorted(set(self.models) - {model.name for model in ready.models}):
+            return f"said READY without its models {', '.join(missing)}"
+        if not 1 <= ready.lanes <= MOST_LANES:
+            return f"said READY with {ready.lanes} lanes; between 1 and {MOST_LANES} are possible"
+        return None
+
+    def overran(self, policy: Policy) -> str:
+        """Why it is killed when its state has lasted as long as it may."""
+        if self.state is WorkerState.STOPPING:
+            return f"did not exit within {policy.stop_timeout_s:g} s of being told to"
+        budget_s, setting = policy.phase_budget_s(self.phase), policy.phase_setting(self.phase)
+        doing = f"{self.phase.value} {self.detail}".rstrip()
+        what = "did not say HELLO within" if self.state is WorkerState.STARTING else f"was still {doing} within"
+        return f"{what} {budget_s:g} s ({setting} may be too short)"
+
+    def end(self, death: Death) -> str:
+        """Its death in words."""
+        if self.killed_for is not None and not death.untouched:
+            return f"killed by the pool, because it {self.killed_for}"
+        return death.text
