@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,7 +15,7 @@ from pool.client.async_session import AsyncSession
 from pool.client.client import Client
 from pool.client.event_loop import EventLoop
 from pool.client.peer import CONNECT_S, RECONNECT_S
-from pool.client.request import request_for
+from pool.client.request import JobOptions, SessionOptions, request_for
 
 __all__ = ["AsyncClient"]
 
@@ -34,13 +34,8 @@ class AsyncClient:
         model: str,
         inputs: object,
         *,
-        signature: str | None = None,
-        outputs: Sequence[str] | None = None,
-        timeout: float | None = None,
-        priority: int = 0,
-        device: str | int | None = None,
-        version: str | int | None = None,
         block: bool = False,
+        **options: Unpack[JobOptions],
     ) -> "dict[str, np.ndarray[Any, Any]]":
         """The result of one job; raises what `Client.submit`'s future would.
 
@@ -50,7 +45,7 @@ class AsyncClient:
         from pool.client.payload import encode_call  # numpy comes with the first tensor
 
         began = time.monotonic()
-        request = request_for(model, signature, outputs, timeout, priority, device, version)
+        request = request_for(model, **options)
         loop = self._loop()
         rows, payload = encode_call(model, inputs, loop.connection.arenas)
         return await loop.run(request, rows, payload, began, patient=block)
@@ -70,30 +65,15 @@ class AsyncClient:
         model: str,
         inputs: Iterable[object],
         *,
-        signature: str | None = None,
-        outputs: Sequence[str] | None = None,
-        timeout: float | None = None,
-        priority: int = 0,
-        device: str | int | None = None,
-        version: str | int | None = None,
         block: bool = False,
+        **options: Unpack[JobOptions],
     ) -> "list[asyncio.Future[dict[str, np.ndarray[Any, Any]]]]":
         """A job for each of the inputs, as `Client.submit_many`; to be awaited each, or by `asyncio.gather`.
 
         REQUIRES a running event loop. Cancelling one cancels its job. One that nobody awaits is logged by asyncio when
         it failed.
         """
-        futures = self._client.submit_many(
-            model,
-            inputs,
-            signature=signature,
-            outputs=outputs,
-            timeout=timeout,
-            priority=priority,
-            device=device,
-            version=version,
-            block=block,
-        )
+        futures = self._client.submit_many(model, inputs, block=block, **options)
         return [asyncio.wrap_future(future) for future in futures]
 
     def session(
@@ -101,15 +81,10 @@ class AsyncClient:
         model: str,
         *,
         private: bool = False,
-        timeout: float | None = None,
-        priority: int = 0,
-        device: str | int | None = None,
-        version: str | int | None = None,
+        **options: Unpack[SessionOptions],
     ) -> AsyncSession:
         """As `Client.session`, with a `run` that is awaited; `async with` opens one that is `private`."""
-        return AsyncSession(
-            self._client, model, private=private, timeout=timeout, priority=priority, device=device, version=version
-        )
+        return AsyncSession(self._client, model, private=private, **options)
 
     async def empty(self, shape: int | Sequence[int], dtype: "npt.DTypeLike" = "float32") -> "np.ndarray[Any, Any]":
         """An array for the inputs of a job: see `Client.empty`."""

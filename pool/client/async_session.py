@@ -3,11 +3,12 @@
 import asyncio
 import contextlib
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 if TYPE_CHECKING:
     from pool.client.client import Client
 
+from pool.client.request import SessionOptions
 from pool.client.session_calls import Answer, SessionCall, answer_of
 from pool.client.session_steps import SessionSteps, awaited
 from pool.errors import PoolError
@@ -27,15 +28,10 @@ class AsyncSession:
         model: str,
         *,
         private: bool = False,
-        timeout: float | None = None,
-        priority: int = 0,
-        device: str | int | None = None,
-        version: str | int | None = None,
+        **options: Unpack[SessionOptions],
     ) -> None:
         """As `Client.session` says. One that is `private` is opened at its first run, or by `async with`."""
-        self._steps = SessionSteps(
-            client, model, private=private, timeout=timeout, priority=priority, device=device, version=version
-        )
+        self._steps = SessionSteps(client, model, private=private, **options)
         self._opening = asyncio.Lock()
 
     async def run(

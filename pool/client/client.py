@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 from pool.client.futures import JobFuture
 from pool.client.peer import CONNECT_S, RECONNECT_S, Peer
 from pool.client.placement import report_of
-from pool.client.request import request_for
+from pool.client.request import JobOptions, SessionOptions, request_for
 from pool.client.scatter import Replicas
 from pool.client.session import RemoteSession
 from pool.errors import PoolError
@@ -84,13 +84,8 @@ class Client(Replicas):
         model: str,
         inputs: object,
         *,
-        signature: str | None = None,
-        outputs: Sequence[str] | None = None,
-        timeout: float | None = None,
-        priority: int = 0,
-        device: str | int | None = None,
-        version: str | int | None = None,
         block: bool = False,
+        **options: Unpack[JobOptions],
     ) -> JobFuture:
         """One job; never raises what the future can say, and never blocks unless `block` asks for it.
 
@@ -108,37 +103,21 @@ class Client(Replicas):
         for is sent again when there may be, and meanwhile no other blocking job of its model leaves. `Overloaded` then
         means that there was no room in all its time. In a done-callback `block` raises `PoolError`.
         """
-        return self._start(
-            model,
-            inputs,
-            signature=signature,
-            outputs=outputs,
-            timeout=timeout,
-            priority=priority,
-            device=device,
-            version=version,
-            patient=block,
-            wait=block,
-        )
+        return self._start(model, inputs, patient=block, wait=block, **options)
 
     def run(
         self,
         model: str,
         inputs: object,
         *,
-        signature: str | None = None,
-        outputs: Sequence[str] | None = None,
-        timeout: float | None = None,
-        priority: int = 0,
-        device: str | int | None = None,
-        version: str | int | None = None,
         block: bool = False,
+        **options: Unpack[JobOptions],
     ) -> "dict[str, np.ndarray[Any, Any]]":
         """`submit(…).result()`; where that is interrupted, by Ctrl-C say, the job is cancelled."""
         from pool.client.payload import encode_call  # numpy comes with the first tensor
 
         began = time.monotonic()
-        request = request_for(model, signature, outputs, timeout, priority, device, version)
+        request = request_for(model, **options)
         connection = self._connected()
         rows, payload = encode_call(model, inputs, connection.arenas)
         return connection.run(request, rows, payload, began, patient=block)  # type: ignore[no-any-return]
@@ -160,13 +139,8 @@ class Client(Replicas):
         model: str,
         inputs: Iterable[object],
         *,
-        signature: str | None = None,
-        outputs: Sequence[str] | None = None,
-        timeout: float | None = None,
-        priority: int = 0,
-        device: str | int | None = None,
-        version: str | int | None = None,
         block: bool = False,
+        **options: Unpack[JobOptions],
     ) -> list[JobFuture]:
         """A job for each of the inputs, and their futures in this order: `submit` for many, at a fraction of its cost.
 
@@ -179,7 +153,7 @@ class Client(Replicas):
         if self._closed:
             raise PoolError(CLOSED)
         try:
-            request = request_for(model, signature, outputs, timeout, priority, device, version)
+            request = request_for(model, **options)
         except PoolError as error:
             return [_refused(error) for _ in inputs]
         return submit_many(self._connected, request, inputs, patient=block)
@@ -190,12 +164,7 @@ class Client(Replicas):
         inputs: Iterable[object],
         *,
         in_flight: int = 64,
-        signature: str | None = None,
-        outputs: Sequence[str] | None = None,
-        timeout: float | None = None,
-        priority: int = 0,
-        device: str | int | None = None,
-        version: str | int | None = None,
+        **options: Unpack[JobOptions],
     ) -> "Iterator[dict[str, np.ndarray[Any, Any]]]":
         """The results in the order of the inputs, of which at most `in_flight` are read ahead.
 
@@ -211,7 +180,7 @@ class Client(Replicas):
 
         if self._closed:
             raise PoolError(CLOSED)
-        request = request_for(model, signature, outputs, timeout, priority, device, version)
+        request = request_for(model, **options)
         yield from mapped(self._connected, request, inputs, in_flight)
 
     def session(
@@ -219,19 +188,14 @@ class Client(Replicas):
         model: str,
         *,
         private: bool = False,
-        timeout: float | None = None,
-        priority: int = 0,
-        device: str | int | None = None,
-        version: str | int | None = None,
+        **options: Unpack[SessionOptions],
     ) -> RemoteSession:
         """In the place of a `tf.Session` that has the model loaded: `session(model).run(fetches, feed_dict)`.
 
         `private`: with variables of its own, as they are in the model's files, in a worker that keeps them for it;
         otherwise with those of the model, which jobs and sessions share. The rest as in `submit`, for each run.
         """
-        return RemoteSession(
-            self, model, private=private, timeout=timeout, priority=priority, device=device, version=version
-        )
+        return RemoteSession(self, model, private=private, **options)
 
     def empty(self, shape: int | Sequence[int], dtype: "npt.DTypeLike" = "float32") -> "np.ndarray[Any, Any]":
         """An array for the inputs of a job, in the memory that this client shares with a pool on the same machine.
@@ -250,14 +214,9 @@ class Client(Replicas):
         model: str,
         inputs: object,
         *,
-        signature: str | None,
-        outputs: Sequence[str] | None,
-        timeout: float | None,
-        priority: int,
-        device: str | int | None,
-        version: str | int | None = None,
         patient: bool,
         wait: bool = False,
+        **options: Unpack[JobOptions],
     ) -> JobFuture:
         """`submit`, in which a `patient` job waits for room, and the caller with it only where `wait` says so."""
         from pool.client.payload import encode_call  # numpy comes with the first tensor
@@ -266,7 +225,7 @@ class Client(Replicas):
         if self._closed:
             raise PoolError(CLOSED)
         try:
-            request = request_for(model, signature, outputs, timeout, priority, device, version)
+            request = request_for(model, **options)
             connection = self._connected()
             rows, payload = encode_call(model, inputs, connection.arenas)
         except PoolError as error:
@@ -277,21 +236,16 @@ class Client(Replicas):
         self,
         model: str,
         *,
-        signature: str | None,
-        outputs: Sequence[str] | None,
         rows: int | None,
         payload: Sequence[bytes],
-        timeout: float | None = None,
-        priority: int = 0,
-        device: str | int | None = None,
-        version: str | int | None = None,
+        **options: Unpack[JobOptions],
     ) -> JobFuture:
         """`submit` of inputs that are encoded already, such as those of a quarantined job (`pool.quarantine.load`)."""
         # The answer needs it, in the I/O thread: a child that is forked while that imports would wait for ever.
         import_module("pool.client.payload")
         began = time.monotonic()
         try:
-            request = request_for(model, signature, outputs, timeout, priority, device, version)
+            request = request_for(model, **options)
             connection = self._connected()
         except PoolError as error:
             return _refused(error)

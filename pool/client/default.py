@@ -2,10 +2,11 @@
 
 import os
 import threading
-from collections.abc import Sequence
+from typing import Unpack
 
 from pool.client.client import Client
 from pool.client.futures import JobFuture
+from pool.client.request import JobOptions
 
 __all__ = ["submit"]
 
@@ -13,34 +14,13 @@ _lock = threading.Lock()
 _client: Client | None = None
 
 
-def submit(
-    model: str,
-    inputs: object,
-    *,
-    signature: str | None = None,
-    outputs: Sequence[str] | None = None,
-    timeout: float | None = None,
-    priority: int = 0,
-    device: str | int | None = None,
-    version: str | int | None = None,
-    block: bool = False,
-) -> JobFuture:
+def submit(model: str, inputs: object, *, block: bool = False, **options: Unpack[JobOptions]) -> JobFuture:
     """`Client.submit` of this process's default client, which speaks to the local pool's default endpoint."""
     global _client  # one a process, made at the first use
     with _lock:
         if _client is None:
             _client = Client()
-    return _client.submit(
-        model,
-        inputs,
-        signature=signature,
-        outputs=outputs,
-        timeout=timeout,
-        priority=priority,
-        device=device,
-        version=version,
-        block=block,
-    )
+    return _client.submit(model, inputs, block=block, **options)
 
 
 def _after_fork_in_child() -> None:

@@ -5,10 +5,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import NoneType
+from typing import TypedDict
 
 from pool.errors import InvalidInput
 
-__all__ = ["Request", "check_name", "request_for"]
+__all__ = ["JobOptions", "ReplicaOptions", "Request", "RunOptions", "SessionOptions", "check_name", "request_for"]
 
 LONGEST_TIMEOUT_S = 1e8  # three years
 HIGHEST_PRIORITY = 100
@@ -33,13 +34,42 @@ class Request:
     version: int | str | None = None
 
 
+class RunOptions(TypedDict, total=False):
+    """Of whatever is run. `priority`: from -100 to 100, higher first."""
+
+    priority: int
+    version: str | int | None
+
+
+class SessionOptions(RunOptions, total=False):
+    """Of a session. `timeout`: in seconds, of each run."""
+
+    timeout: float | None
+    device: str | int | None
+
+
+class ReplicaOptions(RunOptions, total=False):
+    """Of what runs on several replicas."""
+
+    signature: str | None
+    outputs: Sequence[str] | None
+    timeout: float | None
+
+
+class JobOptions(ReplicaOptions, total=False):
+    """Of a job; `Client.submit` says what each means."""
+
+    device: str | int | None
+
+
 def request_for(
     model: str,
-    signature: str | None,
-    outputs: Sequence[str] | None,
-    timeout: float | None,
-    priority: int,
-    device: str | int | None,
+    *,
+    signature: str | None = None,
+    outputs: Sequence[str] | None = None,
+    timeout: float | None = None,
+    priority: int = 0,
+    device: str | int | None = None,
     version: str | int | None = None,
 ) -> Request:
     """Raises `InvalidInput` for a value that no job can have."""

@@ -3,13 +3,14 @@
 import queue
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 if TYPE_CHECKING:
     import numpy as np
 
 from pool.client.futures import JobFuture
 from pool.client.questions import Questions
+from pool.client.request import JobOptions, ReplicaOptions
 from pool.errors import InvalidInput, ModelNotFound, WorkerLost
 from pool.wire.entries import said_of
 
@@ -27,14 +28,9 @@ class Replicas(Questions):
         model: str,
         inputs: object,
         *,
-        signature: str | None,
-        outputs: Sequence[str] | None,
-        timeout: float | None,
-        priority: int,
-        device: str | int | None,
-        version: str | int | None = None,
         patient: bool,
         wait: bool = False,
+        **options: Unpack[JobOptions],
     ) -> JobFuture: ...
 
     @abstractmethod
@@ -48,11 +44,7 @@ class Replicas(Questions):
         *,
         reduce: None = None,
         towers: int | None = None,
-        signature: str | None = None,
-        outputs: Sequence[str] | None = None,
-        timeout: float | None = None,
-        priority: int = 0,
-        version: str | int | None = None,
+        **options: Unpack[ReplicaOptions],
     ) -> "list[dict[str, np.ndarray[Any, Any]]]": ...
 
     @overload
@@ -63,11 +55,7 @@ class Replicas(Questions):
         *,
         reduce: Literal["concat", "sum", "mean"],
         towers: int | None = None,
-        signature: str | None = None,
-        outputs: Sequence[str] | None = None,
-        timeout: float | None = None,
-        priority: int = 0,
-        version: str | int | None = None,
+        **options: Unpack[ReplicaOptions],
     ) -> "dict[str, np.ndarray[Any, Any]]": ...
 
     def scatter(
@@ -77,11 +65,7 @@ class Replicas(Questions):
         *,
         reduce: Literal["concat", "sum", "mean"] | None = None,
         towers: int | None = None,
-        signature: str | None = None,
-        outputs: Sequence[str] | None = None,
-        timeout: float | None = None,
-        priority: int = 0,
-        version: str | int | None = None,
+        **options: Unpack[ReplicaOptions],
     ) -> "dict[str, np.ndarray[Any, Any]] | list[dict[str, np.ndarray[Any, Any]]]":
         """Cuts the inputs along axis 0 into towers, runs them side by side, waits for all, and combines the answers.
 
@@ -109,23 +93,11 @@ class Replicas(Questions):
         whole = to_inputs(model, inputs)
         if whole.rows is None:
             raise InvalidInput(f"model {model}: scatter cuts along axis 0, which all inputs must have in common")
-        sizes = tower_sizes(whole.rows, towers or max(1, len(self._ready_slots(model, version))))
+        sizes = tower_sizes(whole.rows, towers or max(1, len(self._ready_slots(model, options.get("version")))))
         jobs = []
         start = 0
         for size in sizes:
-            jobs.append(
-                self._start(
-                    model,
-                    whole.cut(start, start + size),
-                    signature=signature,
-                    outputs=outputs,
-                    timeout=timeout,
-                    priority=priority,
-                    device=None,
-                    version=version,
-                    patient=True,
-                )
-            )
+            jobs.append(self._start(model, whole.cut(start, start + size), patient=True, device=None, **options))
             start += size
         if reduce == "sum" or reduce == "mean":
             reduction = Reduction(reduce, sizes)
@@ -145,12 +117,7 @@ class Replicas(Questions):
         self,
         model: str,
         inputs: object,
-        *,
-        signature: str | None = None,
-        outputs: Sequence[str] | None = None,
-        timeout: float | None = None,
-        priority: int = 0,
-        version: str | int | None = None,
+        **options: Unpack[ReplicaOptions],
     ) -> "dict[int, dict[str, np.ndarray[Any, Any]]]":
         """Runs the same input once on each replica that is READY, waits for all: the answers by slot number.
 
@@ -161,23 +128,10 @@ class Replicas(Questions):
 
         self._check_thread()
         whole = to_inputs(model, inputs)
-        slots = self._ready_slots(model, version)
+        slots = self._ready_slots(model, options.get("version"))
         if not slots:
             raise WorkerLost(f"model {model}: no worker that holds it is READY")
-        jobs = [
-            self._start(
-                model,
-                whole,
-                signature=signature,
-                outputs=outputs,
-                timeout=timeout,
-                priority=priority,
-                device=f"slot:{slot}",
-                version=version,
-                patient=True,
-            )
-            for slot in slots
-        ]
+        jobs = [self._start(model, whole, patient=True, device=f"slot:{slot}", **options) for slot in slots]
         answers: dict[int, dict[str, np.ndarray[Any, Any]]] = {}
         _gather(jobs, answers.__setitem__)
         return {slot: answers[number] for number, slot in enumerate(slots)}

@@ -2,11 +2,12 @@
 
 import threading
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 if TYPE_CHECKING:
     from pool.client.client import Client
 
+from pool.client.request import SessionOptions
 from pool.client.session_steps import SessionSteps, waited
 
 __all__ = ["RemoteSession"]
@@ -29,15 +30,10 @@ class RemoteSession:
         model: str,
         *,
         private: bool = False,
-        timeout: float | None = None,
-        priority: int = 0,
-        device: str | int | None = None,
-        version: str | int | None = None,
+        **options: Unpack[SessionOptions],
     ) -> None:
         """As `Client.session` says. One that is `private` is opened at its first run, or by `with`."""
-        self._steps = SessionSteps(
-            client, model, private=private, timeout=timeout, priority=priority, device=device, version=version
-        )
+        self._steps = SessionSteps(client, model, private=private, **options)
         self._opening = threading.Lock()
 
     def run(self, fetches: object, feed_dict: object = None, options: object = None, run_metadata: Any = None) -> Any:

@@ -3,14 +3,14 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 if TYPE_CHECKING:
     from pool.client.client import Client
     from pool.client.futures import JobFuture
     from pool.client.timeline import JobTimeline
 
-from pool.client.request import request_for
+from pool.client.request import RunOptions, request_for
 from pool.errors import InvalidInput
 from pool.wire import session_runs as wire
 
@@ -42,13 +42,12 @@ class SessionCall:
 class SessionCalls:
     """Safe for many threads."""
 
-    def __init__(self, client: "Client", model: str, priority: int, version: str | int | None) -> None:
-        """Raises `InvalidInput` for a name, a priority or a version that no job can have."""
-        request_for(model, wire.RUN, (), None, priority, None, version)
+    def __init__(self, client: "Client", model: str, **options: Unpack[RunOptions]) -> None:
+        """Raises `InvalidInput` for a name or an option that no job can have."""
+        request_for(model, signature=wire.RUN, outputs=(), **options)
         self._client = client
         self._model = model
-        self._priority = priority
-        self._version = version
+        self._options = options
 
     def ask(self, call: SessionCall) -> Answer:
         """Waits for it. Raises a `PoolError`, in TensorFlow's words where it has some."""
@@ -63,9 +62,8 @@ class SessionCalls:
         from pool.client.payload import Inputs, encode_call, to_inputs  # numpy comes with the first tensor
 
         began = time.monotonic()
-        request = request_for(
-            self._model, call.signature, call.names, call.timeout, self._priority, call.device, self._version
-        )
+        asked = {"signature": call.signature, "outputs": call.names, "timeout": call.timeout, "device": call.device}
+        request = request_for(self._model, **asked, **self._options)  # type: ignore[arg-type]  # as they are named
         connection = self._client._connected()
         rows, payload = encode_call(
             self._model, Inputs(to_inputs(self._model, call.inputs).tensors, None), connection.arenas

@@ -7,13 +7,14 @@ run ─┬─► RUN ─┬─► the values
 
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack
 
 if TYPE_CHECKING:
     from pool.client.client import Client
 
 from pool.client.fetches import Fetches, flat_feeds
 from pool.client.private_session import PrivateSession
+from pool.client.request import RunOptions
 from pool.client.run_options import run_options
 from pool.client.session_calls import Answer, InvalidValue, SessionCall, SessionCalls
 from pool.errors import PoolError
@@ -36,13 +37,12 @@ class SessionSteps:
         model: str,
         *,
         private: bool,
-        timeout: float | None,
-        priority: int,
-        device: str | int | None,
-        version: str | int | None,
+        timeout: float | None = None,
+        device: str | int | None = None,
+        **options: Unpack[RunOptions],
     ) -> None:
         """As `Client.session` says."""
-        self.calls = SessionCalls(client, model, priority, version)
+        self.calls = SessionCalls(client, model, **options)
         self.private = PrivateSession(self.calls, device) if private else None
         self._timeout = timeout
         self._device = device
