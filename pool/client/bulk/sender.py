@@ -92,7 +92,7 @@ class Sender:
         except PoolError as error:
             (members or self._expect(rows, None)).finish(range(len(rows)), error)
             return
-        members.withdraw = connection.submit_chunk(
+        connection.submit_chunk(
             self._request,
             count,
             payload,
