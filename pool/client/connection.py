@@ -134,9 +134,9 @@ class Connection:
         patient: bool = False,
         wait: bool = False,
     ) -> None:
-        """Many jobs as one; `payload` has the rows of all of them. `wait`: as in `submit`.
+        """Many jobs as one; `payload` has the rows of all of them, who are told before how they are withdrawn.
 
-        Before it is sent, `members` are given what withdraws one of them or, called with None, all.
+        `wait`: as in `submit`.
         """
         weight = len(members.rows)
         job = self.job(Chunk(members, range(weight)), request, rows, payload, began, patient)

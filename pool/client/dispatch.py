@@ -3,6 +3,7 @@
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ from pool.wire.message import Message
 from pool.wire.unpacking import Unpacking
 
 __all__ = ["Dispatch"]
+
+_turn = attrgetter("turn")
 
 LATE_S = 2.0  # the pool answers at the deadline; after this much more the client does it itself
 
@@ -82,7 +85,7 @@ class Dispatch:
         self._jobs.find_pool(instance)
         self._holds = False
         held, self._held = self._held, {}
-        for job in held.values():
+        for job in sorted(held.values(), key=_turn):
             self.send(job)
 
     def adopt(self, opened: wire.Opened) -> None:
@@ -325,12 +328,13 @@ class Dispatch:
             return
         if said.cause is Unpacking.NOT_TAKEN:
             self._grain.forbid(job.request)
-        for each in reversed(self._split(job, said.cause, job.number, said.ran)):
+        for each in self._split(job, said.cause, job.number, said.ran):
             if self._opened is None or self._holds:
                 self._hold(each)
             else:
                 self._keep_back(each, self._opened)
-                self._behind.move_to_end(each.number, last=False)
+        # Others may have been given back just before, and have not left yet either.
+        self._behind = OrderedDict((each.number, each) for each in sorted(self._behind.values(), key=_turn))
 
     def _split(self, job: Job, why: Unpacking, origin: int = 0, ran: bool = False) -> list[Job]:
         """The jobs that are in the book in the place of a chunk. `origin`: its number, where the pool gave it back."""

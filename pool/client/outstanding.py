@@ -31,7 +31,7 @@ class Job:
 
     Where several jobs travel as one, its `future` is a `Chunk`, and `weight` says how many they are. `left_in`: this
     one has left as the `index`th of these, and is in no book itself. `origin`: the number of the chunk that its pool
-    had it in, and gave back.
+    had it in, and gave back; `first`: that of the chunk that it was in at first.
     """
 
     future: Ending
@@ -46,6 +46,7 @@ class Job:
     left_in: Members | None = None
     index: int = 0
     origin: int = 0
+    first: int = 0
     number: int = 0
     on_its_way: Wait | None = None
     sent_at: float | None = None  # None: it is not in the pool
@@ -58,6 +59,11 @@ class Job:
     weight: int = 1
     refusals: int = 0
     last_refusal: Overloaded | None = None
+
+    @property
+    def turn(self) -> tuple[int, int]:
+        """Its place among all jobs of its client."""
+        return (self.first or self.number, self.future.indices[0] if isinstance(self.future, Chunk) else 0)
 
     def abandon_after_fork(self, error: PoolError) -> None:
         """In a forked child: nobody answers it."""

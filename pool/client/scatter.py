@@ -3,14 +3,17 @@
 import queue
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from pool.client.connection import Connection
+
 from pool.client.futures import JobFuture
 from pool.client.questions import Questions
-from pool.client.request import JobOptions, ReplicaOptions
+from pool.client.request import ReplicaOptions, request_for
 from pool.errors import InvalidInput, ModelNotFound, WorkerLost
 from pool.wire.entries import said_of
 
@@ -23,15 +26,7 @@ class Replicas(Questions):
     """The part of a `Client` that runs something on several workers for one caller, and waits for it."""
 
     @abstractmethod
-    def _start(
-        self,
-        model: str,
-        inputs: object,
-        *,
-        patient: bool,
-        wait: bool = False,
-        **options: Unpack[JobOptions],
-    ) -> JobFuture: ...
+    def _connected(self) -> "Connection": ...
 
     @abstractmethod
     def _check_thread(self) -> None: ...
@@ -82,23 +77,22 @@ class Replicas(Questions):
         Raises the `pool.errors` of `Client.submit`; `InvalidInput` too for inputs without a common axis 0, and for
         outputs that cannot be combined so.
         """
-        from pool.client.payload import concatenated, to_inputs  # numpy comes with the first tensor
+        from pool.client.bulk.sender import submit_many  # numpy comes with the first tensor
+        from pool.client.payload import concatenated, to_inputs
         from pool.client.reduce import Reduction
 
         if reduce not in REDUCTIONS:
             raise InvalidInput(f'reduce is {reduce!r:.40}; give None, "concat", "sum" or "mean"')
         if towers is not None and (isinstance(towers, bool) or not isinstance(towers, int) or towers < 1):
             raise InvalidInput(f"towers is {towers!r:.40}; give a positive integer, or None for one a replica")
+        request = request_for(model, device=None, **options)
         self._check_thread()
         whole = to_inputs(model, inputs)
         if whole.rows is None:
             raise InvalidInput(f"model {model}: scatter cuts along axis 0, which all inputs must have in common")
-        sizes = tower_sizes(whole.rows, towers or max(1, len(self._ready_slots(model, options.get("version")))))
-        jobs = []
-        start = 0
-        for size in sizes:
-            jobs.append(self._start(model, whole.cut(start, start + size), patient=True, device=None, **options))
-            start += size
+        sizes = tower_sizes(whole.rows, towers or max(1, len(self._ready_slots(model, request.version))))
+        cut = [whole.cut(start, stop) for start, stop in pairwise(accumulate(sizes, initial=0))]
+        jobs = submit_many(self._connected, request, cut, patient=True, apart=True)
         if reduce == "sum" or reduce == "mean":
             reduction = Reduction(reduce, sizes)
             _gather(jobs, reduction.add)
@@ -124,14 +118,18 @@ class Replicas(Questions):
         Raises as `scatter` does, `WorkerLost` where no replica is READY. A replica that dies meanwhile fails it: what
         is pinned to it runs nowhere else.
         """
-        from pool.client.payload import to_inputs  # numpy comes with the first tensor
+        from pool.client.bulk.sender import submit_many  # numpy comes with the first tensor
+        from pool.client.payload import to_inputs
 
         self._check_thread()
         whole = to_inputs(model, inputs)
         slots = self._ready_slots(model, options.get("version"))
         if not slots:
             raise WorkerLost(f"model {model}: no worker that holds it is READY")
-        jobs = [self._start(model, whole, patient=True, device=f"slot:{slot}", **options) for slot in slots]
+        jobs: list[JobFuture] = []
+        for slot in slots:
+            request = request_for(model, device=f"slot:{slot}", **options)
+            jobs += submit_many(self._connected, request, [whole], patient=True, apart=True)
         answers: dict[int, dict[str, np.ndarray[Any, Any]]] = {}
         _gather(jobs, answers.__setitem__)
         return {slot: answers[number] for number, slot in enumerate(slots)}

@@ -133,6 +133,7 @@ def test_of_many_the_one_bad_member_alone_fails_after_a_few_runs(client: Client)
     assert answers(futures) == [*expected[:40], errors.ModelFailed, *expected[41:]]
     told = stories(client)
     assert any("was one of 64 jobs" in story for story in told), "they did not leave as one"
+    assert len(told) == 1 + 2 * 6, "as halves, each time of one that failed"
     # Each halving is a run of the two together, since they came together, and then one of each.
     assert len(runs(told)) <= 1 + 3 * 6, sorted(runs(told))
 
@@ -160,7 +161,8 @@ def test_of_a_killed_pool_each_member_comes_alone_to_the_next(
     start_again(pool, way)
     assert answers(futures) == [[10], [12], [14]]
     told = stories(client)
-    assert len(told) == 3, "none of them came as a chunk"
+    assert len(told) == 3
+    assert not [story for story in told if "was one of" in story], "they came as a chunk, which was not taken"
     assert all("the pool ended unexpectedly once while it held it" in story for story in told), told
     assert {future.timeline.attempts for future in futures} == {2}
 

@@ -17,7 +17,7 @@ import pytest
 from fake_pool import TIMELINE
 from run_ledger import Ledger
 
-from harness import PoolProcess, stub_config
+from harness import PoolProcess, eventually, stub_config
 from pool import Client, errors
 from pool.client.request import Request
 
@@ -167,6 +167,7 @@ def test_of_a_killed_pool_no_member_that_may_have_started_runs_again(
     os.kill(pool.pid, signal.SIGKILL)
     pool.running.wait(10)
     pool.log.unlink()
+    eventually(lambda: client._connected()._dialogue._outage is not None)  # so `later` is sent to nobody
     assert futures[3].cancel()
     later = client.submit("counter", {"n": [5]}, signature="gated")
     pool.start().await_ready()

@@ -128,9 +128,8 @@ def test_what_only_equals_what_was_right_before_is_looked_at_too() -> None:
     assert request() is request(), "the check is made once"
 
 
-@pytest.mark.parametrize("way", ["submit", "run", "submit_many", "map", "session"])
+@pytest.mark.parametrize("way", ["submit", "run", "submit_many", "map", "scatter", "session"])
 def test_an_option_that_there_is_not_is_refused_at_once(way: str) -> None:
+    given = () if way == "session" else (np.ones((1, 2)),)
     with Client("ipc:///nowhere", connect_timeout=0.0) as client, pytest.raises(TypeError, match="timout"):
-        given = () if way == "session" else (np.ones((1, 2)),)
-        made = getattr(client, way)("m", *given, timout=1.0)
-        next(made)  # `map` begins with its first result
+        next(getattr(client, way)("m", *given, timout=1.0))  # `map` begins with its first result

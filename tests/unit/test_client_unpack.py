@@ -84,9 +84,10 @@ def lose(pool: FakePool, client: Client) -> None:
     eventually(lambda: dialogue(client)._outage is not None, 5.0)
 
 
-def part(pool: FakePool, client: Client) -> None:
-    """The pool ends in order."""
+def part(pool: FakePool, client: Client, go_on: Callable[[], object] = lambda: None) -> None:
+    """The pool ends in order. `go_on`: what lets the client hear of it."""
     pool.send(wire.Farewell("it has ended", unread=True))
+    go_on()
     pool.expect(wire.Close)
     lose(pool, client)
 
@@ -204,6 +205,34 @@ def test_they_keep_their_deadline_and_go_before_what_has_not_left(start: Start, 
     for future in futures:
         with pytest.raises(errors.DeadlineExceeded):
             future.result(20)
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_members_of_several_go_out_in_the_order_in_which_they_came(start: Start, client: Client, away: bool) -> None:
+    """The client's thread is held up, so it hears at once that both were given back.
+
+    `away`: their pool is then gone, and they wait for the next one.
+    """
+    pool = start(FIRST)
+    futures, first = sent(pool, client, 1, 2)
+    futures += client.submit_many("m", [{"x": np.array([value], np.float32)} for value in (3, 4, 5, 6)])
+    second = pool.expect(Asked).job
+    held, go_on = threading.Event(), threading.Event()
+    alone = client.submit("m", {"x": np.zeros(1, np.float32)})
+    alone.add_done_callback(lambda _: (held.set(), go_on.wait(20)))
+    answer(pool, pool.expect(Asked))
+    assert held.wait(20)
+    give_back(pool, first, Unpacking.NOT_TAKEN, ran=False)
+    give_back(pool, second, Unpacking.FAILED, ran=False)
+    if away:
+        part(pool, client, go_on.set)
+        pool = again(start)
+    go_on.set()
+    jobs = heard(pool, 4)
+    assert [values for _, values in jobs] == [[1], [2], [3, 4], [5, 6]]
+    for job, values in jobs:
+        pool.answer(job.job, {"y": np.array(values)})
+    assert totals(futures) == [[n] for n in range(1, 7)]
 
 
 def test_one_that_finds_no_room_comes_again(start: Start, client: Client) -> None:

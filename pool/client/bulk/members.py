@@ -34,10 +34,15 @@ class Members(ABC):
         self.rows = tuple(rows)
         self.carriers: set[int] = set()
         self.withdraw: Callable[[int | None], object] = lambda _: None
+        self._left = set(range(len(self.rows)))
 
-    @abstractmethod
     def waits(self, index: int) -> bool:
         """Whether its caller does: it was neither answered nor cancelled."""
+        return index in self._left
+
+    def drop(self, index: int) -> None:
+        """Its caller has cancelled it."""
+        self._left.discard(index)
 
     @abstractmethod
     def finish(self, indices: Sequence[int], result: Result, timeline: JobTimeline | None = None) -> None:
@@ -54,10 +59,6 @@ class Members(ABC):
         """Those who wait, once more, what is over."""
 
     @abstractmethod
-    def drop(self, index: int) -> None:
-        """Its caller has cancelled it."""
-
-    @abstractmethod
     def abandon_after_fork(self, error: PoolError) -> None: ...
 
 
@@ -67,42 +68,39 @@ class Futures(Members):
     def __init__(self, futures: Sequence[Ending], rows: Sequence[int]) -> None:
         super().__init__(rows)
         self.futures = futures
-        self._given_up: set[int] = set()
 
     @classmethod
     def made(cls, rows: Sequence[int], helm: Helm | None) -> tuple[Futures, list[JobFuture]]:
         """With futures that withdraw them when they are cancelled."""
         members = cls((), rows)
-        futures = [JobFuture(partial(cls._withdraw_one, members, index), helm) for index in range(len(rows))]
+        futures = [JobFuture(partial(members._withdraw, index), helm) for index in range(len(rows))]
         members.futures = futures
         return members, futures
 
-    def _withdraw_one(self, index: int) -> None:
+    def _withdraw(self, index: int) -> None:
         self.withdraw(index)
 
     def waits(self, index: int) -> bool:
-        return not self.futures[index].is_over and index not in self._given_up
+        return index in self._left and not self.futures[index].is_over
 
     def finish(self, indices: Sequence[int], result: Result, timeline: JobTimeline | None = None) -> None:
         told = {self.rows[index]: timeline for index in indices}
         if timeline is not None and len(indices) > 1:
             told = {rows: timeline.of_rows(rows) for rows in told}
         for index, own in self._shares(indices, result):
-            if index in self._given_up:
+            if index not in self._left:
                 continue
             try:
                 self.futures[index].finish(own, told[self.rows[index]])
             except Exception:
-                self._given_up.add(index)  # one that fails over it ends no more than itself
+                self._left.discard(index)  # one that fails over it ends no more than itself
                 raise
+            self._left.discard(index)  # after it: whoever is interrupted in between has forgotten none
 
     def tell(self) -> None:
         for future in self.futures:
             if future.is_over:
                 future.tell()
-
-    def drop(self, index: int) -> None:
-        """Its future knows that already."""
 
     def abandon_after_fork(self, error: PoolError) -> None:
         for future in self.futures:
@@ -118,15 +116,11 @@ class Answers(Members):
         self.some_failed = False
         self._attend = attend
         self._over = Wait()
-        self._left = set(range(len(self.rows)))
         self._parts: list[tuple[Sequence[int], Result]] = []  # who ended together, and how
 
     @property
     def all_ended(self) -> bool:
         return not self._left
-
-    def waits(self, index: int) -> bool:
-        return index in self._left
 
     def finish(
         self,
@@ -143,9 +137,6 @@ class Answers(Members):
     def tell(self) -> None:
         if not self._left:
             self._over.finish(True)
-
-    def drop(self, index: int) -> None:
-        self._left.discard(index)
 
     def abandon_after_fork(self, error: PoolError) -> None:
         self.finish(sorted(self._left), error)

@@ -77,6 +77,7 @@ def _of(chunk: Job, indices: Sequence[int]) -> Job:
         future=some,
         rows=sum(some.rows),
         weight=len(indices),
+        first=chunk.first or chunk.number,
         payload=payload,
         size_bytes=sum(map(len, payload)),
         room=None,
