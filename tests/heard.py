@@ -16,8 +16,8 @@ from pool.core.keys import Client
 from pool.core.models import Model
 from pool.core.policy import ModelPolicy
 from pool.recorder.hot_calls import BatchDone, JobArrived, Outcome, Succeeded
-from pool.router.back import Back
-from pool.router.front import Front
+from pool.serve.back import Back
+from pool.serve.front import Front
 from pool.wire.timeline import Timeline
 
 __all__ = ["HeardBack", "HeardFront", "ended_job", "part_of"]

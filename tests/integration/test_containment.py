@@ -25,16 +25,16 @@ from pool.core.actions import JobFailed
 from pool.core.events import ClientGone, Event, Start, WorkerBroken, WorkerHello
 from pool.core.machine import Machine
 from pool.core.policy import Policy, SlotPlan
-from pool.desk import Desk
 from pool.devices import Device
-from pool.feed import CoreFault
 from pool.recorder import Recorder, Shelf
-from pool.router.arenas import Arena, Arenas, LentBuffer
-from pool.router.back import CannotSay
-from pool.router.front import Question
-from pool.router.handouts import Handouts
-from pool.router.layouts import Column, Layout
-from pool.router.rows import Inputs
+from pool.serve.arenas import Arena, Arenas, LentBuffer
+from pool.serve.back import CannotSay
+from pool.serve.desk import Desk
+from pool.serve.feed import CoreFault
+from pool.serve.front import Question
+from pool.serve.handouts import Handouts
+from pool.serve.layouts import Column, Layout
+from pool.serve.rows import Inputs
 from pool.wire import client_messages as wire
 from pool.wire import worker_messages
 from pool.wire.arena import Wish

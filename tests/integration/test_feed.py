@@ -23,17 +23,17 @@ from pool.core.jobs import Batch, Job
 from pool.core.machine import Machine
 from pool.core.orders import Orders
 from pool.core.policy import Policy, SlotPlan
-from pool.feed import CoreFault, Feed
 from pool.plan.planning import make_plan
-from pool.router.arenas import Arenas
-from pool.router.back import Back, CannotSay
-from pool.router.calls import Calls
-from pool.router.debts import Debts
-from pool.router.handouts import Handouts
-from pool.router.intake import Intake
-from pool.router.layouts import read
-from pool.router.rows import Inputs
-from pool.service import Service
+from pool.serve.arenas import Arenas
+from pool.serve.back import Back, CannotSay
+from pool.serve.calls import Calls
+from pool.serve.debts import Debts
+from pool.serve.feed import CoreFault, Feed
+from pool.serve.handouts import Handouts
+from pool.serve.intake import Intake
+from pool.serve.layouts import read
+from pool.serve.rows import Inputs
+from pool.serve.service import Service
 from pool.systemd.notify import Notifier
 from pool.wire.arena import Wish
 from pool.wire.calls import ROWS, Table, TensorHeader

@@ -18,20 +18,20 @@ from harness import eventually
 from pool.alarms import Alarms
 from pool.core.actions import JobFailed, UnpackChunk
 from pool.core.events import ClientGone, Event, JobCancelled
-from pool.router import front as clients_front
-from pool.router import parting
-from pool.router.answers import MOST_BYTES, MOST_JOBS
-from pool.router.arenas import Arenas
-from pool.router.front import RECEIVE_HIGH_WATER_MARK, SEND_HIGH_WATER_MARK, SILENCE_S
-from pool.router.inbox import FRAMES_A_TURN, MOST_FRAMES
-from pool.router.outbox import RETRY_S
-from pool.router.parting import PART_S, part
-from pool.router.payload import FRAME_BYTES, VIEW_BYTES
-from pool.router.pipes import PIPE_BYTES
-from pool.router.presence import LOOK_S
-from pool.router.questions import MOST_WAITING
-from pool.router.repeats import STEP_BYTES
-from pool.router.rows import Inputs
+from pool.serve import front as clients_front
+from pool.serve import parting
+from pool.serve.answers import MOST_BYTES, MOST_JOBS
+from pool.serve.arenas import Arenas
+from pool.serve.front import RECEIVE_HIGH_WATER_MARK, SEND_HIGH_WATER_MARK, SILENCE_S
+from pool.serve.inbox import FRAMES_A_TURN, MOST_FRAMES
+from pool.serve.outbox import RETRY_S
+from pool.serve.parting import PART_S, part
+from pool.serve.payload import FRAME_BYTES, VIEW_BYTES
+from pool.serve.pipes import PIPE_BYTES
+from pool.serve.presence import LOOK_S
+from pool.serve.questions import MOST_WAITING
+from pool.serve.repeats import STEP_BYTES
+from pool.serve.rows import Inputs
 from pool.wire import client_messages as wire
 from pool.wire.arena import Wish
 from pool.wire.calls import ROWS, TABLE_BYTES, Table, TensorHeader, call_bytes
@@ -457,8 +457,8 @@ def test_answers_that_wait_when_the_pool_stops_are_handed_over(
     front: Front, context: "zmq.Context[zmq.Socket[bytes]]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # On a busy machine the reader may not run for longer than a pool that ends would wait for it.
-    monkeypatch.setattr("pool.router.front.FLUSH_S", 30.0)
-    monkeypatch.setattr("pool.router.front.STALL_S", 30.0)
+    monkeypatch.setattr("pool.serve.front.FLUSH_S", 30.0)
+    monkeypatch.setattr("pool.serve.front.STALL_S", 30.0)
     front.sockets[0].linger = 30_000
     with connect(front, context) as dealer:
         client = submit(front, dealer, now=1.0)

@@ -13,8 +13,8 @@ import zmq
 from harness import PoolProcess, eventually
 from pool import Client
 from pool.core.events import WorkerHello
-from pool.router.back import Back
-from pool.router.handouts import Handouts
+from pool.serve.back import Back
+from pool.serve.handouts import Handouts
 from pool.wire import client_messages as wire
 from pool.wire.frames import NO_INSTANCE, decode, encode
 from pool.wire.worker_messages import Hello
@@ -33,7 +33,7 @@ with zmq.Context() as context, tempfile.TemporaryDirectory() as folder:
             print(router.recv().hex())
 """
 UNSEEDED = "def new(context): return context.socket(zmq.ROUTER)"
-OURS = "from pool.router.routes import new_router as new"
+OURS = "from pool.serve.routes import new_router as new"
 
 
 def first_ids(new: str) -> list[bytes]:

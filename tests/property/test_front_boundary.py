@@ -25,16 +25,16 @@ from pool.core.jobs import Batch
 from pool.core.machine import Machine
 from pool.core.policy import ModelPolicy, Policy, SlotPlan
 from pool.core.versions import Versions
-from pool.desk import Desk
 from pool.devices import Device
-from pool.feed import Feed
 from pool.plan.wishes import wish_of
 from pool.recorder import Recorder, Shelf
 from pool.recorder.fault_report import fault_report, replay, summary
-from pool.router.arenas import Arenas
-from pool.router.back import Back
-from pool.router.front import Front, Question
-from pool.router.handouts import Handouts
+from pool.serve.arenas import Arenas
+from pool.serve.back import Back
+from pool.serve.desk import Desk
+from pool.serve.feed import Feed
+from pool.serve.front import Front, Question
+from pool.serve.handouts import Handouts
 from pool.wire import client_messages as wire
 from pool.wire.arena import Wish
 from pool.wire.calls import ROWS, Table, TensorHeader

@@ -22,11 +22,11 @@ from pool.core.jobs import Job
 from pool.core.machine import Machine
 from pool.core.orders import Orders
 from pool.core.policy import ModelPolicy, Policy, SlotPlan
-from pool.feed import Feed
 from pool.recorder.fault_report import EVENTS_BYTES, fault_report, replay, summary
 from pool.recorder.hot_calls import BatchDone, Dispatched, JobArrived, Succeeded
 from pool.recorder.last_events import MOST_FREQUENT, MOST_RARE, TEXT_CHARS, LastEvents
 from pool.recorder.transcript import BadTranscript, read, written
+from pool.serve.feed import Feed
 from pool.wire.faults import Fault
 from pool.wire.signatures import Signature, TensorSpec
 from pool.wire.worker_messages import Phase

@@ -1,6 +1,6 @@
 """The clients' numbers: whose they are, and for how long."""
 
-from pool.router.clients import MOST_RESTING, Clients
+from pool.serve.clients import MOST_RESTING, Clients
 
 HERE, THERE = (0, b"\0aaaa"), (1, b"\0aaaa")
 

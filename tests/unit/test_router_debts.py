@@ -1,7 +1,7 @@
 """What is owed to a client, and until when the memory of its jobs is somebody else's to use."""
 
-from pool.router.arenas import Tenancy
-from pool.router.debts import Debts
+from pool.serve.arenas import Tenancy
+from pool.serve.debts import Debts
 
 ONE, OTHER = b"one", b"other"
 

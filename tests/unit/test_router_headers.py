@@ -9,10 +9,10 @@ import pytest
 import zmq
 
 from asked import Asked, framed
-from pool.router.arenas import Arenas
-from pool.router.calls import Calls
-from pool.router.headers import MOST_NUMBER, MOST_OUTPUTS
-from pool.router.intake import Intake
+from pool.serve.arenas import Arenas
+from pool.serve.calls import Calls
+from pool.serve.headers import MOST_NUMBER, MOST_OUTPUTS
+from pool.serve.intake import Intake
 from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.client_messages import CLIENT_MESSAGES
 from pool.wire.codec import BadFrame, pack

@@ -9,7 +9,7 @@ from pool.core import events as told
 from pool.core.actions import SlotChanged
 from pool.core.slots import Slot, SlotState
 from pool.devices import Device
-from pool.slot_log import SlotLog
+from pool.serve.slot_log import SlotLog
 
 SLOTS = SlotLog([Device("cpu", (), "cpu:0", "CPU", None)], [("digits",)])
 

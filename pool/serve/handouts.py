@@ -6,8 +6,8 @@ from typing import TypeAlias
 import zmq
 
 from pool.core.jobs import Part
-from pool.router.arenas import Arena, LentBuffer, Tenancy
-from pool.router.rows import Cut, Inputs
+from pool.serve.arenas import Arena, LentBuffer, Tenancy
+from pool.serve.rows import Cut, Inputs
 from pool.wire.lent import NO_ROOM, Lent, Room
 
 __all__ = ["Handouts"]

@@ -44,29 +44,29 @@ from pool.core.events import (
 from pool.core.jobs import Batch
 from pool.core.machine import Machine
 from pool.core.slots import SlotState
-from pool.desk import Desk
 from pool.doorbell import Doorbell
 from pool.endpoint import ARENAS_SUFFIX, WORKERS_SUFFIX, EndpointLock, ipc_path, prepare_folder
-from pool.feed import CoreFault, Feed
 from pool.logs import about
 from pool.loop import Loop
 from pool.plan import Footprints, Plan, Reconciler, Source
-from pool.planted import planted
 from pool.quarantine import KeptJob, Quarantine
 from pool.recorder import Recorder, Shelf
 from pool.recorder.fault_report import fault_report
-from pool.router.arenas import Arena, Arenas, Tenancy
-from pool.router.back import Back, CannotSay
-from pool.router.front import Front
-from pool.router.gate import Gates
-from pool.router.handouts import Handouts
-from pool.router.layouts import memory_of
-from pool.router.parting import part
-from pool.router.payload import owned
-from pool.router.rows import Inputs
-from pool.signal_pipe import SignalPipe
-from pool.slot_log import SlotLog
-from pool.status import resident_bytes, restart_needed
+from pool.serve.arenas import Arena, Arenas, Tenancy
+from pool.serve.back import Back, CannotSay
+from pool.serve.desk import Desk
+from pool.serve.feed import CoreFault, Feed
+from pool.serve.front import Front
+from pool.serve.gate import Gates
+from pool.serve.handouts import Handouts
+from pool.serve.layouts import memory_of
+from pool.serve.parting import part
+from pool.serve.payload import owned
+from pool.serve.planted import planted
+from pool.serve.rows import Inputs
+from pool.serve.signal_pipe import SignalPipe
+from pool.serve.slot_log import SlotLog
+from pool.serve.status import resident_bytes, restart_needed
 from pool.supervisor import Supervisor
 from pool.systemd.notify import Notifier
 from pool.watch import Watch

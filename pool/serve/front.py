@@ -22,24 +22,24 @@ from pool.core.actions import JobFailed, UnpackChunk
 from pool.core.events import ClientGone, Event, JobCancelled
 from pool.core.jobs import Job
 from pool.logs import about, callers
-from pool.router import gate, presence
-from pool.router.answers import Answers
-from pool.router.arenas import Arenas
-from pool.router.calls import Call, Calls
-from pool.router.clients import Address, Clients
-from pool.router.debts import Debts
-from pool.router.inbox import MOST_FRAMES, Inbox
-from pool.router.intake import Intake
-from pool.router.lender import Lender
-from pool.router.outbox import RETRY_S, Outboxes
-from pool.router.payload import Payload
-from pool.router.pipes import Pipes
-from pool.router.presence import Presence
-from pool.router.questions import MOST_WAITING, Question, Questions
-from pool.router.refusals import count
-from pool.router.repeats import Reading, Repeats
-from pool.router.routes import is_given, new_router
-from pool.router.rows import Inputs, Whole
+from pool.serve import gate, presence
+from pool.serve.answers import Answers
+from pool.serve.arenas import Arenas
+from pool.serve.calls import Call, Calls
+from pool.serve.clients import Address, Clients
+from pool.serve.debts import Debts
+from pool.serve.inbox import MOST_FRAMES, Inbox
+from pool.serve.intake import Intake
+from pool.serve.lender import Lender
+from pool.serve.outbox import RETRY_S, Outboxes
+from pool.serve.payload import Payload
+from pool.serve.pipes import Pipes
+from pool.serve.presence import Presence
+from pool.serve.questions import MOST_WAITING, Question, Questions
+from pool.serve.refusals import count
+from pool.serve.repeats import Reading, Repeats
+from pool.serve.routes import is_given, new_router
+from pool.serve.rows import Inputs, Whole
 from pool.wire import client_messages as wire
 from pool.wire.codec import packed
 from pool.wire.faults import Fault

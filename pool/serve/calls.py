@@ -7,8 +7,8 @@ client forgets lives on in its jobs, until the last of them has ended.
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from pool.router.headers import check_names
-from pool.router.layouts import Layout, form_of, read
+from pool.serve.headers import check_names
+from pool.serve.layouts import Layout, form_of, read
 from pool.wire.calls import CALLS_BYTES, MOST_CALLS, NAMES_BYTES, TABLE_BYTES, Names, call_bytes
 from pool.wire.codec import BadFrame, unpack
 from pool.wire.jobs import Submit

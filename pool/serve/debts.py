@@ -1,6 +1,6 @@
 """What the pool owes its clients: an answer to each job, and the memory in which it lies."""
 
-from pool.router.arenas import Tenancy
+from pool.serve.arenas import Tenancy
 
 __all__ = ["Debts"]
 

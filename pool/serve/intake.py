@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 
 import zmq
 
-from pool.router.arenas import Arenas, LentBuffer
-from pool.router.calls import Call
-from pool.router.headers import MOST_NUMBER, check_numbers, header_bytes
-from pool.router.payload import FRAME_BYTES, VIEW_BYTES
-from pool.router.rows import Inputs, Whole
+from pool.serve.arenas import Arenas, LentBuffer
+from pool.serve.calls import Call
+from pool.serve.headers import MOST_NUMBER, check_numbers, header_bytes
+from pool.serve.payload import FRAME_BYTES, VIEW_BYTES
+from pool.serve.rows import Inputs, Whole
 from pool.wire.codec import BadFrame
 from pool.wire.jobs import Submit
 

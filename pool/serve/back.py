@@ -34,14 +34,14 @@ from pool.core.events import (
 )
 from pool.core.jobs import Batch
 from pool.logs import about
-from pool.router import gate
-from pool.router.handouts import Handouts
-from pool.router.inbox import Inbox
-from pool.router.lane_calls import LaneCalls
-from pool.router.refusals import count
-from pool.router.remarks import Remarks
-from pool.router.routes import is_given, new_router
-from pool.router.rows import Cut, Halves, Inputs
+from pool.serve import gate
+from pool.serve.handouts import Handouts
+from pool.serve.inbox import Inbox
+from pool.serve.lane_calls import LaneCalls
+from pool.serve.refusals import count
+from pool.serve.remarks import Remarks
+from pool.serve.routes import is_given, new_router
+from pool.serve.rows import Cut, Halves, Inputs
 from pool.wire import worker_messages as wire
 from pool.wire.codec import MAX_HEADER_BYTES
 from pool.wire.frames import BadFrame, Envelope, OtherVersion, decode, encode

@@ -13,7 +13,7 @@ import time
 import zmq
 
 from pool.core.events import ClientGone
-from pool.router.front import Front
+from pool.serve.front import Front
 
 __all__ = ["part"]
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from pool.router.payload import VIEW_BYTES, Payload
+from pool.serve.payload import VIEW_BYTES, Payload
 from pool.wire.client_messages import Result, Results
 from pool.wire.hot import Buffer
 
