@@ -37,25 +37,23 @@ class Mutant:
         return environ
 
 
-HEADERS, ADMISSION, ARENAS = "serve/headers.py", "core/admission.py", "serve/arenas.py"
+CALLS, ADMISSION, ARENAS = "serve/calls.py", "core/admission.py", "serve/arenas.py"
 FRONT, LENDER, CODEC, DESK = "serve/front.py", "serve/lender.py", "wire/codec.py", "serve/desk.py"
-CALLS, JOBS, HOT = "serve/calls.py", "wire/jobs.py", "wire/hot.py"
+JOBS, HOT = "wire/jobs.py", "wire/hot.py"
 LEFT = "min(self._most_bytes - self.lent_bytes, self._client_most_bytes - has)"
 
 MUTANTS: Mapping[str, Mutant] = {
     # --- numbers, texts and sizes of a job
-    "a job's number": Mutant(HEADERS, "if submit.job > MOST_NUMBER or submit.origin > MOST_NUMBER:"),
-    "rows of a chunk": Mutant(
-        HEADERS, "if submit.weight > 1 and (submit.rows is None or submit.rows < submit.weight):"
-    ),
-    "a long name": Mutant(HEADERS, "if isinstance(name, str) and len(name) > NAME_CHARS:"),
-    "count of outputs": Mutant(HEADERS, "if len(outputs) > MOST_OUTPUTS:"),
-    "an output twice": Mutant(HEADERS, "if len(set(outputs)) < len(outputs):"),
+    "a job's number": Mutant(CALLS, "if submit.job > MOST_NUMBER or submit.origin > MOST_NUMBER:"),
+    "rows of a chunk": Mutant(CALLS, "if submit.weight > 1 and (submit.rows is None or submit.rows < submit.weight):"),
+    "a long name": Mutant(CALLS, "if isinstance(name, str) and len(name) > NAME_CHARS:"),
+    "count of outputs": Mutant(CALLS, "if len(outputs) > MOST_OUTPUTS:"),
+    "an output twice": Mutant(CALLS, "if len(set(outputs)) < len(outputs):"),
     "a timeout that is NaN": Mutant(JOBS, "if not 0.0 <= timeout_s < math.inf:", "if timeout_s < 0.0:"),
     "a timeout": Mutant(ADMISSION, "not 0 <= timeout_s <= LONGEST_TIMEOUT_S:", "timeout_s < 0:"),
     "priority": Mutant(ADMISSION, "if priority not in PRIORITIES:"),
     "size of the table": Mutant(CALLS, "if len(submit.table) > TABLE_BYTES:"),
-    "bytes for the rows": Mutant("serve/intake.py", "call.layout.check(submit.rows or 0, buffers)", "pass"),
+    "bytes for the rows": Mutant(CALLS, "call.layout.check(submit.rows or 0, buffers)", "pass"),
     "a number twice": Mutant(
         FRONT, "if self._debts.owes(client, submit.job):  # nothing of the first one is another's, or released"
     ),

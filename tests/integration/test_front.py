@@ -19,13 +19,11 @@ from pool.alarms import Alarms
 from pool.core.actions import JobFailed, UnpackChunk
 from pool.core.events import ClientGone, Event, JobCancelled
 from pool.serve import front as clients_front
-from pool.serve import parting
-from pool.serve.answers import MOST_BYTES, MOST_JOBS
+from pool.serve import front as front_module
 from pool.serve.arenas import Arenas
-from pool.serve.front import RECEIVE_HIGH_WATER_MARK, SEND_HIGH_WATER_MARK, SILENCE_S
+from pool.serve.front import LETTER_BYTES, LETTER_JOBS, PART_S, RECEIVE_HIGH_WATER_MARK, SEND_HIGH_WATER_MARK, SILENCE_S
 from pool.serve.inbox import FRAMES_A_TURN, MOST_FRAMES
 from pool.serve.outbox import RETRY_S
-from pool.serve.parting import PART_S, part
 from pool.serve.payload import FRAME_BYTES, VIEW_BYTES
 from pool.serve.pipes import PIPE_BYTES
 from pool.serve.presence import LOOK_S
@@ -481,12 +479,12 @@ def test_an_ending_pool_waits_until_its_clients_know(
     front: Front, context: "zmq.Context[zmq.Socket[bytes]]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And no longer: half a second is an hour here."""
-    monkeypatch.setattr(parting, "PART_S", 3600.0)
+    monkeypatch.setattr(front_module, "PART_S", 3600.0)
     with connect(front, context) as dealer:
         client = submit(front, dealer, now=time.monotonic())
         answer(front, AnswerJob(client, 1, JobFailed(Fault.MODEL_FAILED, "text")))
         dealer.send_multipart(framed(submission(2), INSTANCE, [b"table"]))
-        leaving = threading.Thread(target=part, args=(front, "it has ended"), daemon=True)
+        leaving = threading.Thread(target=front.part, args=("it has ended",), daemon=True)
         leaving.start()
         assert isinstance(heard_by(dealer), wire.Failure)
         told = heard_by(dealer)
@@ -506,7 +504,7 @@ def test_it_does_not_wait_long_for_one_who_says_nothing(
         submit(front, dead, now=time.monotonic())
         dead.close(linger=0)
         began = time.monotonic()
-        part(front, "it has ended")
+        front.part("it has ended")
         assert time.monotonic() - began >= PART_S
         now, told = began + PART_S, []
         while due(front, now) < math.inf:
@@ -680,15 +678,15 @@ def test_what_is_said_to_a_client_after_its_results_comes_after_them(
 def test_many_or_large_results_do_not_wait_for_more(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
     with connect(front, context) as dealer:
         client = submit(front, dealer, now=1.0)
-        large = zmq.Frame(bytes(MOST_BYTES))
+        large = zmq.Frame(bytes(LETTER_BYTES))
         front.answer(AnswerJob(client, 1, JobDone(([zmq.Frame(b"a")],), TIMELINE)))
         front.answer(AnswerJob(client, 2, JobDone(([large],), TIMELINE)))
         dealer.recv_multipart()
         results, payload = results_of(dealer.recv_multipart())
-        assert (len(results), [len(each) for each in payload]) == (2, [1, MOST_BYTES])
-        for number in range(MOST_JOBS + 1):
+        assert (len(results), [len(each) for each in payload]) == (2, [1, LETTER_BYTES])
+        for number in range(LETTER_JOBS + 1):
             front.answer(AnswerJob(client, number, JobDone(([zmq.Frame(b"a")],), TIMELINE)))
-        assert len(results_of(dealer.recv_multipart())[0]) == MOST_JOBS
+        assert len(results_of(dealer.recv_multipart())[0]) == LETTER_JOBS
         front.answered()
         assert len(results_of(dealer.recv_multipart())[0]) == 1
 

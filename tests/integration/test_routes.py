@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 import zmq
+from heard import HeardBack as Back
 
 from harness import PoolProcess, eventually
 from pool import Client
 from pool.core.events import WorkerHello
-from pool.serve.back import Back
 from pool.serve.handouts import Handouts
 from pool.wire import client_messages as wire
 from pool.wire.frames import NO_INSTANCE, decode, encode
@@ -116,9 +116,7 @@ def test_an_id_of_a_peers_choice_is_refused(pool: PoolProcess, client: Client, r
 def test_a_workers_id_of_its_own_choice_is_refused() -> None:
     """With the secret, too."""
     with zmq.Context() as context, tempfile.TemporaryDirectory() as folder:
-        back = Back(
-            context, Path(folder, "back.sock"), b"instance", Handouts(lambda *_: False, lambda *_: True), print, print
-        )
+        back = Back(context, Path(folder, "back.sock"), b"instance", Handouts(lambda *_: False, lambda *_: True))
         back.expect(0, 1, b"s" * 32)
         for route, heard in ((b"mine", []), (b"", [WorkerHello(0, 1)])):
             with dealer_of(context, back.endpoint, route) as dealer:

@@ -32,9 +32,9 @@ from pool.recorder.fault_report import fault_report, replay, summary
 from pool.serve.arenas import Arenas
 from pool.serve.back import Back
 from pool.serve.desk import Desk
-from pool.serve.feed import Feed
 from pool.serve.front import Front, Question
 from pool.serve.handouts import Handouts
+from pool.serve.loop import Way
 from pool.wire import client_messages as wire
 from pool.wire.arena import Wish
 from pool.wire.calls import ROWS, Table, TensorHeader
@@ -205,13 +205,13 @@ class House:
         self.arenas = Arenas(ARENA_BYTES, ARENA_BYTES)
         handouts = Handouts(lambda *_: True, lambda *_: True)
         self.machine = Machine(POLICY, [PLAN], random.Random(SEED))
-        self.feed = Feed(self.machine, self._prepare, self._run, self._act, lambda: self.now)
-        self.back = Reached(context, folder / "back", INSTANCE, handouts, self.feed.batch_done, lambda *_: None)
+        self.feed = Way(self.machine, self._prepare, self.running.append, self._act, self._unsent, lambda: self.now)
+        self.back = Reached(context, folder / "back", INSTANCE, handouts, lambda *_: None)
         self.alarms = Alarms(lambda: self.now)
         turn = self.alarms.alarm(self._turn)
         credit = wire.Opened("0", 1 << 24, 60.0)
-        self.front = Front(context, credit, INSTANCE, 100, self.arenas, turn, self.feed.arrived)
-        self.feed.front = self.front
+        self.front = Front(context, credit, INSTANCE, 100, self.arenas, turn)
+        self.feed.front, self.feed.back = self.front, self.back
         self.front.bind_local(folder / "front")
         self.handouts = handouts
         recorder = Recorder(self.machine.supervision, ["cpu:0"], Shelf(None, 0, 0, "here"), {})
@@ -247,8 +247,7 @@ class House:
 
     def hear(self) -> None:
         """A turn."""
-        for heard in self.front.receive(self.front.sockets[0], self.now):
-            self.feed(heard)
+        self.feed.hear_clients(0)
         self.feed.dispatch()
         self._tend()
 
@@ -272,7 +271,7 @@ class House:
         }[how]
         payloads = [[zmq.Frame(b"table"), zmq.Frame(b"x")] for _ in run.parts]
         failures = {} if failure is None else dict.fromkeys(range(len(payloads)), failure)
-        self.feed.batch_done(0, run.incarnation, run.lane, run.number, payloads, failures, 0.001, 0.001)
+        self.feed.batch_done((0, run.incarnation, run.lane, run.number), payloads, failures, 0.001, 0.001)
         self.feed.dispatch()
         self._tend()
 
@@ -287,8 +286,11 @@ class House:
     def _turn(self) -> None:
         if (question := self.front.next_question()) is not None:
             self.desk.answer(question)
-        for event in self.front.tend(self.now):
-            self.feed(event)
+        for heard in self.front.tend(self.now):
+            if isinstance(heard, tuple):
+                self.feed.arrived(*heard)
+            else:
+                self.feed(heard)
         self.feed.dispatch()
 
     def _tend(self) -> None:
@@ -313,10 +315,8 @@ class House:
             self.running.clear()
             self.handouts.exited((event.slot, event.incarnation))
 
-    def _run(self, batch: Batch) -> None:
-        reached = self.back.run(batch)
-        assert reached
-        self.running.append(batch)
+    def _unsent(self, batch: Batch) -> None:
+        raise AssertionError(batch)
 
     def _act(self, action: do.Action) -> None:
         match action:
