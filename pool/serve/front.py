@@ -359,7 +359,8 @@ class Front:
         except BadFrame as error:
             self._unreadable(client, submit.job, error)
             return None
-        if self._debts.owes(client, submit.job):  # nothing of the first one is another's, or released
+        owed = self._debts.of(client)
+        if submit.job in owed:  # nothing of the first one is another's, or released
             text = f"job {submit.job} is already in the pool"
             self._say(client, wire.Failure(submit.job, Fault.INVALID_INPUT, text, None))
             return None
@@ -376,7 +377,7 @@ class Front:
         except BadFrame as error:
             self._unreadable(client, submit.job, error)
             return None
-        self._debts.add(client, submit.job, inputs.tenancy)
+        owed[submit.job] = inputs.tenancy
         if self._repeats.samples and self._repeats.suspects(inputs, now):
             self._compare(client, submit, call, inputs, now)
             return None
@@ -430,7 +431,7 @@ class Front:
             said = callers(text)
             log.warning("refused a message from a client: %s", said, extra=about("message_refused", reason=said))
         refusal = encode(wire.Refusal(text), self._instance)
-        client = self._clients.find(address)
+        client = self._clients.names.get(address)
         if client is not None:
             self._send(client, refusal)
         else:  # somebody who has said nothing that was understood: nothing is kept for him
@@ -439,7 +440,7 @@ class Front:
                 send_frames(self.inboxes[index].socket, [route, *refusal])
 
     def _is_local(self, client: bytes) -> bool:
-        address = self._clients.address(client)
+        address = self._clients.addresses.get(client)
         return address is not None and self._local[address[0]]
 
     def _drop(self, client: bytes, error: Exception, doing: str) -> None:
@@ -538,7 +539,7 @@ class Front:
 
     def _try_send(self, client: bytes, frames: Payload) -> bool:
         """False if the pipe is full. A client that is not connected any more takes everything, and is gone."""
-        address = self._clients.address(client)
+        address = self._clients.addresses.get(client)
         if address is None:
             return True
         index, route = address

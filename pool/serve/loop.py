@@ -56,11 +56,13 @@ class Core(Protocol):
 class Way:
     """Used from the pool's loop. After a `CoreFault`, which each method may raise, the core hears of nothing any more.
 
-    `front` and `back` are given before anything is heard of a client or a worker.
+    `front` and `back` are given before anything is heard of a client or a worker. `ended` is called after a dispatch
+    where somebody waits for jobs to end.
     """
 
     front: Front
     back: Back
+    ended: Callable[[], None] | None = None
 
     def __init__(
         self,
@@ -192,6 +194,8 @@ class Way:
             after = "" if cause is None or doing is cause else f" after {_name(cause)}"
             raise CoreFault(f"{where}{after}: {type(error).__name__}: {error}") from error
         self._busy = False
+        if self.ended is not None:
+            self.ended()
 
     def _unsaid(self, batch: Batch, why: str) -> None:
         """As if the worker had said so: among several the guilty one is found, and the lane is free again."""

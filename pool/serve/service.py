@@ -253,7 +253,7 @@ class Service:
 
     def _loop(self) -> Loop:
         """All that is read in a turn is dispatched at once."""
-        return Loop(Watch(self._plan.settings.pool.spin_us * 1e-6), self._alarms, self._follow)
+        return Loop(Watch(self._plan.settings.pool.spin_us * 1e-6), self._alarms, self._tell.dispatch)
 
     def _register(self, loop: Loop, pipe: SignalPipe, parent_fd: int | None) -> None:
         """What there is from the beginning to the end. Workers come and go by `Supervisor`."""
@@ -275,12 +275,6 @@ class Service:
         self._tick()
         self._tell_alive()
 
-    def _follow(self) -> None:
-        """What comes of all that was told, once for all of it."""
-        self._tell.dispatch()
-        if self._reconciler.awaits_jobs:
-            self._look_at_jobs()
-
     def _look_at_jobs(self) -> None:
         """Where some have ended, a slot may have its turn."""
         if self._machine.ended != self._ended:
@@ -300,7 +294,7 @@ class Service:
                 self._tell.arrived(*heard)
             else:
                 self._feed(heard)
-        self._follow()  # jobs that were compared with quarantined ones may have arrived
+        self._tell.dispatch()  # jobs that were compared with quarantined ones may have arrived
 
     def _tell_of_arenas(self) -> None:
         self._handouts.closed(self._arenas.closed())
@@ -320,6 +314,7 @@ class Service:
         self._reconciler.roll_on()
         self._end_if_over()
         self._reconciler.tend()
+        self._tell.ended = self._look_at_jobs if self._reconciler.awaits_jobs else None
 
     def _tell_alive(self) -> None:
         now = time.monotonic()
@@ -356,8 +351,6 @@ class Service:
         if isinstance(event, WorkerExited) and not event.death.restartable and self._is_lost(event.slot):
             self._reconciler.lost()  # what it tells the core comes first
         self._tell(event)
-        if self._reconciler.awaits_jobs:
-            self._look_at_jobs()
 
     def _prepare(self, event: Event, now: float) -> None:
         """What has to be known before the core hears of the event."""

@@ -54,9 +54,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "priority": Mutant(ADMISSION, "if priority not in PRIORITIES:"),
     "size of the table": Mutant(CALLS, "if len(submit.table) > TABLE_BYTES:"),
     "bytes for the rows": Mutant(CALLS, "call.layout.check(submit.rows or 0, buffers)", "pass"),
-    "a number twice": Mutant(
-        FRONT, "if self._debts.owes(client, submit.job):  # nothing of the first one is another's, or released"
-    ),
+    "a number twice": Mutant(FRONT, "if submit.job in owed:  # nothing of the first one is another's, or released"),
     # --- what a message is
     "UTF-8": Mutant(CODEC, "use_list=False, strict", 'use_list=False, unicode_errors="surrogateescape", strict'),
     "size of a header": Mutant(CODEC, "if len(data) > most_bytes:"),

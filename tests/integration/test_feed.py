@@ -78,7 +78,7 @@ class House:
         assert call is not None
         released = self.released
         inputs = inputs_of(CLIENT, submit, call, buffers, frames, self._arenas, lambda _, job: released.append(job))
-        self._debts.add(CLIENT, submit.job, inputs.tenancy)
+        self._debts.of(CLIENT)[submit.job] = inputs.tenancy
         self.feed.arrived(asked_of(submit.job, None, submit.timeout_s, 64), inputs, MORE)
         self.feed.dispatch()
 

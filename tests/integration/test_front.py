@@ -626,7 +626,7 @@ def test_a_job_whose_rows_are_not_there_is_answered_and_the_client_goes_on(
         assert failure.text.startswith(f"the job cannot be read: {told}")
         assert sum(front.refused.values()) == 1
         (client,) = front._presence.clients()
-        assert [job for job in (7, 8) if front._debts.owes(client, job)] == [8]
+        assert [job for job in (7, 8) if job in front._debts.of(client)] == [8]
 
 
 def test_an_answer_says_how_many_frames_each_piece_has(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
