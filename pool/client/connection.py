@@ -137,10 +137,8 @@ class Connection:
         *,
         patient: bool = False,
         until: PoolFuture[None] | None = None,
-    ) -> Callable[[int | None], object]:
-        """Many jobs as one; `payload` has the rows of all of them.
-
-        What withdraws one of them is returned, or, called with None, all.
+    ) -> None:
+        """Many jobs as one; `payload` has the rows of all of them, who are told before how they are withdrawn.
 
         `until`: the caller waits until it is sent, or this is done because all have ended.
         """
@@ -157,6 +155,7 @@ class Connection:
             members = known()
             return members is not None and self._post(Withdrawal(members, index))
 
+        members.withdraw = withdraw
         if until is not None:
             self.check_thread()
             job.on_its_way = threading.Event()
@@ -164,7 +163,6 @@ class Connection:
             chunk.finish(self._ended())
         if until is not None and job.on_its_way is not None:
             _wait_for(job.on_its_way, until, lambda: withdraw(None))
-        return withdraw
 
     def check_thread(self) -> None:
         """Raises `PoolError` in the I/O thread, which runs the done-callbacks and must not wait for itself."""

@@ -3,13 +3,17 @@
 import queue
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from pool.client.connection import Connection
+
 from pool.client.futures import JobFuture
 from pool.client.questions import Questions
+from pool.client.request import request_for
 from pool.errors import InvalidInput, ModelNotFound, WorkerLost
 from pool.wire.entries import said_of
 
@@ -22,20 +26,7 @@ class Replicas(Questions):
     """The part of a `Client` that runs something on several workers for one caller, and waits for it."""
 
     @abstractmethod
-    def _start(
-        self,
-        model: str,
-        inputs: object,
-        *,
-        signature: str | None,
-        outputs: Sequence[str] | None,
-        timeout: float | None,
-        priority: int,
-        device: str | int | None,
-        version: str | int | None = None,
-        patient: bool,
-        wait: bool = False,
-    ) -> JobFuture: ...
+    def _connected(self) -> "Connection": ...
 
     @abstractmethod
     def _check_thread(self) -> None: ...
@@ -98,7 +89,8 @@ class Replicas(Questions):
         Raises the `pool.errors` of `Client.submit`; `InvalidInput` too for inputs without a common axis 0, and for
         outputs that cannot be combined so.
         """
-        from pool.client.payload import concatenated, to_inputs  # numpy comes with the first tensor
+        from pool.client.bulk.sender import submit_many  # numpy comes with the first tensor
+        from pool.client.payload import concatenated, to_inputs
         from pool.client.reduce import Reduction
 
         if reduce not in REDUCTIONS:
@@ -110,23 +102,9 @@ class Replicas(Questions):
         if whole.rows is None:
             raise InvalidInput(f"model {model}: scatter cuts along axis 0, which all inputs must have in common")
         sizes = tower_sizes(whole.rows, towers or max(1, len(self._ready_slots(model, version))))
-        jobs = []
-        start = 0
-        for size in sizes:
-            jobs.append(
-                self._start(
-                    model,
-                    whole.cut(start, start + size),
-                    signature=signature,
-                    outputs=outputs,
-                    timeout=timeout,
-                    priority=priority,
-                    device=None,
-                    version=version,
-                    patient=True,
-                )
-            )
-            start += size
+        request = request_for(model, signature, outputs, timeout, priority, None, version)
+        cut = [whole.cut(start, stop) for start, stop in pairwise(accumulate(sizes, initial=0))]
+        jobs = submit_many(self._connected, request, cut, patient=True, apart=True)
         if reduce == "sum" or reduce == "mean":
             reduction = Reduction(reduce, sizes)
             _gather(jobs, reduction.add)
@@ -157,27 +135,18 @@ class Replicas(Questions):
         Raises as `scatter` does, `WorkerLost` where no replica is READY. A replica that dies meanwhile fails it: what
         is pinned to it runs nowhere else.
         """
-        from pool.client.payload import to_inputs  # numpy comes with the first tensor
+        from pool.client.bulk.sender import submit_many  # numpy comes with the first tensor
+        from pool.client.payload import to_inputs
 
         self._check_thread()
         whole = to_inputs(model, inputs)
         slots = self._ready_slots(model, version)
         if not slots:
             raise WorkerLost(f"model {model}: no worker that holds it is READY")
-        jobs = [
-            self._start(
-                model,
-                whole,
-                signature=signature,
-                outputs=outputs,
-                timeout=timeout,
-                priority=priority,
-                device=f"slot:{slot}",
-                version=version,
-                patient=True,
-            )
-            for slot in slots
-        ]
+        jobs: list[JobFuture] = []
+        for slot in slots:
+            request = request_for(model, signature, outputs, timeout, priority, f"slot:{slot}", version)
+            jobs += submit_many(self._connected, request, [whole], patient=True, apart=True)
         answers: dict[int, dict[str, np.ndarray[Any, Any]]] = {}
         _gather(jobs, answers.__setitem__)
         return {slot: answers[number] for number, slot in enumerate(slots)}

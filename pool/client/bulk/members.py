@@ -34,10 +34,15 @@ class Members(ABC):
         self.rows = tuple(rows)
         self.carriers: set[int] = set()
         self.withdraw: Callable[[int | None], object] = lambda _: None
+        self._left = set(range(len(self.rows)))
 
-    @abstractmethod
     def waits(self, index: int) -> bool:
         """Whether its caller does: it was neither answered nor cancelled."""
+        return index in self._left
+
+    def drop(self, index: int) -> None:
+        """Its caller has cancelled it."""
+        self._left.discard(index)
 
     @abstractmethod
     def finish(self, indices: Sequence[int], result: Result, timeline: JobTimeline | None = None) -> None:
@@ -50,10 +55,6 @@ class Members(ABC):
         return zip(indices, _cut(result, [self.rows[index] for index in indices]), strict=True)
 
     @abstractmethod
-    def drop(self, index: int) -> None:
-        """Its caller has cancelled it."""
-
-    @abstractmethod
     def abandon_after_fork(self, error: PoolError) -> None: ...
 
 
@@ -63,35 +64,28 @@ class Futures(Members):
     def __init__(self, futures: Sequence[JobFuture], rows: Sequence[int]) -> None:
         super().__init__(rows)
         self.futures = futures
-        self._ended: set[int] = set()
 
     @classmethod
     def made(cls, rows: Sequence[int], io_thread: threading.Thread | None) -> Futures:
         """With futures that withdraw them when they are cancelled."""
         members = cls((), rows)
-        members.futures = [
-            JobFuture(partial(cls._withdraw_one, members, index), io_thread) for index in range(len(rows))
-        ]
+        members.futures = [JobFuture(partial(members._withdraw, index), io_thread) for index in range(len(rows))]
         return members
 
-    def _withdraw_one(self, index: int) -> None:
+    def _withdraw(self, index: int) -> None:
         self.withdraw(index)
 
     def waits(self, index: int) -> bool:
-        return index not in self._ended and self.futures[index].is_pending
+        return index in self._left and self.futures[index].is_pending
 
     def finish(self, indices: Sequence[int], result: Result, timeline: JobTimeline | None = None) -> None:
         told = {self.rows[index]: timeline for index in indices}
         if timeline is not None and len(indices) > 1:
             told = {rows: timeline.of_rows(rows) for rows in told}
         for index, own in self._shares(indices, result):
-            if index in self._ended:
-                continue
-            self._ended.add(index)  # first: one that fails over it ends no more than itself
-            self.futures[index].finish(own, told[self.rows[index]])
-
-    def drop(self, index: int) -> None:
-        """Its future knows that already."""
+            if index in self._left:
+                self._left.discard(index)  # first: one that fails over it ends no more than itself
+                self.futures[index].finish(own, told[self.rows[index]])
 
     def abandon_after_fork(self, error: PoolError) -> None:
         for future in self.futures:
@@ -105,15 +99,11 @@ class Answers(Members):
         super().__init__(rows)
         self.over: PoolFuture[None] = PoolFuture(io_thread)
         self.some_failed = False
-        self._left = set(range(len(self.rows)))
         self._parts: list[tuple[Sequence[int], Result]] = []  # who ended together, and how
 
     @property
     def all_ended(self) -> bool:
         return not self._left
-
-    def waits(self, index: int) -> bool:
-        return index in self._left
 
     def finish(
         self,
@@ -132,9 +122,6 @@ class Answers(Members):
         self.some_failed = self.some_failed or isinstance(result, PoolError)
         self._left.difference_update(indices)
         return True
-
-    def drop(self, index: int) -> None:
-        self._left.discard(index)
 
     def abandon_after_fork(self, error: PoolError) -> None:
         self._end(sorted(self._left), error)

@@ -92,7 +92,7 @@ class Sender:
         except PoolError as error:
             (members or self._expect(rows, None)).finish(range(len(rows)), error)
             return
-        members.withdraw = connection.submit_chunk(
+        connection.submit_chunk(
             self._request,
             count,
             payload,
@@ -104,9 +104,17 @@ class Sender:
 
 
 def submit_many(
-    connected: Callable[[], Connection], request: Request, inputs: Iterable[object], *, patient: bool
+    connected: Callable[[], Connection],
+    request: Request,
+    inputs: Iterable[object],
+    *,
+    patient: bool,
+    apart: bool = False,
 ) -> list[JobFuture]:
-    """As `Client.submit_many` says. A future for each, in their order; an error that one has is its future's."""
+    """As `Client.submit_many` says. A future for each, in their order; an error that one has is its future's.
+
+    `apart`: they are to run side by side, so each leaves alone.
+    """
     futures: list[JobFuture] = []
 
     def expect(rows: Sequence[int], io_thread: threading.Thread | None) -> Members:
@@ -114,7 +122,7 @@ def submit_many(
         futures.extend(members.futures)
         return members
 
-    sender = Sender(connected, request, expect, patient=patient)
+    sender = Sender(connected, request, expect, most_rows=1 if apart else MOST_ROWS, patient=patient)
     for item in inputs:
         sender.add(item)
     sender.flush()
