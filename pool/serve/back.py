@@ -269,6 +269,9 @@ class Back:
         """False: the lane cannot be reached, which only a dying worker's lane cannot. Raises `CannotSay`."""
         seat, peer = (batch.slot, batch.incarnation), (batch.slot, batch.incarnation, batch.lane)
         key, parts = batch.key, batch.parts
+        route = self._routes.get(peer)
+        if route is None:
+            return False
         buffers: list[zmq.Frame | Cut] = []
         rows: list[int] = []
         whole, lent_to = True, False
@@ -285,11 +288,9 @@ class Back:
         except Exception as error:
             raise self._unsayable(batch, error) from error
         lent, rooms = self._handouts.begun(seat, batch.number, parts, buffers) if lent_to else ((), ())
-        calls = self._calls.get(peer)
-        if calls is None:
-            calls = LaneCalls()
-            if peer in self._routes:
-                self._calls[peer] = calls
+        if peer not in self._calls:
+            self._calls[peer] = LaneCalls()
+        calls = self._calls[peer]
         what = model, signature, outputs, table = key.line.model.name, key.signature, key.outputs, first.table
         call, registers = calls.number(what)
         halves = () if whole else tuple([place for place, each in enumerate(buffers) if isinstance(each, Halves)])
@@ -316,7 +317,7 @@ class Back:
         except Exception as error:
             raise self._unsayable(batch, error) from error
         else:
-            sent = self._send(peer, frames)
+            sent = self._send_to(route, frames)
         finally:
             if not sent:
                 self._handouts.ended(seat, batch.number)
@@ -333,10 +334,11 @@ class Back:
         return CannotSay(what)
 
     def _send(self, peer: Peer, frames: Sequence[Buffer]) -> bool:
-        """Never blocks: a lane's credit is one batch, so a pipe that is full belongs to a worker that does not read."""
         route = self._routes.get(peer)
-        if route is None:
-            return False
+        return route is not None and self._send_to(route, frames)
+
+    def _send_to(self, route: bytes, frames: Sequence[Buffer]) -> bool:
+        """Never blocks: a lane's credit is one batch, so a pipe that is full belongs to a worker that does not read."""
         try:
             send_frames(self.socket, [route, *frames])
         except zmq.ZMQError as error:

@@ -96,9 +96,10 @@ class Way:
         for route, frames in front.inboxes[index].turn():
             heard = front.heard((index, route), frames, now)
             if type(heard) is tuple:
-                self.arrived(*heard)
+                self.arrived(*heard, now)
             elif heard is not None:
                 self(heard)  # type: ignore[arg-type]  # it is no tuple
+                now = self._clock()  # for the core, time does not go back
                 if type(heard) is ClientGone:  # answers that its burst brought about were counted once more
                     front.parted(heard.client)
 
@@ -112,13 +113,12 @@ class Way:
             elif heard is not None:
                 self(heard)  # type: ignore[arg-type]  # it is no tuple
 
-    def arrived(self, asked: Asked, payload: object, more: tuple[object, ...]) -> None:
+    def arrived(self, asked: Asked, payload: object, more: tuple[object, ...], now: float) -> None:
         """The arguments of `Machine.arrived`: those before the payload, and those after it but the last."""
         if self._busy:  # no order brings a job
             return
         self._busy = self._told = True
         try:
-            now = self._clock()
             self.last.arrived(now, asked, more)
             self._core.arrived(*asked, payload, *more, now)
         except Exception as error:

@@ -289,9 +289,10 @@ class Service:
     def _tend_front(self) -> None:
         if (question := self._front.next_question()) is not None:
             self._desk.answer(question)
-        for heard in self._front.tend(time.monotonic()):
+        now = time.monotonic()
+        for heard in self._front.tend(now):  # the jobs come before the events
             if isinstance(heard, tuple):
-                self._tell.arrived(*heard)
+                self._tell.arrived(*heard, now)
             else:
                 self._feed(heard)
         self._tell.dispatch()  # jobs that were compared with quarantined ones may have arrived

@@ -237,6 +237,7 @@ def test_a_worker_whose_message_cannot_be_read_is_broken_and_no_other(
 
 def test_a_run_that_cannot_be_written_is_its_jobs_fault(back: Back) -> None:
     """An owner that cannot travel; and rows that nobody can cut."""
+    back._routes[0, 1, 0] = b"route"  # a lane that has gone would not be written to at all
     inputs = Inputs(b"table", [], None, None)
     run = RunBatch(0, 1, 0, 9, "m", None, None, (PartToRun(inputs, 0, 0),), 0, False, owner=1 << 70)
     with pytest.raises(CannotSay, match="when it wrote the run of a job: error"):

@@ -4,6 +4,7 @@ import gc
 import os
 import random
 import tempfile
+import time
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
@@ -79,7 +80,7 @@ class House:
         released = self.released
         inputs = inputs_of(CLIENT, submit, call, buffers, frames, self._arenas, lambda _, job: released.append(job))
         self._debts.of(CLIENT)[submit.job] = inputs.tenancy
-        self.feed.arrived(asked_of(submit.job, None, submit.timeout_s, 64), inputs, MORE)
+        self.feed.arrived(asked_of(submit.job, None, submit.timeout_s, 64), inputs, MORE, self.now)
         self.feed.dispatch()
 
     def _unsent(self, batch: Batch) -> None:
@@ -195,7 +196,7 @@ def test_of_a_run_that_cannot_be_written_the_guilty_job_alone_fails() -> None:
     service._feed(told.Start())
     for job in (11, 12, 13, 14):
         inputs = Inputs(TABLE, [zmq.Frame(bytes(4))], None, 1, (str(job), None, None, None))
-        service._tell.arrived(asked_of(job, 1, 60.0, 4), inputs, MORE)
+        service._tell.arrived(asked_of(job, 1, 60.0, 4), inputs, MORE, time.monotonic())
     service._feed(told.WorkerHello(0, 1))
     service._feed(told.WorkerReady(0, 1, 1, (model_info("m"),)))
     machine = service._machine
@@ -223,7 +224,7 @@ def test_an_answer_that_waits_for_the_rest_of_its_job_keeps_no_frame_with_those_
     service, _, mute = service_of("stub:rows", ["cpu"])
     service._feed(told.Start())
     inputs = Inputs(ROWS_TABLE, [zmq.Frame(bytes(24))], read(ROWS_TABLE), 6, ("m", None, None, None))
-    service._tell.arrived(asked_of(1, 6, 60.0, 24), inputs, MORE)
+    service._tell.arrived(asked_of(1, 6, 60.0, 24), inputs, MORE, time.monotonic())
     service._feed(told.WorkerHello(0, 1))
     service._feed(told.WorkerReady(0, 1, 1, (model_info("m"),)))
     slot = service._machine.supervision.slots[0]
@@ -293,7 +294,7 @@ def test_what_arises_is_handled_in_its_order_before_the_feed_returns() -> None:
 def test_of_a_burst_all_is_told_before_one_dispatch() -> None:
     feed, heard = feed_of()
     for job in (1, 2):
-        feed.arrived(asked_of(job, 1, 60.0, 1), None, MORE)
+        feed.arrived(asked_of(job, 1, 60.0, 1), None, MORE, 0.0)
     feed.batch_done((0, 1, 0, 7), (), {}, 0.0, 0.0)
     assert heard == ["job 1", "job 2", "batch 7"]
     feed.dispatch()
@@ -333,7 +334,7 @@ def test_after_a_fault_the_core_hears_of_nothing_any_more() -> None:
     with pytest.raises(CoreFault, match="Notice after Start: ValueError: out of range"):
         feed(told.Start())
     feed(told.Tick())
-    feed.arrived(asked_of(1, 1, 60.0, 1), None, MORE)
+    feed.arrived(asked_of(1, 1, 60.0, 1), None, MORE, 0.0)
     feed.batch_done((0, 1, 0, 7), (), {}, 0.0, 0.0)
     feed.dispatch()
     assert heard == [told.Start(), "dispatch"]

@@ -184,10 +184,21 @@ OUTCOMES = ("done", "done", "done", "failed", "spoiled", "rows", "memory", "died
 steps = st.one_of(messages, messages, st.sampled_from(OUTCOMES), st.sampled_from((0.1, 1.0, 40.0)))
 
 
+class Everywhere(dict[Any, bytes]):
+    """The routes of peers that are all there."""
+
+    def get(self, _: object, __: object = None) -> bytes:  # type: ignore[override]
+        return b"route"
+
+
 class Reached(Back):
     """Every lane is there, and hears what it is told."""
 
-    def _send(self, peer: object, frames: Sequence[Any]) -> bool:  # noqa: ARG002  # all are there
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._routes = Everywhere()
+
+    def _send_to(self, _: bytes, frames: Sequence[Any]) -> bool:
         envelope = decode(WORKER_MESSAGES, frames)
         message = envelope.message
         if isinstance(message, Run):
@@ -288,7 +299,7 @@ class House:
             self.desk.answer(question)
         for heard in self.front.tend(self.now):
             if isinstance(heard, tuple):
-                self.feed.arrived(*heard)
+                self.feed.arrived(*heard, self.now)
             else:
                 self.feed(heard)
         self.feed.dispatch()

@@ -70,7 +70,7 @@ def tell(feed: Way, event: told.Event | JobArrived | BatchDone) -> None:
     match event:
         case JobArrived():
             said = [getattr(event, each.name) for each in fields(event)]
-            feed.arrived(tuple(said[:11]), said[11], tuple(said[12:]))
+            feed.arrived(tuple(said[:11]), said[11], tuple(said[12:]), feed._clock())
         case BatchDone(slot, incarnation, lane, batch, outcomes, run_s, fetch_s):
             payloads = [each.payload if isinstance(each, Succeeded) else None for each in outcomes]
             failures = {place: each for place, each in enumerate(outcomes) if not isinstance(each, Succeeded)}
