@@ -3,21 +3,20 @@
 So a test says what comes in and looks at what the core would hear of it, in the order in which it would.
 """
 
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import zmq
 from simulation.driver import AnswerJob, JobDone, PartToRun, RunBatch
 
-from pool.core.events import Event
+from pool.core.events import ClientGone, Event
 from pool.core.jobs import Batch, Job, JobState, Part
 from pool.core.keys import Client
 from pool.core.models import Model
 from pool.core.policy import ModelPolicy
 from pool.recorder.hot_calls import BatchDone, JobArrived, Outcome, Succeeded
-from pool.router.back import Back
-from pool.router.front import Front
+from pool.serve.back import Back
+from pool.serve.front import Front
 from pool.wire.timeline import Timeline
 
 __all__ = ["HeardBack", "HeardFront", "ended_job", "part_of"]
@@ -72,25 +71,30 @@ def batch_of(run: RunBatch) -> Batch:
     )
 
 
-class HeardFront(Front):
-    def __init__(self, *arguments: Any) -> None:
-        self._jobs: deque[JobArrived] = deque()
-        super().__init__(*arguments, lambda *asked: self._jobs.append(JobArrived(*asked)))
+def _as_value(heard: Event | tuple[Any, ...]) -> Heard:
+    """A job, or a batch that is done, as `Machine.arrived` and `Machine.batch_done` would hear of it."""
+    if not isinstance(heard, tuple):
+        return heard
+    if len(heard) == len(("asked", "payload", "more")):
+        asked, payload, more = heard
+        return JobArrived(*asked, payload, *more)
+    done, payloads, failures, run_s, fetch_s = heard
+    outcomes: list[Outcome] = [failures.get(place, Succeeded(payload)) for place, payload in enumerate(payloads)]
+    return BatchDone(*done, tuple(outcomes), run_s, fetch_s)
 
+
+class HeardFront(Front):
     def receive(self, socket: "zmq.Socket[bytes]", now: float) -> Iterator[Any]:
-        return self._with_jobs(super().receive(socket, now))
+        """As `Way.hear_clients` does."""
+        index = self.sockets.index(socket)
+        for route, frames in self.inboxes[index].turn():
+            if (heard := self.heard((index, route), frames, now)) is not None:
+                yield _as_value(heard)
+                if isinstance(heard, ClientGone):
+                    self.parted(heard.client)
 
     def tend(self, now: float) -> Iterator[Any]:
-        return self._with_jobs(super().tend(now))
-
-    def _with_jobs(self, events: Iterable[Event]) -> Iterator[Heard]:
-        """What arrived before an event comes before it."""
-        for event in events:
-            while self._jobs:
-                yield self._jobs.popleft()
-            yield event
-        while self._jobs:
-            yield self._jobs.popleft()
+        return map(_as_value, super().tend(now))
 
     def answer(self, action: AnswerJob) -> None:
         outcome = action.outcome
@@ -102,30 +106,13 @@ class HeardFront(Front):
 
 class HeardBack(Back):
     def __init__(self, *arguments: Any) -> None:
-        self._batches: deque[BatchDone] = deque()
-
-        def done(
-            slot: int,
-            incarnation: int,
-            lane: int,
-            batch: int,
-            payloads: list[object],
-            failures: dict[int, Outcome],
-            run_s: float,
-            fetch_s: float,
-        ) -> None:
-            outcomes = tuple([failures.get(place, Succeeded(payload)) for place, payload in enumerate(payloads)])
-            self._batches.append(BatchDone(slot, incarnation, lane, batch, outcomes, run_s, fetch_s))
-
-        super().__init__(*arguments, done, lambda *_: None)
+        super().__init__(*arguments, lambda *_: None)
 
     def receive(self) -> Iterator[Any]:
-        for event in super().receive():
-            while self._batches:
-                yield self._batches.popleft()
-            yield event
-        while self._batches:
-            yield self._batches.popleft()
+        """As `Way.hear_workers` does."""
+        for route, frames in self.inbox.turn():
+            if (heard := self.heard(route, frames)) is not None:
+                yield _as_value(heard)
 
     def run(self, batch: Batch | RunBatch) -> bool:
         return super().run(batch_of(batch) if isinstance(batch, RunBatch) else batch)

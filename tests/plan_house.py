@@ -21,7 +21,7 @@ from pool.core.fleet import SlotState
 from pool.core.machine import Machine
 from pool.devices import discover_gpus
 from pool.plan import Plan, Reconciler, Source, make_plan
-from pool.router.front import Question
+from pool.serve.front import Question
 from pool.systemd.notify import Notifier
 from pool.wire.worker_messages import Welcome
 

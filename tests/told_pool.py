@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from simulation.driver import Driver
 
 from pool.devices import Device
-from pool.status import models_status, pool_status, slot_status
+from pool.serve.status import models_status, pool_status, slot_status
 
 __all__ = ["ABOUT", "models", "slot", "status", "story", "with_values"]
 

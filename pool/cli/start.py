@@ -21,9 +21,9 @@ from pool.demo import demo_folder
 from pool.errors import InvalidConfig, PoolError
 from pool.logs import about
 from pool.plan import Plan, Source, make_plan
-from pool.service import BrokeDown, Service
-from pool.signal_pipe import has_terminal
-from pool.slot_log import SlotLog
+from pool.serve.service import BrokeDown, Service
+from pool.serve.signal_pipe import has_terminal
+from pool.serve.slot_log import SlotLog
 from pool.systemd.notify import Notifier
 from pool.wire.codec import packed
 

@@ -1,4 +1,4 @@
-"""The connection on which a pool lends memory; see `pool.router.lender`."""
+"""The connection on which a pool lends memory; see `pool.serve.lender`."""
 
 import mmap
 import select

@@ -1,4 +1,4 @@
-"""The rare things that the core wants done. The body (`pool.service`) does each, and never decides anything itself.
+"""The rare things that the core wants done. The body (`pool.serve`) does each, and never decides anything itself.
 
 What it wants done for every job is in its own objects, see `orders`.
 """

@@ -28,7 +28,7 @@ from pool.plan.rollout import Refused, Rollout
 from pool.plan.version_watch import VersionWatch
 from pool.plan.wishes import NO_FILE, RELOAD, Granted, Outcome, Source, Wishes, wish_of
 from pool.plan.world import Guest, World
-from pool.router.front import Question
+from pool.serve.front import Question
 from pool.systemd.notify import Notifier
 from pool.wire.entries import is_entry, model_of
 from pool.wire.worker_messages import Welcome

@@ -20,7 +20,7 @@ from pool.plan.plan import Plan
 from pool.plan.planning import OtherSlots, choose_all, with_sizes
 from pool.plan.planning import plan as planned
 from pool.plan.world import World
-from pool.router.front import Question
+from pool.serve.front import Question
 from pool.wire.entries import is_entry
 
 if TYPE_CHECKING:

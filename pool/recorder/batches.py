@@ -5,7 +5,7 @@ from typing import Any
 
 from pool.core.fleet import Slot
 from pool.core.jobs import Batch
-from pool.router.rows import Inputs
+from pool.serve.rows import Inputs
 from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import BadFrame, unpack
 

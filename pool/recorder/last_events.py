@@ -24,7 +24,7 @@ from pool.core.events import (
 from pool.recorder.hot_calls import BatchDone, Dispatched, JobArrived, Outcome, Succeeded, Told
 from pool.wire.signatures import ModelInfo
 
-__all__ = ["LastEvents"]
+__all__ = ["DISPATCHED", "LastEvents"]
 
 MOST_FREQUENT = 1000  # a lone job has four: it came, it was done, and after each of both there was a dispatch
 MOST_RARE = 300  # how the slots and the plan came to be what they are; without these the others mean little
@@ -44,7 +44,7 @@ class LastEvents:
 
     def __init__(self) -> None:
         self.noted = 0
-        self._frequent: deque[Kept] = deque(maxlen=MOST_FREQUENT)
+        self.frequent: deque[Kept] = deque(maxlen=MOST_FREQUENT)
         self._rare: deque[Kept] = deque(maxlen=MOST_RARE)
         self._infos: dict[str, ModelInfo] = {}
 
@@ -52,7 +52,7 @@ class LastEvents:
         """The core is about to hear of it."""
         self.noted += 1
         if type(event) in FREQUENT:
-            self._frequent.append((self.noted, now, event))
+            self.frequent.append((self.noted, now, event))
         else:
             self._rare.append((self.noted, now, self._short(event)))
 
@@ -64,7 +64,7 @@ class LastEvents:
             asked = (*asked[:4], (f"{len(asked[4])} outputs", str(hash(asked[4]))), *asked[5:])
         if len(asked[10]) > MOST_FORM_BYTES:
             asked = (*asked[:10], b"%d bytes, %d" % (len(asked[10]), hash(asked[10])))
-        self._frequent.append((self.noted, now, (asked, more)))
+        self.frequent.append((self.noted, now, (asked, more)))
 
     def batch_done(
         self,
@@ -79,19 +79,19 @@ class LastEvents:
         self.noted += 1
         if failures:
             failures = {place: _shortened(failure) for place, failure in failures.items()}
-        self._frequent.append((self.noted, now, (done, parts, failures, run_s, fetch_s)))
+        self.frequent.append((self.noted, now, (done, parts, failures, run_s, fetch_s)))
 
     def dispatched(self, now: float) -> None:
         self.noted += 1
-        self._frequent.append((self.noted, now, DISPATCHED))
+        self.frequent.append((self.noted, now, DISPATCHED))
 
     def __iter__(self) -> Iterator[tuple[int, float, Told]]:
         """(number, instant, what was told), in their order; numbers begin with 1."""
-        kept = sorted([*self._rare, *self._frequent], key=lambda noted: noted[0])
+        kept = sorted([*self._rare, *self.frequent], key=lambda noted: noted[0])
         return ((number, now, _value(what)) for number, now, what in kept)
 
     def __len__(self) -> int:
-        return len(self._rare) + len(self._frequent)
+        return len(self._rare) + len(self.frequent)
 
     def _short(self, event: Event) -> Event:
         if isinstance(event, WorkerExited):

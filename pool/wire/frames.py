@@ -88,9 +88,9 @@ def decode(
     if len(first) < PREAMBLE_BYTES or first[:5] != START:
         check_version(first)
         raise BadFrame(f"a preamble of {len(first)} bytes")
-    kind = kinds.get(first[5])
-    if kind is None:
+    if first[5] not in kinds:
         raise BadFrame(f"no message kind {first[5]}")
+    kind = kinds[first[5]]
     instance = bytes(first[6:14])
     if kind in _HOT:
         try:

@@ -13,7 +13,7 @@ from attacker.target import ARENAS_BYTES, QUEUE_BYTES, QUEUE_JOBS
 from fault_orders import descriptors, segments
 from harness import PoolProcess, eventually
 from pool import Client
-from pool.status import resident_bytes
+from pool.serve.status import resident_bytes
 
 __all__ = ["Books", "own_lines"]
 

@@ -37,34 +37,30 @@ class Mutant:
         return environ
 
 
-HEADERS, ADMISSION, ARENAS = "router/headers.py", "core/admission.py", "router/arenas.py"
-FRONT, LENDER, CODEC, DESK = "router/front.py", "router/lender.py", "wire/codec.py", "desk.py"
-CALLS, JOBS, HOT = "router/calls.py", "wire/jobs.py", "wire/hot.py"
+CALLS, ADMISSION, ARENAS = "serve/calls.py", "core/admission.py", "serve/arenas.py"
+FRONT, LENDER, CODEC, DESK = "serve/front.py", "serve/lender.py", "wire/codec.py", "serve/desk.py"
+JOBS, HOT = "wire/jobs.py", "wire/hot.py"
 LEFT = "min(self._most_bytes - self.lent_bytes, self._client_most_bytes - has)"
 
 MUTANTS: Mapping[str, Mutant] = {
     # --- numbers, texts and sizes of a job
-    "a job's number": Mutant(HEADERS, "if submit.job > MOST_NUMBER or submit.origin > MOST_NUMBER:"),
-    "rows of a chunk": Mutant(
-        HEADERS, "if submit.weight > 1 and (submit.rows is None or submit.rows < submit.weight):"
-    ),
-    "a long name": Mutant(HEADERS, "if isinstance(name, str) and len(name) > NAME_CHARS:"),
-    "count of outputs": Mutant(HEADERS, "if len(outputs) > MOST_OUTPUTS:"),
-    "an output twice": Mutant(HEADERS, "if len(set(outputs)) < len(outputs):"),
+    "a job's number": Mutant(CALLS, "if submit.job > MOST_NUMBER or submit.origin > MOST_NUMBER:"),
+    "rows of a chunk": Mutant(CALLS, "if submit.weight > 1 and (submit.rows is None or submit.rows < submit.weight):"),
+    "a long name": Mutant(CALLS, "if isinstance(name, str) and len(name) > NAME_CHARS:"),
+    "count of outputs": Mutant(CALLS, "if len(outputs) > MOST_OUTPUTS:"),
+    "an output twice": Mutant(CALLS, "if len(set(outputs)) < len(outputs):"),
     "a timeout that is NaN": Mutant(JOBS, "if not 0.0 <= timeout_s < math.inf:", "if timeout_s < 0.0:"),
     "a timeout": Mutant(ADMISSION, "not 0 <= timeout_s <= LONGEST_TIMEOUT_S:", "timeout_s < 0:"),
     "priority": Mutant(ADMISSION, "if priority not in PRIORITIES:"),
     "size of the table": Mutant(CALLS, "if len(submit.table) > TABLE_BYTES:"),
-    "bytes for the rows": Mutant("router/intake.py", "call.layout.check(submit.rows or 0, buffers)", "pass"),
-    "a number twice": Mutant(
-        FRONT, "if self._debts.owes(client, submit.job):  # nothing of the first one is another's, or released"
-    ),
+    "bytes for the rows": Mutant(CALLS, "call.layout.check(submit.rows or 0, buffers)", "pass"),
+    "a number twice": Mutant(FRONT, "if submit.job in owed:  # nothing of the first one is another's, or released"),
     # --- what a message is
     "UTF-8": Mutant(CODEC, "use_list=False, strict", 'use_list=False, unicode_errors="surrogateescape", strict'),
     "size of a header": Mutant(CODEC, "if len(data) > most_bytes:"),
     "type of a field": Mutant(CODEC, "if type(raw) is not kind:"),
     "count of fields": Mutant(CODEC, "if len(elements) != len(converters):", "if len(elements) < len(converters):"),
-    "count of frames": Mutant("router/inbox.py", "MOST_FRAMES = 4096", "MOST_FRAMES = 1 << 30"),
+    "count of frames": Mutant("serve/inbox.py", "MOST_FRAMES = 4096", "MOST_FRAMES = 1 << 30"),
     "size of a frame": Mutant(FRONT, "router.maxmsgsize = self._opened.credit_bytes + (1 << 20)", "pass"),
     "the instance": Mutant(FRONT, "if envelope.instance != self._instance:"),
     "the end of a job's first frame": Mutant(HOT, "if position != len(first):"),
@@ -80,10 +76,10 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     # --- who it is
     "a routing id of its own": Mutant(
-        "router/routes.py", "return len(route) == GIVEN_BYTES and not route[0]", "return True"
+        "serve/routes.py", "return len(route) == GIVEN_BYTES and not route[0]", "return True"
     ),
     "a worker's secret": Mutant(
-        "router/back.py", "if secret is None or not hmac.compare_digest(secret, hello.secret):", "if secret is None:"
+        "serve/back.py", "if secret is None or not hmac.compare_digest(secret, hello.secret):", "if secret is None:"
     ),
     "whose job is cancelled": Mutant(
         "core/backlog.py",
@@ -117,15 +113,15 @@ MUTANTS: Mapping[str, Mutant] = {
         ADMISSION, "    jobs, held_bytes = backlog.held, backlog.size_bytes\n", "    return None\n"
     ),
     "a share of the queue": Mutant(ADMISSION, "CLIENT_SHARE = 8", "CLIENT_SHARE = 1 << 40"),
-    "count of questions": Mutant("router/questions.py", "if len(waiting) >= MOST_WAITING:"),
+    "count of questions": Mutant("serve/questions.py", "if len(waiting) >= MOST_WAITING:"),
     "unread answers": Mutant(
-        "router/outbox.py",
+        "serve/outbox.py",
         "if len(box.waiting) > self._most_messages or (len(box.waiting) > 1 and unread > self._most_bytes):",
     ),
     "the account of unread answers": Mutant(
-        "router/outbox.py",
+        "serve/outbox.py",
         "if box is not None:\n            self.size_bytes -= box.size_bytes",
         "if False:\n            pass",
     ),
-    "reasons of refusals": Mutant("router/refusals.py", "if key not in reasons and len(reasons) >= MOST_REASONS:"),
+    "reasons of refusals": Mutant("serve/refusals.py", "if key not in reasons and len(reasons) >= MOST_REASONS:"),
 }

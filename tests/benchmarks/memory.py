@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks.cases import Array
 from benchmarks.turns import Turns
 from pool import Client
-from pool.status import resident_bytes
+from pool.serve.status import resident_bytes
 
 __all__ = ["MOST_BYTES", "held"]
 

@@ -28,7 +28,7 @@ from evidence import keep_log, kept
 from fault_orders import descriptors, segments
 from harness import PoolProcess, children, eventually, pool_process
 from pool import Client
-from pool.status import resident_bytes
+from pool.serve.status import resident_bytes
 
 LOCAL, REMOTE = 3, 1  # clients
 FREED_S = 40.0  # the pool calls a client gone that has said nothing for 30 s

@@ -13,11 +13,11 @@ from heard import HeardBack as Back
 from simulation.driver import BatchDone, PartToRun, RunBatch, Succeeded
 
 from pool.core.events import Event, Failed, RowsChanged, Spoiled, WorkerBroken, WorkerHello
-from pool.router.handouts import Handouts
-from pool.router.inbox import FRAMES_A_TURN, MOST_FRAMES
-from pool.router.layouts import read
-from pool.router.refusals import MOST_REASONS
-from pool.router.rows import Inputs
+from pool.serve.handouts import Handouts
+from pool.serve.inbox import FRAMES_A_TURN, MOST_FRAMES
+from pool.serve.layouts import read
+from pool.serve.refusals import MOST_REASONS
+from pool.serve.rows import Inputs
 from pool.wire import worker_messages as wire
 from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import pack, unpack

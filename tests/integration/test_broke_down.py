@@ -1,6 +1,6 @@
 """A fault in the pool's core: written down, told to the clients, no worker is left, and a status of its own.
 
-The fault is planted: `pool.planted` raises once the core has handled an event, before anything of it is done.
+The fault is planted: `pool.serve.planted` raises once the core has handled an event, before anything of it is done.
 """
 
 import json
@@ -16,8 +16,8 @@ import pytest
 from harness import PoolProcess, eventually, stub_config
 from pool import errors
 from pool.core.machine import Machine
-from pool.planted import PLANTED, PlantedFault, planted
 from pool.recorder.fault_report import replay, summary
+from pool.serve.planted import PLANTED, PlantedFault, planted
 from pool.systemd.unit import unit
 
 MARKED = np.frombuffer(b"not to be written down, as it is", np.float32)

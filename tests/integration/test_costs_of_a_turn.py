@@ -25,7 +25,7 @@ from pool.launch import Launch
 from pool.loop import Loop
 from pool.plan import versions
 from pool.plan.planning import make_plan
-from pool.service import Service
+from pool.serve.service import Service
 from pool.systemd.notify import Notifier
 from pool.watch import Source, Watch
 from pool.wire import client_messages as wire

@@ -15,7 +15,7 @@ import zmq
 
 from harness import PoolProcess, pool_process, stub_config
 from pool import descriptors, errors
-from pool.router import gate
+from pool.serve import gate
 
 PRELUDE = """
 import os, resource, sys

@@ -4,6 +4,7 @@ import gc
 import os
 import random
 import tempfile
+import time
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,6 +14,8 @@ from typing import Any
 
 import pytest
 import zmq
+from heard import batch_of
+from simulation.driver import PartToRun, RunBatch
 from simulation.plans import model_info
 
 from asked import Asked, framed
@@ -23,17 +26,16 @@ from pool.core.jobs import Batch, Job
 from pool.core.machine import Machine
 from pool.core.orders import Orders
 from pool.core.policy import Policy, SlotPlan
-from pool.feed import CoreFault, Feed
 from pool.plan.planning import make_plan
-from pool.router.arenas import Arenas
-from pool.router.back import Back, CannotSay
-from pool.router.calls import Calls
-from pool.router.debts import Debts
-from pool.router.handouts import Handouts
-from pool.router.intake import Intake
-from pool.router.layouts import read
-from pool.router.rows import Inputs
-from pool.service import Service
+from pool.serve.arenas import Arenas
+from pool.serve.back import Back, CannotSay
+from pool.serve.calls import Calls, inputs_of
+from pool.serve.debts import Debts
+from pool.serve.handouts import Handouts
+from pool.serve.layouts import read
+from pool.serve.loop import CoreFault, Way
+from pool.serve.rows import Inputs
+from pool.serve.service import Service
 from pool.systemd.notify import Notifier
 from pool.wire.arena import Wish
 from pool.wire.calls import ROWS, Table, TensorHeader
@@ -47,6 +49,12 @@ CLIENT = b"client"
 TABLE = pack(Table((TensorHeader("x", "float32", (16,), False),)))
 ROWS_TABLE = pack(Table((TensorHeader("x", "float32", (ROWS,), False),)))
 LONE = Asked(1, "m")
+MORE = 0, False, 1, 0, None  # what is said of a job after its payload
+
+
+def asked_of(job: int, rows: int | None, timeout_s: float, size_bytes: int) -> tuple[object, ...]:
+    """What is said of a job before its payload."""
+    return CLIENT, job, "m", None, None, rows, timeout_s, 0, None, size_bytes, b"form"
 
 
 class House:
@@ -57,11 +65,11 @@ class House:
         self.released: list[int] = []
         self.answers: dict[int, do.JobFailed | None] = {}
         self.machine = Machine(Policy(), [SlotPlan(("m",))], random.Random(0))
-        self._back = back
-        self._intake = Intake(arenas)
+        self._arenas = arenas
         self._calls = Calls()
         self._debts = Debts()
-        self.feed = Feed(self.machine, lambda *_: None, self._run, self._act, lambda: self.now)
+        self.feed = Way(self.machine, lambda *_: None, lambda _: None, self._act, self._unsent, lambda: self.now)
+        self.feed.back, self.feed.front = back, Mute()  # type: ignore[assignment]
 
     def submit(self, asked: Asked) -> None:
         frames = [zmq.Frame(each) for each in framed(asked, b"instance", [TABLE, b"" if asked.lent else bytes(64)])]
@@ -69,14 +77,13 @@ class House:
         submit, buffers = envelope.message, envelope.payload
         call = self._calls.of(CLIENT, submit, local=True)
         assert call is not None
-        inputs = self._intake.job(CLIENT, submit, call, buffers, frames, lambda _, job: self.released.append(job))
-        self._debts.add(CLIENT, submit.job, inputs.tenancy)
-        self.feed.arrived(CLIENT, submit.job, "m", None, None, None, submit.timeout_s, 0, None, 64, b"form", inputs)
+        released = self.released
+        inputs = inputs_of(CLIENT, submit, call, buffers, frames, self._arenas, lambda _, job: released.append(job))
+        self._debts.of(CLIENT)[submit.job] = inputs.tenancy
+        self.feed.arrived(asked_of(submit.job, None, submit.timeout_s, 64), inputs, MORE, self.now)
         self.feed.dispatch()
 
-    def _run(self, batch: Batch) -> None:
-        reached = self._back.run(batch)
-        assert not reached
+    def _unsent(self, batch: Batch) -> None:
         self.now += 10.0
         self.feed(told.BatchUnsent(batch.slot, batch.incarnation, batch.number))
 
@@ -91,7 +98,7 @@ def house() -> Iterator[House]:
     arenas = Arenas(1 << 20, 1 << 20)
     handouts = Handouts(lambda *_: False, lambda *_: True)
     with tempfile.TemporaryDirectory(prefix="pf-") as folder, zmq.Context() as context:
-        back = Back(context, Path(folder, "back.sock"), b"instance", handouts, lambda *_: None, lambda *_: None)
+        back = Back(context, Path(folder, "back.sock"), b"instance", handouts, lambda *_: None)
         house = House(back, arenas)
         arena = arenas.lend(CLIENT, Wish(4096, 4096))
         assert arena is not None
@@ -172,7 +179,7 @@ def service_of(models: str, devices: list[str]) -> tuple[Service, Processes, Mut
     service, processes, mute = Service(plan, os.environ, lambda *_: None, Notifier.of_nobody()), Processes(), Mute()
     processes.machine = service._machine
     service._supervisor, service._front, service._back = processes, mute, mute  # type: ignore[assignment]
-    service._tell.front = mute
+    service._tell.front = service._tell.back = mute  # type: ignore[assignment]
     return service, processes, mute
 
 
@@ -189,13 +196,13 @@ def test_of_a_run_that_cannot_be_written_the_guilty_job_alone_fails() -> None:
     service._feed(told.Start())
     for job in (11, 12, 13, 14):
         inputs = Inputs(TABLE, [zmq.Frame(bytes(4))], None, 1, (str(job), None, None, None))
-        service._tell.arrived(CLIENT, job, "m", None, None, 1, 60.0, 0, None, 4, b"form", inputs)
+        service._tell.arrived(asked_of(job, 1, 60.0, 4), inputs, MORE, time.monotonic())
     service._feed(told.WorkerHello(0, 1))
     service._feed(told.WorkerReady(0, 1, 1, (model_info("m"),)))
     machine = service._machine
     while batches := machine.supervision.slots[0].batches:
         (batch,) = batches.values()
-        service._tell.batch_done(0, 1, batch.lane, batch.number, [()] * len(batch.parts), {}, 0.0, 0.0)
+        service._tell.batch_done((0, 1, batch.lane, batch.number), [()] * len(batch.parts), {}, 0.0, 0.0)
         service._tell.dispatch()
     machine.validate()
     assert mute.runs[0] == 4
@@ -217,7 +224,7 @@ def test_an_answer_that_waits_for_the_rest_of_its_job_keeps_no_frame_with_those_
     service, _, mute = service_of("stub:rows", ["cpu"])
     service._feed(told.Start())
     inputs = Inputs(ROWS_TABLE, [zmq.Frame(bytes(24))], read(ROWS_TABLE), 6, ("m", None, None, None))
-    service._tell.arrived(CLIENT, 1, "m", None, None, 6, 60.0, 0, None, 24, b"form", inputs)
+    service._tell.arrived(asked_of(1, 6, 60.0, 24), inputs, MORE, time.monotonic())
     service._feed(told.WorkerHello(0, 1))
     service._feed(told.WorkerReady(0, 1, 1, (model_info("m"),)))
     slot = service._machine.supervision.slots[0]
@@ -226,7 +233,7 @@ def test_an_answer_that_waits_for_the_rest_of_its_job_keeps_no_frame_with_those_
         (batch,) = slot.batches.values()
         frame = Frame(b"%d and what others have" % batch.rows)
         seen.append(weakref.ref(frame))
-        service._tell.batch_done(0, 1, 0, batch.number, [[memoryview(frame)[:1], large]], {}, 0.0, 0.0)
+        service._tell.batch_done((0, 1, 0, batch.number), [[memoryview(frame)[:1], large]], {}, 0.0, 0.0)
         service._tell.dispatch()
         del frame
         if len(seen) == 1:
@@ -262,9 +269,11 @@ class Listener:
         return False
 
 
-def feed_of(*, act: Any = None) -> tuple[Feed, list[object]]:
+def feed_of(*, act: Any = None) -> tuple[Way, list[object]]:
     core = Listener()
-    return Feed(core, lambda *_: None, lambda _: None, act or (lambda _: None)), core.heard
+    feed = Way(core, lambda *_: None, lambda _: None, act or (lambda _: None), lambda _: None)
+    feed.front = feed.back = Mute()  # type: ignore[assignment]
+    return feed, core.heard
 
 
 def test_what_arises_is_handled_in_its_order_before_the_feed_returns() -> None:
@@ -285,29 +294,36 @@ def test_what_arises_is_handled_in_its_order_before_the_feed_returns() -> None:
 def test_of_a_burst_all_is_told_before_one_dispatch() -> None:
     feed, heard = feed_of()
     for job in (1, 2):
-        feed.arrived(b"c", job, "m", None, None, 1, None, 0, None, 1, b"", None)
-    feed.batch_done(0, 1, 0, 7, (), {}, 0.0, 0.0)
+        feed.arrived(asked_of(job, 1, 60.0, 1), None, MORE, 0.0)
+    feed.batch_done((0, 1, 0, 7), (), {}, 0.0, 0.0)
     assert heard == ["job 1", "job 2", "batch 7"]
     feed.dispatch()
     feed.dispatch()
     assert heard[3:] == ["dispatch"], "nothing was told since"
 
 
-def test_what_is_told_while_orders_are_done_waits_for_its_turn() -> None:
-    def act(order: object) -> None:
-        if order == do.Notice("a"):
-            feed.batch_done(0, 1, 0, 7, (), {}, 0.0, 0.0)
-            feed.arrived(b"c", 8, "m", None, None, 1, None, 0, None, 1, b"", None)
-            feed.dispatch()
-        acted.append((order, list(heard)))
+def test_a_run_that_cannot_be_written_is_told_when_all_orders_are_done() -> None:
+    """As if the worker had said so; the core must not change while what it wants is done."""
 
-    acted: list[tuple[object, list[object]]] = []
-    feed, heard = feed_of(act=act)
+    inputs = Inputs(TABLE, [], None, None, ("13", None, None, None))
+    unsayable = batch_of(RunBatch(0, 1, 0, 1, "m", None, None, (PartToRun(inputs, 0, 0),), 0, False))
+
+    class Core(Listener):
+        def dispatch(self, now: float) -> bool:
+            super().dispatch(now)
+            if len(self.heard) == len(("start", "dispatch")):
+                self.orders.gives.append(do.Notice("a"))
+                self.orders.batches += [unsayable, unsayable]
+            return False
+
+    core, runs = Core(), []
+    feed = Way(core, lambda *_: None, lambda _: runs.append(list(core.heard)), lambda _: None, lambda _: None)
+    feed.front = feed.back = Mute()  # type: ignore[assignment]
     feed(told.Start())
-    assert [told_by_then for _, told_by_then in acted] == [[told.Start(), "dispatch"]] * 2
-    assert heard[2:] == ["batch 7", "dispatch", "job 8", "dispatch"]
+    assert runs == [[told.Start(), "dispatch"]] * 2
+    assert core.heard[2:] == ["batch 1", "dispatch", "batch 1", "dispatch"]
     feed.dispatch()
-    assert len(heard) == 6, "nothing was told since"
+    assert len(core.heard) == 6, "nothing was told since"
 
 
 def test_after_a_fault_the_core_hears_of_nothing_any_more() -> None:
@@ -318,8 +334,8 @@ def test_after_a_fault_the_core_hears_of_nothing_any_more() -> None:
     with pytest.raises(CoreFault, match="Notice after Start: ValueError: out of range"):
         feed(told.Start())
     feed(told.Tick())
-    feed.arrived(b"c", 1, "m", None, None, 1, None, 0, None, 1, b"", None)
-    feed.batch_done(0, 1, 0, 7, (), {}, 0.0, 0.0)
+    feed.arrived(asked_of(1, 1, 60.0, 1), None, MORE, 0.0)
+    feed.batch_done((0, 1, 0, 7), (), {}, 0.0, 0.0)
     feed.dispatch()
     assert heard == [told.Start(), "dispatch"]
 
@@ -333,7 +349,7 @@ class Unanswering(Mute):
 
 def test_a_fault_is_nothing_that_contains_exceptions_of_one_peer() -> None:
     feed, _ = feed_of()
-    feed.front = Unanswering()
+    feed.front = Unanswering()  # type: ignore[assignment]
     feed._core.orders.answers.append((SimpleNamespace(number=1), ()))  # type: ignore[arg-type]
 
     def contained() -> None:

@@ -18,20 +18,18 @@ from harness import eventually
 from pool.alarms import Alarms
 from pool.core.actions import JobFailed, UnpackChunk
 from pool.core.events import ClientGone, Event, JobCancelled
-from pool.router import front as clients_front
-from pool.router import parting
-from pool.router.answers import MOST_BYTES, MOST_JOBS
-from pool.router.arenas import Arenas
-from pool.router.front import RECEIVE_HIGH_WATER_MARK, SEND_HIGH_WATER_MARK, SILENCE_S
-from pool.router.inbox import FRAMES_A_TURN, MOST_FRAMES
-from pool.router.outbox import RETRY_S
-from pool.router.parting import PART_S, part
-from pool.router.payload import FRAME_BYTES, VIEW_BYTES
-from pool.router.pipes import PIPE_BYTES
-from pool.router.presence import LOOK_S
-from pool.router.questions import MOST_WAITING
-from pool.router.repeats import STEP_BYTES
-from pool.router.rows import Inputs
+from pool.serve import front as clients_front
+from pool.serve import front as front_module
+from pool.serve.arenas import Arenas
+from pool.serve.front import LETTER_BYTES, LETTER_JOBS, PART_S, RECEIVE_HIGH_WATER_MARK, SEND_HIGH_WATER_MARK, SILENCE_S
+from pool.serve.inbox import FRAMES_A_TURN, MOST_FRAMES
+from pool.serve.outbox import RETRY_S
+from pool.serve.payload import FRAME_BYTES, VIEW_BYTES
+from pool.serve.pipes import PIPE_BYTES
+from pool.serve.presence import LOOK_S
+from pool.serve.questions import MOST_WAITING
+from pool.serve.repeats import STEP_BYTES
+from pool.serve.rows import Inputs
 from pool.wire import client_messages as wire
 from pool.wire.arena import Wish
 from pool.wire.calls import ROWS, TABLE_BYTES, Table, TensorHeader, call_bytes
@@ -457,8 +455,8 @@ def test_answers_that_wait_when_the_pool_stops_are_handed_over(
     front: Front, context: "zmq.Context[zmq.Socket[bytes]]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # On a busy machine the reader may not run for longer than a pool that ends would wait for it.
-    monkeypatch.setattr("pool.router.front.FLUSH_S", 30.0)
-    monkeypatch.setattr("pool.router.front.STALL_S", 30.0)
+    monkeypatch.setattr("pool.serve.front.FLUSH_S", 30.0)
+    monkeypatch.setattr("pool.serve.front.STALL_S", 30.0)
     front.sockets[0].linger = 30_000
     with connect(front, context) as dealer:
         client = submit(front, dealer, now=1.0)
@@ -481,12 +479,12 @@ def test_an_ending_pool_waits_until_its_clients_know(
     front: Front, context: "zmq.Context[zmq.Socket[bytes]]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And no longer: half a second is an hour here."""
-    monkeypatch.setattr(parting, "PART_S", 3600.0)
+    monkeypatch.setattr(front_module, "PART_S", 3600.0)
     with connect(front, context) as dealer:
         client = submit(front, dealer, now=time.monotonic())
         answer(front, AnswerJob(client, 1, JobFailed(Fault.MODEL_FAILED, "text")))
         dealer.send_multipart(framed(submission(2), INSTANCE, [b"table"]))
-        leaving = threading.Thread(target=part, args=(front, "it has ended"), daemon=True)
+        leaving = threading.Thread(target=front.part, args=("it has ended",), daemon=True)
         leaving.start()
         assert isinstance(heard_by(dealer), wire.Failure)
         told = heard_by(dealer)
@@ -506,7 +504,7 @@ def test_it_does_not_wait_long_for_one_who_says_nothing(
         submit(front, dead, now=time.monotonic())
         dead.close(linger=0)
         began = time.monotonic()
-        part(front, "it has ended")
+        front.part("it has ended")
         assert time.monotonic() - began >= PART_S
         now, told = began + PART_S, []
         while due(front, now) < math.inf:
@@ -628,7 +626,7 @@ def test_a_job_whose_rows_are_not_there_is_answered_and_the_client_goes_on(
         assert failure.text.startswith(f"the job cannot be read: {told}")
         assert sum(front.refused.values()) == 1
         (client,) = front._presence.clients()
-        assert [job for job in (7, 8) if front._debts.owes(client, job)] == [8]
+        assert [job for job in (7, 8) if job in front._debts.of(client)] == [8]
 
 
 def test_an_answer_says_how_many_frames_each_piece_has(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
@@ -680,15 +678,15 @@ def test_what_is_said_to_a_client_after_its_results_comes_after_them(
 def test_many_or_large_results_do_not_wait_for_more(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
     with connect(front, context) as dealer:
         client = submit(front, dealer, now=1.0)
-        large = zmq.Frame(bytes(MOST_BYTES))
+        large = zmq.Frame(bytes(LETTER_BYTES))
         front.answer(AnswerJob(client, 1, JobDone(([zmq.Frame(b"a")],), TIMELINE)))
         front.answer(AnswerJob(client, 2, JobDone(([large],), TIMELINE)))
         dealer.recv_multipart()
         results, payload = results_of(dealer.recv_multipart())
-        assert (len(results), [len(each) for each in payload]) == (2, [1, MOST_BYTES])
-        for number in range(MOST_JOBS + 1):
+        assert (len(results), [len(each) for each in payload]) == (2, [1, LETTER_BYTES])
+        for number in range(LETTER_JOBS + 1):
             front.answer(AnswerJob(client, number, JobDone(([zmq.Frame(b"a")],), TIMELINE)))
-        assert len(results_of(dealer.recv_multipart())[0]) == MOST_JOBS
+        assert len(results_of(dealer.recv_multipart())[0]) == LETTER_JOBS
         front.answered()
         assert len(results_of(dealer.recv_multipart())[0]) == 1
 

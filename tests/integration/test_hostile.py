@@ -18,7 +18,7 @@ from asked import Asked, Numbers, framed
 from harness import PoolProcess, pool_process, stub_config
 from pool import Client, errors
 from pool.client.payload import encode_call
-from pool.router.refusals import MOST_REASONS, count
+from pool.serve.refusals import MOST_REASONS, count
 from pool.wire import client_messages as wire
 from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import pack

@@ -22,10 +22,10 @@ from pool import descriptors
 from pool.alarms import Alarms
 from pool.core.actions import JobFailed
 from pool.core.events import ClientGone, Event, JobCancelled
-from pool.router.arenas import SMALLEST_BYTES, Arenas
-from pool.router.front import SILENCE_S
-from pool.router.lender import MOST_STRANGERS, PAUSE_S
-from pool.router.rows import Inputs
+from pool.serve.arenas import SMALLEST_BYTES, Arenas
+from pool.serve.front import SILENCE_S
+from pool.serve.lender import MOST_STRANGERS, PAUSE_S
+from pool.serve.rows import Inputs
 from pool.wire import client_messages as wire
 from pool.wire.arena import Wish, attach, receive_grant
 from pool.wire.calls import ROWS, Table, TensorHeader

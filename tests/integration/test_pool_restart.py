@@ -253,7 +253,7 @@ def test_scatter_map_and_asyncio_go_through_it(pool: PoolProcess) -> None:
 
 
 IMPATIENT = """
-from pool.router import front, presence
+from pool.serve import front, presence
 front.SILENCE_S, presence.LOOK_S = 2.5, 0.2
 from pool.cli import main
 main()

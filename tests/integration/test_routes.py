@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 import zmq
+from heard import HeardBack as Back
 
 from harness import PoolProcess, eventually
 from pool import Client
 from pool.core.events import WorkerHello
-from pool.router.back import Back
-from pool.router.handouts import Handouts
+from pool.serve.handouts import Handouts
 from pool.wire import client_messages as wire
 from pool.wire.frames import NO_INSTANCE, decode, encode
 from pool.wire.worker_messages import Hello
@@ -33,7 +33,7 @@ with zmq.Context() as context, tempfile.TemporaryDirectory() as folder:
             print(router.recv().hex())
 """
 UNSEEDED = "def new(context): return context.socket(zmq.ROUTER)"
-OURS = "from pool.router.routes import new_router as new"
+OURS = "from pool.serve.routes import new_router as new"
 
 
 def first_ids(new: str) -> list[bytes]:
@@ -116,9 +116,7 @@ def test_an_id_of_a_peers_choice_is_refused(pool: PoolProcess, client: Client, r
 def test_a_workers_id_of_its_own_choice_is_refused() -> None:
     """With the secret, too."""
     with zmq.Context() as context, tempfile.TemporaryDirectory() as folder:
-        back = Back(
-            context, Path(folder, "back.sock"), b"instance", Handouts(lambda *_: False, lambda *_: True), print, print
-        )
+        back = Back(context, Path(folder, "back.sock"), b"instance", Handouts(lambda *_: False, lambda *_: True))
         back.expect(0, 1, b"s" * 32)
         for route, heard in ((b"mine", []), (b"", [WorkerHello(0, 1)])):
             with dealer_of(context, back.endpoint, route) as dealer:

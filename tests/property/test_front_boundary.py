@@ -25,16 +25,16 @@ from pool.core.jobs import Batch
 from pool.core.machine import Machine
 from pool.core.policy import ModelPolicy, Policy, SlotPlan
 from pool.core.versions import Versions
-from pool.desk import Desk
 from pool.devices import Device
-from pool.feed import Feed
 from pool.plan.wishes import wish_of
 from pool.recorder import Recorder, Shelf
 from pool.recorder.fault_report import fault_report, replay, summary
-from pool.router.arenas import Arenas
-from pool.router.back import Back
-from pool.router.front import Front, Question
-from pool.router.handouts import Handouts
+from pool.serve.arenas import Arenas
+from pool.serve.back import Back
+from pool.serve.desk import Desk
+from pool.serve.front import Front, Question
+from pool.serve.handouts import Handouts
+from pool.serve.loop import Way
 from pool.wire import client_messages as wire
 from pool.wire.arena import Wish
 from pool.wire.calls import ROWS, Table, TensorHeader
@@ -184,10 +184,21 @@ OUTCOMES = ("done", "done", "done", "failed", "spoiled", "rows", "memory", "died
 steps = st.one_of(messages, messages, st.sampled_from(OUTCOMES), st.sampled_from((0.1, 1.0, 40.0)))
 
 
+class Everywhere(dict[Any, bytes]):
+    """The routes of peers that are all there."""
+
+    def get(self, _: object, __: object = None) -> bytes:  # type: ignore[override]
+        return b"route"
+
+
 class Reached(Back):
     """Every lane is there, and hears what it is told."""
 
-    def _send(self, peer: object, frames: Sequence[Any]) -> bool:  # noqa: ARG002  # all are there
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._routes = Everywhere()
+
+    def _send_to(self, _: bytes, frames: Sequence[Any]) -> bool:
         envelope = decode(WORKER_MESSAGES, frames)
         message = envelope.message
         if isinstance(message, Run):
@@ -205,13 +216,13 @@ class House:
         self.arenas = Arenas(ARENA_BYTES, ARENA_BYTES)
         handouts = Handouts(lambda *_: True, lambda *_: True)
         self.machine = Machine(POLICY, [PLAN], random.Random(SEED))
-        self.feed = Feed(self.machine, self._prepare, self._run, self._act, lambda: self.now)
-        self.back = Reached(context, folder / "back", INSTANCE, handouts, self.feed.batch_done, lambda *_: None)
+        self.feed = Way(self.machine, self._prepare, self.running.append, self._act, self._unsent, lambda: self.now)
+        self.back = Reached(context, folder / "back", INSTANCE, handouts, lambda *_: None)
         self.alarms = Alarms(lambda: self.now)
         turn = self.alarms.alarm(self._turn)
         credit = wire.Opened("0", 1 << 24, 60.0)
-        self.front = Front(context, credit, INSTANCE, 100, self.arenas, turn, self.feed.arrived)
-        self.feed.front = self.front
+        self.front = Front(context, credit, INSTANCE, 100, self.arenas, turn)
+        self.feed.front, self.feed.back = self.front, self.back
         self.front.bind_local(folder / "front")
         self.handouts = handouts
         recorder = Recorder(self.machine.supervision, ["cpu:0"], Shelf(None, 0, 0, "here"), {})
@@ -247,8 +258,7 @@ class House:
 
     def hear(self) -> None:
         """A turn."""
-        for heard in self.front.receive(self.front.sockets[0], self.now):
-            self.feed(heard)
+        self.feed.hear_clients(0)
         self.feed.dispatch()
         self._tend()
 
@@ -272,7 +282,7 @@ class House:
         }[how]
         payloads = [[zmq.Frame(b"table"), zmq.Frame(b"x")] for _ in run.parts]
         failures = {} if failure is None else dict.fromkeys(range(len(payloads)), failure)
-        self.feed.batch_done(0, run.incarnation, run.lane, run.number, payloads, failures, 0.001, 0.001)
+        self.feed.batch_done((0, run.incarnation, run.lane, run.number), payloads, failures, 0.001, 0.001)
         self.feed.dispatch()
         self._tend()
 
@@ -287,8 +297,11 @@ class House:
     def _turn(self) -> None:
         if (question := self.front.next_question()) is not None:
             self.desk.answer(question)
-        for event in self.front.tend(self.now):
-            self.feed(event)
+        for heard in self.front.tend(self.now):
+            if isinstance(heard, tuple):
+                self.feed.arrived(*heard, self.now)
+            else:
+                self.feed(heard)
         self.feed.dispatch()
 
     def _tend(self) -> None:
@@ -313,10 +326,8 @@ class House:
             self.running.clear()
             self.handouts.exited((event.slot, event.incarnation))
 
-    def _run(self, batch: Batch) -> None:
-        reached = self.back.run(batch)
-        assert reached
-        self.running.append(batch)
+    def _unsent(self, batch: Batch) -> None:
+        raise AssertionError(batch)
 
     def _act(self, action: do.Action) -> None:
         match action:

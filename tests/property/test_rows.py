@@ -8,8 +8,8 @@ import zmq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pool.router.layouts import read
-from pool.router.rows import COPIED_BYTES, Halves, Inputs
+from pool.serve.layouts import read
+from pool.serve.rows import COPIED_BYTES, Halves, Inputs
 from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import BadFrame, pack
 from pool.wire.tensors import DTYPES, Array, decode_tensor, encode_tensor

@@ -27,9 +27,9 @@ from pool.client.request import Request
 from pool.client.rooms import FADES, Rooms
 from pool.client.space import FEW_JOBS, JOBS_AHEAD, JOINED_BYTES, MOST_AHEAD, Space
 from pool.client.spans import array_over, piece_of
-from pool.router.arenas import Arena as LentArena
-from pool.router.arenas import Arenas as Lent
-from pool.router.lender import Lender
+from pool.serve.arenas import Arena as LentArena
+from pool.serve.arenas import Arenas as Lent
+from pool.serve.lender import Lender
 from pool.wire.arena import Wish, attach, create
 from pool.wire.codec import BadFrame
 from pool.wire.lent import LENT_BYTES, MOST_LENT

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pool.router.remarks import MOST_CHARS, MOST_KEPT, Remarks
+from pool.serve.remarks import MOST_CHARS, MOST_KEPT, Remarks
 from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import pack
 from pool.wire.packing import unpack_answer

@@ -18,15 +18,15 @@ from simulation.driver import Driver
 from simulation.plans import model_info
 
 from pool.core import events as told
-from pool.core.jobs import Job
+from pool.core.jobs import Batch, Job
 from pool.core.machine import Machine
 from pool.core.orders import Orders
 from pool.core.policy import ModelPolicy, Policy, SlotPlan
-from pool.feed import Feed
 from pool.recorder.fault_report import EVENTS_BYTES, fault_report, replay, summary
 from pool.recorder.hot_calls import BatchDone, Dispatched, JobArrived, Succeeded
 from pool.recorder.last_events import MOST_FREQUENT, MOST_RARE, TEXT_CHARS, LastEvents
 from pool.recorder.transcript import BadTranscript, read, written
+from pool.serve.loop import Way
 from pool.wire.faults import Fault
 from pool.wire.signatures import Signature, TensorSpec
 from pool.wire.worker_messages import Phase
@@ -59,25 +59,35 @@ class Deaf:
 
     def done(self, _: Job, __: tuple[object, ...]) -> None: ...
 
+    def run(self, _: Batch) -> bool:
+        return True
+
     def answered(self) -> None: ...
 
 
-def tell(feed: Feed, event: told.Event | JobArrived | BatchDone) -> None:
+def tell(feed: Way, event: told.Event | JobArrived | BatchDone) -> None:
     """As the loop does."""
     match event:
         case JobArrived():
-            feed.arrived(*(getattr(event, each.name) for each in fields(event)))
+            said = [getattr(event, each.name) for each in fields(event)]
+            feed.arrived(tuple(said[:11]), said[11], tuple(said[12:]), feed._clock())
         case BatchDone(slot, incarnation, lane, batch, outcomes, run_s, fetch_s):
             payloads = [each.payload if isinstance(each, Succeeded) else None for each in outcomes]
             failures = {place: each for place, each in enumerate(outcomes) if not isinstance(each, Succeeded)}
-            feed.batch_done(slot, incarnation, lane, batch, payloads, failures, run_s, fetch_s)
+            feed.batch_done((slot, incarnation, lane, batch), payloads, failures, run_s, fetch_s)
         case _:
             feed(event)
     feed.dispatch()
 
 
+def deaf_way() -> Way:
+    way = Way(Deaf(), lambda *_: None, lambda _: None, lambda _: None, lambda _: None)
+    way.front = way.back = Deaf()  # type: ignore[assignment]
+    return way
+
+
 def told_of(*events: told.Event | JobArrived | BatchDone) -> LastEvents:
-    feed = Feed(Deaf(), lambda *_: None, lambda _: None, lambda _: None)
+    feed = deaf_way()
     for event in events:
         tell(feed, event)
     return feed.last
@@ -101,7 +111,7 @@ def test_they_are_few_whatever_comes() -> None:
     """Names, forms and texts as long as they may be."""
     tracemalloc.start()
     try:
-        feed = Feed(Deaf(), lambda *_: None, lambda _: None, lambda _: None)
+        feed = deaf_way()
         last = feed.last
         names = [f"{name}" for name in range(200)]
         for number in range(MOST_FREQUENT + 50):
@@ -209,8 +219,8 @@ def test_a_replay_ends_where_the_core_was() -> None:
     rng = random.Random(7)
     machine = Machine(POLICY, [PLAN, PLAN], random.Random(b"seed"))
     now = [100.0]
-    feed = Feed(machine, lambda *_: None, lambda _: None, lambda _: None, lambda: now[0])
-    feed.front = Deaf()
+    feed = Way(machine, lambda *_: None, lambda _: None, lambda _: None, lambda _: None, lambda: now[0])
+    feed.front = feed.back = Deaf()  # type: ignore[assignment]
     tell(feed, told.Start())
     for number in range(MOST_FREQUENT // 5):
         now[0] += rng.random()

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from pool.router.lane_calls import KEPT_BYTES, KEPT_OUTPUTS, UNKEPT, Key
-from pool.router.lane_calls import LaneCalls as Said
+from pool.serve.lane_calls import KEPT_BYTES, KEPT_OUTPUTS, UNKEPT, Key
+from pool.serve.lane_calls import LaneCalls as Said
 from pool.wire.batches import Run
 from pool.wire.calls import MOST_CALLS
 from pool.wire.codec import BadFrame

@@ -4,7 +4,7 @@ import msgpack
 import pytest
 import zmq
 
-from pool.router.layouts import FORM_BYTES, MOST_EMPTY_ROWS, form_of, read
+from pool.serve.layouts import FORM_BYTES, MOST_EMPTY_ROWS, form_of, read
 from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import BadFrame, pack
 

@@ -3,8 +3,8 @@
 import pytest
 import zmq
 
-from pool.router.outbox import LONGEST_RETRY_S, RETRY_S, Outboxes
-from pool.router.payload import Payload, held_bytes
+from pool.serve.outbox import LONGEST_RETRY_S, RETRY_S, Outboxes
+from pool.serve.payload import Payload, held_bytes
 
 KIB = (zmq.Frame(bytes(1024)),)
 SIZE = held_bytes(KIB)

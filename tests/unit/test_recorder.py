@@ -19,7 +19,7 @@ from pool.recorder import recorder as recorder_module
 from pool.recorder.batches import LARGEST_TABLE
 from pool.recorder.hot_calls import BatchDone, JobArrived
 from pool.recorder.recorder import MOST_BEATS, MOST_BUNDLES, MOST_DEATHS, OUTPUT_CHARS
-from pool.router.rows import Inputs
+from pool.serve.rows import Inputs
 from pool.stacks import Trace
 from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import pack

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 import zmq
 
-from pool.router.repeats import MOST_READ, MOST_REMEMBERED, REMEMBERED_S, STEP_BYTES, Repeats
-from pool.router.rows import Inputs
+from pool.serve.repeats import MOST_READ, MOST_REMEMBERED, REMEMBERED_S, STEP_BYTES, Repeats
+from pool.serve.rows import Inputs
 
 
 def refusal(repeats: Repeats, inputs: Inputs, now: float) -> str | None:

@@ -10,9 +10,9 @@ from heard import part_of
 from simulation.driver import PartToRun
 
 from pool.core.jobs import Part
-from pool.router.arenas import PAGE_BYTES, SMALLEST_BYTES, Arena, Arenas, LentBuffer, Tenancy
-from pool.router.handouts import Buffers, Handouts
-from pool.router.rows import Inputs
+from pool.serve.arenas import PAGE_BYTES, SMALLEST_BYTES, Arena, Arenas, LentBuffer, Tenancy
+from pool.serve.handouts import Buffers, Handouts
+from pool.serve.rows import Inputs
 from pool.wire.arena import Wish
 from pool.wire.codec import BadFrame
 from pool.wire.lent import ALIGNED, NO_ROOM, Lent, Room

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from asked import Asked
-from pool.router.calls import Call, Calls
+from pool.serve.calls import Call, Calls
 from pool.wire.calls import CALLS_BYTES, MOST_CALLS, ROWS, TABLE_BYTES, Table, TensorHeader, call_bytes
 from pool.wire.codec import BadFrame, pack
 from pool.wire.session_runs import PRIVATE_RUN, REMOTE_RUN, RUN

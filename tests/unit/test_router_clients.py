@@ -1,6 +1,6 @@
 """The clients' numbers: whose they are, and for how long."""
 
-from pool.router.clients import MOST_RESTING, Clients
+from pool.serve.clients import MOST_RESTING, Clients
 
 HERE, THERE = (0, b"\0aaaa"), (1, b"\0aaaa")
 
@@ -9,13 +9,13 @@ def test_a_number_is_one_connections_and_never_anothers() -> None:
     clients = Clients()
     first, second = clients.name(HERE), clients.name(THERE)
     assert [int.from_bytes(name, "big") for name in (first, second)] == [1, 2]
-    assert clients.name(HERE) == clients.find(HERE) == first
-    assert (clients.address(first), clients.address(second)) == (HERE, THERE)
+    assert clients.name(HERE) == clients.names.get(HERE) == first
+    assert (clients.addresses.get(first), clients.addresses.get(second)) == (HERE, THERE)
     clients.forget(first)
-    assert clients.find(HERE) is clients.address(first) is None
+    assert clients.names.get(HERE) is clients.addresses.get(first) is None
     assert int.from_bytes(clients.name(HERE), "big") == 3
     clients.forget(first)
-    assert clients.find(HERE) is not None, "the number was no one's any more"
+    assert clients.names.get(HERE) is not None, "the number was no one's any more"
 
 
 def test_a_name_tells_nothing_of_the_route() -> None:
@@ -37,6 +37,6 @@ def test_those_that_rest_are_bounded_and_the_others_are_kept() -> None:
     names = [clients.name((0, number.to_bytes(5, "big"))) for number in range(2 * MOST_RESTING)]
     for name in names:
         clients.rest(name)
-    assert sum(clients.address(name) is not None for name in names) == MOST_RESTING
-    assert clients.address(names[-1]) is not None, "the last to rest are kept"
+    assert sum(clients.addresses.get(name) is not None for name in names) == MOST_RESTING
+    assert clients.addresses.get(names[-1]) is not None, "the last to rest are kept"
     assert (clients.name(HERE), clients.name(THERE)) == (active, woken)

@@ -1,7 +1,7 @@
 """What is owed to a client, and until when the memory of its jobs is somebody else's to use."""
 
-from pool.router.arenas import Tenancy
-from pool.router.debts import Debts
+from pool.serve.arenas import Tenancy
+from pool.serve.debts import Debts
 
 ONE, OTHER = b"one", b"other"
 
@@ -19,9 +19,9 @@ class Ended:
 
 def test_a_job_is_owed_until_it_is_settled() -> None:
     debts = Debts()
-    debts.add(ONE, 1, None)
-    assert debts.owes(ONE, 1)
-    assert not debts.owes(OTHER, 1)
+    debts.of(ONE)[1] = None
+    assert 1 in debts.of(ONE)
+    assert OTHER not in debts
     assert ONE in debts
     assert debts.settle(ONE, 1)
     assert ONE not in debts
@@ -30,7 +30,7 @@ def test_a_job_is_owed_until_it_is_settled() -> None:
 
 def test_what_is_answered_last_is_released_with_the_answer() -> None:
     debts, ended = Debts(), Ended()
-    debts.add(ONE, 1, ended.tenancy)
+    debts.of(ONE)[1] = ended.tenancy
     assert debts.settle(ONE, 1, quietly=True)
     assert ended.over
     assert ended.tenancy.quiet
@@ -38,7 +38,7 @@ def test_what_is_answered_last_is_released_with_the_answer() -> None:
 
 def test_what_a_batch_still_reads_is_released_by_itself() -> None:
     debts, ended = Debts(), Ended()
-    debts.add(ONE, 1, ended.tenancy)
+    debts.of(ONE)[1] = ended.tenancy
     ended.tenancy.hold()
     assert not debts.settle(ONE, 1, quietly=True)
     assert not ended.over
@@ -49,8 +49,8 @@ def test_what_a_batch_still_reads_is_released_by_itself() -> None:
 
 def test_a_client_that_is_gone_is_told_nothing() -> None:
     debts, ended, other = Debts(), Ended(), Ended()
-    debts.add(ONE, 1, ended.tenancy)
-    debts.add(OTHER, 1, other.tenancy)
+    debts.of(ONE)[1] = ended.tenancy
+    debts.of(OTHER)[1] = other.tenancy
     ended.tenancy.hold()
     debts.forget(ONE)
     assert ended.tenancy.quiet

@@ -10,7 +10,7 @@ import zmq
 
 from pool.alarms import Alarms
 from pool.loop import LONGEST_WAIT_S, Loop
-from pool.router.gate import LOOK_S, Gate, Gates, local
+from pool.serve.gate import LOOK_S, Gate, Gates, local
 from pool.watch import Source, Watch
 
 

@@ -9,10 +9,8 @@ import pytest
 import zmq
 
 from asked import Asked, framed
-from pool.router.arenas import Arenas
-from pool.router.calls import Calls
-from pool.router.headers import MOST_NUMBER, MOST_OUTPUTS
-from pool.router.intake import Intake
+from pool.serve.arenas import Arenas
+from pool.serve.calls import MOST_NUMBER, MOST_OUTPUTS, Calls, inputs_of
 from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.client_messages import CLIENT_MESSAGES
 from pool.wire.codec import BadFrame, pack
@@ -30,7 +28,7 @@ def arrive(submit: Asked) -> Any:
     envelope = decode(CLIENT_MESSAGES, frames)
     call = Calls().of(b"client", envelope.message, local=True)
     assert call is not None
-    return Intake(Arenas(0, 0)).job(b"client", envelope.message, call, envelope.payload, frames, lambda *_: None)
+    return inputs_of(b"client", envelope.message, call, envelope.payload, frames, Arenas(0, 0), lambda *_: None)
 
 
 @pytest.mark.parametrize(

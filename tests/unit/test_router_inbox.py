@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
-from pool.router.inbox import BURST_S, MESSAGES_A_TURN, Inbox
+from pool.serve.inbox import BURST_S, MESSAGES_A_TURN, Inbox
 
 MESSAGES = 2 * MESSAGES_A_TURN + 9
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pool.router.presence import LOOK_S, Presence
+from pool.serve.presence import LOOK_S, Presence
 
 ONE, OTHER, THIRD = b"one", b"other", b"third"
 SILENCE_S = 2 * LOOK_S

@@ -9,7 +9,7 @@ from pool.core import events as told
 from pool.core.actions import SlotChanged, WorkerChanged
 from pool.core.fleet import Role, Slot, SlotState, Worker, WorkerState
 from pool.devices import Device
-from pool.slot_log import SlotLog
+from pool.serve.slot_log import SlotLog
 
 SLOTS = SlotLog([Device("cpu", (), "cpu:0", "CPU", None)], [("digits",)])
 

@@ -1,6 +1,6 @@
 """What the pool owes its clients: an answer to each job, and the memory in which it lies."""
 
-from pool.router.arenas import Tenancy
+from pool.serve.arenas import Tenancy
 
 __all__ = ["Debts"]
 
@@ -13,18 +13,13 @@ class Debts:
 
     def __contains__(self, client: bytes) -> bool:
         """Whether the client waits for anything."""
-        return client in self._jobs
+        return bool(self._jobs.get(client))
 
-    def owes(self, client: bytes, job: int) -> bool:
-        jobs = self._jobs.get(client)
-        return jobs is not None and job in jobs
-
-    def add(self, client: bytes, job: int, tenancy: Tenancy | None) -> None:
-        """`tenancy`: of a job that lies in arenas. REQUIRES that it does not owe it."""
-        jobs = self._jobs.get(client)
-        if jobs is None:
-            jobs = self._jobs[client] = {}
-        jobs[job] = tenancy
+    def of(self, client: bytes) -> dict[int, Tenancy | None]:
+        """The client's jobs, until it is gone: the caller adds to them, with the tenancy of one that lies in arenas."""
+        if client not in self._jobs:
+            self._jobs[client] = {}
+        return self._jobs[client]
 
     def settle(self, client: bytes, job: int, quietly: bool = False) -> bool:
         """Nobody waits for it any more; whether nobody uses its memory either.
@@ -35,8 +30,6 @@ class Debts:
         if jobs is None:
             return True
         tenancy = jobs.pop(job, None)
-        if not jobs:
-            del self._jobs[client]
         if tenancy is None:
             return True
         last = tenancy.is_last

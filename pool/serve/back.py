@@ -17,6 +17,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import zmq
 
@@ -34,23 +35,24 @@ from pool.core.events import (
 )
 from pool.core.jobs import Batch
 from pool.logs import about
-from pool.router import gate
-from pool.router.handouts import Handouts
-from pool.router.inbox import Inbox
-from pool.router.lane_calls import LaneCalls
-from pool.router.refusals import count
-from pool.router.remarks import Remarks
-from pool.router.routes import is_given, new_router
-from pool.router.rows import Cut, Halves, Inputs
+from pool.serve import gate
+from pool.serve.handouts import Handouts
+from pool.serve.inbox import Inbox
+from pool.serve.lane_calls import LaneCalls
+from pool.serve.refusals import count
+from pool.serve.remarks import Remarks
+from pool.serve.routes import is_given, new_router
+from pool.serve.rows import Cut, Halves, Inputs
 from pool.wire import worker_messages as wire
 from pool.wire.codec import MAX_HEADER_BYTES
-from pool.wire.frames import BadFrame, Envelope, OtherVersion, decode, encode
+from pool.wire.frames import BadFrame, OtherVersion, decode, encode
 from pool.wire.hot import Buffer
 from pool.wire.independence import RowsCompared, RowsJudged
+from pool.wire.message import Message
 from pool.wire.multipart import send_frames
 from pool.wire.refusal import Refusal
 
-__all__ = ["Back", "CannotSay"]
+__all__ = ["Back", "CannotSay", "Ended"]
 
 log = logging.getLogger("pool.back")
 
@@ -64,6 +66,8 @@ MOST_LANES = 64  # the configuration allows 16; a worker that claims more lies
 
 Seat = tuple[int, int]  # slot, incarnation
 Peer = tuple[int, int, int | None]  # and the lane; None is the control thread
+Ended: TypeAlias = tuple[tuple[int, int, int, int], Sequence[object], dict[int, Failure], float, float]
+"""Of a batch: slot, incarnation, lane and its number; the answer of each part; why others have none; run_s, fetch_s."""
 
 
 class CannotSay(Exception):
@@ -77,12 +81,9 @@ class Back:
         path: Path,
         instance: bytes,
         handouts: Handouts,
-        done: Callable[..., None],
         held: Callable[[int, int, wire.DeviceHeld], None],
     ) -> None:
-        """`done` is told of each batch that a lane has ended, as `Feed.batch_done` wants it.
-
-        `held` is told what a worker takes of its GPUs.
+        """`held` is told what a worker takes of its GPUs.
 
         Binds at once. The caller holds the endpoint's lock, so a file there is stale.
         """
@@ -95,14 +96,13 @@ class Back:
         self._calls: dict[Peer, LaneCalls] = {}
         self._lanes: dict[Seat, int] = {}  # how many the worker was told to have; it has none before
         self._handouts = handouts
-        self._done = done
         self._held = held
         self.remarks = Remarks()
         listener = gate.local(path)
         self.socket = new_router(context)
         self.socket.linger = 0
         self.socket.rcvhwm = RECEIVE_HIGH_WATER_MARK
-        self._inbox = Inbox(self.socket, lambda route: sys.maxsize if route in self._peers else STRANGER_FRAMES)
+        self.inbox = Inbox(self.socket, lambda route: sys.maxsize if route in self._peers else STRANGER_FRAMES)
         # Workers may still come when clients may not.
         self.gate = gate.Gate(self.socket, listener, self.endpoint, self.dropped, divisor=2)
 
@@ -126,24 +126,32 @@ class Back:
 
     # --- in -----------------------------------------------------------------------------------------------------
 
-    def receive(self) -> Iterator[Event]:
-        """At most a turn's messages; there may be more. `done` is told of batches; what comes out is rare."""
-        for route, frames in self._inbox.turn():
-            peer = self._peers.get(route)
-            try:
-                if peer is None or frames is None:
-                    event = self._of_stranger(route, frames)
-                else:
-                    envelope = decode(wire.WORKER_MESSAGES, frames, MAX_HEADER_BYTES)
-                    event = self._event(route, peer, envelope)
-            except BadFrame as error:
-                if isinstance(error, OtherVersion):
-                    self._refuse(route, error)
-                event = self._dropped(self._peers.get(route), str(error))
-            except Exception as error:
-                event = self._failed(self._peers.get(route), error)
-            if event is not None:
-                yield event
+    def heard(self, route: bytes, frames: list[zmq.Frame] | None) -> Event | Ended | None:
+        """What the core is to be told of a message of the inbox: mostly that a batch is done; None: nothing."""
+        peer = self._peers.get(route)
+        try:
+            if peer is None or frames is None:
+                return self._of_stranger(route, frames)
+            envelope = decode(wire.WORKER_MESSAGES, frames, MAX_HEADER_BYTES)
+            done = envelope.message
+            slot, incarnation, lane = peer
+            if type(done) is not wire.Done or lane is None:
+                return self._event(route, peer, done)
+            payloads: list[list[Buffer] | None] = []
+            buffers, position = envelope.payload, 0  # as many of them as it says: `Done.read` has looked
+            for each in done.frames:
+                payloads += (buffers[position : position + each] if each else None,)
+                position += each
+            failures = _failures(done) if done.failures else {}
+            if self._handouts.tenants:
+                self._handouts.ended((slot, incarnation), done.batch)
+            return (slot, incarnation, lane, done.batch), payloads, failures, done.run_s, done.fetch_s
+        except BadFrame as error:
+            if isinstance(error, OtherVersion):
+                self._refuse(route, error)
+            return self._dropped(self._peers.get(route), str(error))
+        except Exception as error:
+            return self._failed(self._peers.get(route), error)
 
     def _of_stranger(self, route: bytes, frames: list[zmq.Frame] | None) -> Event | None:
         """Of a peer that has not said HELLO. Raises `BadFrame`."""
@@ -158,14 +166,8 @@ class Back:
             raise BadFrame(f"{type(message).__name__} before HELLO")
         return self._hello(route, message)
 
-    def _event(self, route: bytes, peer: Peer, envelope: Envelope) -> Event | None:
+    def _event(self, route: bytes, peer: Peer, message: Message) -> Event | None:
         slot, incarnation, lane = peer
-        message = envelope.message
-        if type(message) is wire.Done and lane is not None:
-            payloads, failures = _outcomes(message, envelope.payload)
-            self._handouts.ended((slot, incarnation), message.batch)
-            self._done(slot, incarnation, lane, message.batch, payloads, failures, message.run_s, message.fetch_s)
-            return None
         match message:
             case wire.Beat(phase, detail, running):
                 if len(running) > MOST_LANES or not all(math.isfinite(lane.age_s) for lane in running):
@@ -267,6 +269,9 @@ class Back:
         """False: the lane cannot be reached, which only a dying worker's lane cannot. Raises `CannotSay`."""
         seat, peer = (batch.slot, batch.incarnation), (batch.slot, batch.incarnation, batch.lane)
         key, parts = batch.key, batch.parts
+        route = self._routes.get(peer)
+        if route is None:
+            return False
         buffers: list[zmq.Frame | Cut] = []
         rows: list[int] = []
         whole, lent_to = True, False
@@ -274,7 +279,8 @@ class Back:
         try:
             for part in parts:
                 inputs: Inputs = part.job.payload  # type: ignore[assignment]
-                cut = inputs.cut(part.start, part.stop)
+                whole_job = part.start == 0 and part.stop == inputs.rows
+                cut = inputs.buffers if whole_job else inputs.cut(part.start, part.stop)
                 buffers += cut
                 rows += (part.rows,)
                 whole = whole and cut is inputs.buffers
@@ -282,11 +288,9 @@ class Back:
         except Exception as error:
             raise self._unsayable(batch, error) from error
         lent, rooms = self._handouts.begun(seat, batch.number, parts, buffers) if lent_to else ((), ())
-        calls = self._calls.get(peer)
-        if calls is None:
-            calls = LaneCalls()
-            if peer in self._routes:
-                self._calls[peer] = calls
+        if peer not in self._calls:
+            self._calls[peer] = LaneCalls()
+        calls = self._calls[peer]
         what = model, signature, outputs, table = key.line.model.name, key.signature, key.outputs, first.table
         call, registers = calls.number(what)
         halves = () if whole else tuple([place for place, each in enumerate(buffers) if isinstance(each, Halves)])
@@ -313,7 +317,7 @@ class Back:
         except Exception as error:
             raise self._unsayable(batch, error) from error
         else:
-            sent = self._send(peer, frames)
+            sent = self._send_to(route, frames)
         finally:
             if not sent:
                 self._handouts.ended(seat, batch.number)
@@ -330,10 +334,11 @@ class Back:
         return CannotSay(what)
 
     def _send(self, peer: Peer, frames: Sequence[Buffer]) -> bool:
-        """Never blocks: a lane's credit is one batch, so a pipe that is full belongs to a worker that does not read."""
         route = self._routes.get(peer)
-        if route is None:
-            return False
+        return route is not None and self._send_to(route, frames)
+
+    def _send_to(self, route: bytes, frames: Sequence[Buffer]) -> bool:
+        """Never blocks: a lane's credit is one batch, so a pipe that is full belongs to a worker that does not read."""
         try:
             send_frames(self.socket, [route, *frames])
         except zmq.ZMQError as error:
@@ -351,18 +356,8 @@ def _in_frames(buffers: Iterable[zmq.Frame | Cut]) -> Iterator[object]:
             yield buffer
 
 
-def _outcomes(done: wire.Done, payload: Sequence[Buffer]) -> tuple[list[Sequence[Buffer] | None], dict[int, Failure]]:
-    """The answer of each part, and by its place among them why a part has none.
-
-    REQUIRES as many buffers as it says, as `Done.read` has looked.
-    """
-    payloads: list[Sequence[Buffer] | None] = []
-    position = 0
-    for frames in done.frames:
-        payloads += (payload[position : position + frames] if frames else None,)
-        position += frames
-    if not done.failures:
-        return payloads, {}
+def _failures(done: wire.Done) -> dict[int, Failure]:
+    """By the part's place in its batch."""
     failures: dict[int, Failure] = {}
     for place, outcome in enumerate(done.outcomes):
         match outcome:
@@ -372,4 +367,4 @@ def _outcomes(done: wire.Done, payload: Sequence[Buffer]) -> tuple[list[Sequence
                 failures[place] = Spoiled(fault, text)
             case wire.RowsDiffer(text):
                 failures[place] = RowsChanged(text)
-    return payloads, failures
+    return failures

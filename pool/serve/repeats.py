@@ -10,8 +10,8 @@ import hashlib
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator
 
-from pool.router.layouts import memory_of
-from pool.router.rows import Inputs
+from pool.serve.layouts import memory_of
+from pool.serve.rows import Inputs
 
 __all__ = ["MOST_READ", "REMEMBERED_S", "STEP_BYTES", "Reading", "Repeats"]
 

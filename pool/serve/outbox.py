@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable
 
-from pool.router.payload import Payload, held_bytes
+from pool.serve.payload import Payload, held_bytes
 
 __all__ = ["RETRY_S", "Outboxes"]
 

@@ -16,13 +16,10 @@ class Clients:
         self._last = 0
         self.names: dict[Address, bytes] = {}
         """To be read: who is where."""
-        self._addresses: dict[bytes, Address] = {}
+        self.addresses: dict[bytes, Address] = {}
+        """To be read: where who is; who was forgotten is nowhere."""
         self.resting: OrderedDict[bytes, None] = OrderedDict()
         """To be read: who is known by name alone, until `name` hears of it again."""
-
-    def find(self, address: Address) -> bytes | None:
-        """The name of the client there, if it has one."""
-        return self.names.get(address)
 
     def name(self, address: Address) -> bytes:
         """The name of the client there; a new one if it has none."""
@@ -30,18 +27,14 @@ class Clients:
         if client is None:
             self._last += 1
             client = self.names[address] = self._last.to_bytes(8, "big")
-            self._addresses[client] = address
+            self.addresses[client] = address
         elif self.resting:
             self.resting.pop(client, None)
         return client
 
-    def address(self, client: bytes) -> Address | None:
-        """None for one that was forgotten."""
-        return self._addresses.get(client)
-
     def rest(self, client: bytes) -> None:
         """Nothing is known of it any more. If it speaks again before many others have come to rest, it is the same."""
-        if client in self._addresses:
+        if client in self.addresses:
             self.resting[client] = None
             if len(self.resting) > MOST_RESTING:
                 self.forget(next(iter(self.resting)))
@@ -49,6 +42,6 @@ class Clients:
     def forget(self, client: bytes) -> None:
         """It is gone."""
         self.resting.pop(client, None)
-        address = self._addresses.pop(client, None)
+        address = self.addresses.pop(client, None)
         if address is not None:
             del self.names[address]

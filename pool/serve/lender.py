@@ -19,8 +19,8 @@ from pathlib import Path
 
 from pool import descriptors
 from pool.logs import about
-from pool.router.arenas import Arenas
-from pool.router.refusals import count
+from pool.serve.arenas import Arenas
+from pool.serve.refusals import count
 from pool.wire.arena import Grant, Wish, send_grant
 from pool.wire.codec import BadFrame
 

@@ -19,6 +19,7 @@ class LaneCalls:
 
     def __init__(self) -> None:
         self._numbers: OrderedDict[Key, int] = OrderedDict()  # what was used last is the last
+        self._latest: tuple[Key | None, int] = None, UNKEPT
         self._free: list[int] = []
 
     def __len__(self) -> int:
@@ -29,10 +30,13 @@ class LaneCalls:
 
         Where there is no other number, that of the one which was used least recently is taken.
         """
-        number = self._numbers.get(key)
-        if number is not None:
-            self._numbers.move_to_end(key)
+        latest, number = self._latest
+        if key == latest:
             return number, False
+        if key in self._numbers:
+            self._numbers.move_to_end(key)
+            self._latest = key, self._numbers[key]
+            return self._latest[1], False
         if len(key[3]) + sum(map(len, key[2] or ())) > KEPT_BYTES or len(key[2] or ()) > KEPT_OUTPUTS:
             return UNKEPT, True
         if self._free:
@@ -42,10 +46,12 @@ class LaneCalls:
         else:
             _, number = self._numbers.popitem(last=False)
         self._numbers[key] = number
+        self._latest = key, number
         return number, True
 
     def unsent(self, key: Key) -> None:
         """The lane has not heard of it after all."""
+        self._latest = None, UNKEPT
         number = self._numbers.pop(key, None)
         if number is not None:
             self._free.append(number)

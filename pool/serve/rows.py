@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import zmq
 
-from pool.router.arenas import LentBuffer, Tenancy
-from pool.router.layouts import Column, Layout, memory_of
+from pool.serve.arenas import LentBuffer, Tenancy
+from pool.serve.layouts import Column, Layout, memory_of
 from pool.wire.dtypes import END_BYTES
 
 __all__ = ["COPIED_BYTES", "Cut", "Halves", "Inputs", "Whole", "cut_strings"]

@@ -11,9 +11,10 @@ import logging
 import socket
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import zmq
 
@@ -22,33 +23,32 @@ from pool.core.actions import JobFailed, UnpackChunk
 from pool.core.events import ClientGone, Event, JobCancelled
 from pool.core.jobs import Job
 from pool.logs import about, callers
-from pool.router import gate, presence
-from pool.router.answers import Answers
-from pool.router.arenas import Arenas
-from pool.router.calls import Call, Calls
-from pool.router.clients import Address, Clients
-from pool.router.debts import Debts
-from pool.router.inbox import MOST_FRAMES, Inbox
-from pool.router.intake import Intake
-from pool.router.lender import Lender
-from pool.router.outbox import RETRY_S, Outboxes
-from pool.router.payload import Payload
-from pool.router.pipes import Pipes
-from pool.router.presence import Presence
-from pool.router.questions import MOST_WAITING, Question, Questions
-from pool.router.refusals import count
-from pool.router.repeats import Reading, Repeats
-from pool.router.routes import is_given, new_router
-from pool.router.rows import Inputs, Whole
+from pool.serve import gate, presence
+from pool.serve.arenas import Arenas
+from pool.serve.calls import Call, Calls, inputs_of
+from pool.serve.clients import Address, Clients
+from pool.serve.debts import Debts
+from pool.serve.inbox import MOST_FRAMES, Inbox
+from pool.serve.lender import Lender
+from pool.serve.outbox import RETRY_S, Outboxes
+from pool.serve.payload import VIEW_BYTES, Payload
+from pool.serve.pipes import Pipes
+from pool.serve.presence import Presence
+from pool.serve.questions import MOST_WAITING, Question, Questions
+from pool.serve.refusals import count
+from pool.serve.repeats import Reading, Repeats
+from pool.serve.routes import is_given, new_router
+from pool.serve.rows import Inputs, Whole
 from pool.wire import client_messages as wire
 from pool.wire.codec import packed
 from pool.wire.faults import Fault
 from pool.wire.frames import BadFrame, Envelope, decode, encode
+from pool.wire.hot import Buffer
 from pool.wire.message import Message
 from pool.wire.multipart import send_frames
 from pool.wire.unpacking import Unpacking
 
-__all__ = ["Front", "Question"]
+__all__ = ["Arrival", "Asked", "Front", "Question"]
 
 log = logging.getLogger("pool.front")
 
@@ -62,10 +62,26 @@ FLUSH_S = 1.0  # how long `close` waits for those who read their last answers sl
 STALL_S = 0.25  # … as long as somebody takes one now and then
 COMPARED_S = 1.0  # until a job that could not be compared with quarantined ones may come again
 SHORTEST_S = 1e-3  # is left to a job whose time ended while it was compared: the core says so
+PART_S = 0.5  # for the clients' last words: one that runs answers in milliseconds
+PART_LOOK_S = 0.02  # how often the pipes of slow readers are tried meanwhile
 LINGER_MS = 1000  # how long libzmq then takes to hand its own queues to the kernel
+LETTER_JOBS = 256  # of one client in one message: a header of some 20 KiB
+LETTER_BYTES = 1 << 20  # what is larger costs more than a message does, and is better begun to be read
 
 
 LastWord = wire.Farewell | wire.Refusal
+Asked: TypeAlias = tuple[Any, ...]
+Arrival: TypeAlias = tuple[Asked, Inputs, tuple[Any, ...]]
+"""A job, as `Machine.arrived` wants it: what is said before the payload, the payload, and what is said after it."""
+
+
+@dataclass(slots=True)
+class Letter(wire.Results):
+    """Results that leave as one message to one client. `size_bytes`: of all but the first."""
+
+    results: list[wire.Result]
+    payload: list[Buffer]
+    size_bytes: int = 0
 
 
 class Front:
@@ -77,13 +93,11 @@ class Front:
         most_replies: int,
         arenas: Arenas,
         turn: Alarm,
-        arrived: Callable[..., None],
     ) -> None:
         """`most_replies`: how many answers may wait for a slow reader before it is dropped.
 
         `turn` has the loop call `tend`, and answer `next_question`; it is set whenever there is something to do.
-        The bytes that wait for all slow readers may be as many as one client's credit in `opened`. `arrived` is told of
-        each job, as `Feed.arrived` wants it.
+        The bytes that wait for all slow readers may be as many as one client's credit in `opened`.
         """
         self.refused: Counter[str] = Counter()
         self._context = context
@@ -91,16 +105,13 @@ class Front:
         self._opened = opened
         self._largest_credit = opened.credit_bytes  # the sockets take no larger message
         self._informed: set[bytes] | None = None  # of other terms than the first; None: there are none
-        self._inboxes: list[Inbox] = []
+        self.inboxes: list[Inbox] = []
         self.sockets: list[zmq.Socket[bytes]] = []  # of the inboxes
-        self._indices: dict[zmq.Socket[bytes], int] = {}
         self.gates: list[gate.Gate] = []
         self._local: list[bool] = []
         self._clients = Clients()
         self._calls = Calls()
-        self._intake = Intake(arenas)
         self._arenas = arenas
-        self._arrived = arrived
         self._turn = turn
         self._lender: Lender | None = None
         self._repeats = Repeats()
@@ -111,7 +122,7 @@ class Front:
         self._presence = Presence(SILENCE_S)
         self._debts = Debts()
         self._questions = Questions()
-        self._answers = Answers()
+        self._letters: dict[bytes, Letter] = {}  # that the orders of one dispatch have begun
         self._pipes = Pipes()
         self._outboxes = Outboxes(most_replies, opened.credit_bytes, self._pipes.held)
         self._gone: dict[bytes, LastWord | None] = {}  # and what it is to be told, where it may still listen
@@ -160,9 +171,8 @@ class Front:
             router.close()
             listener.close()
             raise OSError(f"cannot listen at {endpoint}: {error.strerror or error}") from None
-        self._indices[router] = len(self.sockets)
         self.sockets.append(router)
-        self._inboxes.append(Inbox(router))
+        self.inboxes.append(Inbox(router))
         self._local.append(local)
 
     @property
@@ -175,12 +185,36 @@ class Front:
         """Of what clients have said of their calls."""
         return self._calls.size_bytes
 
-    def say_farewell(self, text: str, unread: bool) -> set[bytes]:
-        """To all clients that were heard of lately; those are returned."""
-        clients = self._presence.clients()
-        for client in clients:
+    def part(self, text: str, *, unread: bool = True) -> None:
+        """An ending pool takes leave of its clients, so that each knows what it may send to the next one.
+
+            pool                         client
+              │ last answers, FAREWELL ───► │  knows now that what else it has sent was never read
+              │ ◄───────────────────  CLOSE │
+
+        The CLOSE is waited for: when a connection ends, libzmq drops what its reader has not taken out of a socket that
+        is IMMEDIATE, as those of clients are. Takes half a second at most; what comes meanwhile is not wanted.
+        `unread`: all jobs that were read have been answered, so none of the others has started.
+        """
+        waiting = self._presence.clients()
+        for client in waiting:
             self._say(client, wire.Farewell(text, unread))
-        return set(clients)
+        now = time.monotonic()
+        ends = now + PART_S
+        poller = zmq.Poller()
+        for inbox in self.inboxes:
+            poller.register(inbox.socket, zmq.POLLIN)
+        while waiting and now < ends:
+            ready = dict(poller.poll(int(min(PART_LOOK_S, ends - now) * 1000) + 1))
+            heard = [
+                self.heard((index, route), frames, now)
+                for index, inbox in enumerate(self.inboxes)
+                if inbox.socket in ready
+                for route, frames in inbox.turn()
+            ]
+            now = time.monotonic()
+            gone = {each.client for each in (*heard, *self.tend(now)) if isinstance(each, ClientGone)}
+            waiting = [client for client in waiting if client not in gone]
 
     def close(self) -> None:
         """Hands what is queued to the kernel, within two seconds and only as long as somebody reads."""
@@ -196,7 +230,7 @@ class Front:
             self._outboxes.forget(client)
         for each in self.gates:
             each.close()
-        for inbox in self._inboxes:
+        for inbox in self.inboxes:
             inbox.socket.close()
         if self._lender is not None:
             self._lender.close()
@@ -221,25 +255,11 @@ class Front:
         if self._lender.pauses:
             self._turn.soon()
 
-    def receive(self, socket: "zmq.Socket[bytes]", now: float) -> Iterator[Event]:
-        """At most a turn's messages; there may be more. `arrived` is told of jobs; what comes out is rare.
+    def heard(self, address: Address, frames: list[zmq.Frame] | None, now: float) -> Arrival | Event | None:
+        """What the core is to be told of a message of an inbox: mostly that a job arrived; None: nothing.
 
-        Questions wait for `next_question`.
+        `address`: the index of the inbox, and the routing id. Questions wait for `next_question`.
         """
-        index = self._indices[socket]
-        for route, frames in self._inboxes[index].turn():
-            address = index, route
-            try:
-                heard = self._understand(address, frames, now)
-            except Exception as error:
-                self._drop(self._clients.name(address), error, "read what it sent")
-                continue
-            if heard is not None:
-                yield heard
-                if type(heard) is ClientGone:  # answers that its burst brought about were counted once more
-                    self._pipes.forget(heard.client)
-
-    def _understand(self, address: Address, frames: list[zmq.Frame] | None, now: float) -> Event | None:
         client = self._clients.names.get(address)
         try:
             if client is None and not is_given(address[1]):
@@ -261,12 +281,17 @@ class Front:
             if envelope.instance != self._instance:
                 raise BadFrame("this message is for another instance of the pool, which has ended")
             if type(message) is wire.Submit:
-                self._submitted(client, message, envelope.payload, frames, self._local[address[0]], now)
-                return None
+                return self._submitted(client, message, envelope.payload, frames, self._local[address[0]], now)
             return self._event(client, message)
         except BadFrame as error:
             self._refuse(address, str(error))
-            return None
+        except Exception as error:
+            self._drop(self._clients.name(address), error, "read what it sent")
+        return None
+
+    def parted(self, client: bytes) -> None:
+        """The core has heard that it is gone, and what that brought about was sent."""
+        self._pipes.forget(client)
 
     def _inform(self, client: bytes, envelope: Envelope) -> None:
         """Of the present terms, if it has heard of former ones: whoever opens is told anyway, whoever closes goes."""
@@ -328,34 +353,35 @@ class Front:
         frames: Sequence[zmq.Frame],
         local: bool,
         now: float,
-    ) -> None:
+    ) -> Arrival | None:
         try:
             call = self._calls.of(client, submit, local)
         except BadFrame as error:
             self._unreadable(client, submit.job, error)
-            return
-        if self._debts.owes(client, submit.job):  # nothing of the first one is another's, or released
+            return None
+        owed = self._debts.of(client)
+        if submit.job in owed:  # nothing of the first one is another's, or released
             text = f"job {submit.job} is already in the pool"
             self._say(client, wire.Failure(submit.job, Fault.INVALID_INPUT, text, None))
-            return
+            return None
         if call is None:
             self._say(client, wire.Unregistered(submit.job))
             self._released(client, submit.job)
-            return
+            return None
         if call.refusal is not None:
             self._say(client, wire.Failure(submit.job, Fault.INVALID_INPUT, call.refusal, None))
             self._released(client, submit.job)
-            return
+            return None
         try:
-            inputs = self._intake.job(client, submit, call, buffers, frames, self._released)
+            inputs = inputs_of(client, submit, call, buffers, frames, self._arenas, self._released)
         except BadFrame as error:
             self._unreadable(client, submit.job, error)
-            return
-        self._debts.add(client, submit.job, inputs.tenancy)
+            return None
+        owed[submit.job] = inputs.tenancy
         if self._repeats.samples and self._repeats.suspects(inputs, now):
             self._compare(client, submit, call, inputs, now)
-        else:
-            self._tell(client, submit, call, inputs, submit.timeout_s)
+            return None
+        return _arrival(client, submit, call, inputs, submit.timeout_s)
 
     def _unreadable(self, client: bytes, job: int, error: BadFrame) -> None:
         text = f"the job cannot be read: {error}"
@@ -364,28 +390,6 @@ class Front:
             log.warning("refused a job of a client: %s", said, extra=about("job_refused", reason=said))
         self._say(client, wire.Failure(job, Fault.INVALID_INPUT, text, None))
         self._released(client, job)
-
-    def _tell(self, client: bytes, submit: wire.Submit, call: Call, inputs: Inputs, timeout_s: float) -> None:
-        names = call.names
-        self._arrived(
-            client,
-            submit.job,
-            names.model,
-            call.signature,
-            names.outputs,
-            submit.rows,
-            timeout_s,
-            submit.priority,
-            names.device,
-            inputs.size_bytes,
-            inputs.form,
-            inputs,
-            submit.attempts,
-            submit.in_doubt,
-            submit.weight,
-            submit.origin,
-            names.version,
-        )
 
     def _compare(self, client: bytes, submit: wire.Submit, call: Call, inputs: Inputs, now: float) -> None:
         """A job whose inputs may be those of a quarantined one arrives, in `tend`, when all of them were read."""
@@ -399,7 +403,7 @@ class Front:
         else:
             self._comparing[client, submit.job] = reading
 
-    def _arrive(self, now: float) -> None:
+    def _arrivals(self, now: float) -> Iterator[Arrival]:
         self._repeats.step()
         while self._compared:
             client, submit, call, inputs, digest, since = self._compared.popleft()
@@ -409,7 +413,7 @@ class Front:
                 self._fail(client, submit.job, Fault.QUARANTINED, why, None)
             else:
                 left_s = max(SHORTEST_S, submit.timeout_s - (now - since))
-                self._tell(client, submit, call, inputs, left_s)
+                yield _arrival(client, submit, call, inputs, left_s)
 
     def _forget_comparing(self, job: tuple[bytes, int]) -> None:
         """Nobody waits for it any more."""
@@ -427,16 +431,16 @@ class Front:
             said = callers(text)
             log.warning("refused a message from a client: %s", said, extra=about("message_refused", reason=said))
         refusal = encode(wire.Refusal(text), self._instance)
-        client = self._clients.find(address)
+        client = self._clients.names.get(address)
         if client is not None:
             self._send(client, refusal)
         else:  # somebody who has said nothing that was understood: nothing is kept for him
             index, route = address
             with contextlib.suppress(zmq.ZMQError):
-                send_frames(self._inboxes[index].socket, [route, *refusal])
+                send_frames(self.inboxes[index].socket, [route, *refusal])
 
     def _is_local(self, client: bytes) -> bool:
-        address = self._clients.address(client)
+        address = self._clients.addresses.get(client)
         return address is not None and self._local[address[0]]
 
     def _drop(self, client: bytes, error: Exception, doing: str) -> None:
@@ -461,16 +465,27 @@ class Front:
         released = self._debts.settle(client, number, quietly=True)
         answers: tuple[Payload, ...] = payloads  # type: ignore[assignment]  # as `Back` gave them to the core
         result = wire.Result(number, tuple(map(len, answers)), timeline, released, job.key.chunks)
-        if self._answers.add(client, result, answers):
+        if client not in self._letters:  # the first would be a message by itself, and is not counted
+            self._letters[client] = letter = Letter([result], [])
+            for piece in answers:
+                letter.payload += piece
+            return
+        letter = self._letters[client]
+        letter.results += (result,)
+        for piece in answers:
+            letter.payload += piece
+            letter.size_bytes += sum(map(len, piece)) + VIEW_BYTES * len(piece)
+        if letter.size_bytes >= LETTER_BYTES or len(letter.results) >= LETTER_JOBS:
             self._leave(client)
 
     def answered(self) -> None:
         """All that a dispatch has brought about was answered."""
-        for client in tuple(self._answers):
+        for client in [*self._letters]:
             self._leave(client)
 
     def _leave(self, client: bytes) -> None:
-        letter = self._answers.pop(client)
+        letter = self._letters[client]
+        del self._letters[client]
         try:
             frames = letter.to_frames(self._instance, letter.payload)
         except Exception as error:
@@ -511,7 +526,7 @@ class Front:
 
     def _send(self, client: bytes, frames: Payload) -> None:
         """Never blocks. What a slow reader's pipe does not take waits in its outbox, up to a bound."""
-        if client in self._answers:  # they were first
+        if client in self._letters:  # they were first
             self._leave(client)
         if (not self._outboxes.size_bytes or client not in self._outboxes) and self._try_send(client, frames):
             return
@@ -524,12 +539,12 @@ class Front:
 
     def _try_send(self, client: bytes, frames: Payload) -> bool:
         """False if the pipe is full. A client that is not connected any more takes everything, and is gone."""
-        address = self._clients.address(client)
+        address = self._clients.addresses.get(client)
         if address is None:
             return True
         index, route = address
         try:
-            return self._pipes.send(client, self._inboxes[index].socket, route, frames)
+            return self._pipes.send(client, self.inboxes[index].socket, route, frames)
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
@@ -538,9 +553,9 @@ class Front:
 
     # --- time ---------------------------------------------------------------------------------------------------
 
-    def tend(self, now: float) -> Iterator[Event]:
+    def tend(self, now: float) -> Iterator[Arrival | Event]:
         """Tries the outboxes again, and tells of jobs that were compared and of clients that are gone."""
-        self._arrive(now)
+        yield from self._arrivals(now)
         self._outboxes.flush(self._try_send, now)
         self._pipes.is_waited_for = bool(self._outboxes)
         if self._lender is not None:
@@ -590,3 +605,15 @@ class Front:
             self._forget_comparing(key)
         if self._informed is not None:
             self._informed.discard(client)
+
+
+def _arrival(client: bytes, submit: wire.Submit, call: Call, inputs: Inputs, timeout_s: float) -> Arrival:
+    names = call.names
+    return (
+        (
+            *(client, submit.job, names.model, call.signature, names.outputs, submit.rows, timeout_s, submit.priority),
+            *(names.device, inputs.size_bytes, inputs.form),
+        ),
+        inputs,
+        (submit.attempts, submit.in_doubt, submit.weight, submit.origin, names.version),
+    )

@@ -1,20 +1,31 @@
 """The calls of each client: what it has said once, so that each of its jobs says a number in the place of names.
 
 What is kept here is on its client's account, and bounded. Each job counts what its call takes once more: one that its
-client forgets lives on in its jobs, until the last of them has ended.
+client forgets lives on in its jobs, until the last of them has ended. What is refused here never comes to the core, so
+no number that it makes of these can be one that cannot travel.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from pool.router.headers import check_names
-from pool.router.layouts import Layout, form_of, read
+import zmq
+
+from pool.serve.arenas import Arenas
+from pool.serve.layouts import Layout, form_of, read
+from pool.serve.payload import FRAME_BYTES, VIEW_BYTES
+from pool.serve.rows import Inputs, Whole
 from pool.wire.calls import CALLS_BYTES, MOST_CALLS, NAMES_BYTES, TABLE_BYTES, Names, call_bytes
 from pool.wire.codec import BadFrame, unpack
 from pool.wire.jobs import Submit
 from pool.wire.session_runs import LOCAL_ONLY, OVER_TCP, REMOTE_RUN, RUN
 
-__all__ = ["Call", "Calls"]
+__all__ = ["MOST_NUMBER", "MOST_OUTPUTS", "Call", "Calls", "inputs_of"]
+
+MOST_NUMBER = (1 << 63) - 1  # of a job: what msgpack, JSON's readers and every other language can hold
+MOST_OUTPUTS = 2048  # the client's own bound, 32 KiB of names, is met first by names of the usual length
+NAME_CHARS = 1000  # as the client has it
+LENT_BYTES = 240  # that Python takes for the place of one lent buffer: many times the bytes that came
 
 Asked: TypeAlias = tuple[str, int | str | None, str | None, tuple[str, ...] | None]
 
@@ -93,7 +104,7 @@ class Calls:
 
 
 def _call(names: Names, table: bytes, local: bool) -> Call:
-    check_names(names)
+    _check_names(names)
     if not table:
         raise BadFrame("it has no table")
     layout = read(table) if names.counted else None
@@ -108,3 +119,57 @@ def _call(names: Names, table: bytes, local: bool) -> Call:
         (names.model, names.version, names.signature, names.outputs),
         call_bytes(names, len(table), 0 if layout is None else len(layout.columns)),
     )
+
+
+def inputs_of(
+    client: bytes,
+    submit: Submit,
+    call: Call,
+    buffers: Sequence[Whole],
+    frames: Sequence[zmq.Frame],
+    arenas: Arenas,
+    released: Callable[[bytes, int], None],
+) -> Inputs:
+    """What the core is handed with a job. `frames`: of the message, which hold the `buffers`.
+
+    `released` is told when nobody uses any more what of it is lent. Of a job without rows nothing is read here.
+    Raises `BadFrame` for a job whose rows are not what it says: cut by them, it would spoil its batch.
+    """
+    if submit.weight > 1 or submit.job > MOST_NUMBER or submit.origin:
+        _check_numbers(submit)
+    if (submit.rows is not None) is not call.names.counted:
+        counts = "them" if call.names.counted else "none"
+        raise BadFrame(f"{submit.rows or 'no'} rows in a call that counts {counts}")
+    size_bytes = sum(map(len, frames)) + FRAME_BYTES * len(frames) + VIEW_BYTES * len(buffers) + call.size_bytes
+    is_lent, tenancy = submit.lent or submit.room is not None, None
+    if is_lent:
+        buffers, lent_in, room = arenas.buffers(client, submit.lent, submit.room, buffers)
+        size_bytes += sum([LENT_BYTES + each.size_bytes for each in submit.lent])
+    if call.layout is not None:
+        call.layout.check(submit.rows or 0, buffers)
+    if is_lent:
+        tenancy = arenas.tenancy(lent_in, room, lambda: released(client, submit.job))
+    return Inputs(call.table, buffers, call.layout, submit.rows, call.asked, tenancy, size_bytes, call.form)
+
+
+def _check_numbers(submit: Submit) -> None:
+    """Raises `BadFrame` for what no client of this release says. The core checks timeout and priority."""
+    if submit.job > MOST_NUMBER or submit.origin > MOST_NUMBER:
+        raise BadFrame(f"job {submit.job}, origin {submit.origin}: numbers are from 0 to {MOST_NUMBER}")
+    if submit.weight > 1 and (submit.rows is None or submit.rows < submit.weight):
+        raise BadFrame(f"{submit.weight} jobs in one message with {submit.rows or 'no'} rows: each has one at least")
+
+
+def _check_names(names: Names) -> None:
+    """Raises `BadFrame` for what no client of this release says. The core looks the names up."""
+    outputs = names.outputs
+    for name in (names.model, names.signature, names.device, names.version):
+        if isinstance(name, str) and len(name) > NAME_CHARS:
+            raise BadFrame(f"a name of {len(name)} characters, at most {NAME_CHARS} are taken")
+    if outputs:
+        if len(outputs) > MOST_OUTPUTS:
+            raise BadFrame(f"{len(outputs)} outputs, at most {MOST_OUTPUTS} are taken")
+        if len(set(outputs)) < len(outputs):
+            raise BadFrame(f"{len(outputs) - len(set(outputs))} of its outputs are named twice")
+        if max(map(len, outputs)) > NAME_CHARS:
+            raise BadFrame(f"an output's name of {max(map(len, outputs))} characters, at most {NAME_CHARS} are taken")

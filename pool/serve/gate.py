@@ -22,7 +22,7 @@ import zmq
 from pool import descriptors
 from pool.logs import about
 from pool.loop import Loop
-from pool.router.refusals import count
+from pool.serve.refusals import count
 
 __all__ = ["Gate", "Gates", "local", "loopback"]
 

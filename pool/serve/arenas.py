@@ -8,10 +8,11 @@ import mmap
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from pool.wire import arena as wire
 from pool.wire.codec import BadFrame
-from pool.wire.lent import rounded_up
+from pool.wire.lent import Lent, Room, rounded_up
 
 __all__ = ["Arena", "Arenas", "LentBuffer", "Tenancy"]
 
@@ -182,6 +183,22 @@ class Arenas:
         if offset < 0 or size_bytes < 0 or offset + size_bytes > arena.size_bytes:
             raise BadFrame(f"{size_bytes} bytes at {offset} of an arena of {arena.size_bytes}")
         return LentBuffer(arena, offset, size_bytes)
+
+    def buffers(
+        self, client: bytes, lent: Sequence[Lent], room: Room | None, buffers: Sequence[Any]
+    ) -> tuple[list[Any], list[Arena], LentBuffer | None]:
+        """A job's buffers, with those that lie in arenas; which arenas it lies in; and the room for its answer.
+
+        Raises `BadFrame` as `buffer` does.
+        """
+        found = list(buffers)
+        places = [self.buffer(client, each.arena, each.offset, each.size_bytes) for each in lent]
+        for each, place in zip(lent, places, strict=True):
+            found[each.index] = place
+        answer = None if room is None else self.buffer(client, room.arena, room.offset, room.size_bytes)
+        if answer is not None:
+            places += (answer,)
+        return found, list({place.arena for place in places}), answer
 
     def tenancy(self, arenas: Sequence[Arena], room: LentBuffer | None, over: Callable[[], None]) -> Tenancy:
         """Of a job in these arenas; `over` is called when nobody reads or writes there any more."""

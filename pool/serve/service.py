@@ -32,8 +32,6 @@ from pool.core.events import (
     BatchUnsent,
     Death,
     Event,
-    Failed,
-    Spoiled,
     Start,
     StopAsked,
     Tick,
@@ -44,35 +42,33 @@ from pool.core.events import (
 from pool.core.fleet import SlotState
 from pool.core.jobs import Batch
 from pool.core.machine import Machine
-from pool.desk import Desk
 from pool.doorbell import Doorbell
 from pool.endpoint import ARENAS_SUFFIX, WORKERS_SUFFIX, EndpointLock, ipc_path, prepare_folder
-from pool.feed import CoreFault, Feed
 from pool.logs import about
 from pool.loop import Loop
 from pool.plan import Footprints, Plan, Reconciler, Source
-from pool.planted import planted
 from pool.quarantine import KeptJob, Quarantine
 from pool.recorder import Recorder, Shelf
 from pool.recorder.fault_report import fault_report
-from pool.router.arenas import Arena, Arenas, Tenancy
-from pool.router.back import Back, CannotSay
-from pool.router.front import Front
-from pool.router.gate import Gates
-from pool.router.handouts import Handouts
-from pool.router.layouts import memory_of
-from pool.router.parting import part
-from pool.router.payload import owned
-from pool.router.rows import Inputs
-from pool.signal_pipe import SignalPipe
-from pool.slot_log import SlotLog
-from pool.status import resident_bytes, restart_needed
+from pool.serve.arenas import Arena, Arenas, Tenancy
+from pool.serve.back import Back
+from pool.serve.desk import Desk
+from pool.serve.front import Front
+from pool.serve.gate import Gates
+from pool.serve.handouts import Handouts
+from pool.serve.layouts import memory_of
+from pool.serve.loop import CoreFault, Way
+from pool.serve.payload import owned
+from pool.serve.planted import planted
+from pool.serve.rows import Inputs
+from pool.serve.signal_pipe import SignalPipe
+from pool.serve.slot_log import SlotLog
+from pool.serve.status import resident_bytes, restart_needed
 from pool.supervisor import Supervisor
 from pool.systemd.notify import Notifier
 from pool.watch import Watch
 from pool.wire import client_messages as wire
 from pool.wire.arena import Grant
-from pool.wire.faults import Fault
 from pool.wire.worker_messages import DeviceHeld, Welcome
 
 __all__ = ["BrokeDown", "Service"]
@@ -130,7 +126,6 @@ class Service:
         self._broken: BrokeDown | None = None
         self._began_with = plan.policy, plan.slots()
         self._machine = Machine(*self._began_with, random.Random(self._instance), owned)
-        self._tell = Feed(planted(self._machine, environ), self._prepare, self._run, self._act)
         self._footprints = Footprints(plan.state)
         self._slot_log = SlotLog(plan.devices, plan.placement)
         self._ended = 0  # jobs, when the reconciler was told of it last
@@ -153,6 +148,7 @@ class Service:
             Shelf(plan.state, plan.settings.recorder.keep, plan.settings.recorder.max_bytes, plan.endpoint),
             self._whose,
         )
+        self._tell = Way(planted(self._machine, environ), self._prepare, self._recorder.ran, self._act, self._unsent)
 
     @property
     def _whose(self) -> dict[str, Any]:
@@ -197,9 +193,7 @@ class Service:
             arena = self._plan.settings.arena
             self._arenas = Arenas(arena.max_bytes or 0, arena.client_max_bytes, self._arenas_turn.soon)
             self._handouts = Handouts(self._hand, self._end_arena)
-            self._back = Back(
-                context, workers_path, self._instance, self._handouts, self._tell.batch_done, self._device_held
-            )
+            self._back = Back(context, workers_path, self._instance, self._handouts, self._device_held)
             self._front = Front(
                 context,
                 self._opened(),
@@ -207,9 +201,8 @@ class Service:
                 policy.max_jobs,
                 self._arenas,
                 self._front_turn,
-                self._tell.arrived,
             )
-            self._tell.front = self._front
+            self._tell.front, self._tell.back = self._front, self._back
             self._supervisor = Supervisor(
                 self._plan.devices,
                 self._back.endpoint,
@@ -241,7 +234,7 @@ class Service:
                     self._begin()
                     while self._stopped is None:
                         loop.turn()
-                    part(self._front, "it has ended")
+                    self._front.part("it has ended")
                 except (CoreFault, Exception) as fault:  # in the loop nobody is left to handle it
                     self._broke_down(fault)
             finally:
@@ -260,14 +253,14 @@ class Service:
 
     def _loop(self) -> Loop:
         """All that is read in a turn is dispatched at once."""
-        return Loop(Watch(self._plan.settings.pool.spin_us * 1e-6), self._alarms, self._follow)
+        return Loop(Watch(self._plan.settings.pool.spin_us * 1e-6), self._alarms, self._tell.dispatch)
 
     def _register(self, loop: Loop, pipe: SignalPipe, parent_fd: int | None) -> None:
         """What there is from the beginning to the end. Workers come and go by `Supervisor`."""
         Gates([*self._front.gates, self._back.gate], loop)
-        for socket in self._front.sockets:
-            loop.register(socket, partial(self._hear_clients, socket))
-        loop.register(self._back.socket, self._hear_workers)
+        for index, socket in enumerate(self._front.sockets):
+            loop.register(socket, partial(self._tell.hear_clients, index))
+        loop.register(self._back.socket, self._tell.hear_workers)
         for fd in self._front.fds():
             loop.register(fd, self._front.on_readable)
         loop.register(pipe.fd, partial(self._heed, pipe))
@@ -281,22 +274,6 @@ class Service:
         self._feed(Start())
         self._tick()
         self._tell_alive()
-
-    def _hear_clients(self, socket: "zmq.Socket[bytes]") -> None:
-        for event in self._front.receive(socket, time.monotonic()):
-            self._feed(event)
-
-    def _hear_workers(self) -> None:
-        for event in self._back.receive():
-            self._feed(event)
-            if type(event) is WorkerBeat:
-                self._measure(event)
-
-    def _follow(self) -> None:
-        """What comes of all that was told, once for all of it."""
-        self._tell.dispatch()
-        if self._reconciler.awaits_jobs:
-            self._look_at_jobs()
 
     def _look_at_jobs(self) -> None:
         """Where some have ended, a slot may have its turn."""
@@ -312,9 +289,13 @@ class Service:
     def _tend_front(self) -> None:
         if (question := self._front.next_question()) is not None:
             self._desk.answer(question)
-        for event in self._front.tend(time.monotonic()):
-            self._feed(event)
-        self._follow()  # jobs that were compared with quarantined ones may have arrived
+        now = time.monotonic()
+        for heard in self._front.tend(now):  # the jobs come before the events
+            if isinstance(heard, tuple):
+                self._tell.arrived(*heard, now)
+            else:
+                self._feed(heard)
+        self._tell.dispatch()  # jobs that were compared with quarantined ones may have arrived
 
     def _tell_of_arenas(self) -> None:
         self._handouts.closed(self._arenas.closed())
@@ -334,6 +315,7 @@ class Service:
         self._reconciler.roll_on()
         self._end_if_over()
         self._reconciler.tend()
+        self._tell.ended = self._look_at_jobs if self._reconciler.awaits_jobs else None
 
     def _tell_alive(self) -> None:
         now = time.monotonic()
@@ -349,7 +331,7 @@ class Service:
         pid = self._supervisor.pid(beat.slot, beat.incarnation)
         held = None if pid is None else resident_bytes(pid)
         if held is not None:
-            self._feed(WorkerMeasured(beat.slot, beat.incarnation, held))
+            self._feed(WorkerMeasured(beat.slot, beat.incarnation, held))  # it comes after the beat
 
     def _hand(self, slot: int, incarnation: int, arena: Arena) -> bool:
         return self._supervisor.grant(slot, incarnation, Grant(arena.number, arena.size_bytes), arena.fd)
@@ -370,8 +352,6 @@ class Service:
         if isinstance(event, WorkerExited) and not event.death.restartable and self._is_lost(event.slot):
             self._reconciler.lost()  # what it tells the core comes first
         self._tell(event)
-        if self._reconciler.awaits_jobs:
-            self._look_at_jobs()
 
     def _prepare(self, event: Event, now: float) -> None:
         """What has to be known before the core hears of the event."""
@@ -384,6 +364,7 @@ class Service:
             self._handouts.exited((event.slot, event.incarnation))
         elif isinstance(event, WorkerBeat):
             self._recorder.beat(event, now)
+            self._measure(event)
 
     def _end_if_over(self) -> None:
         if not self._machine.supervision.over:
@@ -453,19 +434,8 @@ class Service:
                 self._end = action
                 self._plan_turn.soon()
 
-    def _run(self, batch: Batch) -> None:
-        self._recorder.ran(batch)
-        try:
-            if not self._back.run(batch):
-                self._feed(BatchUnsent(batch.slot, batch.incarnation, batch.number))
-        except CannotSay as error:
-            # As if the worker had said so: among several the guilty one is found, and the lane is free again.
-            parts = len(batch.parts)
-            failure = (Spoiled if parts > 1 else Failed)(Fault.INVALID_INPUT, str(error))
-            failures = dict.fromkeys(range(parts), failure)
-            self._tell.batch_done(
-                batch.slot, batch.incarnation, batch.lane, batch.number, (None,) * parts, failures, 0.0, 0.0
-            )
+    def _unsent(self, batch: Batch) -> None:
+        self._feed(BatchUnsent(batch.slot, batch.incarnation, batch.number))
 
     def _keep(self, kept: do.KeepJob) -> None:
         whole: Inputs = kept.payload  # type: ignore[assignment]  # as `Front` gave it to the core
@@ -563,7 +533,7 @@ class Service:
             self._supervisor.kill_all,
             write_down,
             lambda: self._notifier.stopping("the pool broke down, see its log"),
-            lambda: part(self._front, "it has broken down", unread=False),
+            lambda: self._front.part("it has broken down", unread=False),
             lambda: self._supervisor.await_exits(KILL_S),
         )
         for step in steps:

@@ -1,4 +1,4 @@
-"""What a SUBMIT may say, and what it costs to hold.
+"""What a SUBMIT may say.
 
 Whatever is refused here never comes to the core, so no number that it makes of these can be one that cannot travel.
 """
@@ -7,12 +7,11 @@ from pool.wire.calls import Names
 from pool.wire.codec import BadFrame
 from pool.wire.jobs import Submit
 
-__all__ = ["MOST_NUMBER", "MOST_OUTPUTS", "check_names", "check_numbers", "header_bytes"]
+__all__ = ["MOST_NUMBER", "MOST_OUTPUTS", "check_names", "check_numbers"]
 
 MOST_NUMBER = (1 << 63) - 1  # of a job: what msgpack, JSON's readers and every other language can hold
 MOST_OUTPUTS = 2048  # the client's own bound, 32 KiB of names, is met first by names of the usual length
 NAME_CHARS = 1000  # as the client has it
-LENT_BYTES = 240  # … for the place of one lent buffer: an object of four numbers
 
 
 def check_numbers(submit: Submit) -> None:
@@ -36,8 +35,3 @@ def check_names(names: Names) -> None:
             raise BadFrame(f"{len(outputs) - len(set(outputs))} of its outputs are named twice")
         if max(map(len, outputs)) > NAME_CHARS:
             raise BadFrame(f"an output's name of {max(map(len, outputs))} characters, at most {NAME_CHARS} are taken")
-
-
-def header_bytes(submit: Submit) -> int:
-    """The memory that what is kept of the header takes: Python's objects are many times the bytes that came."""
-    return LENT_BYTES * len(submit.lent)

@@ -11,7 +11,7 @@ from collections import deque
 
 import zmq
 
-from pool.router.payload import Payload, held_bytes
+from pool.serve.payload import Payload, held_bytes
 from pool.wire.multipart import send_frames
 
 __all__ = ["MARK_BYTES", "PIPE_BYTES", "Pipes"]

@@ -12,9 +12,9 @@ from pool.deaths import RESTART_NEEDED
 from pool.devices import Device
 from pool.logs import about
 from pool.recorder import Recorder
-from pool.router.front import Front, Question
-from pool.router.refusals import count
-from pool.status import models_status, pool_status, slot_status
+from pool.serve.front import Front, Question
+from pool.serve.refusals import count
+from pool.serve.status import models_status, pool_status, slot_status
 
 __all__ = ["Desk"]
 

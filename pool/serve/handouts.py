@@ -6,8 +6,8 @@ from typing import TypeAlias
 import zmq
 
 from pool.core.jobs import Part
-from pool.router.arenas import Arena, LentBuffer, Tenancy
-from pool.router.rows import Cut, Inputs
+from pool.serve.arenas import Arena, LentBuffer, Tenancy
+from pool.serve.rows import Cut, Inputs
 from pool.wire.lent import NO_ROOM, Lent, Room
 
 __all__ = ["Handouts"]
@@ -26,7 +26,8 @@ class Handouts:
         self._end = end
         self._handed: dict[Seat, dict[int, bool]] = {}  # by arena, whether the worker has it
         self._over: dict[Seat, list[int]] = {}  # arenas that have ended, of which a worker was not told yet
-        self._tenants: dict[Seat, dict[int, list[tuple[Tenancy, LentBuffer | None]]]] = {}  # by batch
+        self.tenants: dict[Seat, dict[int, list[tuple[Tenancy, LentBuffer | None]]]] = {}  # by batch
+        """To be read: of which workers a batch may lie in arenas."""
 
     def begun(
         self, seat: Seat, batch: int, parts: Sequence[Part], buffers: "Buffers"
@@ -46,7 +47,7 @@ class Handouts:
                 tenants.append((inputs.tenancy, room))
             has = room is not None and self._has(seat, room.arena)
             rooms.append(Room(room.arena.number, room.offset, room.size_bytes) if has and room is not None else NO_ROOM)
-        self._tenants.setdefault(seat, {})[batch] = tenants
+        self.tenants.setdefault(seat, {})[batch] = tenants
         lent = []
         for index, buffer in enumerate(buffers):
             if not isinstance(buffer, LentBuffer):
@@ -60,16 +61,16 @@ class Handouts:
 
     def ended(self, seat: Seat, batch: int) -> None:
         """It does not run any more, or never did."""
-        tenants = self._tenants.get(seat)
+        tenants = self.tenants.get(seat)
         if tenants is not None:
             for tenancy, room in tenants.pop(batch, ()):
                 tenancy.let_go(room)
 
     def exited(self, seat: Seat) -> None:
         """The worker's exit was seen: it reads and writes nothing any more."""
-        for batch in list(self._tenants.get(seat, ())):
+        for batch in list(self.tenants.get(seat, ())):
             self.ended(seat, batch)
-        self._tenants.pop(seat, None)
+        self.tenants.pop(seat, None)
         self._handed.pop(seat, None)
         self._over.pop(seat, None)
 

@@ -1,0 +1,5 @@
+"""The pool's process: what clients and workers say comes in, what the core wants done goes out. It never decides what.
+
+Messages, deaths, signals and alarms come to one loop; the core is told of them, and its orders become messages, and
+work for processes, disk and log. Nothing here schedules a job, or reads a tensor beyond its size.
+"""
