@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import os
 import select
-import threading
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -55,7 +54,7 @@ class Awaited:
         self._loop.tell(self)
 
     def settle(self) -> None:
-        """REQUIRES the loop's thread."""
+        """REQUIRES that the loop runs, in this thread."""
         if self.future.done():
             return
         if isinstance(self.outcome, PoolError):
@@ -70,13 +69,12 @@ class Awaited:
 
 
 class EventLoop:
-    """One event loop and one connection. All but `tell` is used by the loop's thread alone."""
+    """One event loop and one connection. All but `tell` and `is_blocked` is used by its tasks alone."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, connection: Connection) -> None:
         self.connection = connection
         self._loop = loop
-        self._thread = threading.get_ident()
-        self._ended: deque[Awaited] = deque()  # by other threads
+        self._ended: deque[Awaited] = deque()  # by others
         self._waiting = 0  # tasks that wait for an answer
         self._turns = False  # it will, in this turn of the loop
         self._reads: select.epoll | None = None  # while it drives: its own, for another thread may close the sources
@@ -102,12 +100,17 @@ class EventLoop:
                 self._leave()
 
     def tell(self, ending: Awaited) -> None:
-        if threading.get_ident() == self._thread:
+        if asyncio._get_running_loop() is self._loop:
             ending.settle()
             return
         self._ended.append(ending)
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._settle)
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether it cannot receive now: it does not turn, or who asks is in one of its tasks."""
+        return not self._loop.is_running() or asyncio._get_running_loop() is self._loop
 
     def _settle(self) -> None:
         while self._ended:
@@ -145,10 +148,11 @@ class EventLoop:
     def _rest(self) -> None:
         """Another drives, or nobody."""
         self._cancel_timer()
-        if self._reads is not None:
-            self._loop.remove_reader(self._reads.fileno())
-            self._reads.close()
-            self._reads = None
+        reads, self._reads = self._reads, None
+        if reads is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.remove_reader(reads.fileno())
+            reads.close()
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:

@@ -97,12 +97,16 @@ class Helm:
             if not steady:
                 self._leave(wait)
             return steady
-        if not steady or (self._driver is not None and time.monotonic() < self._looks_at + LOOK_S):
+        if not steady or (self._driver is not None and not self._is_kept(self._driver)):
             return False
         self._standing.pop(wait, None)
         self._driver = wait
         self._sources.borrow()
         return True
+
+    def _is_kept(self, driver: "Wait | EventLoop") -> bool:
+        """Whether he who drives is kept from it."""
+        return driver.is_blocked or time.monotonic() >= self._looks_at + LOOK_S
 
     @property
     def _is_steady(self) -> bool:
@@ -290,7 +294,7 @@ class Helm:
         seconds = LOOK_S
         if self._sources.is_called:
             self._sources.rest(0.0)  # it looks at all there is
-        if self._driver is not None and now >= self._looks_at + LOOK_S:
+        if self._driver is not None and self._is_kept(self._driver):
             self._driver = None
             self._sources.give_back()
         if self._driver is None:

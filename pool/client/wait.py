@@ -39,6 +39,9 @@ class Wait:
 
     __slots__ = ("_bell", "is_cancelled", "outcome")
 
+    is_blocked = False
+    """Whether the caller cannot receive now. Nobody knows."""
+
     def __init__(self) -> None:
         self.outcome: Any = None
         self.is_cancelled = False

@@ -19,6 +19,7 @@ from harness import eventually
 from pool import AsyncClient, errors
 from pool.client.connection import Connection
 from pool.client.dialogue import Dialogue
+from pool.client.event_loop import EventLoop
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -267,6 +268,91 @@ def test_it_never_makes_two_readers_of_one_connection(serving: Serving, monkeypa
             assert not readers
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("way", ["another loop", "a call"])
+def test_a_closed_loops_job_harms_nobody(serving: Serving, way: str) -> None:
+    client = AsyncClient(serving.endpoint)
+    first = asyncio.new_event_loop()
+    first.run_until_complete(settled(client))
+    before = connection(client)
+    answers, late = serving._serve, asked_late(serving)
+    serving._serve = lambda *_: None
+
+    async def abandon() -> None:
+        client.left = asyncio.ensure_future(client.submit("m", 1.0))  # type: ignore[attr-defined]  # kept by somebody
+        await seen(lambda: len(serving.submitted) == 2)
+
+    first.run_until_complete(abandon())
+    first.close()
+    serving._serve = lambda submit, inputs: (late.append((serving.submitted[1].job, 7.0)), answers(submit, inputs))[1]
+    if way == "a call":
+        assert client._client.run("m", 3.0)["y"] == 4.0
+        eventually(lambda: not len(before._dialogue.jobs))
+        assert client._client.run("m", 3.0)["y"] == 4.0
+    else:
+
+        async def other() -> None:
+            assert (await client.submit("m", 3.0))["y"] == 4.0
+            await seen(lambda: not len(before._dialogue.jobs))
+            assert (await client.submit("m", 3.0))["y"] == 4.0
+
+        asyncio.run(other())
+    assert connection(client) is before
+    assert not before.lost
+    del client.left  # type: ignore[attr-defined]
+    asyncio.run(client.close())
+
+
+@pytest.mark.parametrize("way", ["in one of its tasks", "after it has stopped"])
+def test_who_finds_a_loop_that_cannot_receive_does_so_at_once(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setattr("pool.client.helm.LOOK_S", 60.0)
+    client = AsyncClient(serving.endpoint)
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(settled(client))
+    answers = serving._serve
+    serving._serve = lambda *_: None
+
+    async def wait() -> "asyncio.Task[Any]":
+        task = asyncio.ensure_future(client.submit("m", 1.0))
+        await seen(lambda: len(serving.submitted) == 2)
+        assert isinstance(connection(client).helm._driver, EventLoop)
+        serving._serve = answers
+        if way == "in one of its tasks":
+            assert client._client.run("m", 3.0)["y"] == 4.0
+        return task
+
+    task = loop.run_until_complete(wait())
+    if way == "after it has stopped":
+        assert client._client.run("m", 3.0)["y"] == 4.0
+    task.cancel()
+    loop.run_until_complete(asyncio.wait([task]))
+    loop.run_until_complete(client.close())
+    loop.close()
+
+
+def test_a_loop_may_turn_in_another_thread_than_at_first(serving: Serving) -> None:
+    client = AsyncClient(serving.endpoint)
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(settled(client))
+    late = asked_late(serving)
+    serving._serve = lambda _, inputs: None if inputs[""] == 5.0 else {"y": inputs[""] + 1}
+    found: list[Any] = []
+
+    async def elsewhere() -> None:
+        await seen(lambda: len(serving.submitted) == 2)  # the other one drives
+        found.append((await client.submit("m", 3.0))["y"])
+        late.append((serving.submitted[1].job, 7.0))
+
+    turns = threading.Thread(target=loop.run_until_complete, args=[elsewhere()])
+    turns.start()
+    assert client._client.run("m", 5.0)["y"] == 7.0
+    turns.join(10)
+    assert found == [4.0]
+    loop.run_until_complete(client.close())
+    loop.close()
 
 
 STEP = 13  # of all lines, in the usual run
