@@ -85,7 +85,7 @@ class House:
         return self.reconciler.plan
 
     def state(self, slot: int) -> SlotState:
-        return self.machine.supervision.slots[slot].state
+        return self.machine.fleet.slots[slot].state
 
     def broken_paths(self) -> list[str]:
         versions: Any = self.reconciler.status()["versions"]
@@ -98,7 +98,7 @@ class House:
 
     def served(self) -> list[set[str]]:
         """By slot, what the worker there has."""
-        slots = self.machine.supervision.slots
+        slots = self.machine.fleet.slots
         return [set(slot.models) if slot.state is SlotState.READY else set() for slot in slots]
 
     def ask(self, number: int, what: str = "reload", about: str = "") -> None:
@@ -107,7 +107,7 @@ class House:
     def lose(self, label: str) -> None:
         """The device vanishes, and its workers die of it."""
         self.lost.add(label)
-        slots = self.machine.supervision.slots
+        slots = self.machine.fleet.slots
         coming = [
             step for step in self._todo if isinstance(step, told.WorkerReady) and slots[step.slot].device == label
         ]
@@ -122,7 +122,7 @@ class House:
 
     def come_back(self, label: str) -> None:
         self.lost.discard(label)
-        for slot in self.machine.supervision.slots:
+        for slot in self.machine.fleet.slots:
             if slot.device == label:
                 self.feed(told.RestartAsked(slot.number))
 
@@ -158,7 +158,7 @@ class House:
 
     def _tend(self) -> None:
         self.reconciler.roll_on()
-        if not self.machine.supervision.over:
+        if not self.machine.fleet.over:
             self.end = None
         self.ended = self.ended or (self.end is not None and not self.reconciler.tries_again)
         if not self.ended:
@@ -185,7 +185,7 @@ class House:
     def _take(self, step: Any) -> None:
         key = (step.slot, step.incarnation)
         if isinstance(step, told.WorkerSpawned):
-            device = self.machine.supervision.slots[step.slot].device
+            device = self.machine.fleet.slots[step.slot].device
             if device in self.lost:
                 self._gone.add(step.slot)
                 self.feed(told.WorkerExited(*key, told.Death(f"{device} is gone: GPU is lost", restartable=False)))

@@ -60,8 +60,7 @@ def with_values(told: Mapping[str, Any], **values: Any) -> dict[str, Any]:
 
 def _devices(driver: Driver) -> list[Device]:
     return [
-        Device("gpu", (UUID,), f"gpu:{seat.number}", "NVIDIA H200", 141 << 30)
-        for seat in driver.machine.supervision.slots
+        Device("gpu", (UUID,), f"gpu:{seat.number}", "NVIDIA H200", 141 << 30) for seat in driver.machine.fleet.slots
     ]
 
 

@@ -69,19 +69,19 @@ class Machine:
         self.history = History()
         self.backlog = Backlog({model: None for plan in plans for model in plan.models}, policy)
         self.orders = Orders()
-        self.supervision = Fleet(policy, plans, rng, self.timers, self.orders, self._wanted)
+        self.fleet = Fleet(policy, plans, rng, self.timers, self.orders, self._wanted)
         self._answers = Answers(self.backlog, self.timers, self.history, self.orders)
-        slots, models = self.supervision.slots, self.backlog.models
+        slots, models = self.fleet.slots, self.backlog.models
         self._chunks = Chunks(self.backlog, self.timers, self._answers)
         self._dispatch = Dispatch(policy, slots, models, self.timers, self._answers, self._chunks, self.orders)
         self._joining = Joining(slots, models, self.orders)
         self._trial = Trial(policy, self.backlog, self._dispatch, self._answers, self._chunks, self.orders)
         self._settlement = Settlement(self._dispatch, self._trial, self._answers, self._chunks, own)
-        self._hope = Hope(self.supervision, self._dispatch, models)
-        self._recycling = Recycling(policy, self.supervision, models, self.timers, rng)
+        self._hope = Hope(self.fleet, self._dispatch, models)
+        self._recycling = Recycling(policy, self.fleet, models, self.timers, rng)
         self._leaving: set[str] = set()
         pins = frozenset(name for plan in plans for name in plan.names)
-        self.calls = Calls(self.backlog, self.supervision, self._dispatch.homes, self._hope, pins)
+        self.calls = Calls(self.backlog, self.fleet, self._dispatch.homes, self._hope, pins)
 
     @property
     def ended(self) -> int:
@@ -121,8 +121,8 @@ class Machine:
                 self._rows_compared(event, now)
             case told.WorkerExited():
                 self._worker_exited(event, now)
-                if event.death.other_release and self.supervision.only_restart_helps():
-                    self.supervision.gave_up = True
+                if event.death.other_release and self.fleet.only_restart_helps():
+                    self.fleet.gave_up = True
                     self._stop_asked(told.StopAsked(event.death.text), now)
             case told.StopAsked():
                 self._stop_asked(event, now)
@@ -134,7 +134,7 @@ class Machine:
                 self._await(models)
                 self._refuse_hopeless(now)
             case _:
-                self.supervision.handle(event, now)
+                self.fleet.handle(event, now)
         self._slots_changed(now)
 
     def dispatch(self, now: float) -> bool:
@@ -164,7 +164,7 @@ class Machine:
 
     def _is_restless(self, now: float) -> bool:
         """Whether anything may have to follow beside leases. In the ordinary state nothing does."""
-        supervision = self.supervision
+        supervision = self.fleet
         return bool(
             supervision.changed
             or supervision.due
@@ -180,21 +180,21 @@ class Machine:
         self._slots_changed(now)
         self._fire_timers(now)
         self._dispatch.reruns.forget_unwanted()
-        while self.supervision.turnover and self.supervision.turnover.go_on(now):
+        while self.fleet.turnover and self.fleet.turnover.go_on(now):
             self._slots_changed(now)
         if self._leaving:
             self._forget_models()
-        if self.supervision.stopping and self.backlog.emptied:
+        if self.fleet.stopping and self.backlog.emptied:
             self._wind_down(now)
-        if self.supervision.due:
-            self.supervision.spawn_due(now)
+        if self.fleet.due:
+            self.fleet.spawn_due(now)
             self._slots_changed(now)
-        if self.supervision.stopping or self.supervision.fatal:
+        if self.fleet.stopping or self.fleet.fatal:
             self._end_if_down()
 
     def _adopt(self, policy: Policy) -> None:
         self.policy = policy
-        self.supervision.adopt(policy)
+        self.fleet.adopt(policy)
         self._dispatch.adopt(policy)
         self._trial.adopt(policy)
         self._recycling.adopt(policy)
@@ -208,26 +208,26 @@ class Machine:
             if name not in models:
                 models[name] = Model(name, self.policy.model(name))
                 self._dispatch.add(models[name])
-        self.supervision.handle(event, now)
+        self.fleet.handle(event, now)
         self._note_leaving()
-        self._dispatch.planned(self.supervision.slots[event.slot])
+        self._dispatch.planned(self.fleet.slots[event.slot])
         self._slots_changed(now)
         self._refuse_hopeless(now)
 
     def _await(self, models: frozenset[str]) -> None:
-        self.supervision.awaited = frozenset() if self.supervision.stopping else models
+        self.fleet.awaited = frozenset() if self.fleet.stopping else models
         self._note_leaving()
 
     def _note_leaving(self) -> None:
         """One that changes its slot may be planned in none for a moment."""
-        coming = {name for slot in self.supervision.slots for name in slot.planned} | self.supervision.awaited
+        coming = {name for slot in self.fleet.slots for name in slot.planned} | self.fleet.awaited
         for name, model in self.backlog.models.items():
             model.leaving = name not in coming
         self._leaving = self.backlog.models.keys() - coming
 
     def _forget_models(self) -> None:
         """Those that no slot has any more, when their last job is answered."""
-        held = {name for slot in self.supervision.slots for name in self.supervision.held(slot)}
+        held = {name for slot in self.fleet.slots for name in self.fleet.held(slot)}
         for name in self._leaving - held:
             if not self.backlog.models[name].jobs:
                 self._dispatch.forget(self.backlog.models.pop(name))
@@ -288,7 +288,7 @@ class Machine:
             weight,
             self.policy,
             backlog,
-            self.supervision.stopping,
+            self.fleet.stopping,
             now,
         )
         if failed is None and call is None:
@@ -400,54 +400,52 @@ class Machine:
 
         `failures`: why a part has none, by its place among them.
         """
-        slot = self.supervision.current(number, incarnation)
+        slot = self.fleet.current(number, incarnation)
         batch = None if slot is None else slot.batches.get(batch_number)
         if slot is None or batch is None:
             return  # an answer from a dead incarnation: its jobs have been given to another
         if len(payloads) != len(batch.parts):
             why = f"answered {len(payloads)} parts of {len(batch.parts)} in batch {batch.number}"
-            self.supervision.kill(slot.worker, why, now)
+            self.fleet.kill(slot.worker, why, now)
             return
         if lane != batch.lane:
-            self.supervision.kill(
-                slot.worker, f"answered batch {batch.number} of lane {batch.lane} in lane {lane}", now
-            )
+            self.fleet.kill(slot.worker, f"answered batch {batch.number} of lane {batch.lane} in lane {lane}", now)
             return
         self._dispatch.ended(batch, now)
         self._settlement.done(slot, batch, payloads, failures, run_s, fetch_s, now)
 
     def _batch_unsent(self, event: told.BatchUnsent, now: float) -> None:
         """The lane cannot be reached, so the worker is of no use any more."""
-        slot = self.supervision.current(event.slot, event.incarnation)
+        slot = self.fleet.current(event.slot, event.incarnation)
         batch = None if slot is None else slot.batches.get(event.batch)
         if slot is None or batch is None:
             return
         self._dispatch.ended(batch, now)
-        self.supervision.kill(slot.worker, f"has a lane {batch.lane} that cannot be reached", now)
+        self.fleet.kill(slot.worker, f"has a lane {batch.lane} that cannot be reached", now)
         self._slots_changed(now)
         self._trial.unsent(batch, now)
         self._dispatch.leave_home(slot, now)
         self._refuse_hopeless(now)
 
     def _rows_compared(self, event: told.WorkerCompared, now: float) -> None:
-        slot = self.supervision.current(event.slot, event.incarnation)
+        slot = self.fleet.current(event.slot, event.incarnation)
         model = None if slot is None else self._joining.compared(slot, event)
         if model is not None:
             self._dispatch.end_gathering(model, now)
 
     def _worker_exited(self, event: told.WorkerExited, now: float) -> None:
         self._dispatch.tenants.exited(event.slot, event.incarnation)
-        worker = self.supervision.find(event.slot, event.incarnation)
+        worker = self.fleet.find(event.slot, event.incarnation)
         if worker is None:
             return
         slot = worker.slot
         if worker is not slot.worker:
-            self.supervision.exited_beside(worker, event.death, now)
+            self.fleet.exited_beside(worker, event.death, now)
         elif slot.state is SlotState.FATAL:
-            self.supervision.deaths.gone_at_last(slot, now)
+            self.fleet.deaths.gone_at_last(slot, now)
         else:
             batches = self._dispatch.withdraw(slot, now)
-            death = self.supervision.deaths.exited(slot, event.death, bool(batches), now)
+            death = self.fleet.deaths.exited(slot, event.death, bool(batches), now)
             self._lost(slot, batches, death, True, now)
 
     def _lost(self, slot: Slot, batches: Sequence[Batch], death: str, gone: bool, now: float) -> None:
@@ -455,19 +453,19 @@ class Machine:
         self._slots_changed(now)
         self._trial.lost(slot, batches, death, now, gone)
         self._dispatch.leave_home(slot, now)
-        self.supervision.turnover.succeed(slot, now)
+        self.fleet.turnover.succeed(slot, now)
         self._slots_changed(now)
         self._refuse_hopeless(now)
 
     def _slots_changed(self, now: float) -> None:
         """What supervision did to the slots, told to those who give them work."""
-        if not self.supervision.changed:
+        if not self.fleet.changed:
             return
         self.backlog.emptied = True  # a slot that is to wind down may be another one now
         self.calls.epoch += 1
-        while self.supervision.changed:
-            slots = dict.fromkeys(self.supervision.changed)  # only what each is now counts
-            self.supervision.changed.clear()
+        while self.fleet.changed:
+            slots = dict.fromkeys(self.fleet.changed)  # only what each is now counts
+            self.fleet.changed.clear()
             for slot in slots:
                 self._joining.changed(slot)
                 if slot.state is SlotState.READY:
@@ -511,23 +509,23 @@ class Machine:
                 case Key():
                     self._dispatch.release(key, now)
                 case ("slot", int(number)):
-                    self.supervision.due.append(self.supervision.slots[number])
+                    self.fleet.due.append(self.fleet.slots[number])
                 case ("worker", int(number), int(incarnation)):
                     self._worker_timer(number, incarnation, now)
                 case ("standby", int(number)):
-                    self.supervision.standby_timer(number, now)
+                    self.fleet.standby_timer(number, now)
                 case ("recycle",):
                     self._recycling.look(now)
                 case ("silence", int(number)):
-                    self.supervision.silence_timer(number, now)
+                    self.fleet.silence_timer(number, now)
                 case Batch():
-                    self.supervision.batch_overran(key, now)
+                    self.fleet.batch_overran(key, now)
                 case ("drain",):
                     self._abandon(now, f"the drain took longer than {self.policy.drain_timeout_s:g} s")
             self._slots_changed(now)
 
     def _worker_timer(self, number: int, incarnation: int, now: float) -> None:
-        slot = self.supervision.worker_timer(number, incarnation, now)
+        slot = self.fleet.worker_timer(number, incarnation, now)
         if slot is not None:
             why = f"slot {number} incarnation {incarnation}: {slot.reason}"
             self._lost(slot, self._dispatch.withdraw(slot, now), why, False, now)
@@ -535,10 +533,10 @@ class Machine:
     # --- the end ------------------------------------------------------------------------------------------------
 
     def _stop_asked(self, event: told.StopAsked, now: float) -> None:
-        if self.supervision.stopping:
+        if self.fleet.stopping:
             self._abandon(now, f"the pool was told to stop at once ({event.reason})")
             return
-        self.supervision.stop(event.reason, now)
+        self.fleet.stop(event.reason, now)
         self._await(frozenset())
         self.backlog.emptied = True  # some models are from the start
         self.timers.set(("drain",), now + self.policy.drain_timeout_s)
@@ -548,7 +546,7 @@ class Machine:
     def _abandon(self, now: float, reason: str) -> None:
         """Ends the drain: answers what is left and kills what still runs."""
         self._trial.stopped(reason, now)
-        self.supervision.abandon(f"was still running when {reason}", now)
+        self.fleet.abandon(f"was still running when {reason}", now)
 
     def _wind_down(self, now: float) -> None:
         """Stops each slot as soon as nothing is left for it.
@@ -557,9 +555,9 @@ class Machine:
         """
         self.backlog.emptied = False
         idle = {name for name, model in self.backlog.models.items() if not model.jobs}
-        for slot in self.supervision.slots:
+        for slot in self.fleet.slots:
             if slot.state not in (SlotState.STOPPED, SlotState.FATAL) and idle.issuperset(slot.models):
-                self.supervision.retire(slot, self.supervision.stop_reason, now)
+                self.fleet.retire(slot, self.fleet.stop_reason, now)
         self._slots_changed(now)
 
     def _wanted(self, slot: Slot) -> bool:
@@ -568,12 +566,12 @@ class Machine:
 
     def _end_if_down(self) -> None:
         """Says when all is over."""
-        if not self.supervision.over and not self.backlog.jobs and self.supervision.all_down():
-            self.supervision.over = True
+        if not self.fleet.over and not self.backlog.jobs and self.fleet.all_down():
+            self.fleet.over = True
             self.timers.clear(("drain",))
             for route in list(self.backlog.clients):
                 self._chunks.client_gone(route)
-            self.orders.append(self.supervision.verdict())
+            self.orders.append(self.fleet.verdict())
 
     # --- for people ---------------------------------------------------------------------------------------------
 
@@ -591,7 +589,7 @@ class Machine:
 
     def judged(self, slot: int) -> tuple[RowsJudged, ...]:
         """What a new worker of the slot is told of its models' rows."""
-        return self._joining.judged(self.supervision.slots[slot])
+        return self._joining.judged(self.fleet.slots[slot])
 
     def models_snapshot(self) -> list[dict[str, Any]]:
         """What each model has waiting, has used and costs, as plain values."""
@@ -600,10 +598,10 @@ class Machine:
     def validate(self) -> None:
         """Raises AssertionError where an invariant does not hold; called by the tests after every step."""
         self.backlog.validate()
-        self.supervision.validate()
+        self.fleet.validate()
         self._dispatch.validate()
         out: Counter[Job] = Counter()
-        slots: Sequence[Slot] = self.supervision.slots
+        slots: Sequence[Slot] = self.fleet.slots
         for slot in slots:
             for batch in slot.batches.values():
                 assert batch in self.timers or slot.worker.killed_for, batch

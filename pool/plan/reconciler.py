@@ -71,7 +71,7 @@ class Reconciler:
         self.bell = Doorbell()
         """Which the threads ring that read files; `on_rung` is to be called then."""
         self._machine = machine
-        self._supervision = machine.supervision
+        self._supervision = machine.fleet
         self._source = source
         self._notifier = notifier
         self._feed = feed

@@ -52,7 +52,7 @@ class Rollout:
 
     def __init__(
         self,
-        supervision: Fleet,
+        fleet: Fleet,
         welcomes: Sequence[Welcome],
         is_lost: Callable[[int], bool] = lambda slot: False,  # noqa: ARG005
         unfinished: Callable[[Collection[str]], bool] = lambda _: False,
@@ -62,7 +62,7 @@ class Rollout:
         `unfinished`: whether jobs of these models are waited for before a slot loses them.
         """
         self._unfinished = unfinished
-        self._supervision = supervision
+        self._fleet = fleet
         self._is_lost = is_lost
         self._given = list(welcomes)
         self._wanted = list(welcomes)
@@ -85,7 +85,7 @@ class Rollout:
         self._wanted = list(welcomes)
         if not back:
             self._failure = ""
-        slots, turn, self._turn = self._supervision.slots, self._turn, None
+        slots, turn, self._turn = self._fleet.slots, self._turn, None
         self._left = [
             number
             for number, (given, wanted) in enumerate(zip(self._given, self._wanted, strict=True))
@@ -130,7 +130,7 @@ class Rollout:
         turn = self._turn
         if turn is None or failed.slot != turn.slot or failed.incarnation < turn.incarnation:
             return
-        if self._supervision.slots[turn.slot].worker.incarnation > failed.incarnation:
+        if self._fleet.slots[turn.slot].worker.incarnation > failed.incarnation:
             self._undo = turn.slot  # who sat there died meanwhile, and the next one was told of the new settings
         self._fail(turn, failed.reason, blamed)
 
@@ -179,15 +179,15 @@ class Rollout:
         yield from self.plans()
         if self._undo is not None:
             slot, self._undo = self._undo, None
-            if self._supervision.turnover.cannot_restart(slot) is None:
+            if self._fleet.turnover.cannot_restart(slot) is None:
                 yield RestartAsked(slot)
         while self.awaits_jobs and not self._waits():
             slot = self._left.pop(0)
             former, self._given[slot] = self._given[slot], self._wanted[slot]
-            drained = self._supervision.slots[slot].state is SlotState.STOPPED and bool(former.models)
+            drained = self._fleet.slots[slot].state is SlotState.STOPPED and bool(former.models)
             yield from self.plans()
-            if not drained and self._given[slot].models and self._supervision.turnover.cannot_restart(slot) is None:
-                self._turn = _Turn(slot, self._supervision.slots[slot].named + 1, former)
+            if not drained and self._given[slot].models and self._fleet.turnover.cannot_restart(slot) is None:
+                self._turn = _Turn(slot, self._fleet.slots[slot].named + 1, former)
                 log.info("slot %d gets a new worker for the new settings", slot, extra=about("roll_slot", slot=slot))
                 yield RestartAsked(slot, sparing=True)
 

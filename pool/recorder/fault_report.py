@@ -60,7 +60,7 @@ def summary(machine: Machine) -> dict[str, Any]:
     return {
         "answered": dict(machine.answered),
         "jobs": len(machine.backlog.jobs),
-        "slots": [[slot.state.name, slot.worker.incarnation, len(slot.batches)] for slot in machine.supervision.slots],
+        "slots": [[slot.state.name, slot.worker.incarnation, len(slot.batches)] for slot in machine.fleet.slots],
     }
 
 

@@ -86,7 +86,7 @@ class Desk:
 
     def _change_slot(self, question: Question) -> None:
         """The answer to a restart is the incarnation that is to follow."""
-        supervision, (asked, _, how) = self._machine.supervision, question.about.partition(" ")
+        fleet, (asked, _, how) = self._machine.fleet, question.about.partition(" ")
         if how not in ("", ROLLING):
             self._front.reply(question, error=f"{how!r:.40} is no way to change a slot")
             return
@@ -94,17 +94,17 @@ class Desk:
             self._front.reply(question, error=f"{asked!r:.40} is no slot's number")
             return
         slot, restart = int(asked), question.what == "restart"
-        why = supervision.turnover.cannot_restart(slot) if restart else supervision.turnover.cannot_drain(slot)
-        in_vain = restart and any(other.waits_for_release for other in supervision.slots)
-        if why is None and in_vain and supervision.slots[slot].state is SlotState.READY:
+        why = fleet.turnover.cannot_restart(slot) if restart else fleet.turnover.cannot_drain(slot)
+        in_vain = restart and any(other.waits_for_release for other in fleet.slots)
+        if why is None and in_vain and fleet.slots[slot].state is SlotState.READY:
             why = f"slot {slot} serves on, and a new worker would not: {RESTART_NEEDED}"
         if why is not None:
             self._front.reply(question, error=why)
             return
-        incarnation = supervision.slots[slot].worker.incarnation
+        incarnation = fleet.slots[slot].worker.incarnation
         extra = about(f"{question.what}_asked", slot=slot, incarnation=incarnation)
         log.info("slot %d: its %s was asked for", slot, question.what, extra=extra)
-        follows = supervision.slots[slot].named + 1
+        follows = fleet.slots[slot].named + 1
         self._feed(RestartAsked(slot, sparing=how == ROLLING) if restart else DrainAsked(slot))
         self._front.reply(question, {"slot": slot, "incarnation": follows} if restart else {"slot": slot})
 
@@ -118,7 +118,7 @@ class Desk:
 
     def _explain_slot(self, question: Question) -> None:
         """A worker's output may have anything in it, so it is told to this machine alone."""
-        asked, slots = question.about.removeprefix(SLOT), self._machine.supervision.slots
+        asked, slots = question.about.removeprefix(SLOT), self._machine.fleet.slots
         if not question.local:
             self._front.reply(question, error="what became of a slot's workers is told at the local endpoint only")
         elif not (_is_number(asked) and int(asked) < len(slots)):

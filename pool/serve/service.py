@@ -143,7 +143,7 @@ class Service:
         )
         self._quarantine = Quarantine(plan.state, plan.settings.quarantine.keep, plan.settings.quarantine.max_bytes)
         self._recorder = Recorder(
-            self._machine.supervision,
+            self._machine.fleet,
             [device.label for device in plan.devices],
             Shelf(plan.state, plan.settings.recorder.keep, plan.settings.recorder.max_bytes, plan.endpoint),
             self._whose,
@@ -359,7 +359,7 @@ class Service:
             self._reconciler.exited(event)
             # First: the core takes away what its worker held.
             self._back.forget(event.slot, event.incarnation)
-            self._slot_log.exits(event, self._machine.supervision.slots[event.slot])
+            self._slot_log.exits(event, self._machine.fleet.slots[event.slot])
             self._recorder.died(event, self._supervisor.trace(event.slot, event.incarnation), now)
             self._handouts.exited((event.slot, event.incarnation))
         elif isinstance(event, WorkerBeat):
@@ -367,7 +367,7 @@ class Service:
             self._measure(event)
 
     def _end_if_over(self) -> None:
-        if not self._machine.supervision.over:
+        if not self._machine.fleet.over:
             self._end = None
         elif not self._reconciler.tries_again:
             self._stopped = self._end
@@ -382,7 +382,7 @@ class Service:
 
     def _stopping(self, reason: str) -> None:
         jobs = len(self._machine.backlog.jobs)
-        if self._machine.supervision.stopping:
+        if self._machine.fleet.stopping:
             said = f"stopping at once: {reason}; {_count(jobs)} given up"
         elif jobs:
             said = f"stopping: {reason}; {_count(jobs)} to be finished, a second signal ends the pool at once"
@@ -468,7 +468,7 @@ class Service:
         if change.state is SlotState.FATAL:
             self._record_stuck(change)
         recorded = change.state in DOWN and self._recorder.has(change.slot, change.incarnation)
-        self._notify(self._slot_log.changed(change, self._machine.supervision.slots[change.slot], recorded))
+        self._notify(self._slot_log.changed(change, self._machine.fleet.slots[change.slot], recorded))
         self._reconciler.changed(change)
 
     def _is_lost(self, slot: int) -> bool:
@@ -483,8 +483,8 @@ class Service:
 
     def _notify(self, change: str) -> None:
         """The service manager is told how many slots serve; until the first do, that it has to wait, and what for."""
-        seated = [slot for slot in self._machine.supervision.slots if slot.models]
-        if self._machine.supervision.stopping:
+        seated = [slot for slot in self._machine.fleet.slots if slot.models]
+        if self._machine.fleet.stopping:
             self._notifier.status(f"stopping; {change}")
         elif self._reconciler.has_served:
             serving = sum(slot.state is SlotState.READY for slot in seated)

@@ -19,10 +19,10 @@ ON_THE_WAY = (WorkerState.STARTING, WorkerState.LOADING)
 
 def pool_status(machine: Machine, devices: Sequence[Device], now: float, about: dict[str, Any]) -> dict[str, Any]:
     """Every value is one of msgpack's and JSON's; times are seconds, memory is bytes."""
-    slots = [slot_status(machine, slot.number, devices[slot.number], now) for slot in machine.supervision.slots]
+    slots = [slot_status(machine, slot.number, devices[slot.number], now) for slot in machine.fleet.slots]
     return {
         **about,
-        "state": "STOPPING" if machine.supervision.stopping else "SERVING" if _serving(machine) else "STARTING",
+        "state": "STOPPING" if machine.fleet.stopping else "SERVING" if _serving(machine) else "STARTING",
         "restart_needed": restart_needed(machine),
         "slots": slots,
         "queue": {
@@ -37,16 +37,16 @@ def pool_status(machine: Machine, devices: Sequence[Device], now: float, about: 
 
 def restart_needed(machine: Machine) -> str | None:
     """Why the pool is to be started again, if it is."""
-    return RESTART_NEEDED if any(slot.other_release for slot in machine.supervision.slots) else None
+    return RESTART_NEEDED if any(slot.other_release for slot in machine.fleet.slots) else None
 
 
 def _serving(machine: Machine) -> bool:
-    return any(slot.state is SlotState.READY for slot in machine.supervision.slots)
+    return any(slot.state is SlotState.READY for slot in machine.fleet.slots)
 
 
 def slot_status(machine: Machine, number: int, device: Device, now: float) -> dict[str, Any]:
     """One of the slots that `pool status` lists."""
-    slot = machine.supervision.slots[number]
+    slot = machine.fleet.slots[number]
     worker, failure = slot.worker, slot.failure
     successor, standby = slot.in_role(Role.REPLACEMENT), slot.in_role(Role.STANDBY)
     return {
@@ -155,7 +155,7 @@ def _version(name: str, machine: Machine) -> dict[str, Any]:
 
 
 def _model(name: str, machine: Machine) -> dict[str, Any]:
-    holders = [slot for slot in machine.supervision.slots if name in slot.models]
+    holders = [slot for slot in machine.fleet.slots if name in slot.models]
     ready = [slot for slot in holders if slot.state is SlotState.READY]
     loaded = next((slot.worker.loaded[name] for slot in holders if name in slot.worker.loaded), None)
     return {

@@ -256,7 +256,7 @@ def desk_of(front: Any, feed: Any, pool: Any) -> Desk:
     machine = Machine(Policy(), [SlotPlan(("m",))], random.Random(0))
     machine.handle(Start(), 1.0)
     followed(machine, 1.0)
-    recorder = Recorder(machine.supervision, ["cpu:0"], Shelf(None, 0, 0, "here"), {})
+    recorder = Recorder(machine.fleet, ["cpu:0"], Shelf(None, 0, 0, "here"), {})
     return Desk(
         machine, [Device("cpu", (), "cpu:0", "cpu", None)], front, recorder, feed, pool, lambda _: None, lambda _: []
     )

@@ -131,7 +131,7 @@ class Processes:
 
     def spawn(self, action: do.SpawnWorker) -> told.Event:
         assert self.machine is not None
-        self.seen.append((action.slot, [slot.worker.pid for slot in self.machine.supervision.slots]))
+        self.seen.append((action.slot, [slot.worker.pid for slot in self.machine.fleet.slots]))
         return told.WorkerSpawned(action.slot, action.incarnation, 4711)
 
     def is_lost(self, _: int) -> bool:
@@ -187,7 +187,7 @@ def test_the_service_does_all_of_one_event_before_the_next() -> None:
     service, processes, _ = service_of("stub:echo", ["cpu", "cpu"])
     service._feed(told.Start())
     assert processes.seen == [(0, [None, None]), (1, [None, None])], "of neither the core had heard at the second"
-    assert [slot.worker.pid for slot in service._machine.supervision.slots] == [4711, 4711]
+    assert [slot.worker.pid for slot in service._machine.fleet.slots] == [4711, 4711]
 
 
 def test_of_a_run_that_cannot_be_written_the_guilty_job_alone_fails() -> None:
@@ -200,7 +200,7 @@ def test_of_a_run_that_cannot_be_written_the_guilty_job_alone_fails() -> None:
     service._feed(told.WorkerHello(0, 1))
     service._feed(told.WorkerReady(0, 1, 1, (model_info("m"),)))
     machine = service._machine
-    while batches := machine.supervision.slots[0].batches:
+    while batches := machine.fleet.slots[0].batches:
         (batch,) = batches.values()
         service._tell.batch_done((0, 1, batch.lane, batch.number), [()] * len(batch.parts), {}, 0.0, 0.0)
         service._tell.dispatch()
@@ -227,7 +227,7 @@ def test_an_answer_that_waits_for_the_rest_of_its_job_keeps_no_frame_with_those_
     service._tell.arrived(asked_of(1, 6, 60.0, 24), inputs, MORE, time.monotonic())
     service._feed(told.WorkerHello(0, 1))
     service._feed(told.WorkerReady(0, 1, 1, (model_info("m"),)))
-    slot = service._machine.supervision.slots[0]
+    slot = service._machine.fleet.slots[0]
     seen, large = [], zmq.Frame(b"large")
     while slot.batches:
         (batch,) = slot.batches.values()

@@ -225,7 +225,7 @@ class House:
         self.feed.front, self.feed.back = self.front, self.back
         self.front.bind_local(folder / "front")
         self.handouts = handouts
-        recorder = Recorder(self.machine.supervision, ["cpu:0"], Shelf(None, 0, 0, "here"), {})
+        recorder = Recorder(self.machine.fleet, ["cpu:0"], Shelf(None, 0, 0, "here"), {})
         devices = [Device("cpu", (), "cpu:0", "cpu", None)]
         self.desk = Desk(
             self.machine,

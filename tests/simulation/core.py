@@ -357,10 +357,10 @@ class Core:
         self._machine.validate()
 
     def state(self, slot: int) -> SlotState:
-        return self._machine.supervision.slots[slot].state
+        return self._machine.fleet.slots[slot].state
 
     def incarnation(self, slot: int) -> int:
-        return self._machine.supervision.slots[slot].worker.incarnation
+        return self._machine.fleet.slots[slot].worker.incarnation
 
     def queued(self, model: str) -> int:
         """How many rows of its jobs wait."""

@@ -176,13 +176,13 @@ class Driver:
         return self.feed(told.Start())
 
     def state(self, slot: int) -> SlotState:
-        return self.machine.supervision.slots[slot].state
+        return self.machine.fleet.slots[slot].state
 
     def reason(self, slot: int) -> str:
-        return self.machine.supervision.slots[slot].reason
+        return self.machine.fleet.slots[slot].reason
 
     def incarnation(self, slot: int) -> int:
-        return self.machine.supervision.slots[slot].worker.incarnation
+        return self.machine.fleet.slots[slot].worker.incarnation
 
     def hello(self, slot: int) -> list[Did]:
         return self.feed(told.WorkerHello(slot, self.incarnation(slot)))
@@ -191,7 +191,7 @@ class Driver:
         return self.feed(told.WorkerBeat(slot, self.incarnation(slot), phase, detail, ()))
 
     def ready(self, slot: int, lanes: int = 1) -> list[Did]:
-        models = self.machine.supervision.slots[slot].models
+        models = self.machine.fleet.slots[slot].models
         return self.feed(told.WorkerReady(slot, self.incarnation(slot), lanes, self.infos(models)))
 
     def infos(self, models: Sequence[str]) -> tuple[ModelInfo, ...]:
@@ -209,7 +209,7 @@ class Driver:
     def serve(self, lanes: int = 1) -> "Driver":
         """Started, with every slot READY."""
         self.start()
-        for slot in self.machine.supervision.slots:
+        for slot in self.machine.fleet.slots:
             if slot.models:
                 self.up(slot.number, lanes)
         return self
@@ -293,7 +293,7 @@ class Driver:
 
     def running(self) -> list[RunBatch]:
         """What is out, in the order in which it was sent."""
-        slots = self.machine.supervision.slots
+        slots = self.machine.fleet.slots
         return [
             run
             for run in every(self.log, RunBatch)

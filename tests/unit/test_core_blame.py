@@ -147,7 +147,7 @@ def test_neighbours_that_are_well_elsewhere_blame_no_slot_while_one_is_guilty() 
             if driver.state(slot) is SlotState.STARTING:
                 driver.up(slot)
     assert driver.fault(poison) is Fault.QUARANTINED
-    assert [slot.in_vain for slot in driver.machine.supervision.slots] == [0, 0]
+    assert [slot.in_vain for slot in driver.machine.fleet.slots] == [0, 0]
 
 
 def test_a_run_that_fails_is_an_answer_too_and_clears_the_job() -> None:
@@ -160,4 +160,4 @@ def test_a_run_that_fails_is_an_answer_too_and_clears_the_job() -> None:
     (suspect,) = driver.running()
     assert suspect.slot == 1
     driver.done(suspect, told.Spoiled(Fault.MODEL_FAILED, "of the model"))
-    assert driver.machine.supervision.slots[0].in_vain == 1
+    assert driver.machine.fleet.slots[0].in_vain == 1

@@ -64,7 +64,7 @@ def test_they_run_together_and_have_one_answer() -> None:
     driver.done(run)
     assert driver.answers().keys() == {1}
     assert driver.machine.answered == {"done": 3}
-    assert driver.machine.supervision.slots[0].jobs_done == 3
+    assert driver.machine.fleet.slots[0].jobs_done == 3
     assert nothing_is_left(driver)
 
 

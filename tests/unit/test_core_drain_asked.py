@@ -85,7 +85,7 @@ def test_the_pool_ends_as_ever_with_a_slot_drained() -> None:
 def test_who_cannot_be_drained() -> None:
     driver = Driver(["m"], [], ["m"]).serve()
     driver.give_up(2, "exit status 72 WRONG_DEVICES")
-    cannot = driver.machine.supervision.turnover.cannot_drain
+    cannot = driver.machine.fleet.turnover.cannot_drain
     assert cannot(0) is None
     assert cannot(1) == "no model is placed in slot 1"
     assert str(cannot(2)).startswith("slot 2 is FATAL already: ")

@@ -246,7 +246,7 @@ def test_what_was_written_where_the_model_had_one_slot_is_kept_to_when_it_has_tw
     driver.feed(told.WorkerReady(1, seat, 1, driver.infos(["m"])))
     driver.feed(told.WorkerExited(1, 1, told.Death("exit 0", True, ())))
     driver.submit()
-    assert driver.machine.supervision.slots[1].models == ("m",)
+    assert driver.machine.fleet.slots[1].models == ("m",)
     assert driver.state(1) is SlotState.READY
     while driver.running():
         assert slots_of(driver) == [0]

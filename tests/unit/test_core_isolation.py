@@ -362,7 +362,7 @@ def test_a_large_job_of_which_a_piece_has_died_runs_by_itself_when_it_cannot_be_
     driver.submit(rows=24)
     piece = driver.run_of(6)
     driver.die(piece.slot)
-    other = next(run for run in driver.running() if driver.machine.supervision.slots[run.slot].kept_for is None)
+    other = next(run for run in driver.running() if driver.machine.fleet.slots[run.slot].kept_for is None)
     driver.done(other, told.RowsChanged("3 rows of 8"))
     while True:
         last = every(driver.log, RunBatch)[-1]

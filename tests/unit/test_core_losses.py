@@ -146,7 +146,7 @@ def test_a_batch_is_answered_once() -> None:
     run = driver.run_of(1)
     driver.done(run)
     assert driver.done(run) == []
-    assert driver.machine.supervision.slots[0].idle_lanes == [0]
+    assert driver.machine.fleet.slots[0].idle_lanes == [0]
 
 
 def test_an_exit_that_is_told_twice_counts_once() -> None:

@@ -67,7 +67,7 @@ def test_the_files_are_put_back_and_it_serves_again() -> None:
     driver.pass_time(PAUSE_S)
     driver.up(1)
     assert driver.state(1) is SlotState.READY
-    assert not any(slot.other_release for slot in driver.machine.supervision.slots)
+    assert not any(slot.other_release for slot in driver.machine.fleet.slots)
 
 
 def test_one_worker_of_the_pools_release_has_all_that_wait_tried_at_once() -> None:
@@ -91,7 +91,7 @@ def test_after_hello_the_status_is_anybodys(state: SlotState) -> None:
     assert driver.state(1) is state
     refuse(driver, 1)
     assert driver.state(1) is SlotState.FATAL, "counted as a death"
-    assert not driver.machine.supervision.slots[1].other_release
+    assert not driver.machine.fleet.slots[1].other_release
 
 
 def test_the_pool_announces_itself_without_a_slot_that_waits() -> None:
@@ -186,7 +186,7 @@ def test_a_successor_of_another_release_leaves_who_serves() -> None:
     driver.feed(told.WorkerSpawned(0, 2, 1002))
     (failed,) = ended(driver.feed(told.WorkerExited(0, 2, OTHER)), Role.REPLACEMENT)
     assert failed.reason == WHY
-    slot = driver.machine.supervision.slots[0]
+    slot = driver.machine.fleet.slots[0]
     assert (slot.state, slot.worker.incarnation, slot.other_release) == (SlotState.READY, 1, True)
 
 
@@ -195,7 +195,7 @@ def test_a_standby_of_another_release_is_tried_at_long_intervals() -> None:
     for incarnation in range(2, 6):
         assert every(driver.log, do.SpawnStandby)[-1].incarnation == incarnation
         driver.feed(told.WorkerExited(0, incarnation, OTHER))
-        assert driver.machine.supervision.slots[0].other_release
+        assert driver.machine.fleet.slots[0].other_release
         assert every(driver.pass_time(PAUSE_S - 0.1), do.SpawnStandby) == []
         driver.pass_time(0.2)
     assert driver.state(0) is SlotState.READY
@@ -211,7 +211,7 @@ def test_whatever_comes_between_every_job_ends_and_nobody_is_given_up_for_it(see
     submitted = refused = 0
     for _ in range(120):
         slot = rng.randrange(3)
-        seated = driver.machine.supervision.slots[slot]
+        seated = driver.machine.fleet.slots[slot]
         match rng.randrange(9):
             case 0 | 1 if seated.state is SlotState.STARTING:
                 refuse(driver, slot)
@@ -232,10 +232,10 @@ def test_whatever_comes_between_every_job_ends_and_nobody_is_given_up_for_it(see
             case 8 if driver.running():
                 driver.done(rng.choice(driver.running()))
             case _:
-                for worker in [worker for each in driver.machine.supervision.slots for worker in each.beside]:
+                for worker in [worker for each in driver.machine.fleet.slots for worker in each.beside]:
                     death = rng.choice((OTHER, told.Death("SIGSEGV", restartable=True)))
                     driver.feed(told.WorkerExited(worker.slot.number, worker.incarnation, death))
-        slots = driver.machine.supervision.slots
+        slots = driver.machine.fleet.slots
         assert all(each.state is not SlotState.FATAL for each in slots)
         if every(driver.log, do.PoolStopped):
             break

@@ -14,7 +14,7 @@ ALONE: dict[str, Any] = {"successor": "never"}
 
 
 def away(driver: Driver) -> list[int]:
-    return [slot.number for slot in driver.machine.supervision.slots if slot.state is not SlotState.READY]
+    return [slot.number for slot in driver.machine.fleet.slots if slot.state is not SlotState.READY]
 
 
 def come_back(driver: Driver) -> None:
@@ -102,7 +102,7 @@ def test_none_goes_while_another_slot_is_away() -> None:
     driver.pass_time(1.0)
     driver.hello(0)
     driver.pass_time(500.0)  # it loads
-    driver.beat(0, driver.machine.supervision.slots[0].worker.phase)
+    driver.beat(0, driver.machine.fleet.slots[0].worker.phase)
     assert every(driver.log, do.StopWorker) == []
 
 

@@ -97,7 +97,7 @@ def test_one_that_is_not_up_yet_begins_anew(state: str) -> None:
 
 def test_what_cannot_be_restarted_says_why() -> None:
     driver = Driver(["m"], []).serve()
-    cannot = driver.machine.supervision.turnover.cannot_restart
+    cannot = driver.machine.fleet.turnover.cannot_restart
     assert "no slot 2" in (cannot(2) or "")
     assert "no slot -1" in (cannot(-1) or "")
     assert "no model" in (cannot(1) or "")
@@ -113,7 +113,7 @@ def test_a_worker_that_could_not_be_killed_is_followed_once_it_is_gone() -> None
     driver.feed(told.WorkerBroken(0, 1, "nonsense"))
     driver.pass_time(60.0)
     assert driver.state(0) is SlotState.FATAL
-    assert "pid 4711" in (driver.machine.supervision.turnover.cannot_restart(0) or "")
+    assert "pid 4711" in (driver.machine.fleet.turnover.cannot_restart(0) or "")
     assert every(driver.feed(told.RestartAsked(0)), do.SpawnWorker) == [], "its device is not free"
     actions = driver.feed(told.WorkerExited(0, 1, told.Death("SIGKILL", True)))
     assert one(actions, do.SpawnWorker).incarnation == 2
@@ -128,7 +128,7 @@ def test_a_worker_that_could_not_be_killed_has_no_say_any_more() -> None:
     driver.feed(told.WorkerSpawned(0, 1, 4711))
     driver.feed(told.WorkerBroken(0, 1, "nonsense"))
     driver.pass_time(60.0)
-    worker = driver.machine.supervision.slots[0].worker
+    worker = driver.machine.fleet.slots[0].worker
     assert (worker.state, worker.pid) == (WorkerState.STUCK, 4711)
     driver.feed(told.WorkerSpawned(0, 1, 4712))
     assert driver.feed(told.WorkerBroken(0, 1, "more nonsense")) == []
@@ -140,8 +140,8 @@ def test_a_slot_whose_worker_is_seen_to_be_gone_has_no_process() -> None:
     driver.feed(told.WorkerSpawned(0, 1, 4711))
     driver.die(0)
     assert driver.state(0) is SlotState.FATAL
-    assert driver.machine.supervision.slots[0].worker.pid is None
-    assert driver.machine.supervision.turnover.cannot_restart(0) is None
+    assert driver.machine.fleet.slots[0].worker.pid is None
+    assert driver.machine.fleet.turnover.cannot_restart(0) is None
 
 
 def test_a_stop_of_the_pool_comes_before_a_restart() -> None:

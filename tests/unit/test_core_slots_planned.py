@@ -17,14 +17,14 @@ def plan(driver: Driver, slot: int, *models: str) -> list[do.Action]:
 
 def follow(driver: Driver, slot: int, *models: str) -> None:
     """A successor comes up with these, and takes the seat."""
-    seat = driver.machine.supervision.slots[slot].named
+    seat = driver.machine.fleet.slots[slot].named
     driver.feed(told.WorkerSpawned(slot, seat, 4711))
     driver.feed(told.WorkerHello(slot, seat))
     driver.feed(told.WorkerReady(slot, seat, 1, driver.infos(models)))
 
 
 def models(driver: Driver, slot: int) -> tuple[str, ...]:
-    return driver.machine.supervision.slots[slot].models
+    return driver.machine.fleet.slots[slot].models
 
 
 def test_a_new_model_is_served_when_the_successor_has_the_seat() -> None:
@@ -230,7 +230,7 @@ def test_a_model_that_goes_while_a_worker_loads_it_is_known_until_that_has_gone(
 def test_a_model_that_goes_while_a_successor_has_it_is_known_until_that_has_gone() -> None:
     driver = Driver(["m"], successor="always").serve()
     plan(driver, 0, "m", "new")
-    seat = driver.machine.supervision.slots[0].named
+    seat = driver.machine.fleet.slots[0].named
     driver.feed(told.WorkerSpawned(0, seat, 4711))
     driver.feed(told.WorkerHello(0, seat))
     driver.feed(told.SlotPlanned(0, ("m",)))

@@ -56,7 +56,7 @@ def test_it_follows_the_worker_that_dies_and_has_only_to_load(to: str) -> None:
     actions = driver.pass_time(0.1)
     assert every(actions, do.SpawnWorker) == []
     assert one(actions, do.TakeSeat) == do.TakeSeat(0, 2)
-    slot = driver.machine.supervision.slots[0]
+    slot = driver.machine.fleet.slots[0]
     assert (slot.state, slot.worker.incarnation, slot.worker.pid) == (SlotState.LOADING, 2, 1002)
     says(driver, 2, Phase.AWAITING_DEVICE, "gpu:0")
     assert (slot.worker.phase, slot.worker.detail) == (Phase.AWAITING_DEVICE, "gpu:0")

@@ -69,7 +69,7 @@ def test_an_idle_worker_is_followed_at_once_when_the_successor_is_warm() -> None
     actions = come_up(driver, "READY")
     assert [change.state for change in every(actions, do.SlotChanged)] == [DRAINING, READY]
     assert one(actions, do.StopWorker) == do.StopWorker(0, 1)
-    slot = driver.machine.supervision.slots[0]
+    slot = driver.machine.fleet.slots[0]
     assert (slot.state, slot.worker.incarnation, slot.worker.pid, slot.worker.phase) == (READY, 2, 1002, Phase.SERVING)
     assert works(driver, 3), "and nobody has waited"
     assert [left.reason for left in ended(exits(driver, 1), Role.LEAVING)] == ["exit status 0"]
@@ -133,13 +133,13 @@ def test_one_that_dies_harms_nobody(when: str, death: told.Death) -> None:
     assert driver.result(1)
     assert works(driver, 2)
     assert every(driver.pass_time(1000.0), do.SpawnSuccessor) == [], "it was asked for once"
-    failure = driver.machine.supervision.slots[0].failure
+    failure = driver.machine.fleet.slots[0].failure
     assert failure is not None
     assert failure.reason == death.text
     driver.feed(told.RestartAsked(0))
     come_up(driver, "READY", incarnation=3)
     assert driver.incarnation(0) == 3
-    assert driver.machine.supervision.slots[0].failure is None
+    assert driver.machine.fleet.slots[0].failure is None
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_one_that_is_not_ready_yet_goes_on_in_the_seat(when: str) -> None:
     driver.pass_time(19.0)
     actions = exits(driver, 1, SIGSEGV)
     assert every(actions, do.SpawnWorker) == []
-    slot = driver.machine.supervision.slots[0]
+    slot = driver.machine.fleet.slots[0]
     assert (slot.state.name, slot.worker.incarnation, slot.worker.pid) == (when, 2, 1002)
     assert slot.worker.detail == ("m" if when == "LOADING" else "")
     if when == "STARTING":

@@ -76,7 +76,7 @@ def test_to_say_serving_without_ready_gives_no_time() -> None:
 
 def test_a_ready_worker_serves_for_as_long_as_it_likes() -> None:
     driver = Driver(["m"]).serve()
-    assert driver.machine.supervision.slots[0].worker.phase is Phase.SERVING
+    assert driver.machine.fleet.slots[0].worker.phase is Phase.SERVING
     assert driver.pass_time(1e6) == []
 
 
@@ -339,7 +339,7 @@ def test_the_wait_for_a_device_is_shown_and_does_not_cost_the_import_its_budget(
     driver.start()
     driver.hello(0)
     driver.beat(0, Phase.AWAITING_DEVICE, "gpu:0")
-    assert driver.machine.supervision.slots[0].worker.detail == "gpu:0"
+    assert driver.machine.fleet.slots[0].worker.detail == "gpu:0"
     assert driver.pass_time(30.0) == [], "it says by itself what is left there"
     driver.beat(0, Phase.IMPORTING)
     assert driver.pass_time(19.9) == []
@@ -385,4 +385,4 @@ def test_what_is_said_of_a_worker_that_is_there_or_gone_is_dropped() -> None:
     assert driver.feed(told.SpawnHeld(0, 1, "waiting for gpu:0")) == []
     assert driver.feed(told.SpawnHeld(0, 7, "waiting for gpu:0")) == []
     assert driver.feed(told.SpawnHeld(9, 1, "waiting for gpu:0")) == []
-    assert driver.machine.supervision.slots[0].worker.detail == ""
+    assert driver.machine.fleet.slots[0].worker.detail == ""

@@ -224,7 +224,7 @@ def test_a_replay_ends_where_the_core_was() -> None:
     tell(feed, told.Start())
     for number in range(MOST_FREQUENT // 5):
         now[0] += rng.random()
-        slot = machine.supervision.slots[rng.randrange(2)]
+        slot = machine.fleet.slots[rng.randrange(2)]
         at = slot.number, slot.worker.incarnation
         match slot.state.name:
             case "STARTING":
@@ -274,6 +274,6 @@ def test_a_report_of_the_first_format_replays() -> None:
     machine = replay(json.loads(json.dumps(report)))
     machine.validate()
     assert machine.answered == {"done": 1}
-    (batch,) = machine.supervision.slots[0].batches.values()
+    (batch,) = machine.fleet.slots[0].batches.values()
     assert len(batch.parts) == 2, "the first job left alone"
     assert replay({**report, "format": 3}).answered == {}, "nothing follows by itself"

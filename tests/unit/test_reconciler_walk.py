@@ -78,7 +78,7 @@ def test_everybody_is_answered_and_in_the_end_all_is_as_the_file_says(tmp_path: 
         for _ in range(rng.randrange(6)):
             house.turn()
         if house.ended:
-            assert not [slot for slot in house.machine.supervision.slots if slot.planned and slot.lasts]
+            assert not [slot for slot in house.machine.fleet.slots if slot.planned and slot.lasts]
             return
         assert {"m", "b"} <= house.plan.settled.keys()
     house.held.clear()
@@ -88,7 +88,7 @@ def test_everybody_is_answered_and_in_the_end_all_is_as_the_file_says(tmp_path: 
     house.ask(0)
     house.settle()
     house.lost.clear()
-    for slot in house.machine.supervision.slots:
+    for slot in house.machine.fleet.slots:
         if slot.state in (SlotState.FATAL, SlotState.STOPPED):
             house.restart(slot.number)
     house.settle()

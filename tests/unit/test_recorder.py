@@ -41,7 +41,7 @@ class Body(Driver):
         devices = [f"gpu:{number}" for number in range(len(placement))]
         self.shelf = Shelf(state, 100, 1 << 20, ENDPOINT)
         about = {"pool": "1.0", "instance": "00", "endpoint": ENDPOINT}
-        self.recorder = Recorder(self.machine.supervision, devices, self.shelf, about)
+        self.recorder = Recorder(self.machine.fleet, devices, self.shelf, about)
 
     def feed(self, *events: told.Event | JobArrived | BatchDone) -> list[Did]:
         (event,) = events
@@ -53,7 +53,7 @@ class Body(Driver):
         for action in actions:
             match action:
                 case RunBatch():
-                    batch = self.machine.supervision.slots[action.slot].batches[action.batch]
+                    batch = self.machine.fleet.slots[action.slot].batches[action.batch]
                     for part in batch.parts:
                         part.job.payload = Inputs(self.table, [], None, None)
                     self.recorder.ran(batch)

@@ -41,7 +41,7 @@ class Seats:
     def __init__(self, slots: int = 3, successor: Literal["auto", "never"] = "never", **policy: int) -> None:
         plans = [SlotPlan(("m",))] * slots + [SlotPlan(())]
         self.machine = Machine(Policy(successor=successor, **policy), plans, random.Random(1))
-        self.roll = Rollout(self.machine.supervision, everywhere(OLD, slots))
+        self.roll = Rollout(self.machine.fleet, everywhere(OLD, slots))
         self.given: dict[int, Welcome] = {}
         self.told: list[int] = []
         self.feed(told.Start())
@@ -69,10 +69,10 @@ class Seats:
         return asked
 
     def incarnation(self, slot: int) -> int:
-        return self.machine.supervision.slots[slot].worker.incarnation
+        return self.machine.fleet.slots[slot].worker.incarnation
 
     def state(self, slot: int) -> SlotState:
-        return self.machine.supervision.slots[slot].state
+        return self.machine.fleet.slots[slot].state
 
     def up(self, slot: int) -> None:
         self.feed(told.WorkerHello(slot, self.incarnation(slot)))
@@ -116,7 +116,7 @@ def test_only_the_slots_that_it_concerns(seats: Seats) -> None:
 def test_the_order_of_the_models_is_no_setting() -> None:
     seats = Seats()
     swapped = Welcome(2, 0, 1.0, SESSION, tuple(reversed(welcome("stub:old", "n").models)))
-    seats.roll = Rollout(seats.machine.supervision, everywhere(welcome("stub:old", "n")))
+    seats.roll = Rollout(seats.machine.fleet, everywhere(welcome("stub:old", "n")))
     assert seats.roll.begin(everywhere(swapped)) == []
 
 
@@ -349,7 +349,7 @@ def test_a_model_that_is_new_and_did_not_come_up_is_told(beside: Seats) -> None:
 
 def test_a_slot_whose_device_is_gone_has_no_turn_and_the_new_settings_if_it_ever_comes_up() -> None:
     seats, lost = Seats(), {0}
-    seats.roll = Rollout(seats.machine.supervision, everywhere(OLD), lost.__contains__)
+    seats.roll = Rollout(seats.machine.fleet, everywhere(OLD), lost.__contains__)
     assert seats.roll.begin(everywhere(NEW)) == [1, 2]
     assert seats.roll.welcome(0) == NEW
     assert seats.turn() == [1]
@@ -372,7 +372,7 @@ def test_what_goes_has_its_jobs_finished_first(beside: Seats) -> None:
         return busy and bool(names)
 
     more = welcome("stub:old", "new")
-    roll = Rollout(beside.machine.supervision, everywhere(more), unfinished=unfinished)
+    roll = Rollout(beside.machine.fleet, everywhere(more), unfinished=unfinished)
     assert roll.begin(everywhere(OLD)) == [0, 1, 2]
     assert not roll.due()
     assert list(roll.tend()) == []

@@ -327,8 +327,8 @@ MUTANTS = (
         "stale slots",
         "what a call came to is found out anew when a slot's state is another",
         "machine.py",
-        "        self.calls.epoch += 1\n        while self.supervision.changed:\n",
-        "        while self.supervision.changed:\n",
+        "        self.calls.epoch += 1\n        while self.fleet.changed:\n",
+        "        while self.fleet.changed:\n",
         "scene 1",
     ),
     Mutant(
