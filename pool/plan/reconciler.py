@@ -71,7 +71,7 @@ class Reconciler:
         self.bell = Doorbell()
         """Which the threads ring that read files; `on_rung` is to be called then."""
         self._machine = machine
-        self._supervision = machine.fleet
+        self._fleet = machine.fleet
         self._source = source
         self._notifier = notifier
         self._feed = feed
@@ -81,7 +81,7 @@ class Reconciler:
         self._turn = turn
         self._world = self._good = plan.world.run_by(plan)
         # `_good`: the last with which every slot has come up
-        self._rollout = Rollout(self._supervision, self._welcomes(), is_lost, self._unfinished)
+        self._rollout = Rollout(self._fleet, self._welcomes(), is_lost, self._unfinished)
         self._finish_by = 0.0
         self._left_out = False
         self._blamed: dict[tuple[int, int], Death] = {}  # by slot and incarnation, until one is READY there
@@ -102,7 +102,7 @@ class Reconciler:
             why = str(error)
         else:
             unread = wish == RELOAD and self._source.read is None
-            why = STOPPING if self._supervision.stopping else NO_FILE if unread else ""
+            why = STOPPING if self._fleet.stopping else NO_FILE if unread else ""
             if not why:
                 self._wishes.ask(wish, question)
                 if self.has_served:
@@ -114,7 +114,7 @@ class Reconciler:
             self._reply(question, None, why)
 
     def _settle(self, outcome: Outcome) -> None:
-        stops = self._supervision.stopping
+        stops = self._fleet.stopping
         if stops or outcome.granted is None:
             refusal = STOPPING if stops else outcome.refusal
             answer: dict[str, Any] = {"refused": refusal}
@@ -137,7 +137,7 @@ class Reconciler:
 
     def lost(self) -> None:
         """A device is gone. Comes before the core tells those who wait that there is no worker left for them."""
-        slots = self._supervision.slots
+        slots = self._fleet.slots
         lost = self._world.lost | {slot.number for slot in slots if self._is_lost(slot.number)}
         shut = {slot.number for slot in slots if slot.planned and slot.state in (SlotState.FATAL, SlotState.STOPPED)}
         self._learn(replace(self._world, lost=lost, shut=frozenset(shut)))
@@ -209,11 +209,11 @@ class Reconciler:
             self._turn.soon()  # what follows is decided by what there is then
         for outcome in self._wishes.tend(self._world):
             self._settle(outcome)
-        if refused is None and not self._rollout.is_under_way and not self._supervision.stopping:
+        if refused is None and not self._rollout.is_under_way and not self._fleet.stopping:
             self._arrived()
-        if (found := self._watch.tend(self._world, self._is_busy)) is not None and not self._supervision.stopping:
+        if (found := self._watch.tend(self._world, self._is_busy)) is not None and not self._fleet.stopping:
             self._try(found)
-        if not self._rollout.is_under_way and self._supervision.awaited:
+        if not self._rollout.is_under_way and self._fleet.awaited:
             self._feed(ModelsAwaited(frozenset()))
         self._look_later()
 
@@ -269,7 +269,7 @@ class Reconciler:
 
     def _learn(self, world: World) -> None:
         """Something became of a device: models move, unless they need not."""
-        if world != self._world and not self._supervision.stopping:
+        if world != self._world and not self._fleet.stopping:
             self._run_by_first(world, replace(world, guests=()))
 
     def _try(self, found: World) -> None:
@@ -283,7 +283,7 @@ class Reconciler:
     def _spare(self, change: SlotChanged, death: Death) -> None:
         """Before the slot has served: what makes it useless for all that it has is left out, if it can be."""
         name = death.blamed
-        if name is None or not death.unloadable or self._supervision.stopping:
+        if name is None or not death.unloadable or self._fleet.stopping:
             return
         model = next((each for each in self.welcome(change.slot).models if each.name == name), None)
         world, now = self._world.spared(name), self.plan.model(name)
