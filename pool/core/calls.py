@@ -62,20 +62,20 @@ class Call:
 class Calls:
     """Those of late, bounded in number and in the bytes of their names."""
 
-    def __init__(self, backlog: Backlog, supervision: Fleet, homes: Homes, hope: Hope, pins: frozenset[str]) -> None:
+    def __init__(self, backlog: Backlog, fleet: Fleet, homes: Homes, hope: Hope, pins: frozenset[str]) -> None:
         """`pins`: the names by which jobs may be pinned to a slot."""
         self.known: dict[Names, Call] = {}
         self.epoch = 0  # raised when what is known of slots or of the policy may be otherwise now
         self._names_bytes = 0
         self._backlog = backlog
-        self._supervision = supervision
+        self._fleet = fleet
         self._homes = homes
         self._hope = hope
         self._pins = pins
 
     def model(self, name: str, version: int | str | None) -> Model | JobFailed:
         """The model that a job gets, or the version of it that it asks for, which is a model by itself."""
-        if (versions := self._supervision.policy.versions.get(name)) is not None:
+        if (versions := self._fleet.policy.versions.get(name)) is not None:
             number = self.default_version(name) if version is None else versions.number(version)
             if number is None:
                 assert version is not None
@@ -85,7 +85,7 @@ class Calls:
 
     def default_version(self, name: str) -> int:
         """Of a model of which several are served, the one that a job gets which names none: the newest that can run."""
-        numbers, models = self._supervision.policy.versions[name].numbers, self._backlog.models
+        numbers, models = self._fleet.policy.versions[name].numbers, self._backlog.models
         for number in reversed(numbers):
             model = models.get(entry_name(name, number))
             if model is not None and not model.leaving and self._hope.has(model.line(None)):
@@ -95,7 +95,7 @@ class Calls:
     def resolve(self, model: Model, names: Names) -> Call | JobFailed:
         """What the names come to now; why they come to nothing."""
         name, version, signature, outputs, asked, form = names
-        if name in self._supervision.policy.versions:
+        if name in self._fleet.policy.versions:
             version = None  # it is in the model's name
         if (failed := self._unknown_device(model.name, asked)) is not None:
             return failed
@@ -124,7 +124,7 @@ class Calls:
     def _unknown_device(self, model: str, device: str | None) -> JobFailed | None:
         if device is None:
             return None
-        holders = [slot for slot in self._supervision.slots if model in (*slot.models, *slot.planned)]
+        holders = [slot for slot in self._fleet.slots if model in (*slot.models, *slot.planned)]
         if any(device in slot.names for slot in holders):
             return None
         there = ", ".join(dict.fromkeys(slot.device or f"slot:{slot.number}" for slot in holders))

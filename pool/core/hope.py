@@ -18,47 +18,47 @@ __all__ = ["Hope"]
 class Hope:
     """Looks at slots only for jobs that may not run in each of them, and while some are out of service for good."""
 
-    def __init__(self, supervision: Fleet, dispatch: Dispatch, models: dict[str, Model]) -> None:
-        self._supervision = supervision
+    def __init__(self, fleet: Fleet, dispatch: Dispatch, models: dict[str, Model]) -> None:
+        self._fleet = fleet
         self._dispatch = dispatch
         self._models = models
 
     def has(self, line: Line) -> bool:
-        if not (self._supervision.down or line.pinned or line.model.leaving):
+        if not (self._fleet.down or line.pinned or line.model.leaving):
             return True
         if any(slot.lasts for slot in self._dispatch.holders(line)):
             return True
-        if line.model.name in self._supervision.awaited and not line.pinned and not self._supervision.stopping:
+        if line.model.name in self._fleet.awaited and not line.pinned and not self._fleet.stopping:
             return True
         # Workers that are to have the model are on their way.
         return line.version is None and any(
-            slot.lasts and line.model.name in slot.planned and line.suits(slot) for slot in self._supervision.slots
+            slot.lasts and line.model.name in slot.planned and line.suits(slot) for slot in self._fleet.slots
         )
 
     def lost(self, line: Line) -> JobFailed:
         """What the jobs of a line without hope are told."""
         holders = self._dispatch.holders(line)
-        if not holders and line.model.leaving and not self._supervision.stopping:
+        if not holders and line.model.leaving and not self._fleet.stopping:
             return JobFailed(Fault.MODEL_NOT_FOUND, f"model {line.model.name!r} is not served any more")
-        if not holders and line.version is not None and not self._supervision.stopping:
+        if not holders and line.version is not None and not self._fleet.stopping:
             return self.unserved(line.model.name, line.device, line.version)
         why = "; ".join(f"slot {slot.number} is {slot.state.name}: {slot.reason}" for slot in holders)
         of = "" if line.version is None else f", version {line.version}"
         on = "" if line.device is None else f" on device {line.device!r}"
         text = f"no worker is left for model {line.model.name!r}{of}{on}: {why}"
-        if self._supervision.stopping:
+        if self._fleet.stopping:
             return JobFailed(Fault.POOL_STOPPING, f"the pool is stopping, and {text}")
         return JobFailed(Fault.WORKER_LOST, text)
 
     def lost_lines(self) -> Iterator[Line]:
         """The lines that no slot will serve any more, though jobs may wait there."""
         for model in self._models.values():
-            if model.jobs and (self._supervision.down or len(model.lines) > 1 or model.leaving):
+            if model.jobs and (self._fleet.down or len(model.lines) > 1 or model.leaving):
                 yield from [line for line in model.lines.values() if not self.has(line)]
 
     def versions(self, model: str, device: str | None) -> set[int]:
         """Those that slots have, though the worker there may not be READY yet, or any more."""
-        slots = [slot for slot in self._supervision.slots if device is None or device in slot.names]
+        slots = [slot for slot in self._fleet.slots if device is None or device in slot.names]
         return {slot.versions[model] for slot in slots if model in slot.versions}
 
     def unserved(self, model: str, device: str | None, version: int | str) -> JobFailed:

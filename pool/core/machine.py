@@ -164,13 +164,13 @@ class Machine:
 
     def _is_restless(self, now: float) -> bool:
         """Whether anything may have to follow beside leases. In the ordinary state nothing does."""
-        supervision = self.fleet
+        fleet = self.fleet
         return bool(
-            supervision.changed
-            or supervision.due
-            or supervision.stopping
-            or supervision.fatal
-            or supervision.turnover.wishes
+            fleet.changed
+            or fleet.due
+            or fleet.stopping
+            or fleet.fatal
+            or fleet.turnover.wishes
             or self._leaving
             or self._dispatch.reruns.lines
             or (self.timers.heap and self.timers.heap[0][0] <= now)
@@ -458,7 +458,7 @@ class Machine:
         self._refuse_hopeless(now)
 
     def _slots_changed(self, now: float) -> None:
-        """What supervision did to the slots, told to those who give them work."""
+        """What the fleet did to the slots, told to those who give them work."""
         if not self.fleet.changed:
             return
         self.backlog.emptied = True  # a slot that is to wind down may be another one now

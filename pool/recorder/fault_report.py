@@ -22,7 +22,7 @@ from pool.recorder.transcript import BadTranscript, read, written
 __all__ = ["FORMAT", "events_of", "fault_report", "replay", "summary"]
 
 # Who changes a class that is written down raises this number, and adds a step to `_STEPS`.
-FORMAT = 3  # of the classes in it; one row of numbers with that of `pool.recorder.shelf`, in whose folder it is kept
+FORMAT = 4  # of the classes in it; one row of numbers with that of `pool.recorder.shelf`, in whose folder it is kept
 TRACEBACK_CHARS = 32 << 10
 EVENTS_BYTES = 1 << 20  # of the frequent events, and as many of the rare ones
 
@@ -127,4 +127,16 @@ def _from_2(events: Sequence[Plain]) -> list[Plain]:
     return [each for number, now, event in events for each in ([number, now, event], [number, now, {"Dispatched": {}}])]
 
 
-_STEPS: Sequence[Callable[[Sequence[Plain]], Sequence[Plain]]] = (_from_1, _from_2)
+def _from_3(events: Sequence[Plain]) -> list[Plain]:
+    """Several jobs that came as one had the rows of each."""
+    found = []
+    for number, now, event in events:
+        if "JobArrived" in event:
+            fields = dict(event["JobArrived"])
+            members = fields.pop("members", ())
+            event = {"JobArrived": {**fields, "weight": max(1, len(members))}}
+        found.append([number, now, event])
+    return found
+
+
+_STEPS: Sequence[Callable[[Sequence[Plain]], Sequence[Plain]]] = (_from_1, _from_2, _from_3)

@@ -59,9 +59,9 @@ class _Sight:
 class Recorder:
     """Used from the pool's loop; nothing here blocks it but `close`, and nothing raises."""
 
-    def __init__(self, supervision: Fleet, devices: Sequence[str], shelf: Shelf, about: dict[str, Any]) -> None:
+    def __init__(self, fleet: Fleet, devices: Sequence[str], shelf: Shelf, about: dict[str, Any]) -> None:
         """`devices`: their names by slot. `about`: what each bundle says of the pool, `endpoint` among it."""
-        self._supervision = supervision
+        self._fleet = fleet
         self._devices = devices
         self.shelf = shelf
         """What of it is kept on the disk."""
@@ -74,7 +74,7 @@ class Recorder:
     # --- what it hears ------------------------------------------------------------------------------------------
 
     def beat(self, event: WorkerBeat, now: float) -> None:
-        if event.incarnation == self._supervision.slots[event.slot].worker.incarnation:
+        if event.incarnation == self._fleet.slots[event.slot].worker.incarnation:
             self._tracks[event.slot].beats.append((now, event))
 
     def changed(self, change: SlotChanged, now: float) -> None:
@@ -87,7 +87,7 @@ class Recorder:
 
     def killed(self, action: KillWorker, now: float) -> None:
         """What it was doing is remembered as of now: the core takes its batches away when it is given up."""
-        slot = self._supervision.slots[action.slot]
+        slot = self._fleet.slots[action.slot]
         if slot.worker.incarnation == action.incarnation:
             self._tracks[action.slot].killed = self._sight(slot, now, action.stacks)
 
@@ -128,7 +128,7 @@ class Recorder:
         return slot < len(self._tracks) and bool(self._tracks[slot].deaths)
 
     def _died(self, number: int, incarnation: int, death: Death, trace: Trace | None, now: float) -> None:
-        slot, track = self._supervision.slots[number], self._tracks[number]
+        slot, track = self._fleet.slots[number], self._tracks[number]
         if slot.worker.incarnation != incarnation or self.has(number, incarnation):
             return
         if death.other_release and slot.state is SlotState.STARTING:
@@ -167,7 +167,7 @@ class Recorder:
     def _was_asked(self, slot: Slot, killed: _Sight | None, trace: Trace | None) -> bool:
         """Whether the worker ended because the pool, or a person, wanted it to."""
         if killed is not None:
-            return self._supervision.stopping and not killed.stacks
+            return self._fleet.stopping and not killed.stacks
         told = slot.state is SlotState.STOPPING
         return told and trace is not None and trace.status in (Exit.STOPPED, Exit.POOL_GONE)
 

@@ -15,7 +15,7 @@ VALUES = {
     "trial.cells",
     "independence",
 }  # what is configured, states of a slot, two bounds
-INSIDE = {"_machine", "backlog", "supervision"}
+INSIDE = {"_machine", "backlog", "fleet"}
 
 
 def held() -> list[Path]:

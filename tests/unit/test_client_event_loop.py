@@ -68,6 +68,7 @@ def test_the_loop_does_all_of_it(serving: Serving, monkeypatch: pytest.MonkeyPat
     async def main() -> None:
         async with AsyncClient(serving.endpoint) as client:
             await settled(client)
+            monkeypatch.setattr("pool.client.helm.LOOK_S", 1e6)  # it need not look whether the loop is blocked
             works = threads_of(monkeypatch, Dialogue, "work")
             for n in range(20):
                 assert (await client.submit("m", float(n)))["y"] == n + 1

@@ -22,7 +22,7 @@ from pool.core.jobs import Batch, Job
 from pool.core.machine import Machine
 from pool.core.orders import Orders
 from pool.core.policy import ModelPolicy, Policy, SlotPlan
-from pool.recorder.fault_report import EVENTS_BYTES, fault_report, replay, summary
+from pool.recorder.fault_report import EVENTS_BYTES, events_of, fault_report, replay, summary
 from pool.recorder.hot_calls import BatchDone, Dispatched, JobArrived, Succeeded
 from pool.recorder.last_events import MOST_FREQUENT, MOST_RARE, TEXT_CHARS, LastEvents
 from pool.recorder.transcript import BadTranscript, read, written
@@ -277,3 +277,15 @@ def test_a_report_of_the_first_format_replays() -> None:
     (batch,) = machine.fleet.slots[0].batches.values()
     assert len(batch.parts) == 2, "the first job left alone"
     assert replay({**report, "format": 3}).answered == {}, "nothing follows by itself"
+
+
+def test_a_report_of_the_third_format_tells_of_several_jobs_as_a_chunk() -> None:
+    """It had the rows of each."""
+    before = written(replace(JOB, job=1, rows=6))["JobArrived"]
+    del before["weight"], before["origin"]
+    lone = {"JobArrived": {**before, "members": []}}
+    three = {"JobArrived": {**before, "members": [1, 2, 3]}}
+    events = events_of({"format": 3, "events": [[1, 0.0, lone], [2, 0.0, three]]})
+    assert [read(event).weight for *_, event in events] == [1, 3]
+    with pytest.raises(BadTranscript, match="members"):
+        read(three)
