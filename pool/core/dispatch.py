@@ -58,7 +58,7 @@ class Dispatch:
         orders: Orders,
     ) -> None:
         self._policy = policy
-        self._slots = slots
+        self.slots = slots
         self._timers = timers
         self._answers = answers
         self._chunks = chunks
@@ -319,7 +319,7 @@ class Dispatch:
 
     def _suit(self, model: Model, slot: Slot) -> None:
         """The slot has another worker, which may have another version of the model."""
-        served = {other.versions.get(model.name) for other in self._slots}
+        served = {other.versions.get(model.name) for other in self.slots}
         for line in model.lines_of_versions():
             self._holders.pop(line, None)
             if line.version not in served and line.empty:
@@ -342,7 +342,7 @@ class Dispatch:
         Model and clients pay for the time that it took, whatever came of it, instead of what was guessed.
         """
         batch.over = True
-        slot = self._slots[batch.slot]
+        slot = self.slots[batch.slot]
         del slot.batches[batch.number]
         self._timers.clear(batch)
         slot.idle_lanes.append(batch.lane)
@@ -593,13 +593,13 @@ class Dispatch:
             return  # some of a burst was told, and nothing followed yet
         for bank in {id(bank): bank for bank in self._bank.values()}.values():
             bank.validate()
-        for slot in self._slots:
+        for slot in self.slots:
             assert (slot.number in self._joined) == (slot.state is SlotState.READY), slot
             if slot.takes_work:
                 line = self._next_line(slot)
                 assert line is None, f"slot {slot.number} is idle, and model {line.model.name} waits"
         lines = [line for model in self._models.values() for line in model.lines.values()]
-        self.reruns.validate(self._slots, lines)
+        self.reruns.validate(self.slots, lines)
 
 
 def _movable(line: Line) -> list[Job]:

@@ -186,23 +186,26 @@ class Job:
 class Part:
     """Rows `start` to `stop` of a job, both 0 where it has none: what is leased.
 
-    `deaths`: workers that died with these rows and perhaps by them; `died_in`: the slots of all that died with them;
+    `deaths`: workers that died with these rows and perhaps by them; `died_in`: the slots of all that died with them,
+    `died_alone_in`: of those that ran no other job;
     `loss`: the last of these deaths, see `trial`. `charged_s`: device time that its client was charged when it was cut.
     """
 
-    __slots__ = ("charged_s", "deaths", "died_in", "job", "loss", "round", "rows", "start", "stop")
+    __slots__ = ("charged_s", "deaths", "died_alone_in", "died_in", "job", "loss", "round", "rows", "start", "stop")
 
     def __init__(self, job: Job, start: int, stop: int, charged_s: float = 0.0) -> None:
         self.job, self.start, self.stop, self.rows = job, start, stop, stop - start
         self.round, self.charged_s = job.round, charged_s
         self.deaths = 0
         self.died_in: tuple[int, ...] = ()
+        self.died_alone_in: tuple[int, ...] = ()
         self.loss: Loss | None = None
 
     def piece(self, start: int, stop: int) -> Part:
         """Some of its rows, which went through the same."""
         piece = Part(self.job, start, stop)
-        piece.round, piece.deaths, piece.died_in = self.round, self.deaths, self.died_in
+        piece.round, piece.deaths = self.round, self.deaths
+        piece.died_in, piece.died_alone_in = self.died_in, self.died_alone_in
         return piece
 
     @property

@@ -73,9 +73,12 @@ class Model:
         """Whether a worker may be given more rows at once than run together; a handler's are all its own."""
         return self._info is not None and not self._info.handler
 
-    def keeps_state(self, signature: str | None) -> bool:
-        """Whether a job of this signature that may have started must not run again."""
-        return self.stateful or signature in KEEPS_STATE
+    def keeps_state(self, signature: str | None, told: ModelInfo | None = None) -> bool:
+        """Whether a job of this signature that may have started must not run again.
+
+        `told`: by the worker that ran it, if it is known; another may have loaded other files of the model since.
+        """
+        return self.stateful or (told is not None and told.stateful) or signature in KEEPS_STATE
 
     @property
     def queued(self) -> int:

@@ -380,8 +380,12 @@ class Ledger:
         hung = seat.runs.get(seat.overran) if seat.overran is not None else None
         lone = hung.leases[0].record if hung is not None and len(hung.leases) == 1 else None
         if lone is not None and lone.weight == 1 and self._is_sound(seat, lone):
-            self._confined[(lone.client, lone.model)] = (seat.slot, now)
+            self._keep_to(lone, seat.slot, now)
         lost = [lease for run in seat.runs.values() for lease in run.leases]
+        given_up = [lease.record for lease in lost if lease.record.ended and lease.record.weight == 1]
+        lone_one = len(lost) == 1 and not any(run.beside for run in seat.runs.values())
+        if lone_one and given_up and self._is_sound(seat, given_up[0]):
+            self._keep_to(given_up[0], seat.slot, now)
         for record in {id(lease.record): lease.record for lease in lost if self._counts(lease)}.values():
             record.alone = len(lost) == 1 and record.weight == 1 and not any(run.beside for run in seat.runs.values())
             record.deaths += 1
@@ -391,9 +395,12 @@ class Ledger:
             rows = [(lease.start, lease.stop) for lease in lost if lease.record is record and self._counts(lease)]
             record.lost += rows
             record.lost_in += [(start, stop, seat.slot) for start, stop in rows]
+            pieces = len(seat.runs) > 1 and len({id(lease.record) for lease in lost}) == 1 and record.weight == 1
+            if record.alone or pieces:
+                record.lost_alone_in += [(start, stop, seat.slot) for start, stop in rows]
             if record.alone:
                 # One that may be the slot's fault does not use up the last attempt.
-                slots = {slot for start, stop, slot in record.lost_in if record.overlaps(start, stop, rows)}
+                slots = {slot for start, stop, slot in record.lost_alone_in if record.overlaps(start, stop, rows)}
                 first = record.deaths == 1
                 if first or record.no_alibi or len(slots) > 1 or self._policy.max_attempts == 1:
                     record.lost_alone += rows
@@ -729,9 +736,9 @@ class Ledger:
             case Fault.QUARANTINED:
                 assert record.used_up >= self._policy.max_attempts, record
                 assert record.alone, "it is not proven to be guilty"
-                slots = {slot for *_, slot in record.lost_in}
+                slots = {slot for *_, slot in record.lost_alone_in}
                 assert self._policy.max_attempts == 1 or record.no_alibi or len(slots) > 1, "the slot may be guilty"
-                self._confined[(record.client, record.model)] = (record.died_in, now)
+                self._keep_to(record, record.died_in, now)
                 assert record.serial in self._kept, "it is not kept with its inputs"
                 self._kept.remove(record.serial)
             case Fault.WORKER_LOST:
@@ -753,6 +760,12 @@ class Ledger:
             case _ if failed.fault not in record.faults:
                 assert record.arrived == now, "it was taken in, and then refused"
                 assert not record.started or record.in_doubt
+
+    def _keep_to(self, record: Record, slot: int, now: float) -> None:
+        """From the first that is quarantined, or hangs: those that follow renew it, and move nobody."""
+        kept, since = self._confined.get((record.client, record.model), (slot, -CONFINED_S))
+        stays = now < since + CONFINED_S and self._states[kept] not in DOWN
+        self._confined[(record.client, record.model)] = (kept if stays else slot, now)
 
     def _confine(self, record: Record, now: float) -> None:
         """For a minute after a job of a client was quarantined, all go where that happened, as if they were pinned."""

@@ -122,6 +122,7 @@ class Record:
     alone: bool = False  # at its last death
     died_in: int = -1  # the slot of its last death
     lost_in: list[tuple[int, int, int]] = field(default_factory=list)  # the rows that were lost, and in which slot
+    lost_alone_in: list[tuple[int, int, int]] = field(default_factory=list)  # of these, with nothing else in the worker
     no_alibi: bool = False  # the worker of its last death had finished something, or there is no other slot
     restarted: bool = False
     confined: bool = False  # `device` is the slot to which the core keeps its client

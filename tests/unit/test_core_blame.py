@@ -161,3 +161,22 @@ def test_a_run_that_fails_is_an_answer_too_and_clears_the_job() -> None:
     assert suspect.slot == 1
     driver.done(suspect, told.Spoiled(Fault.MODEL_FAILED, "of the model"))
     assert driver.machine.fleet.slots[0].in_vain == 1
+
+
+def test_one_death_beside_another_and_one_in_a_slot_that_breaks_quarantine_nobody() -> None:
+    driver = Driver(["m"], ["m"], ["m"], max_attempts=2)
+    driver.start()
+    driver.up(0, lanes=2)
+    driver.submit()
+    driver.submit()
+    assert {run.slot for run in driver.running()} == {0}
+    driver.die(0)
+    driver.up(2)  # where nothing has ever been well
+    (alone,) = driver.running()
+    (number,) = [part.payload.removeprefix("payload ") for part in alone.parts]
+    driver.die(2)
+    assert int(number) not in driver.answers()
+    driver.up(1)
+    while driver.running():
+        driver.done(driver.running()[0])
+    assert driver.result(int(number))

@@ -150,3 +150,31 @@ def test_what_has_waited_for_company_waits_for_no_more_of_it_elsewhere() -> None
     assert driver.state(cell) is SlotState.STARTING
     (run,) = every(driver.die(cell, "no device", restartable=False), RunBatch)
     assert run.slot != cell
+
+
+def test_who_is_kept_to_a_slot_stays_there_though_he_kills_elsewhere() -> None:
+    """By jobs that were sent before. Each would take him, and what waits of him, to one more slot."""
+    driver = Driver(["m"], ["m"], ["m"])
+    driver.serve()
+    cells, slots = Cells(), driver.machine.fleet.slots
+    cells.confine(EVIL, "m", slots[1], 0.0)
+    cells.confine(EVIL, "m", slots[2], 50.0)
+    assert cells.device(EVIL, "m", 50.0 + CONFINED_S - 1.0) == "slot:1"
+    cells.confine(EVIL, "m", slots[2], 50.0 + CONFINED_S)
+    assert cells.device(EVIL, "m", 50.0 + CONFINED_S) == "slot:2", "he was free for a moment"
+
+
+def test_who_kills_in_vain_for_nobody_is_kept_to_that_slot() -> None:
+    """His caller has given it up before the worker dies, and sends more of the kind."""
+    driver = Driver(["m"], ["m"], ["m"]).serve()
+    for slot in range(3):
+        driver.done(one(driver.submit(device=f"slot:{slot}"), RunBatch))
+    run = one(driver.submit(client=EVIL, timeout_s=1.0), RunBatch)
+    driver.pass_time(1.5)
+    assert not driver.machine.backlog.jobs
+    driver.die(run.slot)
+    driver.pass_time(1.0)
+    driver.up(run.slot)
+    for _ in range(3):
+        driver.submit(client=EVIL)
+    assert {run.slot for run in driver.running()} == {run.slot}

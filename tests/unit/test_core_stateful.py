@@ -274,3 +274,22 @@ def test_jobs_that_came_together_keep_their_order_on_the_way_to_another_home() -
         led += [part.payload for part in run.parts]
         driver.done(run)
     assert led[-3:] == ["payload 6", "payload 7", "payload 4"], "the first may have run"
+
+
+def test_what_a_worker_that_keeps_state_has_run_is_not_run_by_one_that_does_not() -> None:
+    """Its slot's neighbour has loaded other files of the model meanwhile, which keep none."""
+    driver = Driver(["m"], ["m"], stateful=["m"], successor="never").serve()
+    driver.submit(timeout_s=500.0)
+    run = driver.run_of(1)
+    other = 1 - run.slot
+    driver.stateful = frozenset()
+    driver.feed(told.RestartAsked(other, False))
+    while driver.incarnation(other) == 1 or driver.state(other) is not SlotState.READY:
+        if driver.state(other) is SlotState.STOPPING:
+            driver.die(other, "exit status 0")
+        if driver.state(other) is SlotState.STARTING:
+            driver.up(other)
+        driver.pass_time(0.1)
+    assert not driver.machine.backlog.models["m"].stateful
+    driver.die(run.slot)
+    assert driver.fault(1) is Fault.STATEFUL_WORKER_LOST

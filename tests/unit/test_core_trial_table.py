@@ -1,7 +1,9 @@
 """The table of trials has a rule for each cause, and words for each verdict."""
 
 import pytest
+from simulation.driver import Driver
 
+from pool.core import events as told
 from pool.core.trial.table import TABLE, VERDICTS, Cause, Next, Rule
 from pool.wire.faults import Fault
 
@@ -23,3 +25,13 @@ def test_what_may_have_run_is_marked_wherever_it_would_run_again(cause: Cause) -
     rule: Rule = TABLE[cause]
     runs_on = rule.next in (Next.FIRST, Next.ALONE, Next.IN_TURN)
     assert (runs_on and rule.stateful is None) == (cause in (Cause.UNSENT, Cause.POOLS_DIED))
+
+
+def test_a_job_that_gives_other_rows_by_itself_again_has_failed() -> None:
+    """Once it may be that its signature is none for batches; then it would run until its deadline."""
+    driver = Driver(["m"]).serve()
+    driver.submit(rows=4)
+    driver.done(driver.running()[0], told.RowsChanged("other rows"))
+    driver.done(driver.running()[0], told.RowsChanged("other rows"))
+    assert driver.running() == []
+    assert driver.fault(1) is Fault.MODEL_FAILED

@@ -1,7 +1,8 @@
 """Whose fault a worker's death was, as far as it shows: the fault of what it ran, or of the slot.
 
-A part that has died in two slots is guilty, and so is one that has died twice in a slot that works. If all that died
-with a worker is well elsewhere, the slot is guilty: a device that breaks must not quarantine everybody.
+A part that has died alone in two slots is guilty, and so is one that has died twice in a slot that works: one death
+beside another's poison and one in a slot that breaks are none of its own. If all that died with a worker is well
+elsewhere, the slot is guilty: a device that breaks must not quarantine everybody.
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ class Loss:
         return cls(slot, slot.jobs_done)
 
 
-def charge(part: Part, loss: Loss) -> None:
-    """The part was lost in this death."""
+def charge(part: Part, loss: Loss, alone: bool) -> None:
+    """The part was lost in this death; `alone`: the worker ran nothing but it, or its job."""
     if part.loss is not None and part.loss.slot is not loss.slot:
         part.loss.explained = True
     part.loss = loss
     part.died_in += (loss.slot.number,)
+    if alone:
+        part.died_alone_in += (loss.slot.number,)
     loss.unclear += 1
 
 

@@ -1,4 +1,4 @@
-"""Where the jobs of a client run whose job has lately killed its workers, or hung: all in the slot where that was.
+"""Where the jobs of a client run whose job has lately killed its workers, or hung: where that was first.
 
 What follows from the same client may well kill workers too, with inputs that are other ones each time. Each such job
 costs a slot two starts, and soon there would be no slot left for anybody; kept to one slot, they cost one.
@@ -23,7 +23,12 @@ class Cells:
         self.some: OrderedDict[tuple[bytes, str], tuple[Slot, float]] = OrderedDict()
 
     def confine(self, route: bytes, model: str, slot: Slot, now: float) -> None:
-        """A job of this client has been quarantined, or hung; the slot was the last that it took along."""
+        """A job of this client has been quarantined, or hung; the slot was the last that it took along.
+
+        Who is kept to a slot already stays there: those that were sent before would take him from slot to slot.
+        """
+        if self.device(route, model, now) is not None:
+            slot, _ = self.some[(route, model)]
         self.some.pop((route, model), None)
         self.some[(route, model)] = (slot, now)
         if len(self.some) > MOST_CELLS:

@@ -85,7 +85,7 @@ class Reruns:
         If not it runs whole, from its first row on.
         """
         key, model = job.key, job.line.model
-        if (fault := verdict(Cause.CUT_SHORT, model, key.signature)) is not None:
+        if (fault := verdict(Cause.CUT_SHORT, model.keeps_state(key.signature))) is not None:
             self._answers.fail(job, fault, with_story(KEEPS_STATE.format("some of it ran before"), job), now)
         elif job.deaths:  # a piece of it has died, so all of it is suspect
             self.place(job.line, Cause.CUT_SHORT, [Part(job, 0, job.cut)])

@@ -66,7 +66,8 @@ def whole_again(part: Part) -> Part:
         job.line.take(job)
     job.cut = job.rows
     again = Part(job, 0, job.rows)
-    again.deaths, again.died_in = max(part.deaths, min(1, job.deaths)), part.died_in
+    again.deaths = max(part.deaths, min(1, job.deaths))
+    again.died_in, again.died_alone_in = part.died_in, part.died_alone_in
     return again
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from enum import Enum
 
 from pool.core.jobs import Part
-from pool.core.models import Model
 from pool.core.trial.splits import Group, as_one, bisected, halved, singly, whole
 from pool.wire.faults import Fault
 from pool.wire.unpacking import Unpacking
@@ -26,6 +25,7 @@ class Cause(Enum):
     DIED_ALONE = "its worker died, which ran this job alone"
     NOT_SEEN_GONE = "its worker was killed, and may still run it: the exit was not seen"
     OVERRAN = "its batch, with no other job in it, ran for too long: the worker is killed"
+    DIED_UNWANTED = "its worker died, which ran this job alone, and nobody waits for it any more"
     POOLS_DIED = "pools have ended that held it"
     IN_DOUBT = "it was sent to a pool that never answered, and may have started there"
     STOPPED_WAITING = "the pool stops before it could run"
@@ -74,6 +74,7 @@ TABLE: Mapping[Cause, Rule] = {
     Cause.DIED_ALONE:      Rule(singly,   Next.ALONE,         LOST,     Fault.QUARANTINED, confines=True),
     Cause.NOT_SEEN_GONE:   Rule(as_one,   Next.NOWHERE,       LOST,     Fault.WORKER_LOST),
     Cause.OVERRAN:         Rule(as_one,   Next.ITS_DEATH,                                  confines=True),
+    Cause.DIED_UNWANTED:   Rule(as_one,   Next.NOWHERE,                                    confines=True),
     Cause.POOLS_DIED:      Rule(as_one,   Next.IN_TURN,       None,     Fault.WORKER_LOST),
     Cause.IN_DOUBT:        Rule(as_one,   Next.IN_TURN,       LOST),
     Cause.STOPPED_WAITING: Rule(as_one,   Next.NOWHERE,       None,     Fault.POOL_STOPPING),
@@ -107,9 +108,9 @@ VERDICTS: Mapping[Cause, str] = {
 """What its caller is told: of why, the attempts, and how many there may be."""
 
 
-def verdict(cause: Cause, model: Model, signature: str | None, spent: bool = False) -> Fault | None:
+def verdict(cause: Cause, keeps_state: bool, spent: bool = False) -> Fault | None:
     """How a job ends after this; None if it runs again, or its worker has said how. `spent`: it had its attempts."""
     rule = TABLE[cause]
-    if rule.stateful is not None and model.keeps_state(signature):
+    if rule.stateful is not None and keeps_state:
         return rule.stateful
     return rule.verdict if spent or rule.next is Next.NOWHERE else None

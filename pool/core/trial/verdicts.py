@@ -11,6 +11,7 @@ from pool.core.answers import Answers, with_story
 from pool.core.backlog import Backlog
 from pool.core.fleet import Slot
 from pool.core.jobs import FINISHED, Batch, Job, Part
+from pool.core.keys import Key
 from pool.core.line import Line
 from pool.core.models import Model
 from pool.core.orders import Orders
@@ -67,12 +68,13 @@ class Trial:
             elif cause is not Cause.OWN_ERROR:
                 unclear.setdefault(cause, []).append(part)
                 text = failure.text
-            elif part.wanted and isinstance(failure, told.Failed | told.Spoiled):  # two may be of one job
+            elif part.wanted:  # two may be of one job
                 acquit(part)
-                self._answers.fail(part.job, failure.fault, failure.text, now)
+                fault = Fault.MODEL_FAILED if isinstance(failure, told.RowsChanged) else failure.fault
+                self._answers.fail(part.job, fault, failure.text, now)
         key = batch.key
         for cause, parts in unclear.items():
-            if verdict(cause, key.line.model, key.signature) is not None:
+            if verdict(cause, self._kept_state(key, self._dispatch.slots[batch.slot])) is not None:
                 for part in parts:
                     if part.wanted:
                         self._ends(cause, part.job, RAN_ONCE.format(text), now)
@@ -111,12 +113,16 @@ class Trial:
         """
         most = self._policy.max_attempts
         loss = Loss.of(slot)
+        pieces = len(batches) > 1 and len({part.job for batch in batches for part in batch.parts}) == 1
         counted: set[Job] = set()  # two pieces of a job may be lost in one death
         for batch in batches:
             alone = batch.jobs == 1 and not batch.beside
-            if batch.overran and batch.jobs == 1 and self._works(slot, batch.key.line):
+            if batch.jobs == 1 and self._works(slot, batch.key.line):
                 # Its client may have given it up long ago, and sends more of the kind.
-                self._confine(Cause.OVERRAN, batch.parts[0].job, slot, now)
+                if batch.overran:
+                    self._confine(Cause.OVERRAN, batch.parts[0].job, slot, now)
+                elif alone and batch.parts[0].job.state in FINISHED:
+                    self._confine(Cause.DIED_UNWANTED, batch.parts[0].job, slot, now)
             cause = Cause.DIED_ALONE if alone else Cause.DIED_SHARED
             again = []
             for part in batch.parts:
@@ -132,7 +138,7 @@ class Trial:
                     if not self._ends(Cause.DIED_SHARED, part.job, death, now, part.job.deaths, slot):
                         self._chunks.part(part.job, Unpacking.LOST, death, now)
                     continue
-                charge(part, loss)
+                charge(part, loss, alone or pieces)
                 attempts = part.job.attempts + part.deaths
                 if attempts < max(1, most - 1) or (alone and self._is_guilty(slot, part)):
                     part.deaths += 1
@@ -145,7 +151,7 @@ class Trial:
 
     def _is_guilty(self, slot: Slot, part: Part) -> bool:
         """Whether the job is to blame for its deaths, the last of them alone in this slot, and not the slot."""
-        return self._policy.max_attempts == 1 or len(set(part.died_in)) > 1 or self._works(slot, part.job.line)
+        return self._policy.max_attempts == 1 or len(set(part.died_alone_in)) > 1 or self._works(slot, part.job.line)
 
     def _works(self, slot: Slot, line: Line) -> bool:
         """Whether the slot has shown that it does, or is the only one that may still run the line's jobs."""
@@ -157,7 +163,7 @@ class Trial:
         """Why a job of a model that is served here is not taken in again; None if it is."""
         spent = attempts >= self._policy.max_attempts
         cause = Cause.IN_DOUBT if in_doubt and not spent else Cause.POOLS_DIED
-        fault = verdict(cause, model, signature, spent)
+        fault = verdict(cause, model.keeps_state(signature), spent)
         return None if fault is None else do.JobFailed(fault, self._text(cause, fault, _sent(attempts), attempts))
 
     def came_again(self, job: Job, attempts: int, in_doubt: bool, now: float) -> None:
@@ -199,7 +205,7 @@ class Trial:
 
     def _ends(self, cause: Cause, job: Job, why: str, now: float, attempts: int = 0, slot: Slot | None = None) -> bool:
         """Whether it runs nowhere any more after this; then it has its verdict. `slot`: where its last attempt was."""
-        fault = verdict(cause, job.line.model, job.key.signature, attempts >= self._policy.max_attempts)
+        fault = verdict(cause, self._kept_state(job.key, slot), attempts >= self._policy.max_attempts)
         if fault is None:
             return False
         if fault is Fault.QUARANTINED:
@@ -213,6 +219,13 @@ class Trial:
         self._answers.fail(job, fault, with_story(self._text(cause, fault, why, attempts), job), now)
         return True
 
+    @staticmethod
+    def _kept_state(key: Key, slot: Slot | None) -> bool:
+        """Whether a run may have changed what later ones give; `slot`: where it was, if anywhere."""
+        model = key.line.model
+        info = None if slot is None else slot.worker.loaded.get(model.name)
+        return model.keeps_state(key.signature, info)
+
     def _text(self, cause: Cause, fault: Fault, why: str, attempts: int) -> str:
         said = KEEPS_STATE if fault is TABLE[cause].stateful else VERDICTS[cause]
         return said.format(why, attempts, self._policy.max_attempts)
@@ -224,7 +237,7 @@ class Trial:
 
 def _cause(batch: Batch, part: Part, failure: told.Failure) -> Cause:
     match failure:
-        case told.RowsChanged():
+        case told.RowsChanged() if batch.joined or not batch.key.line.model.refuted(batch.key.signature):
             return Cause.ROWS_CHANGED
         case told.Failed(Fault.OUT_OF_MEMORY) if may_fit(batch, part):
             return Cause.NO_MEMORY
