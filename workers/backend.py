@@ -5,14 +5,14 @@ at the same time, so `run` must be safe from several threads.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pool.wire.signatures import ModelInfo
 from pool.wire.tensors import Array
 from pool.wire.worker_messages import ModelSettings
-from workers.session_calls import SessionCall
 
-__all__ = ["Backend", "CannotLoad", "LoadFailed", "Model", "ProcessUnusable", "WrongDevices"]
+__all__ = ["Backend", "CannotLoad", "LoadFailed", "Model", "ProcessUnusable", "SessionCall", "WrongDevices"]
 
 
 class CannotLoad(Exception):
@@ -29,6 +29,22 @@ class WrongDevices(Exception):
 
 class ProcessUnusable(Exception):
     """No later run in this process can succeed, whatever it is fed, so the process must end. One line: what broke."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCall:
+    """`feeds`: by the names of tensors, of any dtype; those in `weak` were Python numbers, or lists of them.
+
+    `fetches`: tensors and operations, each once. `may_write`: it may change the model's variables. `trace_level`:
+    above 0, TensorFlow is to say where the time goes. `remote`: it came over TCP.
+    """
+
+    feeds: Mapping[str, Array]
+    weak: frozenset[str]
+    fetches: tuple[str, ...]
+    may_write: bool
+    trace_level: int = 0
+    remote: bool = False
 
 
 class Model(Protocol):

@@ -23,9 +23,8 @@ import numpy as np
 from pool.wire.signatures import ModelInfo, Refused
 from pool.wire.tensors import Array
 from pool.wire.worker_messages import ModelSettings
-from workers.backend import ProcessUnusable
+from workers.backend import ProcessUnusable, SessionCall
 from workers.independence.known import Known
-from workers.session_calls import SessionCall
 from workers.tf.devices import scopes, short
 from workers.tf.loading import load
 from workers.tf.model import TensorFlowModel
