@@ -91,17 +91,15 @@ class Calls:
         sampler: Sampler | None,
         _changes: int,
     ) -> Call:
-        return Call(self._model, self._invocation(table, rows, signature, outputs), sampler)
-
-    def _invocation(
-        self, table: bytes, rows: int | None, signature: str | None, outputs: tuple[str, ...] | None
-    ) -> Invocation:
         tensors = unpack(Table, table, TABLE_BYTES).tensors
         if signature == PLACEMENT:
-            return _resolve_placement(outputs, tensors)
-        if signature in SESSION_SIGNATURES:
-            return _resolve_session_run(signature, outputs, tensors)
-        return resolve(self._info, signature, outputs, tensors if rows is None else _with_rows(tensors, rows))
+            invocation = _resolve_placement(outputs, tensors)
+        elif signature in SESSION_SIGNATURES:
+            invocation = _resolve_session_run(signature, outputs, tensors)
+        else:
+            headers = tensors if rows is None else _with_rows(tensors, rows)
+            invocation = resolve(self._info, signature, outputs, headers)
+        return Call(self._model, invocation, sampler)
 
 
 def _with_rows(tensors: Sequence[TensorHeader], rows: int) -> list[TensorHeader]:

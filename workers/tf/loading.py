@@ -10,7 +10,7 @@ from workers.backend import CannotLoad, LoadFailed, WrongDevices
 from workers.tf.checkpoint import Checkpoint
 from workers.tf.errors import one_line, passes
 from workers.tf.frozen_graph import FrozenGraph
-from workers.tf.keras_file import KerasFile
+from workers.tf.keras_file import read_keras
 from workers.tf.library import tf
 from workers.tf.model import TensorFlowModel
 from workers.tf.placement import place
@@ -77,7 +77,7 @@ def _read(settings: ModelSettings, files: ModelFiles) -> Source:
         case Format.META_GRAPH:
             return Checkpoint(settings, files.path)
         case Format.KERAS:
-            return KerasFile(settings, files.path)
+            return read_keras(settings, files.path)
 
 
 def _load(settings: ModelSettings, files: ModelFiles, session: Any, rewrite: Rewrite, soft: bool) -> TensorFlowModel:
