@@ -185,7 +185,7 @@ def _serve(lanes: list[Lane], infos: tuple[ModelInfo, ...], control: Control) ->
     control.enter(Phase.SERVING)
     control.send(Ready(len(lanes), infos))
     while not control.stop_asked.wait(LANE_POLL_S):
-        if any(not lane.alive() for lane in lanes):
+        if any(not lane.is_alive() for lane in lanes):
             return Exit.CRASHED
     for lane in lanes:
         lane.stop()
