@@ -18,7 +18,8 @@ from typing import Any
 from pool.wire.worker_messages import ModelSettings
 from workers.backend import CannotLoad, LoadFailed
 from workers.tf.conversions import Conversions
-from workers.tf.saved_model import SavedModel
+from workers.tf.saved_model import read_saved_model
+from workers.tf.source import Source
 
 __all__ = ["read_keras"]
 
@@ -27,7 +28,7 @@ logger = logging.getLogger("workers.tf")
 _LONGEST_S = 3600.0  # the pool's `load_timeout` ends a worker much sooner, and its child with it
 
 
-def read_keras(settings: ModelSettings, path: Path) -> SavedModel:
+def read_keras(settings: ModelSettings, path: Path) -> Source:
     """What the file is converted into. Raises `CannotLoad`, `LoadFailed`, and `OSError`."""
 
     def convert(file: Path, into: Path) -> None:
@@ -40,10 +41,10 @@ def read_keras(settings: ModelSettings, path: Path) -> SavedModel:
         except OSError as error:  # a disk that is full or read-only: the model can be served all the same
             logger.warning("model %s: what it is converted into cannot be kept: %s", settings.name, error)
         else:
-            return SavedModel(kept, ())
+            return read_saved_model(kept, ())
     folder = tempfile.mkdtemp(prefix="pool-keras-")
     try:
-        found = SavedModel(Conversions(Path(folder)).of(path, convert), ())
+        found = read_saved_model(Conversions(Path(folder)).of(path, convert), ())
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
