@@ -15,7 +15,6 @@ from pool.wire.worker_messages import PartDone, PartFailed, Run
 from workers.arenas import Arenas
 from workers.backend import Model
 from workers.memory import BatchMemory
-from workers.private_sessions import PrivateSessions
 from workers.runner import Runner
 from workers.sessions import Load, Sessions
 
@@ -27,9 +26,10 @@ class InProcess:
 
     arenas = None
 
-    def __init__(self, models: Mapping[str, Model], load: Load, private: PrivateSessions | None = None) -> None:
+    def __init__(self, models: Mapping[str, Model], load: Load, *limits: Any) -> None:
+        """`limits`: of private sessions, as `Sessions` takes them."""
         self.signatures: list[str | None] = []
-        self.runner = Runner(models, Arenas(), Sessions(models, load, private))
+        self.runner = Runner(models, Arenas(), Sessions(models, load, *limits))
         self._memory = BatchMemory()
 
     def session(self, model: str, private: bool = False) -> RemoteSession:

@@ -5,30 +5,91 @@ at the same time, so `run` must be safe from several threads.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
+from pool.wire.exits import Exit
 from pool.wire.signatures import ModelInfo
 from pool.wire.tensors import Array
 from pool.wire.worker_messages import ModelSettings
-from workers.session_calls import SessionCall
 
-__all__ = ["Backend", "CannotLoad", "LoadFailed", "Model", "ProcessUnusable", "WrongDevices"]
+if TYPE_CHECKING:
+    from workers.stub.backend import StubBackend
+    from workers.tf.backend import TensorFlowBackend
+
+__all__ = [
+    "Backend",
+    "BackendMissing",
+    "CannotLoad",
+    "LoadFailed",
+    "Model",
+    "NotFree",
+    "ProcessUnusable",
+    "SessionCall",
+    "Unfit",
+    "WrongDevices",
+    "kind_of",
+]
 
 
-class CannotLoad(Exception):
+class Unfit(Exception):
+    """Why this process serves nothing; `status` is how it ends."""
+
+    status = Exit.CRASHED
+
+
+class CannotLoad(Unfit):
     """The model's files are not a model that this backend serves. One line: which, why, what would be right."""
 
+    status = Exit.MODEL_CANNOT_LOAD
 
-class LoadFailed(Exception):
+
+class LoadFailed(Unfit):
     """Nothing is known to be wrong with the files: a later load may succeed. One line: which, and what was amiss."""
 
+    status = Exit.LOAD_FAILED
 
-class WrongDevices(Exception):
+
+class WrongDevices(Unfit):
     """The process sees other devices than its slot was promised. One line: how many, which, and what to install."""
 
+    status = Exit.WRONG_DEVICES
 
-class ProcessUnusable(Exception):
+
+class ProcessUnusable(Unfit):
     """No later run in this process can succeed, whatever it is fed, so the process must end. One line: what broke."""
+
+    status = Exit.PROCESS_UNUSABLE
+
+
+class NotFree(Unfit):
+    """The process must not touch its GPUs. One line says why."""
+
+    def __init__(self, status: Exit, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+class BackendMissing(Unfit):
+    """The library that runs the models does not import. One line: why, and what to install."""
+
+    status = Exit.BACKEND_MISSING
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCall:
+    """`feeds`: by the names of tensors, of any dtype; those in `weak` were Python numbers, or lists of them.
+
+    `fetches`: tensors and operations, each once. `may_write`: it may change the model's variables. `trace_level`:
+    above 0, TensorFlow is to say where the time goes. `remote`: it came over TCP.
+    """
+
+    feeds: Mapping[str, Array]
+    weak: frozenset[str]
+    fetches: tuple[str, ...]
+    may_write: bool
+    trace_level: int = 0
+    remote: bool = False
 
 
 class Model(Protocol):
@@ -111,3 +172,18 @@ class Backend(Protocol):
         Raises `CannotLoad`, `LoadFailed`, or `WrongDevices` where only a load can tell.
         """
         ...
+
+
+def kind_of(path: str) -> "type[StubBackend | TensorFlowBackend]":
+    """The backend that runs such files, whose library is imported by now. Raises `BackendMissing`."""
+    if path.startswith("stub:"):
+        from workers.stub.backend import StubBackend
+
+        return StubBackend
+    try:
+        from workers.tf.backend import TensorFlowBackend
+    except ImportError as error:
+        raise BackendMissing(
+            f"TensorFlow cannot be imported ({error}); `pip install 'tf-worker-pool[worker]'`, or [gpu] for a GPU"
+        ) from error
+    return TensorFlowBackend

@@ -7,12 +7,12 @@ from functools import lru_cache
 from pool.wire.calls import ROWS, TABLE_BYTES, Table, TensorHeader
 from pool.wire.codec import BadFrame, unpack
 from pool.wire.session_runs import SESSION_SIGNATURES
-from pool.wire.signatures import PLACEMENT
+from pool.wire.signatures import PLACEMENT, REPORT, Refused, TensorSpec
+from pool.wire.tensors import DTYPES
 from workers.backend import Model
 from workers.handled import HandledModel
 from workers.independence.samples import NOT_KEPT, Sampler, Watch
-from workers.placements import resolve_placement
-from workers.session_calls import resolve_session_run
+from workers.inputs import Input
 from workers.signatures import Invocation, resolve
 
 __all__ = ["Call", "Calls"]
@@ -91,17 +91,15 @@ class Calls:
         sampler: Sampler | None,
         _changes: int,
     ) -> Call:
-        return Call(self._model, self._invocation(table, rows, signature, outputs), sampler)
-
-    def _invocation(
-        self, table: bytes, rows: int | None, signature: str | None, outputs: tuple[str, ...] | None
-    ) -> Invocation:
         tensors = unpack(Table, table, TABLE_BYTES).tensors
         if signature == PLACEMENT:
-            return resolve_placement(outputs, tensors)
-        if signature in SESSION_SIGNATURES:
-            return resolve_session_run(signature, outputs, tensors)
-        return resolve(self._info, signature, outputs, tensors if rows is None else _with_rows(tensors, rows))
+            invocation = _resolve_placement(outputs, tensors)
+        elif signature in SESSION_SIGNATURES:
+            invocation = _resolve_session_run(signature, outputs, tensors)
+        else:
+            headers = tensors if rows is None else _with_rows(tensors, rows)
+            invocation = resolve(self._info, signature, outputs, headers)
+        return Call(self._model, invocation, sampler)
 
 
 def _with_rows(tensors: Sequence[TensorHeader], rows: int) -> list[TensorHeader]:
@@ -111,3 +109,23 @@ def _with_rows(tensors: Sequence[TensorHeader], rows: int) -> list[TensorHeader]
         if header.shape[:1] != (ROWS,):
             raise BadFrame(f"tensor {header.name!r:.80} does not leave its rows to the message")
     return [replace(header, shape=(rows, *header.shape[1:])) for header in tensors]
+
+
+def _resolve_placement(outputs: Sequence[str] | None, tensors: Sequence[TensorHeader]) -> Invocation:
+    """Raises `Refused` where something is fed, or something else is asked for."""
+    if tensors or set(outputs or ()) - {REPORT}:
+        raise Refused(f"{PLACEMENT} takes nothing, and gives {REPORT!r} alone")
+    return Invocation(PLACEMENT, (REPORT,), ())
+
+
+def _resolve_session_run(signature: str, outputs: Sequence[str] | None, tensors: Sequence[TensorHeader]) -> Invocation:
+    """The inputs as they come, since what dtype and shape they should have is the graph's to say. Raises `BadFrame`."""
+    inputs: dict[str, Input] = {}
+    for header in tensors:
+        if header.dtype not in DTYPES or any(axis < 0 for axis in header.shape):
+            raise BadFrame(f"no tensor {header.dtype!r:.40} {header.shape!r:.80}")
+        if header.name in inputs:
+            raise BadFrame(f"tensor {header.name!r:.80} is fed twice")
+        where = f"feed {header.name!r:.200}"
+        inputs[header.name] = Input(header.name, header, TensorSpec(header.dtype, header.shape), where)
+    return Invocation(signature, tuple(dict.fromkeys(outputs or ())), tuple(inputs.values()))

@@ -9,9 +9,8 @@ from pool.wire.frames import NO_INSTANCE, Envelope, decode, encode
 from pool.wire.message import Message
 from pool.wire.multipart import DONTWAIT, send_frames
 from pool.wire.spin import spin
-from pool.wire.worker_messages import WORKER_MESSAGES, Hello, Run
+from pool.wire.worker_messages import WORKER_MESSAGES, Hello
 from workers.environment import Seat, WrongEnvironment
-from workers.lane_calls import LaneCalls
 
 __all__ = ["Connection", "PoolGone"]
 
@@ -38,7 +37,6 @@ class Connection:
         from one that is busy: `receive_first` ends that.
         """
         self._instance = NO_INSTANCE
-        self._calls = LaneCalls()
         self._spin_s = spin_s
         self._timeout_ms = -1  # as libzmq has it: for ever
         self.socket = context.socket(zmq.DEALER)
@@ -77,8 +75,6 @@ class Connection:
             frames += (frame,)
         envelope = decode(WORKER_MESSAGES, frames)
         self._instance = envelope.instance
-        if type(envelope.message) is Run:
-            self._calls.complete(envelope.message, envelope.payload)
         return envelope
 
     def _is_readable(self) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pool.devices.nvml import Nvml
 from pool.wire.device_memory import DeviceHeld, DeviceWait
 from pool.wire.exits import Exit
-from workers.leaving import NotFree
+from workers.backend import NotFree
 from workers.vacancy import Found, Free, Full, Lost, Taken, Tenancy, Untold, Verdict
 
 __all__ = ["DeviceMemory"]

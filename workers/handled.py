@@ -14,12 +14,11 @@ from typing import Any
 from pool.wire.session_runs import SESSION_SIGNATURES
 from pool.wire.signatures import ModelInfo
 from pool.wire.tensors import Array
-from workers.backend import Model, ProcessUnusable
+from workers.backend import Model, ProcessUnusable, SessionCall
 from workers.batch import join, own, rows_differ
 from workers.handlers import Handler
 from workers.independence.known import Known
 from workers.memory import BatchMemory
-from workers.session_calls import SessionCall
 
 __all__ = ["HandledModel", "PartError"]
 

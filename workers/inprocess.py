@@ -21,7 +21,7 @@ from pool.wire.signatures import Refused, Signature
 from pool.wire.tensors import DTYPES, Array
 from pool.wire.worker_messages import ModelSettings, SessionSettings
 from workers import environment
-from workers.backend import Backend, CannotLoad, LoadFailed, Model, ProcessUnusable, WrongDevices
+from workers.backend import CannotLoad, Model, Unfit, kind_of
 from workers.casts import cast
 from workers.leaving import leave
 
@@ -42,7 +42,7 @@ DEFAULTS = SessionSettings(
 Feeds = Mapping[str, Array]
 Way = Callable[[Feeds], object]
 
-_ERRORS = (CannotLoad, LoadFailed, WrongDevices, ProcessUnusable, Refused, environment.WrongEnvironment, OSError)
+_ERRORS = (Unfit, Refused, environment.WrongEnvironment, OSError)
 
 
 def main() -> NoReturn:
@@ -56,8 +56,6 @@ def main() -> NoReturn:
         _serve(msgpack.Unpacker(orders, max_buffer_size=0), out)
     except _ERRORS as error:
         _say(out, {"failed": str(error)})
-    except ImportError as error:
-        _say(out, {"failed": f"TensorFlow cannot be imported ({error}); pip install 'tf-worker-pool[worker]'"})
     leave(Exit.STOPPED)
 
 
@@ -65,7 +63,7 @@ def _serve(orders: Any, out: BinaryIO) -> None:
     first = next(orders, None)
     if first is None:
         return
-    model = _backend(first["path"], first["gpus"]).load(ModelSettings(first["model"], first["path"], True))
+    model = kind_of(first["path"])(DEFAULTS, first["gpus"]).load(ModelSettings(first["model"], first["path"], True))
     signature = model.info.signatures.get(first["signature"])
     if signature is None:
         raise CannotLoad(f"model {first['model']}: {first['path']} has no signature {first['signature']!r:.80}")
@@ -124,16 +122,6 @@ def _joined(jobs: Sequence[Feeds], start: int, count: int) -> Feeds:
         return jobs[start]
     part = [jobs[(start + number) % len(jobs)] for number in range(count)]
     return {name: np.concatenate([feeds[name] for feeds in part]) for name in part[0]}
-
-
-def _backend(path: str, gpus: int) -> Backend:
-    if path.startswith("stub:"):
-        from workers.stub.backend import StubBackend
-
-        return StubBackend()
-    from workers.tf.backend import TensorFlowBackend
-
-    return TensorFlowBackend(DEFAULTS, gpus)
 
 
 def _say(out: BinaryIO, what: object) -> None:

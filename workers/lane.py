@@ -1,9 +1,16 @@
-"""A lane: one thread that receives a batch, runs it and answers it. No job changes threads."""
+"""A lane: one thread that receives a batch, runs it and answers it. No job changes threads.
+
+    the frame of a RUN ─► the call that its number stands for ─► `Runner.run` ─► the frame of its DONE
+
+While it has nothing to do, it looks after sessions, and compares rows of what it ran.
+"""
 
 import logging
 import threading
 import time
 import traceback
+from functools import partial
+from typing import Any
 
 import zmq
 
@@ -21,14 +28,42 @@ from workers.memory import BatchMemory
 from workers.progress import Progress
 from workers.runner import Runner
 
-__all__ = ["Lane"]
+__all__ = ["Lane", "LaneCalls"]
 
 log = logging.getLogger("workers.lane")
 
 IDLE_POLL_S = 0.2  # how soon a lane without work notices that the worker stops
 
 
-class Lane:
+class LaneCalls:
+    """What a lane was told of its calls: the pool gives the numbers, and uses one again for another call.
+
+    Bounded, since a number that is none is refused where a RUN is read.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[str, str | None, tuple[str, ...] | None, Any]] = {}
+
+    def complete(self, run: Run, payload: list[Any]) -> None:
+        """Keeps what a RUN registers; puts what it leaves out into it and, the table, into its payload.
+
+        The rest of the payload are looks at the memory that it came in. Raises `BadFrame` for a call that was never
+        registered, which no pool says.
+        """
+        payload[1:] = [memoryview(each) for each in payload[1:]]
+        if run.registers:
+            self._known[run.call] = run.model, run.signature, run.outputs, payload[0]
+            return
+        known = self._known.get(run.call)
+        if known is None:
+            raise BadFrame(f"a batch of call {run.call}, which was not registered")
+        model, signature, outputs, payload[0] = known
+        run.known(model, signature, outputs)
+
+
+class Lane(threading.Thread):
+    """Started by the worker's main thread. `failure`: what ended it before it was told to stop."""
+
     def __init__(
         self,
         number: int,
@@ -40,35 +75,26 @@ class Lane:
         spin_s: float,
         known: Known,
     ) -> None:
+        super().__init__(name=f"lane-{number}")
         self.welcomed = threading.Event()
         self.failure: BaseException | None = None
         self._number = number
         self._runner = runner
         self._progress = progress
-        self._spin_s = spin_s
         self._memory = BatchMemory()
         self._known = known
         self._sampler = Sampler(known)
         self._stopping = False
-        self._thread = threading.Thread(target=self._main, args=(context, seat, secret), name=f"lane-{number}")
-
-    def start(self) -> None:
-        self._thread.start()
+        self._calls = LaneCalls()
+        self._connect = partial(Connection, context, seat, number, secret, spin_s)
 
     def stop(self) -> None:
         """The lane finishes and answers what it runs, then ends."""
         self._stopping = True
 
-    def join(self) -> None:
-        """Waits for the lane's end; the pool kills a worker that takes too long over it."""
-        self._thread.join()
-
-    def alive(self) -> bool:
-        return self._thread.is_alive()
-
-    def _main(self, context: "zmq.Context[zmq.Socket[bytes]]", seat: Seat, secret: bytes) -> None:
+    def run(self) -> None:
         try:
-            connection = Connection(context, seat, self._number, secret, self._spin_s)
+            connection = self._connect()  # in its own thread
             try:
                 first = connection.receive_first().message
                 if not isinstance(first, WelcomeLane):
@@ -109,6 +135,7 @@ class Lane:
         run = envelope.message
         if type(run) is not Run:
             raise BadFrame(f"a lane got {type(run).__name__}")
+        self._calls.complete(run, envelope.payload)
         self._progress.running[self._number] = run.batch, time.monotonic()
         try:
             finished = self._runner.run(run, envelope.payload, self._memory, self._sampler)

@@ -6,15 +6,7 @@ from typing import NoReturn
 
 from pool.wire.exits import Exit
 
-__all__ = ["NotFree", "leave"]
-
-
-class NotFree(Exception):
-    """The process must not touch its GPUs. One line says why; `status` is how it ends."""
-
-    def __init__(self, status: Exit, why: str) -> None:
-        super().__init__(why)
-        self.status = status
+__all__ = ["leave"]
 
 
 def leave(status: Exit) -> NoReturn:

@@ -12,7 +12,7 @@ from pool.wire.lent import ALIGNED, rounded_up
 from pool.wire.tensors import Array
 from workers.inputs import Piece
 
-__all__ = ["BatchMemory"]
+__all__ = ["BatchMemory", "aligned"]
 
 KEPT_BYTES = 256 << 20  # more is given back after the batch that needed it
 REST_S = 10.0  # what no batch has needed for so long is given back, too
@@ -38,7 +38,7 @@ class BatchMemory:
             return  # a lone part is fed from where it arrived
         wanted = min(KEPT_BYTES, self._used_bytes)
         if wanted > len(self._whole):  # it did not suffice
-            self._whole = _aligned(wanted)
+            self._whole = aligned(wanted)
         self._most_bytes = max(self._most_bytes, wanted)
         self._used_bytes = 0
 
@@ -48,7 +48,7 @@ class BatchMemory:
             return
         self.begin()
         if self._most_bytes <= len(self._whole) // 2:
-            self._whole = _aligned(self._most_bytes)
+            self._whole = aligned(self._most_bytes)
         self._most_bytes, self._trim_at = 0, now + REST_S
 
     def take(self, size: int, dtype: "np.dtype[Any]") -> Array:
@@ -58,7 +58,7 @@ class BatchMemory:
         begin, size_bytes = self._used_bytes, size * dtype.itemsize
         self._used_bytes = begin + rounded_up(size_bytes)
         fits = self._used_bytes <= len(self._whole)
-        return (self._whole[begin : begin + size_bytes] if fits else _aligned(size_bytes)).view(dtype)
+        return (self._whole[begin : begin + size_bytes] if fits else aligned(size_bytes)).view(dtype)
 
     def copied(self, buffer: Piece) -> memoryview:
         """The bytes as they are now."""
@@ -67,7 +67,8 @@ class BatchMemory:
         return copy.data
 
 
-def _aligned(size_bytes: int) -> Array:
+def aligned(size_bytes: int) -> Array:
+    """So many bytes, of any values, which begin where TensorFlow takes them as they are: it copies others."""
     memory = np.empty(size_bytes + ALIGNED, np.uint8)
     start = -memory.ctypes.data % ALIGNED
     return memory[start : start + size_bytes]

@@ -1,7 +1,5 @@
 """What this worker is doing, written by its main thread and its lanes, read by its control thread."""
 
-import threading
-
 from pool.wire.worker_messages import Beat, LaneProgress, Phase
 
 __all__ = ["Progress"]
@@ -14,7 +12,6 @@ class Progress:
         self._phase = (Phase.IMPORTING, "")
         self.running: dict[int, tuple[int, float] | None] = {}
         """By lane, the batch that it runs and the instant at which it began. Each lane writes its own."""
-        self.changed = threading.Event()
 
     @property
     def phase(self) -> Phase:
@@ -22,7 +19,6 @@ class Progress:
 
     def enter(self, phase: Phase, detail: str = "") -> None:
         self._phase = (phase, detail)
-        self.changed.set()
 
     def beat(self, now: float) -> Beat:
         running = tuple(LaneProgress(lane, busy[0], now - busy[1]) for lane, busy in list(self.running.items()) if busy)

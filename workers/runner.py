@@ -5,15 +5,18 @@
 A part that cannot be read fails alone, and the others run without it. If the run fails, nobody knows by whose fault.
 """
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+import numpy as np
+
 from pool.wire.faults import Fault
 from pool.wire.lent import Room
 from pool.wire.packing import SMALL_BYTES, RoomMemory, pack_answer, pack_answers
-from pool.wire.signatures import PLACEMENT, Refused
+from pool.wire.signatures import PLACEMENT, REPORT, Refused
 from pool.wire.tensors import Array
 from pool.wire.worker_messages import PartDone, PartFailed, PartOutcome, PartSpoiled, Remark, RowsDiffer, Run
 from workers.arenas import Arenas
@@ -26,7 +29,6 @@ from workers.independence.samples import Sample, Sampler
 from workers.inputs import Buffer
 from workers.memory import BatchMemory
 from workers.parts import Failure, Parts, read_parts
-from workers.placements import placement_answer
 from workers.raised import fault_of
 from workers.sessions import Sessions
 
@@ -150,7 +152,7 @@ class Runner:
             self._declared[run.model].check(call.signature, fetched)
             return fetched
         if call.signature == PLACEMENT:
-            return placement_answer(call.model)
+            return {REPORT: np.array(json.dumps(call.model.placement()).encode(), object)}
         if self._sessions is None:
             raise Refused(f"{call.signature} is not served here", Fault.MODEL_FAILED)
         return self._sessions.run(run.model, call.invocation, feeds, run.owner)

@@ -52,33 +52,18 @@ class TrialMarks:
         return self._folder is not None
 
     @contextmanager
-    def trying(self, kind: str) -> Iterator[None]:
+    def trying(self, kind: str, one_of_many: bool = False) -> Iterator[None]:
         """Raises `EndedBefore` where `ENOUGH` workers died of it, the last within a day.
 
-        Where it cannot be written down, it is tried without.
+        Where it cannot be written down, it is tried without. `one_of_many`: not so, but `Unmarked` is raised; and that
+        one of them ends well says nothing of the others, so deaths within a day are remembered.
         """
         file = self._open(kind)
         if file is None:
+            if one_of_many:
+                raise Unmarked
             yield
             return
-        with self._marked(file, one_of_many=False):
-            yield
-
-    @contextmanager
-    def trying_one(self, kind: str) -> Iterator[None]:
-        """One trial of many: that it ends well says nothing of the others, so deaths within a day are remembered.
-
-        Raises `EndedBefore` as `trying` does, and `Unmarked` where that one would go without.
-        """
-        file = self._open(kind)
-        if file is None:
-            raise Unmarked
-        with self._marked(file, one_of_many=True):
-            yield
-
-    @contextmanager
-    def _marked(self, file: int, one_of_many: bool) -> Iterator[None]:
-        """With a mark in the file, which is closed."""
         try:
             before = os.fstat(file)
             is_old = time.time() - before.st_mtime >= AGAIN_S

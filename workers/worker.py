@@ -19,22 +19,19 @@ from pool.wire.frames import BadFrame, OtherVersion
 from pool.wire.signatures import ModelInfo
 from pool.wire.worker_messages import DeviceWait, ModelSettings, Phase, Ready, Welcome
 from workers.arenas import Arenas
-from workers.backend import Backend, CannotLoad, LoadFailed, Model, ProcessUnusable, WrongDevices
+from workers.backend import Backend, Model, Unfit, kind_of
 from workers.connection import Connection, PoolGone
 from workers.control import Control
 from workers.environment import Seat, WrongEnvironment
 from workers.independence.known import Known
 from workers.independence.warm_up import files_seen, identity_of, trials_of
 from workers.lane import Lane
-from workers.leaving import NotFree
 from workers.progress import Progress
 from workers.runner import Runner
 from workers.sessions import Sessions
 
 if TYPE_CHECKING:
     from workers.device_memory import DeviceMemory
-    from workers.stub.backend import StubBackend
-    from workers.tf.backend import TensorFlowBackend
 
 __all__ = ["run"]
 
@@ -87,24 +84,9 @@ def run(seat: Seat) -> Exit:
         memory = _await_memory(welcome.device, control)
         known = Known(welcome.models, welcome.judged)
         models, infos = _load(welcome, backends, control, known)
-    except NotFree as error:
+    except Unfit as error:
         log.error("%s", error)
         return error.status
-    except CannotLoad as error:
-        log.error("%s", error)
-        return Exit.MODEL_CANNOT_LOAD
-    except LoadFailed as error:
-        log.error("%s", error)
-        return Exit.LOAD_FAILED
-    except WrongDevices as error:
-        log.error("%s", error)
-        return Exit.WRONG_DEVICES
-    except ProcessUnusable as error:
-        log.error("%s", error)
-        return Exit.PROCESS_UNUSABLE
-    except BackendMissing as error:
-        log.error("%s", error)
-        return Exit.BACKEND_MISSING
     # A private session is the model itself, with its variables: what belongs to one client alone needs no second tower.
     settings = {each.name: replace(each, speed_ups=None, towers=False) for each in welcome.models}
     sessions = Sessions(models, lambda name: backends.serving(settings[name].path, welcome, known).load(settings[name]))
@@ -127,10 +109,6 @@ def _await_memory(wait: DeviceWait | None, control: Control) -> "DeviceMemory | 
     memory = DeviceMemory(wait, lambda what: control.enter(Phase.AWAITING_DEVICE, what), control.send)
     memory.await_free()
     return memory
-
-
-class BackendMissing(Exception):
-    """The library that runs the models does not import; one line says why and what to install."""
 
 
 def _load(
@@ -183,37 +161,18 @@ class _Backends:
     """One of each kind a process, imported when the first model asks for it."""
 
     def __init__(self) -> None:
-        self._made: dict[bool, Backend] = {}  # by whether it is the stub
+        self._made: dict[type[Backend], Backend] = {}
 
     def prepare(self, paths: Sequence[str]) -> None:
         """Imports what runs these models. Touches no device, and reads none of them."""
         for path in paths:
-            self._stub_class() if _is_stub(path) else self._tensorflow_class()
+            kind_of(path)
 
     def serving(self, path: str, welcome: Welcome, known: Known) -> Backend:
-        stub = _is_stub(path)
-        if stub not in self._made:
-            made = self._stub_class()() if stub else self._tensorflow_class()(welcome.session, welcome.gpus, known)
-            self._made[stub] = made
-        return self._made[stub]
-
-    def _stub_class(self) -> "type[StubBackend]":
-        from workers.stub.backend import StubBackend
-
-        return StubBackend
-
-    def _tensorflow_class(self) -> "type[TensorFlowBackend]":
-        try:
-            from workers.tf.backend import TensorFlowBackend
-        except ImportError as error:
-            raise BackendMissing(
-                f"TensorFlow cannot be imported ({error}); `pip install 'tf-worker-pool[worker]'`, or [gpu] for a GPU"
-            ) from error
-        return TensorFlowBackend
-
-
-def _is_stub(path: str) -> bool:
-    return path.startswith("stub:")
+        kind = kind_of(path)
+        if kind not in self._made:
+            self._made[kind] = kind(welcome.session, welcome.gpus, known)
+        return self._made[kind]
 
 
 def _serve(lanes: list[Lane], infos: tuple[ModelInfo, ...], control: Control) -> Exit:
@@ -226,7 +185,7 @@ def _serve(lanes: list[Lane], infos: tuple[ModelInfo, ...], control: Control) ->
     control.enter(Phase.SERVING)
     control.send(Ready(len(lanes), infos))
     while not control.stop_asked.wait(LANE_POLL_S):
-        if any(not lane.alive() for lane in lanes):
+        if any(not lane.is_alive() for lane in lanes):
             return Exit.CRASHED
     for lane in lanes:
         lane.stop()

@@ -12,7 +12,7 @@ import pytest
 
 from harness import PoolProcess, eventually, freeze
 from pool import Client, errors
-from workers.private_sessions import LEASE_S
+from workers.sessions import LEASE_S
 
 CONFIG = """
 [pool]

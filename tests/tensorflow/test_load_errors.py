@@ -189,7 +189,7 @@ LASTING = [
 ]
 
 
-@pytest.mark.parametrize("place", ["open_session", "SavedModel", "ReachableOps"])
+@pytest.mark.parametrize("place", ["open_session", "read_saved_model", "ReachableOps"])
 @pytest.mark.parametrize("error", PASSING, ids=repr)
 def test_what_may_be_better_a_moment_later_is_no_fault_of_the_files(backend, two_signatures, monkeypatch, place, error):
     def fail(*_):

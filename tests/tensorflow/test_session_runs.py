@@ -12,7 +12,6 @@ from session_in_process import InProcess
 
 from pool import RemoteSession, errors
 from pool.wire.worker_messages import ModelSettings
-from workers.private_sessions import PrivateSessions
 from workers.tf.library import tf
 
 pytestmark = pytest.mark.tensorflow
@@ -68,7 +67,7 @@ def folder(models: Path) -> Path:
 @pytest.fixture(scope="module")
 def in_pool(folder, backend) -> InProcess:
     settings = ModelSettings("m", str(folder), True)
-    return InProcess({"m": backend.load(settings)}, lambda _: backend.load(settings), PrivateSessions(2, 5.0))
+    return InProcess({"m": backend.load(settings)}, lambda _: backend.load(settings), 2, 5.0)
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,7 @@ from harness import eventually, pool_process, stub_config
 from pool.wire.signatures import Refused
 from pool.wire.speed_ups import GRAPPLER, SpeedUpSettings
 from pool.wire.worker_messages import ModelSettings, PlacementRule
-from workers.backend import ProcessUnusable
-from workers.session_calls import SessionCall
+from workers.backend import ProcessUnusable, SessionCall
 from workers.tf import speed_ups
 from workers.tf import tuned as tuned_module
 from workers.tf.agreement import disagreement, largest_difference

@@ -11,8 +11,8 @@ from pool.wire.faults import Fault
 from pool.wire.independence import Batching
 from pool.wire.signatures import Refused
 from pool.wire.worker_messages import ModelSettings
+from workers.backend import SessionCall
 from workers.independence.known import Known
-from workers.session_calls import SessionCall
 from workers.tf.backend import TensorFlowBackend
 from workers.tf.towers import Towers, pieces
 

@@ -13,8 +13,8 @@ import pytest
 from pool.devices.nvml import Nvml
 from pool.wire.device_memory import DeviceHeld, DeviceWait, Level
 from pool.wire.exits import Exit
+from workers.backend import NotFree
 from workers.device_memory import LOST_S, DeviceMemory
-from workers.leaving import NotFree
 
 GIB = 2**30
 CARD = "GPU-1a000000-0000-4000-8000-000000000000"  # of 16 GiB, of which one is used

@@ -11,7 +11,7 @@ from pool.wire.calls import MOST_CALLS
 from pool.wire.codec import BadFrame
 from pool.wire.frames import decode, encode
 from pool.wire.worker_messages import WORKER_MESSAGES
-from workers.lane_calls import LaneCalls as Heard
+from workers.lane import LaneCalls as Heard
 
 
 def key(number: int, table: bytes = b"table") -> Key:

@@ -7,7 +7,7 @@ import pytest
 from pool.wire.faults import Fault
 from pool.wire.signatures import Refused
 from workers.backend import CannotLoad, Model
-from workers.private_sessions import PrivateSessions
+from workers.sessions import Sessions
 from workers.stub.backend import StubBackend
 from workers.stub.model import ModelSettings, StubModel
 
@@ -18,20 +18,20 @@ class Loaded:
     def __init__(self) -> None:
         self.closed: list[Model] = []
 
-    def __call__(self) -> StubModel:
+    def __call__(self, _: str) -> StubModel:
         model = StubBackend().load(ModelSettings("m", "stub:counter", True))
         model.close = lambda: self.closed.append(model)  # type: ignore[method-assign]  # to be told
         return model
 
 
-def idle(sessions: PrivateSessions, start: float, seconds: float) -> float:
+def idle(sessions: Sessions, start: float, seconds: float) -> float:
     """A lane has nothing to do for so long."""
     for tenth in range(int(seconds * 10) + 1):
         sessions.tend(start + tenth / 10)
     return start + seconds
 
 
-def lost(sessions: PrivateSessions, name: bytes, model: str = "m") -> str:
+def lost(sessions: Sessions, name: bytes, model: str = "m") -> str:
     with pytest.raises(Refused) as caught:
         sessions.touch(model, name)
     assert caught.value.fault is Fault.STATEFUL_WORKER_LOST
@@ -40,38 +40,40 @@ def lost(sessions: PrivateSessions, name: bytes, model: str = "m") -> str:
 
 def test_there_are_so_many_and_no_more() -> None:
     load = Loaded()
-    sessions = PrivateSessions(2, 10.0)
-    one, _ = sessions.open("m", load, 1), sessions.open("m", load, 1)
+    sessions = Sessions({}, load, 2, 10.0)
+    one, _ = sessions.open("m", 1), sessions.open("m", 1)
     with pytest.raises(Refused, match="2 private sessions") as caught:
-        sessions.open("m", load, 1)
+        sessions.open("m", 1)
     assert caught.value.fault is Fault.OVERLOADED
     sessions.close(one)
     assert len(load.closed) == 1
-    sessions.open("m", load, 1)
+    sessions.open("m", 1)
 
 
 def test_one_that_cannot_be_loaded_takes_no_place() -> None:
-    def broken() -> Model:
-        raise CannotLoad("no such file")
+    def load(name: str) -> Model:
+        if name == "broken":
+            raise CannotLoad("no such file")
+        return Loaded()(name)
 
-    sessions = PrivateSessions(1, 10.0)
+    sessions = Sessions({}, load, 1, 10.0)
     with pytest.raises(Refused, match="cannot be opened: no such file") as caught:
-        sessions.open("m", broken, 1)
+        sessions.open("broken", 1)
     assert caught.value.fault is Fault.MODEL_FAILED
-    sessions.open("m", Loaded(), 1)
+    sessions.open("m", 1)
 
 
 def test_each_runs_its_own_model() -> None:
-    sessions = PrivateSessions(2, 10.0)
-    one, other = sessions.open("m", Loaded(), 1), sessions.open("m", Loaded(), 1)
+    sessions = Sessions({}, Loaded(), 2, 10.0)
+    one, other = sessions.open("m", 1), sessions.open("m", 1)
     with sessions.running("m", one) as first, sessions.running("m", other) as second:
         assert first is not second
 
 
 def test_one_that_nobody_touches_is_closed_and_says_so() -> None:
     load = Loaded()
-    sessions = PrivateSessions(2, 10.0)
-    left, kept = sessions.open("m", load, 1), sessions.open("m", load, 1)
+    sessions = Sessions({}, load, 2, 10.0)
+    left, kept = sessions.open("m", 1), sessions.open("m", 1)
     now = idle(sessions, 0.0, 8.0)
     sessions.touch("m", kept)
     idle(sessions, now, 4.0)
@@ -82,8 +84,8 @@ def test_one_that_nobody_touches_is_closed_and_says_so() -> None:
 
 def test_time_in_which_no_lane_was_idle_does_not_count() -> None:
     """A touch waits for one then."""
-    sessions = PrivateSessions(2, 10.0)
-    name = sessions.open("m", Loaded(), 1)
+    sessions = Sessions({}, Loaded(), 2, 10.0)
+    name = sessions.open("m", 1)
     sessions.tend(0.0)
     sessions.tend(1000.0)
     sessions.touch("m", name)
@@ -91,20 +93,20 @@ def test_time_in_which_no_lane_was_idle_does_not_count() -> None:
 
 def test_one_that_runs_is_closed_when_it_has_ended() -> None:
     load = Loaded()
-    sessions = PrivateSessions(1, 10.0)
-    name = sessions.open("m", load, 1)
+    sessions = Sessions({}, load, 1, 10.0)
+    name = sessions.open("m", 1)
     with sessions.running("m", name):
         idle(sessions, 0.0, 20.0)
         assert not load.closed, "it is in use"
         sessions.close(name)
         assert not load.closed
-        sessions.open("m", load, 1)
+        sessions.open("m", 1)
     assert len(load.closed) == 1
 
 
 def test_a_name_that_is_unknown_or_of_another_model_is_lost() -> None:
-    sessions = PrivateSessions(2, 10.0)
-    name = sessions.open("m", Loaded(), 1)
+    sessions = Sessions({}, Loaded(), 2, 10.0)
+    name = sessions.open("m", 1)
     assert "its worker is gone" in lost(sessions, b"unknown")
     lost(sessions, name, "another")
     sessions.close(b"unknown")
@@ -114,8 +116,8 @@ def test_a_name_that_is_unknown_or_of_another_model_is_lost() -> None:
 
 def test_those_of_a_client_that_is_gone_end_at_once_and_no_others() -> None:
     load = Loaded()
-    sessions = PrivateSessions(3, 10.0)
-    one, other, kept = (sessions.open("m", load, owner) for owner in (1, 1, 2))
+    sessions = Sessions({}, load, 3, 10.0)
+    one, other, kept = (sessions.open("m", owner) for owner in (1, 1, 2))
     with sessions.running("m", other):
         sessions.client_left(1)
         assert len(load.closed) == 1, "the other is in use"
@@ -128,28 +130,29 @@ def test_those_of_a_client_that_is_gone_end_at_once_and_no_others() -> None:
 
 
 def test_one_that_comes_to_be_opened_when_its_client_is_gone_is_not() -> None:
-    load = Loaded()
-    sessions = PrivateSessions(3, 10.0)
+    loaded = Loaded()
 
-    def slow() -> StubModel:
-        sessions.client_left(1)
-        return load()
+    def load(name: str) -> StubModel:
+        if name == "slow":
+            sessions.client_left(1)
+        return loaded(name)
 
-    for each in (slow, load):
+    sessions = Sessions({}, load, 3, 10.0)
+    for model in ("slow", "m"):
         with pytest.raises(Refused, match="the pool has lost its client"):
-            sessions.open("m", each, 1)
-    assert len(load.closed) == 1, "the second one was not even loaded"
+            sessions.open(model, 1)
+    assert len(loaded.closed) == 1, "the second one was not even loaded"
     assert len(sessions) == 0
-    sessions.open("m", load, 2)
+    sessions.open("m", 2)
 
 
 def test_many_threads_open_no_more_than_there_may_be() -> None:
-    sessions = PrivateSessions(3, 10.0)
+    sessions = Sessions({}, Loaded(), 3, 10.0)
     refused: list[Refused] = []
 
     def open_one() -> None:
         try:
-            sessions.open("m", Loaded(), 1)
+            sessions.open("m", 1)
         except Refused as error:
             refused.append(error)
 

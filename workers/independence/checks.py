@@ -151,7 +151,7 @@ class Checks:
     def _differs_marked(self, check: Check) -> str | None:
         """As `_differs`; None, too, while another lane or worker compares rows of this signature."""
         try:
-            with self._marks(check.sample.model).trying_one(f"rows of {check.sample.signature} together"):
+            with self._marks(check.sample.model).trying(f"rows of {check.sample.signature} together", one_of_many=True):
                 return self._differs(check)
         except Unmarked:
             return None

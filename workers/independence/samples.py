@@ -9,6 +9,7 @@ import numpy as np
 from pool.wire.independence import Judgement
 from pool.wire.signatures import ModelInfo
 from pool.wire.tensors import Array
+from workers.batch import rows_differ
 from workers.independence.known import Known
 
 __all__ = ["NOT_KEPT", "SAMPLE_SHARE", "Sample", "Sampler", "Watch"]
@@ -137,10 +138,7 @@ class Sampler:
         elif not found or found == self.known.most_rows(info.name) == 1:
             return None  # a row that never has company; a copy of each for ever costs more than its run
         else:
-            for name, array in fetched.items():
-                if array.shape[:1] != (found,):
-                    given = f"{len(array)} rows" if array.ndim else "no rows"
-                    amiss = f"output {name!r} came back with {given} where {found} were fed"
+            amiss = rows_differ(fetched, found) or ""
         keep = slice(rows)
         return Sample(
             info.name,

@@ -42,7 +42,8 @@ OPTIONS = {"fits": float("inf"), "run_ms": 0.0, "row_ms": 0.0, "load_ms": 0.0, "
 class StubBackend:
     """Implements `workers.backend.Backend`. Its models share one device."""
 
-    def __init__(self) -> None:
+    def __init__(self, *_: object) -> None:
+        """What TensorFlow's is made with is not looked at."""
         self._device = Device()
 
     def load(self, settings: ModelSettings) -> StubModel:

@@ -13,8 +13,8 @@ from pool.wire.session_runs import RUN_METADATA, WRITES
 from pool.wire.signatures import ModelInfo, Refused, Signature, TensorSpec
 from pool.wire.tensors import DTYPES, Array
 from pool.wire.worker_messages import ModelSettings
+from workers.backend import SessionCall
 from workers.made_up import made_up_rows
-from workers.session_calls import SessionCall
 
 __all__ = ["Feeds", "Fetched", "Functions", "StubModel", "pid"]
 

@@ -1,16 +1,14 @@
 """Arrays made here to be fed."""
 
 import math
-from typing import Any
 
 import numpy as np
 
 from pool.wire.signatures import TensorSpec
 from pool.wire.tensors import DTYPES, Array
+from workers.memory import aligned
 
 __all__ = ["blank", "private", "same"]
-
-_ALIGNED = 64  # bytes: TensorFlow takes an array that begins at a multiple as it is, and copies any other
 
 
 def blank(spec: TensorSpec, rows: int = 1) -> Array:
@@ -19,16 +17,16 @@ def blank(spec: TensorSpec, rows: int = 1) -> Array:
     dtype = DTYPES[spec.dtype]
     if dtype.hasobject:
         return np.full(shape, b"", dtype)
-    array = _empty(shape, dtype)
-    array[...] = np.zeros((), dtype)
-    return array
+    memory = aligned(math.prod(shape) * dtype.itemsize)
+    memory[:] = 0
+    return memory.view(dtype).reshape(shape)
 
 
 def private(array: Array) -> Array:
     """A copy that TensorFlow may keep or write: aligned, so that it is the only one. Strings it never keeps."""
     if array.dtype.hasobject:
         return array
-    copy = _empty(array.shape, array.dtype)
+    copy = aligned(array.nbytes).view(array.dtype).reshape(array.shape)
     copy[...] = array
     return copy
 
@@ -40,10 +38,3 @@ def same(one: Array, other: Array) -> bool:
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
     return bool(np.array_equal(one, other)) if one.dtype.hasobject else one.tobytes() == other.tobytes()
-
-
-def _empty(shape: tuple[int, ...], dtype: "np.dtype[Any]") -> Array:
-    size_bytes = math.prod(shape) * dtype.itemsize
-    memory = np.empty(size_bytes + _ALIGNED, np.uint8)
-    start = -memory.ctypes.data % _ALIGNED
-    return memory[start : start + size_bytes].view(dtype).reshape(shape)

@@ -12,61 +12,44 @@ import subprocess
 import sys
 import tempfile
 import weakref
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pool.wire.worker_messages import ModelSettings
 from workers.backend import CannotLoad, LoadFailed
 from workers.tf.conversions import Conversions
-from workers.tf.saved_model import SavedModel
+from workers.tf.saved_model import read_saved_model
+from workers.tf.source import Source
 
-__all__ = ["KerasFile"]
+__all__ = ["read_keras"]
 
 logger = logging.getLogger("workers.tf")
 
 _LONGEST_S = 3600.0  # the pool's `load_timeout` ends a worker much sooner, and its child with it
 
 
-class KerasFile:
-    """A `workers.tf.source.Source`: that of the SavedModel."""
+def read_keras(settings: ModelSettings, path: Path) -> Source:
+    """What the file is converted into. Raises `CannotLoad`, `LoadFailed`, and `OSError`."""
 
-    samples: Path | None = None
+    def convert(file: Path, into: Path) -> None:
+        logger.info("model %s: is converted into a SavedModel in %s", settings.name, into.parent)
+        _convert(file, into)
 
-    def __init__(self, settings: ModelSettings, path: Path) -> None:
-        """Raises `CannotLoad`, `LoadFailed`, and `OSError`."""
-        self._settings = settings
-        self._saved_model = SavedModel(self._kept(path) or self._not_kept(path), ())
-        self.meta_graph: Any = self._saved_model.meta_graph
-        self.composite = self._saved_model.composite
-
-    def restore(self, session: Any, saver: Any) -> None:
-        self._saved_model.restore(session, saver)
-
-    def signature_defs(self, graph: Any) -> Mapping[str, Any]:
-        return self._saved_model.signature_defs(graph)
-
-    def _kept(self, path: Path) -> Path | None:
-        if not self._settings.cache:
-            return None
+    if settings.cache:
         try:
-            return self._converted(path, Path(self._settings.cache))
+            kept = Conversions(Path(settings.cache)).of(path, convert)
         except OSError as error:  # a disk that is full or read-only: the model can be served all the same
-            text = "model %s: what it is converted into cannot be kept: %s"
-            logger.warning(text, self._settings.name, error)
-            return None
-
-    def _not_kept(self, path: Path) -> Path:
-        folder = Path(tempfile.mkdtemp(prefix="pool-keras-"))
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)  # of no use once it is loaded
-        return self._converted(path, folder)
-
-    def _converted(self, path: Path, folder: Path) -> Path:
-        def convert(file: Path, into: Path) -> None:
-            logger.info("model %s: is converted into a SavedModel in %s", self._settings.name, folder)
-            _convert(file, into)
-
-        return Conversions(folder).of(path, convert)
+            logger.warning("model %s: what it is converted into cannot be kept: %s", settings.name, error)
+        else:
+            return read_saved_model(kept, ())
+    folder = tempfile.mkdtemp(prefix="pool-keras-")
+    try:
+        found = read_saved_model(Conversions(Path(folder)).of(path, convert), ())
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    weakref.finalize(found, shutil.rmtree, folder, ignore_errors=True)  # of no use once it is loaded
+    return found
 
 
 def _convert(path: Path, folder: Path) -> None:

@@ -7,15 +7,14 @@ from typing import Any
 from pool.wire.model_files import Format, ModelFiles, NotServed, look, misfit
 from pool.wire.worker_messages import ModelSettings
 from workers.backend import CannotLoad, LoadFailed, WrongDevices
-from workers.tf.checkpoint import Checkpoint
 from workers.tf.errors import one_line, passes
-from workers.tf.frozen_graph import FrozenGraph
-from workers.tf.keras_file import KerasFile
+from workers.tf.graph_files import read_checkpoint, read_frozen_graph
+from workers.tf.keras_file import read_keras
 from workers.tf.library import tf
 from workers.tf.model import TensorFlowModel
 from workers.tf.placement import place
 from workers.tf.reachable import ReachableOps
-from workers.tf.saved_model import SavedModel
+from workers.tf.saved_model import read_saved_model
 from workers.tf.session import devices_of, open_session
 from workers.tf.signature_defs import bind
 from workers.tf.source import Source
@@ -71,13 +70,13 @@ def _look(settings: ModelSettings, where: str) -> ModelFiles:
 def _read(settings: ModelSettings, files: ModelFiles) -> Source:
     match files.format:
         case Format.SAVED_MODEL:
-            return SavedModel(files.path, settings.tags)
+            return read_saved_model(files.path, settings.tags)
         case Format.FROZEN_GRAPH:
-            return FrozenGraph(settings, files.path)
+            return read_frozen_graph(settings, files.path)
         case Format.META_GRAPH:
-            return Checkpoint(settings, files.path)
+            return read_checkpoint(settings, files.path)
         case Format.KERAS:
-            return KerasFile(settings, files.path)
+            return read_keras(settings, files.path)
 
 
 def _load(settings: ModelSettings, files: ModelFiles, session: Any, rewrite: Rewrite, soft: bool) -> TensorFlowModel:

@@ -15,15 +15,13 @@ from pool.wire.session_runs import SESSION_SIGNATURES
 from pool.wire.signatures import ModelInfo, Refused
 from pool.wire.tensors import Array
 from pool.wire.worker_messages import ModelSettings
-from workers.backend import ProcessUnusable
+from workers.backend import ProcessUnusable, SessionCall
 from workers.made_up import made_up_rows
-from workers.session_calls import SessionCall
 from workers.tf.callables import Callables
 from workers.tf.errors import of_a_run
 from workers.tf.freezing import frozen
-from workers.tf.plan import Plan, plan_of
 from workers.tf.reachable import ReachableOps
-from workers.tf.route import Route
+from workers.tf.route import Plan, Route, plan_of
 from workers.tf.samples import Sample
 from workers.tf.session_runs import SessionRuns
 from workers.tf.signature_defs import BoundSignature

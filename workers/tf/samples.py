@@ -54,8 +54,13 @@ class Sample:
     outputs: tuple[str, ...]
 
 
-def read_samples(file: Path, signatures: Mapping[str, Signature]) -> Iterator[Sample | BadSample]:
-    """One a record, the first thousand. Ends with a `BadSample` where the file itself is broken. Never raises."""
+def read_samples(file: Path | None, signatures: Mapping[str, Signature]) -> Iterator[Sample | BadSample]:
+    """One a record, the first thousand; none where there is no file.
+
+    Ends with a `BadSample` where the file itself is broken. Never raises.
+    """
+    if file is None or not file.exists():
+        return
     try:
         for record in islice(tf.compat.v1.io.tf_record_iterator(str(file)), _MOST):
             try:

@@ -8,37 +8,38 @@ from workers.backend import CannotLoad
 from workers.tf.composites import composite_signatures
 from workers.tf.errors import passes
 from workers.tf.library import SavedModelLoader
+from workers.tf.source import Source
 
-__all__ = ["SavedModel"]
+__all__ = ["read_saved_model"]
 
 _SERVE = frozenset({"serve"})
 _SAMPLES = "assets.extra/tf_serving_warmup_requests"
 
 
-class SavedModel:
-    """A `workers.tf.source.Source`: one graph of the folder."""
+def read_saved_model(folder: Path, tags: Sequence[str]) -> Source:
+    """One graph of the folder. `tags`: of the graph; empty: the one tagged "serve", or the only one.
 
-    def __init__(self, folder: Path, tags: Sequence[str]) -> None:
-        """`tags`: of the graph; empty: the one tagged "serve", or the only one. Raises `CannotLoad`."""
-        try:
-            self._loader = SavedModelLoader(str(folder))
-        except (OSError, UnicodeDecodeError) as error:
-            if passes(error):
-                raise
-            raise CannotLoad("its protobuf is corrupt or cut short: copy or export it again") from None
-        graphs = self._loader.saved_model.meta_graphs
-        self._tags = sorted(_chosen([frozenset(graph.meta_info_def.tags) for graph in graphs], frozenset(tags)))
-        self.meta_graph: Any = self._loader.get_meta_graph_def_from_tags(self._tags)
-        self.samples: Path | None = folder / _SAMPLES
-        self.composite = composite_signatures(self.meta_graph)
+    Raises `CannotLoad`.
+    """
+    try:
+        loader = SavedModelLoader(str(folder))
+    except (OSError, UnicodeDecodeError) as error:
+        if passes(error):
+            raise
+        raise CannotLoad("its protobuf is corrupt or cut short: copy or export it again") from None
+    graphs = loader.saved_model.meta_graphs
+    chosen = sorted(_chosen([frozenset(graph.meta_info_def.tags) for graph in graphs], frozenset(tags)))
+    meta_graph: Any = loader.get_meta_graph_def_from_tags(chosen)
 
-    def restore(self, session: Any, saver: Any) -> None:
-        self._loader.restore_variables(session, saver)
-        self._loader.run_init_ops(session, self._tags)
+    def restore(session: Any, saver: Any) -> None:
+        loader.restore_variables(session, saver)
+        loader.run_init_ops(session, chosen)
 
-    def signature_defs(self, graph: Any) -> Mapping[str, Any]:  # noqa: ARG002  # it declares them
-        signatures: Mapping[str, Any] = self.meta_graph.signature_def
+    def declared(_: Any) -> Mapping[str, Any]:
+        signatures: Mapping[str, Any] = meta_graph.signature_def
         return signatures
+
+    return Source(meta_graph, restore, declared, folder / _SAMPLES, composite_signatures(meta_graph))
 
 
 def _chosen(sets: Sequence[frozenset[str]], asked: frozenset[str]) -> frozenset[str]:

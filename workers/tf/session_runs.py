@@ -16,8 +16,7 @@ from pool.wire.faults import Fault
 from pool.wire.session_runs import OVER_TCP, RUN_METADATA, SESSION, TRACE_LEVEL, WRITES
 from pool.wire.signatures import Refused
 from pool.wire.tensors import DTYPES, Array
-from workers.backend import ProcessUnusable
-from workers.session_calls import SessionCall
+from workers.backend import ProcessUnusable, SessionCall
 from workers.tf.adoption import bears_change
 from workers.tf.callables import Callables
 from workers.tf.errors import of_a_run

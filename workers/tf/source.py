@@ -2,41 +2,31 @@
 
     files ─ read ─► Source.meta_graph ─ rewrite ─► import ─► Source.restore ─► Source.signature_defs ─ bind ─► model
 
-Each format has a file of its own that reads it: `saved_model`, `frozen_graph`, `checkpoint`, `keras_file`.
+Each format has a file of its own that reads it: `saved_model`, `graph_files`, `keras_file`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 __all__ = ["Source"]
 
 
-class Source(Protocol):
-    """Whatever goes wrong on the way is raised as TensorFlow raises it, or as `CannotLoad`."""
+@dataclass(frozen=True)
+class Source:
+    """Whatever goes wrong on the way is raised as TensorFlow raises it, or as `CannotLoad`.
 
-    @property
-    def meta_graph(self) -> Any:
-        """The `MetaGraphDef` to import. What is imported may be a rewritten one, in which each node keeps its name."""
-        ...
+    `meta_graph`: the `MetaGraphDef` to import. What is imported may be a rewritten one, in which each node keeps its
+    name. `restore(session, saver)`: fills variables and tables; the session's graph, which is the default one, holds
+    what was imported; `saver` is what the import made, None for a graph without variables. `signature_defs(graph)`: the
+    `SignatureDef`s to offer, by name, about tensors of this graph.
+    """
 
-    @property
-    def samples(self) -> Path | None:
-        """Where recorded requests may lie; None where the format has no place for them."""
-        ...
-
-    @property
-    def composite(self) -> frozenset[str]:
-        """The signatures with ragged or sparse tensors, as far as their definitions do not show it."""
-        ...
-
-    def restore(self, session: Any, saver: Any) -> None:
-        """Fills variables and tables. The session's graph, which is the default one, holds what was imported.
-
-        `saver`: what the import made; None for a graph without variables.
-        """
-        ...
-
-    def signature_defs(self, graph: Any) -> Mapping[str, Any]:
-        """The `SignatureDef`s to offer, by name, about tensors of this graph."""
-        ...
+    meta_graph: Any
+    restore: Callable[[Any, Any], object]
+    signature_defs: Callable[[Any], Mapping[str, Any]]
+    samples: Path | None = None
+    """Where recorded requests may lie; None where the format has no place for them."""
+    composite: frozenset[str] = frozenset()
+    """The signatures with ragged or sparse tensors, as far as their definitions do not show it."""

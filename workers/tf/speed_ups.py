@@ -10,12 +10,11 @@ A speed-up that fails in whatever way is dropped, and the model is served withou
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from pool.wire.signatures import ModelInfo
 from pool.wire.speed_ups import SpeedUp, SpeedUpSettings
-from pool.wire.tensors import Array
-from workers.backend import ProcessUnusable
+from workers.backend import Model, ProcessUnusable
 from workers.tf.agreement import disagreement
 from workers.tf.errors import one_line
 from workers.tf.library import RewriterConfig, tf
@@ -23,7 +22,7 @@ from workers.tf.trial import Measure, ratio, timed
 from workers.tf.trial_runs import TrialRun
 from workers.trial_marks import TrialMarks
 
-__all__ = ["TOLERANCES", "Build", "Candidate", "choose", "with_speed_ups"]
+__all__ = ["TOLERANCES", "Build", "choose", "with_speed_ups"]
 
 logger = logging.getLogger("workers.tf")
 
@@ -40,21 +39,8 @@ _LEAST_ROUNDS = 3
 _TOGGLES = {"on": RewriterConfig.ON, "off": RewriterConfig.OFF, "aggressive": RewriterConfig.AGGRESSIVE}
 
 
-class Candidate(Protocol):
-    """What is needed here of a `TensorFlowModel`."""
-
-    @property
-    def info(self) -> ModelInfo: ...
-
-    def run(self, signature: str, feeds: Mapping[str, Array], outputs: Sequence[str]) -> dict[str, Array]: ...
-
-    def warm_up(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
 Build = Callable[[tuple[str, ...]], Any]
-"""A `Candidate` with these kinds of speed-ups."""
+"""A `workers.backend.Model` with these kinds of speed-ups."""
 
 
 _Timed = tuple[TrialRun, float, float]
@@ -117,7 +103,7 @@ def choose(
     return current, tuple(decided)
 
 
-def _wrong(candidate: Candidate, plain: ModelInfo, trials: Sequence[TrialRun], tolerance: float) -> str | None:
+def _wrong(candidate: Model, plain: ModelInfo, trials: Sequence[TrialRun], tolerance: float) -> str | None:
     if _names(candidate.info) != _names(plain):
         return "it has other signatures than the model"
     for trial in trials:
@@ -137,12 +123,12 @@ def _names(info: ModelInfo) -> Mapping[str, Any]:
     }
 
 
-def _ratios(current: Candidate, candidate: Candidate, trials: Sequence[TrialRun], measure: Measure) -> list[_Timed]:
+def _ratios(current: Model, candidate: Model, trials: Sequence[TrialRun], measure: Measure) -> list[_Timed]:
     found: list[_Timed] = []
     for trial in trials:
         outputs = tuple(trial.right)
 
-        def way(model: Candidate, trial: TrialRun = trial, outputs: tuple[str, ...] = outputs) -> Callable[[], object]:
+        def way(model: Model, trial: TrialRun = trial, outputs: tuple[str, ...] = outputs) -> Callable[[], object]:
             return lambda: model.run(trial.signature, trial.feeds, outputs)
 
         one, other = way(current), way(candidate)

@@ -11,7 +11,7 @@ its towers would drift apart.
 import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -20,12 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from pool.wire.signatures import ModelInfo, Refused
+from pool.wire.signatures import ModelInfo
 from pool.wire.tensors import Array
 from pool.wire.worker_messages import ModelSettings
-from workers.backend import ProcessUnusable
+from workers.backend import ProcessUnusable, SessionCall
 from workers.independence.known import Known
-from workers.session_calls import SessionCall
 from workers.tf.devices import scopes, short
 from workers.tf.loading import load
 from workers.tf.model import TensorFlowModel
@@ -118,8 +117,9 @@ class Towers:
         try:
             first = one(self._towers[0], split[0])
         finally:
-            errors = _errors(others)  # not before all have ended are the feeds the caller's again
-        for error in sorted(errors, key=lambda error: not isinstance(error, ProcessUnusable)):
+            # As bounded as the lane's own run. Not before all have ended are the feeds the caller's again.
+            errors = [other.exception() for other in others]
+        for error in sorted(filter(None, errors), key=lambda error: not isinstance(error, ProcessUnusable)):
             raise error
         found = [first, *(other.result() for other in others)]
         sizes = [rows.stop - rows.start for rows in split]
@@ -185,14 +185,3 @@ class Towers:
         self._threads.shutdown(wait=False)
         for tower in self._towers:
             tower.close()
-
-
-def _errors(others: Sequence["Future[dict[str, Array]]"]) -> list[Refused | ProcessUnusable]:
-    found = []
-    for other in others:
-        error = other.exception()  # as bounded as the lane's own run: the pool kills a worker whose batch hangs
-        if error is not None and not isinstance(error, Refused | ProcessUnusable):
-            raise error
-        if error is not None:
-            found.append(error)
-    return found

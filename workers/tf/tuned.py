@@ -10,7 +10,7 @@ from pool.wire.signatures import ModelInfo, Refused
 from pool.wire.speed_ups import SpeedUp, SpeedUpSettings
 from pool.wire.tensors import Array
 from pool.wire.worker_messages import ModelSettings
-from workers.session_calls import SessionCall
+from workers.backend import SessionCall
 from workers.tf.agreement import disagreement
 from workers.tf.loading import load
 from workers.tf.model import TensorFlowModel

@@ -30,8 +30,6 @@ def recorded(model: str, file: Path | None, signatures: Mapping[str, Signature])
 
     At the end it says in one line how many do not fit, and why.
     """
-    if file is None or not file.exists():
-        return
     good, bad = 0, []
     for found in read_samples(file, signatures):
         if isinstance(found, BadSample):
@@ -47,7 +45,7 @@ def recorded(model: str, file: Path | None, signatures: Mapping[str, Signature])
 def first_recorded(file: Path | None, signatures: Mapping[str, Signature]) -> dict[str, Sample]:
     """The first request that fits, of each signature that has one. Never raises, and says nothing."""
     found: dict[str, Sample] = {}
-    for each in read_samples(file, signatures) if file is not None and file.exists() else ():
+    for each in read_samples(file, signatures):
         if isinstance(each, Sample):
             found.setdefault(each.signature, each)
     return found
@@ -56,7 +54,7 @@ def first_recorded(file: Path | None, signatures: Mapping[str, Signature]) -> di
 def recorded_rows(file: Path | None, name: str, signature: Signature, rows: int) -> dict[str, Array] | None:
     """So many rows of the requests in the file that are of the first one's form, repeated if need be. Never raises."""
     found: dict[str, list[Array]] = {}
-    for each in read_samples(file, {name: signature}) if file is not None and file.exists() else ():
+    for each in read_samples(file, {name: signature}):
         if isinstance(each, BadSample) or len({array.shape[:1] for array in each.feeds.values()}) != 1:
             continue
         if any(found[key][0].shape[1:] != array.shape[1:] for key, array in each.feeds.items() if found):
