@@ -18,7 +18,7 @@ from workers.signatures import Invocation, resolve
 __all__ = ["Call", "Calls"]
 
 _KEPT = 512  # ways to ask of each lane, each with every number of rows that its parts come with
-_KEPT_BYTES = 4096  # of a table and names that are worth keeping: clients choose them, and 512 are kept
+_KEPT_BYTES = 4096  # of a table, and of names, that are worth keeping: clients choose them, and 512 are kept
 _KEPT_OUTPUTS = 64
 
 
@@ -29,11 +29,10 @@ class Call:
     Python around its graph and the call is for that. `watch`: whether its runs are kept to be compared.
     """
 
-    __slots__ = ("_adopts", "handled", "inputs", "invocation", "model", "outputs", "own", "signature", "watch")
+    __slots__ = ("_adopts", "handled", "inputs", "model", "outputs", "own", "signature", "watch")
 
     def __init__(self, model: Model, invocation: Invocation, sampler: Sampler | None) -> None:
         self.model = model
-        self.invocation = invocation
         self.signature = invocation.signature
         self.outputs = invocation.outputs
         self.inputs = invocation.inputs
@@ -78,7 +77,9 @@ class Calls:
         `sampler`: that of the lane, whose runs are kept as far as it says. What is known of rows may change, and with
         it what is resolved here. Raises `BadFrame` and `Refused`, as `workers.signatures.resolve` does.
         """
-        small = len(table) + sum(map(len, outputs or ())) <= _KEPT_BYTES and len(outputs or ()) <= _KEPT_OUTPUTS
+        small = len(table) <= _KEPT_BYTES
+        if outputs is not None:
+            small = small and len(outputs) <= _KEPT_OUTPUTS and sum(map(len, outputs)) <= _KEPT_BYTES
         resolve = self._recent if small else self._resolve
         return resolve(table, rows, signature, outputs, sampler, 0 if sampler is None else sampler.known.changes)
 

@@ -155,7 +155,7 @@ class Runner:
             return {REPORT: np.array(json.dumps(call.model.placement()).encode(), object)}
         if self._sessions is None:
             raise Refused(f"{call.signature} is not served here", Fault.MODEL_FAILED)
-        return self._sessions.run(run.model, call.invocation, feeds, run.owner)
+        return self._sessions.run(run.model, call, feeds, run.owner)
 
     def _sampled(
         self,

@@ -20,7 +20,7 @@ from pool.wire.faults import Fault
 from pool.wire.signatures import Refused
 from pool.wire.tensors import Array
 from workers.backend import CannotLoad, LoadFailed, Model, SessionCall, WrongDevices
-from workers.signatures import Invocation
+from workers.calls import Call
 
 __all__ = ["LEASE_S", "MOST_OPEN", "Load", "Sessions"]
 
@@ -66,12 +66,12 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._open)
 
-    def run(self, model: str, invocation: Invocation, feeds: Mapping[str, Array], owner: int) -> dict[str, Array]:
+    def run(self, model: str, call: Call, feeds: Mapping[str, Array], owner: int) -> dict[str, Array]:
         """What a job of one of the `SESSION_SIGNATURES` is answered with. Raises `Refused` and `ProcessUnusable`.
 
         `owner`: as in the wire's RUN.
         """
-        match invocation.signature:
+        match call.signature:
             case wire.OPEN:
                 name = np.empty((), object)
                 name[()] = self.open(model, owner)
@@ -84,10 +84,10 @@ class Sessions:
                 return {}
             case wire.PRIVATE_RUN:
                 with self.running(model, _named(feeds)) as private:
-                    return private.session_run(_call(invocation, feeds, may_write=True))
-        may_write = invocation.signature == wire.WRITING_RUN
-        remote = invocation.signature == wire.REMOTE_RUN
-        return self._models[model].session_run(_call(invocation, feeds, may_write, remote))
+                    return private.session_run(_session_call(call, feeds, may_write=True))
+        may_write = call.signature == wire.WRITING_RUN
+        remote = call.signature == wire.REMOTE_RUN
+        return self._models[model].session_run(_session_call(call, feeds, may_write, remote))
 
     def open(self, about: str, owner: int) -> bytes:
         """The name of a new session of the model `about`. Loads it, which may take long. Raises `Refused`.
@@ -200,12 +200,12 @@ class Sessions:
         return not session.running
 
 
-def _call(invocation: Invocation, feeds: Mapping[str, Array], may_write: bool, remote: bool = False) -> SessionCall:
+def _session_call(call: Call, feeds: Mapping[str, Array], may_write: bool, remote: bool = False) -> SessionCall:
     """Raises `Refused`."""
     return SessionCall(
         {name: array for name, array in feeds.items() if name not in (wire.SESSION, wire.TRACE_LEVEL)},
-        frozenset(each.name for each in invocation.inputs if each.header.weak),
-        invocation.outputs,
+        frozenset(each.name for each in call.inputs if each.header.weak),
+        call.outputs,
         may_write,
         _trace_level(feeds),
         remote,

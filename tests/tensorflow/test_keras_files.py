@@ -103,6 +103,19 @@ def test_an_h5_file_without_a_cache(backend, sequential, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("in_this_process")
+def test_of_a_file_that_is_refused_nothing_is_left_behind(backend, tmp_path, monkeypatch):
+    folders = []
+    monkeypatch.setattr(keras_file.tempfile, "tempdir", str(tmp_path))
+    make = keras_file.tempfile.mkdtemp
+    monkeypatch.setattr(keras_file.tempfile, "mkdtemp", lambda **given: folders.append(make(**given)) or folders[-1])
+    file = save(tmp_path / "m.keras", Own())
+    with pytest.raises(CannotLoad, match="code of your own"):
+        load(backend, file)
+    assert any("pool-keras-" in folder for folder in folders)
+    assert list(tmp_path.glob("pool-keras-*")) == []
+
+
+@pytest.mark.usefixtures("in_this_process")
 def test_where_nothing_can_be_kept_it_is_served_all_the_same(backend, sequential, tmp_path, caplog):
     (tmp_path / "state").touch()
     model = load(backend, sequential, tmp_path / "state" / "converted")

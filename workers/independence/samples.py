@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 import numpy as np
 
@@ -37,14 +36,6 @@ class Sample:
     @property
     def rows(self) -> int:
         return len(next(iter(self.feeds.values())))
-
-
-class Way(Enum):
-    """Which runs of a signature are kept."""
-
-    NEVER = "nothing is to be found out"
-    ALWAYS = "it is not proven yet"
-    SOMETIMES = "a sample, as a gate may open late"
 
 
 class Watch:
@@ -85,26 +76,18 @@ class Sampler:
 
     def watch(self, info: ModelInfo, signature: str, outputs: Sequence[str]) -> Watch:
         """For runs for these outputs; it holds until `Known.changes`."""
-        match self._way(info, signature, outputs):
-            case Way.NEVER:
-                return NOT_KEPT
-            case Way.ALWAYS:
-                return self._always
-            case Way.SOMETIMES:
-                return self._share(info.name)
-
-    def _share(self, model: str) -> Watch:
-        return self._sometimes.setdefault(model, Watch(alone=False, joined=True))
-
-    def _way(self, info: ModelInfo, signature: str, outputs: Sequence[str]) -> Way:
         judgement = self.known.judgement(info.name, signature, outputs)
         if not self.known.is_open(info.name) or judgement is Judgement.DEPENDENT:
-            return Way.NEVER
+            return NOT_KEPT  # nothing is to be found out
         if not self.known.marks(info.name).are_kept:
-            return Way.NEVER  # a comparison that ends its worker would be repeated for ever
+            return NOT_KEPT  # a comparison that ends its worker would be repeated for ever
         if not info.has_rows(signature, outputs):
-            return Way.NEVER
-        return Way.SOMETIMES if judgement is Judgement.PROVEN else Way.ALWAYS
+            return NOT_KEPT
+        return self._share(info.name) if judgement is Judgement.PROVEN else self._always
+
+    def _share(self, model: str) -> Watch:
+        """For a sample of what is proven, as a gate may open late."""
+        return self._sometimes.setdefault(model, Watch(alone=False, joined=True))
 
     def spent(self, model: str, seconds: float) -> None:
         """Comparing a sample of a proven signature took so long."""
