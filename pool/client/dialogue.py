@@ -1,4 +1,14 @@
-"""What a client and its pool say to each other, from the first OPEN to CLOSE, through the loss of pools."""
+"""What a client and its pool say to each other, from the first OPEN to CLOSE, through the loss of pools.
+
+The way of a job through the client: one call, write a frame; read a frame, one call.
+
+    run           ─► take ────────┐
+    submit, map ─► outbox ─► work ┴─► Dispatch.send ─► _send ─► SUBMIT ─► pool
+    who waits ◄─ its ending ◄─ Dispatch.finish ◄─ _understand ◄─ RESULT ◄─┘
+                               Dispatch.unpack, fail  ◄─┘     UNPACK, FAILURE
+
+`Helm` says who calls `take` and `work`: a caller who waits, an event loop, or the thread.
+"""
 
 import math
 import time
