@@ -101,7 +101,7 @@ def test_a_loop_that_is_blocked_loses_nothing(serving: Serving, monkeypatch: pyt
     async def main() -> None:
         async with AsyncClient(serving.endpoint) as client:
             await settled(client)
-            answers, late = serving._serve, asked_late(serving)
+            answers = serving._serve
             serving._serve = lambda *_: None
             held = [asyncio.ensure_future(client.submit("m", float(n))) for n in range(3)]
             await seen(lambda: len(serving.submitted) == 4)
@@ -109,7 +109,7 @@ def test_a_loop_that_is_blocked_loses_nothing(serving: Serving, monkeypatch: pyt
             assert driver is client._loops[asyncio.get_running_loop()]
             works = threads_of(monkeypatch, Dialogue, "work")
             eventually(lambda: connection(client).helm._driver is None)  # blocks the loop
-            late.extend((job.job, 7.0) for job in serving.submitted[1:])
+            serving.late.extend((job.job, 7.0) for job in serving.submitted[1:])
             eventually(lambda: not len(connection(client)._dialogue.jobs))
             assert {thread.name for thread in works} == {"pool-client"}
             assert not any(job.done() for job in held)
@@ -120,19 +120,6 @@ def test_a_loop_that_is_blocked_loses_nothing(serving: Serving, monkeypatch: pyt
             assert threading.current_thread() in works
 
     asyncio.run(main())
-
-
-def asked_late(pool: Serving) -> "deque[tuple[int, float]]":
-    """It answers these jobs when it is idle: their numbers, and what `y` is."""
-    late: deque[tuple[int, float]] = deque()
-
-    def idle() -> None:
-        while late:
-            job, value = late.popleft()
-            pool.answer(job, {"y": np.float64(value)})
-
-    pool._idle = idle
-    return late
 
 
 def test_two_loops_and_a_caller_share_a_client(serving: Serving) -> None:
@@ -277,7 +264,7 @@ def test_a_closed_loops_job_harms_nobody(serving: Serving, way: str) -> None:
     first = asyncio.new_event_loop()
     first.run_until_complete(settled(client))
     before = connection(client)
-    answers, late = serving._serve, asked_late(serving)
+    answers = serving._serve
     serving._serve = lambda *_: None
 
     async def abandon() -> None:
@@ -286,7 +273,10 @@ def test_a_closed_loops_job_harms_nobody(serving: Serving, way: str) -> None:
 
     first.run_until_complete(abandon())
     first.close()
-    serving._serve = lambda submit, inputs: (late.append((serving.submitted[1].job, 7.0)), answers(submit, inputs))[1]
+    serving._serve = lambda submit, inputs: (
+        serving.late.append((serving.submitted[1].job, 7.0)),
+        answers(submit, inputs),
+    )[1]
     if way == "a call":
         assert client._client.run("m", 3.0)["y"] == 4.0
         eventually(lambda: not len(before._dialogue.jobs))
@@ -338,14 +328,13 @@ def test_a_loop_may_turn_in_another_thread_than_at_first(serving: Serving) -> No
     client = AsyncClient(serving.endpoint)
     loop = asyncio.new_event_loop()
     loop.run_until_complete(settled(client))
-    late = asked_late(serving)
     serving._serve = lambda _, inputs: None if inputs[""] == 5.0 else {"y": inputs[""] + 1}
     found: list[Any] = []
 
     async def elsewhere() -> None:
         await seen(lambda: len(serving.submitted) == 2)  # the other one drives
         found.append((await client.submit("m", 3.0))["y"])
-        late.append((serving.submitted[1].job, 7.0))
+        serving.late.append((serving.submitted[1].job, 7.0))
 
     turns = threading.Thread(target=loop.run_until_complete, args=[elsewhere()])
     turns.start()

@@ -4,7 +4,6 @@ import os
 import signal
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -68,19 +67,6 @@ def rests(client: Client) -> None:
     """Nobody drives, and the thread sleeps until something comes."""
     helm = connection(client).helm
     eventually(lambda: helm._driver is None and helm._rests_until - time.monotonic() > 10.0, 5.0)
-
-
-def answers_late(pool: Serving) -> "deque[tuple[int, float]]":
-    """It answers these jobs when it is idle: their numbers, and what `y` is."""
-    late: deque[tuple[int, float]] = deque()
-
-    def idle() -> None:
-        while late:
-            job, value = late.popleft()
-            pool.answer(job, {"y": np.float64(value)})
-
-    pool._idle = idle
-    return late
 
 
 @pytest.mark.usefixtures("serving")
@@ -341,7 +327,7 @@ def test_a_signals_handler_may_wait_though_its_thread_drives(
             case _:
                 with ThreadPoolExecutor() as other:
                     found.append(other.submit(client.run, "m", 3.0).result(10)["y"])
-        late.append((serving.submitted[1].job, 2.0))
+        serving.late.append((serving.submitted[1].job, 2.0))
 
     def call() -> None:
         assert held.wait(5)
@@ -350,7 +336,6 @@ def test_a_signals_handler_may_wait_though_its_thread_drives(
         signal.pthread_kill(main, signal.SIGUSR1)
 
     serving._serve = serve
-    late = answers_late(serving)
     main = threading.get_ident()
     before = signal.signal(signal.SIGUSR1, handle)
     try:
@@ -366,14 +351,13 @@ def test_a_signals_handler_may_wait_though_its_thread_drives(
 def test_a_signals_handler_in_the_midst_of_a_message_is_refused(serving: Serving, client: Client) -> None:
     settled(client)
     serving._serve = lambda *_: None
-    late = answers_late(serving)
     future = client.submit("m", 7.0)
     eventually(lambda: len(serving.submitted) == 2, 5.0)
     with connection(client).helm._lock:
         for way in (lambda: client.run("m", 1.0), future.result, client.status, lambda: list(client.map("m", [1.0]))):
             with pytest.raises(errors.PoolError, match="signal's handler"):
                 way()
-    late.append((serving.submitted[1].job, 8.0))
+    serving.late.append((serving.submitted[1].job, 8.0))
     assert future.result(5)["y"] == 8.0
 
 
@@ -383,7 +367,6 @@ def test_the_helm_is_handed_to_one_who_is_about_to_sleep(
     monkeypatch.setattr("pool.client.helm.LOOK_S", 60.0)
     settled(client)
     serving._serve = lambda *_: None
-    late = answers_late(serving)
     handed, sleeps = threading.Event(), threading.Event()
     whole = Wait.sleep
 
@@ -399,8 +382,8 @@ def test_the_helm_is_handed_to_one_who_is_about_to_sleep(
         second = callers.submit(client.run, "m", 0.0)
         assert sleeps.wait(5)
         eventually(lambda: len(serving.submitted) == 3, 5.0)
-        late.append((serving.submitted[1].job, 2.0))
+        serving.late.append((serving.submitted[1].job, 2.0))
         assert first.result(5)["y"] == 2.0
         handed.set()
-        late.append((serving.submitted[2].job, 1.0))
+        serving.late.append((serving.submitted[2].job, 1.0))
         assert second.result(5)["y"] == 1.0
