@@ -156,9 +156,9 @@ class Outstanding:
 
     def narrow(self, job: Job) -> None:
         """What is not sent yet of a chunk leaves out the members that nobody waits for any more."""
-        self.size_bytes -= job.size_bytes
+        before_bytes = job.size_bytes
         narrow(job)
-        self.size_bytes += job.size_bytes
+        self.size_bytes += job.size_bytes - before_bytes
 
     def abandon_after_fork(self, error: PoolError) -> None:
         """In a forked child: ends each future."""

@@ -62,8 +62,8 @@ BROKEN = (
         (
             (
                 "trial/verdicts.py",
-                "job.key.signature, attempts >= self._policy.max_attempts)\n",
-                "job.key.signature, attempts > self._policy.max_attempts)\n",
+                "self._kept_state(job.key, slot), attempts >= self._policy.max_attempts)\n",
+                "self._kept_state(job.key, slot), attempts > self._policy.max_attempts)\n",
             ),
         ),
     ),
@@ -73,9 +73,10 @@ BROKEN = (
         (
             (
                 "trial/verdicts.py",
-                '        parts = _back(batch, Cause.UNSENT, "", now)\n',
-                '        parts = _back(batch, Cause.UNSENT, "", now)\n'
-                "        for part in parts:\n            part.job.deaths += 1\n",
+                '        self._again(batch, Cause.UNSENT, self._back(batch, Cause.UNSENT, "", now), now)\n',
+                '        parts = self._back(batch, Cause.UNSENT, "", now)\n'
+                "        for part in parts:\n            part.job.deaths += 1\n"
+                "        self._again(batch, Cause.UNSENT, parts, now)\n",
             ),
         ),
     ),
@@ -123,8 +124,8 @@ BROKEN = (
         (
             (
                 "trial/verdicts.py",
-                "        case told.Spoiled(fault) if batch.jobs > 1:\n",
-                "        case told.Spoiled(fault) if batch.jobs > 2:\n",
+                "        case told.Spoiled(fault) if len(batch.parts) > 1:\n",
+                "        case told.Spoiled(fault) if len(batch.parts) > 2:\n",
             ),
         ),
     ),

@@ -17,6 +17,7 @@ from pool import Client, errors
 from pool.client.bulk.company import Company
 from pool.client.bulk.grain import MOST_ROWS, Grain
 from pool.client.bulk.members import Chunk, Futures
+from pool.client.bulk.split import narrow
 from pool.client.futures import JobFuture
 from pool.client.outstanding import Job
 from pool.client.payload import encode_call
@@ -421,3 +422,18 @@ def test_whatever_the_clients_thread_fails_over_ends_those_whose_answer_it_was_t
     assert futures[0].result(5)
     with pytest.raises(errors.PoolError, match="the answer cannot be used: RuntimeError: of the client itself"):
         futures[2].result(5)
+
+
+def test_a_chunk_whose_members_are_all_cancelled_as_it_leaves_goes_as_it_is() -> None:
+    """Their withdrawal is on its way; a moment before, one was still waited for."""
+    company, outbox = Company(known()), deque(job(np.array([float(n)], np.float32)) for n in range(2))
+    futures = [each.future for each in outbox]
+    chunk = company.next(outbox)
+    assert chunk is not None
+    assert not chunk.future.is_cancelled
+    for future in futures:
+        assert isinstance(future, JobFuture)
+        future.cancel()
+    before = chunk.payload, chunk.weight, chunk.size_bytes
+    narrow(chunk)
+    assert (chunk.payload, chunk.weight, chunk.size_bytes) == before

@@ -93,7 +93,7 @@ MUTANTS = (
         "trial/splits.py",
         "    if not part.whole:\n        job.start_over()\n",
         "",
-        "walk 11",
+        "program 158",
     ),
     # --- what may run together ---------------------------------------------------------------------------------------
     Mutant(
@@ -175,7 +175,7 @@ MUTANTS = (
         "dispatch.py",
         "        slot.idle_lanes.append(batch.lane)\n",
         "        if not batch.suspect:\n            slot.idle_lanes.append(batch.lane)\n",
-        "program 1",
+        "program 3",
     ),
     Mutant(
         "a drained slot gets jobs",

@@ -59,7 +59,7 @@ def narrow(chunk: Job) -> None:
     future = chunk.future
     assert isinstance(future, Chunk)
     left = future.left
-    if len(left) < len(future.indices):
+    if left and len(left) < len(future.indices):  # where all have just cancelled theirs, that is about to be said
         smaller = _of(chunk, left)
         fields = smaller.future, smaller.rows, smaller.weight, smaller.payload, smaller.size_bytes
         # At once: whoever is interrupted here leaves it as it was, or as it is to be.
