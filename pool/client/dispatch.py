@@ -128,12 +128,12 @@ class Dispatch:
             self._hold(job)
             return
         credit_bytes = opened.credit_bytes
-        if job.size_bytes > credit_bytes:
+        if job.weight > 1 and (job.size_bytes > credit_bytes or job.weight > MOST_WEIGHT):
+            for each in self._split(job, Unpacking.NOT_TAKEN):  # the pool takes less than when the chunk was made
+                self.send(each)
+        elif job.size_bytes > credit_bytes:
             size = f"this job has {job.size_bytes} bytes, and the pool takes {credit_bytes} from one client"
             job.future.finish(InvalidInput(f"{size}; it can be sent in pieces, or [queue] max_bytes be raised"))
-            self._jobs.take(job.number)
-        elif job.weight > MOST_WEIGHT:
-            job.future.finish(InvalidInput(f"{job.weight} jobs in one message: at most {MOST_WEIGHT} can travel"))
             self._jobs.take(job.number)
         elif self._holds:
             if job.patient or self._jobs.size_bytes <= credit_bytes:

@@ -10,7 +10,7 @@ from pool.core.policy import Policy
 from pool.wire.entries import model_of
 from pool.wire.faults import Fault
 
-__all__ = ["PRIORITIES", "refusal", "unknown"]
+__all__ = ["PRIORITIES", "never_fits", "refusal", "unknown"]
 
 SEARCHED_CHARS = 40  # the search for a near name takes as long as the texts are, and as there are many
 SEARCHED_NAMES = 50
@@ -44,13 +44,11 @@ def refusal(
     if priority not in PRIORITIES:
         allowed = f"{PRIORITIES[0]} to {PRIORITIES[-1]}"
         return JobFailed(Fault.INVALID_INPUT, f"priority is {priority}, give one from {allowed}")
-    if size_bytes > policy.max_bytes:
-        return _too_large("[queue] max_bytes", policy.max_bytes, size_bytes)
-    if policy.client_max_bytes is not None and size_bytes > policy.client_max_bytes:
-        return _too_large("[queue] client_max_bytes", policy.client_max_bytes, size_bytes)
-    allowed_bytes = model.policy.max_bytes
-    if allowed_bytes is not None and size_bytes > allowed_bytes and weight == 1:
-        return _too_large(f"model {model.name}: max_bytes", allowed_bytes, size_bytes)
+    if weight > 1:
+        if never_fits(model, size_bytes, weight, policy):
+            return None  # it is not asked for room, since its jobs come singly
+    elif bound := never_fits(model, size_bytes, weight, policy):
+        return JobFailed(Fault.INVALID_INPUT, f"the job {bound} never has room for it")
     if stopping:
         return JobFailed(Fault.POOL_STOPPING, "the pool is stopping and takes no new job")
     jobs, held_bytes = backlog.held, backlog.size_bytes
@@ -65,6 +63,7 @@ def refusal(
     if most is not None and of_model and of_model + weight > most:
         text = f"{of_model} jobs of model {model.name} are in the pool, its max_jobs allows no more"
         return _overloaded(text, weight, of_model, backlog, now)
+    allowed_bytes = model.policy.max_bytes
     if allowed_bytes is not None and of_model and model.size_bytes + size_bytes > allowed_bytes:
         held = f"{model.size_bytes} bytes of model {model.name} are in the pool, its max_bytes = {allowed_bytes}"
         return _overloaded(f"{held} has no room for {size_bytes} more", weight, of_model, backlog, now)
@@ -84,6 +83,26 @@ def refusal(
     return None
 
 
+def never_fits(model: Model, size_bytes: int, weight: int, policy: Policy) -> str:
+    """The bound that keeps such a job out even of an empty pool, or "". One job always has room beside no other."""
+    of_model = model.policy
+    if size_bytes > policy.max_bytes:
+        return f"has {size_bytes} bytes, [queue] max_bytes = {policy.max_bytes}"
+    if policy.client_max_bytes is not None and size_bytes > policy.client_max_bytes:
+        return f"has {size_bytes} bytes, [queue] client_max_bytes = {policy.client_max_bytes}"
+    if of_model.max_bytes is not None and size_bytes > of_model.max_bytes:
+        return f"has {size_bytes} bytes, model {model.name}: max_bytes = {of_model.max_bytes}"
+    if weight == 1:
+        return ""
+    if weight > policy.max_jobs:
+        return f"has {weight} jobs, [queue] max_jobs = {policy.max_jobs}"
+    if policy.client_max_jobs is not None and weight > policy.client_max_jobs:
+        return f"has {weight} jobs, [queue] client_max_jobs = {policy.client_max_jobs}"
+    if of_model.max_jobs is not None and weight > of_model.max_jobs:
+        return f"has {weight} jobs, model {model.name}: max_jobs = {of_model.max_jobs}"
+    return ""
+
+
 def _overloaded(text: str, more: int, in_the_way: int, backlog: Backlog, now: float) -> JobFailed:
     """There is no room for so many jobs more, as so many are in their way."""
     return JobFailed(Fault.OVERLOADED, text, backlog.seconds_for(max(more, DRAINED * in_the_way), now))
@@ -95,11 +114,6 @@ def unknown(model: str, backlog: Backlog) -> JobFailed:
     near = difflib.get_close_matches(model[:SEARCHED_CHARS], names[:SEARCHED_NAMES], n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(names))}"
     return JobFailed(Fault.MODEL_NOT_FOUND, f"no model {model!r:.100}; {hint}")
-
-
-def _too_large(bound: str, most: int, size_bytes: int) -> JobFailed:
-    text = f"the job has {size_bytes} bytes, {bound} = {most} never has room for it"
-    return JobFailed(Fault.INVALID_INPUT, text)
 
 
 def _bound(configured: int | None, what: str) -> str:

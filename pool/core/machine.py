@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pool.core import events as told
-from pool.core.admission import refusal
+from pool.core.admission import never_fits, refusal
 from pool.core.answers import Answers
 from pool.core.backlog import Backlog
 from pool.core.calls import Call, Calls
@@ -306,7 +306,7 @@ class Machine:
         if timeout_s is None:
             timeout_s = self.policy.default_timeout_s
         origin_of = client.unpacked.get(origin) if origin else None
-        if weight > 1 and (text := self._unfit(call.key, size_bytes, attempts, in_doubt, origin_of)):
+        if weight > 1 and (text := self._unfit(call.key, size_bytes, weight, attempts, in_doubt, origin_of)):
             self._chunks.refuse(client, number, weight, now + timeout_s, origin_of, text)
             return
         line, key, hope, confined = call.line, call.key, call.hope, None
@@ -360,13 +360,14 @@ class Machine:
             failed = self._hope.lost(line)
             self._answers.fail(job, failed.fault, failed.text, now)
 
-    def _unfit(self, key: Key, size_bytes: int, attempts: int, in_doubt: bool, origin: Unpacked | None) -> str:
+    def _unfit(
+        self, key: Key, size_bytes: int, weight: int, attempts: int, in_doubt: bool, origin: Unpacked | None
+    ) -> str:
         """Why a chunk is not taken in as one; "" if it is."""
-        most_bytes = key.line.model.policy.max_bytes
         if not key.chunks:
             return "nothing shows that its jobs may run together"
-        if most_bytes is not None and size_bytes > most_bytes:
-            return f"it has {size_bytes} bytes, and the model's max_bytes = {most_bytes}"
+        if bound := never_fits(key.line.model, size_bytes, weight, self.policy):
+            return f"it {bound}"
         if attempts or (in_doubt and origin is None):
             return "it was sent before and got no answer"
         if origin is not None and origin.deaths:

@@ -136,7 +136,8 @@ class Chunks:
         if record.number in client.unpacked:
             self.forget(client.unpacked[record.number])
         if client.record_bytes >= RECORDS_BYTES:
-            self.forget(next(iter(client.unpacked.values())))
+            kept = client.unpacked.values()
+            self.forget(next((each for each in kept if not each.deaths), next(iter(kept))))
         self._backlog.keep(record)
         self._timers.set(record, deadline)
 

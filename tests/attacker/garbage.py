@@ -140,7 +140,8 @@ def _job(rng: random.Random, instance: bytes) -> list[bytes]:
     octets = bytearray(first)
     how = rng.randrange(6)
     if how == 0:
-        struct.pack_into("<H", octets, FLAGS, one_of(rng, (8, 16, 1 << 15, 0xFFFF)))
+        (said,) = struct.unpack_from("<H", octets, FLAGS)  # with these, nothing but the new one is wrong
+        struct.pack_into("<H", octets, FLAGS, said | one_of(rng, (8, 16, 1 << 15, 0xFFFF)))
     elif how == 1:
         struct.pack_into("<d", octets, TIMEOUT, one_of(rng, NOT_TIMEOUTS))
     elif how == 2:

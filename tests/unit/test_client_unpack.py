@@ -92,9 +92,15 @@ def part(pool: FakePool, client: Client, go_on: Callable[[], object] = lambda: N
     lose(pool, client)
 
 
-def again(start: Start) -> FakePool:
+def return_all(pool: FakePool, client: Client, chunk: int) -> None:
+    """The pool stops, and gives it back as it is."""
+    pool.send(wire.Failure(chunk, Fault.POOL_STOPPING, "the pool is stopping", None))
+    part(pool, client)
+
+
+def again(start: Start, credit_bytes: int = 1 << 20) -> FakePool:
     pool = start(SECOND)
-    pool.open()
+    pool.open(credit_bytes)
     return pool
 
 
@@ -289,13 +295,38 @@ def test_one_of_which_nobody_was_cancelled_does_not_come_as_it_was(start: Start,
 def test_what_a_stopping_pool_gives_back_stays_a_chunk(start: Start, client: Client) -> None:
     pool = start(FIRST)
     futures, chunk = sent(pool, client, 1, 2, 3)
-    pool.send(wire.Failure(chunk, Fault.POOL_STOPPING, "the pool is stopping", None))
-    part(pool, client)
+    return_all(pool, client, chunk)
     pool = again(start)
     submit = pool.expect(Asked)
     assert (submit.weight, submit.attempts, submit.in_doubt, submit.origin) == (3, 0, False, 0)
     answer(pool, submit)
     assert totals(futures) == [[10], [20], [30]]
+    assert nothing_is_left(client)
+
+
+def test_what_the_next_pool_takes_no_chunk_of_comes_singly(start: Start, client: Client) -> None:
+    """Its `[queue] max_bytes` may be lower."""
+    pool = start(FIRST)
+    futures, chunk = sent(pool, client, 1, 2, 3)
+    most = outstanding(client).size_bytes - 1
+    return_all(pool, client, chunk)
+    pool = again(start, most)
+    for value in (1, 2, 3):
+        submit = pool.expect(Asked)
+        assert (submit.weight, given(pool, submit)) == (1, [value])
+        answer(pool, submit)
+    assert totals(futures) == [[10], [20], [30]]
+    assert nothing_is_left(client)
+
+
+def test_a_job_of_it_that_is_too_large_by_itself_ends_so(start: Start, client: Client) -> None:
+    pool = start(FIRST)
+    futures, chunk = sent(pool, client, 1, 2, 3)
+    return_all(pool, client, chunk)
+    again(start, 1)
+    for future in futures:
+        with pytest.raises(errors.InvalidInput, match="can be sent in pieces"):
+            future.result(5)
     assert nothing_is_left(client)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from simulation.driver import AnswerJob, Did, Driver, JobDone, RunBatch, every, one
@@ -124,6 +125,30 @@ def test_what_may_not_travel_so_is_given_back_at_once_and_nothing_runs(why: str)
     assert not every(did, RunBatch)
     assert not driver.machine.backlog.jobs
     assert not driver.answers()
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        {"max_bytes": 100},
+        {"client_max_bytes": 100},
+        {"models": {"m": ModelPolicy(max_batch=8, max_bytes=100)}},
+        {"max_jobs": 3},
+        {"client_max_jobs": 3},
+        {"models": {"m": ModelPolicy(max_batch=8, max_jobs=3)}},
+    ],
+)
+@pytest.mark.parametrize("busy", [False, True])
+def test_one_that_no_bound_ever_has_room_for_comes_singly(bound: dict[str, Any], busy: bool) -> None:
+    """The terms may have been others when the client made it; its jobs may have room one by one."""
+    driver = Driver(["m"], **{"models": EIGHT, **bound}).serve()
+    if busy:
+        driver.submit(client=b"other")
+    assert given_back(driver.submit(weight=4, size_bytes=104)) == (Unpacking.NOT_TAKEN, False)
+    assert not driver.answers()
+    for _ in range(2):
+        assert not every(driver.submit(rows=1, origin=2 if busy else 1, size_bytes=26), AnswerJob)
+    assert not every(driver.submit(weight=2, size_bytes=48, client=b"third"), do.UnpackChunk), "this one may have room"
 
 
 def test_signatures_that_are_not_proven_yet_send_none_and_proven_ones_do() -> None:
@@ -415,6 +440,16 @@ def test_there_are_no_more_than_so_many_bytes_of_one_client() -> None:
     client = driver.machine.backlog.clients[b"client"]
     assert list(client.unpacked) == list(range(4, most + 4)), "the oldest are forgotten"
     assert driver.machine.backlog.record_bytes == client.record_bytes == RECORDS_BYTES
+
+
+def test_those_that_a_worker_died_with_are_kept_longest() -> None:
+    """Without it, a member that kills would have no death to its name."""
+    driver = Driver(["m", "n"], models={"m": ModelPolicy(max_batch=8)}, unbatchable=["n"]).serve()
+    driver.die(one(driver.submit(weight=2), RunBatch).slot)
+    most = RECORDS_BYTES // RECORD_BYTES
+    for _ in range(most):
+        driver.submit("n", weight=2)
+    assert list(driver.machine.backlog.clients[b"client"].unpacked) == [1, *range(3, most + 2)]
 
 
 def test_each_is_on_its_clients_account_while_it_is_kept() -> None:
