@@ -18,27 +18,33 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pool.clock import Timers
 from pool.core import events as told
-from pool.core.admission import never_fits, refusal
-from pool.core.answers import Answers
-from pool.core.backlog import Backlog
-from pool.core.calls import Call, Calls
 from pool.core.dispatch import Dispatch
 from pool.core.explain import recent_jobs, story_of
 from pool.core.fleet import Fleet, Recycling, Slot, SlotState
 from pool.core.history import History
 from pool.core.hope import Hope
 from pool.core.jobs import Batch, Job
-from pool.core.joining import Joining
-from pool.core.keys import Client, Key
-from pool.core.line import Line
-from pool.core.models import Model
 from pool.core.orders import Orders
 from pool.core.policy import Policy, SlotPlan
+from pool.core.queue import (
+    Answers,
+    Backlog,
+    Call,
+    Calls,
+    Chunks,
+    Client,
+    Joining,
+    Key,
+    Line,
+    Model,
+    Unpacked,
+    never_fits,
+    refusal,
+)
 from pool.core.settlement import Settlement
-from pool.core.timers import Timers
 from pool.core.trial import Trial
-from pool.core.unpacked import Chunks, Unpacked
 from pool.wire.entries import is_entry
 from pool.wire.independence import RowsJudged
 from pool.wire.session_runs import OPEN

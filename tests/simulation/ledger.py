@@ -40,8 +40,8 @@ from simulation.words import (
 )
 
 from pool.core.fleet import SlotState
-from pool.core.independence import ENOUGH_UNTRIED
 from pool.core.policy import Policy, SlotPlan
+from pool.core.queue.independence import ENOUGH_UNTRIED
 from pool.core.trial.cells import CONFINED_S
 from pool.wire.faults import Fault
 from pool.wire.independence import Batching, RowsCompared

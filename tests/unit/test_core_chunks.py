@@ -11,10 +11,10 @@ from simulation.plans import model_info
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.fleet import SlotState
-from pool.core.independence import ENOUGH
-from pool.core.keys import RECORD_BYTES
 from pool.core.policy import ModelPolicy
-from pool.core.unpacked import RECORDS_BYTES
+from pool.core.queue.independence import ENOUGH
+from pool.core.queue.keys import RECORD_BYTES
+from pool.core.queue.unpacked import RECORDS_BYTES
 from pool.wire.faults import Fault
 from pool.wire.independence import Batching, RowsCompared, Trial
 from pool.wire.signatures import DEFAULT_SIGNATURE, ModelInfo

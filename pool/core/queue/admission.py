@@ -3,10 +3,10 @@
 import difflib
 
 from pool.core.actions import JobFailed
-from pool.core.backlog import Backlog
-from pool.core.keys import Client
-from pool.core.models import Model
 from pool.core.policy import Policy
+from pool.core.queue.backlog import Backlog
+from pool.core.queue.keys import Client
+from pool.core.queue.models import Model
 from pool.wire.entries import model_of
 from pool.wire.faults import Fault
 
