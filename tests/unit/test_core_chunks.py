@@ -151,6 +151,21 @@ def test_one_that_no_bound_ever_has_room_for_comes_singly(bound: dict[str, Any],
     assert not every(driver.submit(weight=2, size_bytes=48, client=b"third"), do.UnpackChunk), "this one may have room"
 
 
+def test_one_without_any_time_left_does_not_come_again() -> None:
+    driver = Driver(["m"], unbatchable=["m"]).serve()
+    driver.submit(weight=4, timeout_s=0.0)
+    assert driver.fault(1) is Fault.DEADLINE_EXCEEDED
+    assert nothing_is_left(driver)
+
+
+def test_a_pool_that_stops_gives_one_back_as_it_is_and_keeps_nothing_of_it() -> None:
+    driver = Driver(["m"], max_bytes=100).serve()
+    driver.feed(told.StopAsked("the test ends"))
+    driver.submit(weight=4, size_bytes=104)
+    assert driver.fault(1) is Fault.POOL_STOPPING
+    assert nothing_is_left(driver)
+
+
 def test_signatures_that_are_not_proven_yet_send_none_and_proven_ones_do() -> None:
     unproven = Driver(["m"], models={"m": ModelPolicy(max_batch=8, batching=Batching.AUTO)}).serve()
     assert given_back(unproven.submit(weight=2))[0] is Unpacking.NOT_TAKEN
