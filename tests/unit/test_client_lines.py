@@ -174,7 +174,7 @@ def test_ctrl_c_at_each_line_harms_nobody(ledger: Ledger, way: Way, company: boo
             assert way(client, value) == doubled(way, value)
         before = client._connection
         assert before is not None
-        kept = client.submit("m", one(-7.0))  # of nobody who is interrupted
+        kept = client.submit("m", one(-7.0), timeout=3600.0)  # of nobody who is interrupted, and longer than all this
         eventually(lambda: len(ledger.held) == 1)
         beside = Beside(client) if company else None
         line, reached = 1, 0
