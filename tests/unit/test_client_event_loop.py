@@ -358,7 +358,7 @@ def test_ctrl_c_at_each_line_harms_nobody(serving: Serving, monkeypatch: pytest.
     kept = client._client.submit("m", 1.0)
     assert kept.result(5)["y"] == 2.0
     serving._serve = lambda _, inputs: None if inputs[""] < 0 else {"y": inputs[""] + 1}
-    kept = client._client.submit("m", -7.0)  # of nobody who is interrupted
+    kept = client._client.submit("m", -7.0, timeout=3600.0)  # of nobody who is interrupted
 
     async def three(first: float) -> list[float]:
         answers = await asyncio.gather(*[client.submit("m", first + n) for n in range(3)])
