@@ -6,16 +6,12 @@ at the same time, so `run` must be safe from several threads.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from pool.wire.exits import Exit
 from pool.wire.signatures import ModelInfo
 from pool.wire.tensors import Array
 from pool.wire.worker_messages import ModelSettings
-
-if TYPE_CHECKING:
-    from workers.stub.backend import StubBackend
-    from workers.tf.backend import TensorFlowBackend
 
 __all__ = [
     "Backend",
@@ -28,7 +24,6 @@ __all__ = [
     "SessionCall",
     "Unfit",
     "WrongDevices",
-    "kind_of",
 ]
 
 
@@ -172,18 +167,3 @@ class Backend(Protocol):
         Raises `CannotLoad`, `LoadFailed`, or `WrongDevices` where only a load can tell.
         """
         ...
-
-
-def kind_of(path: str) -> "type[StubBackend | TensorFlowBackend]":
-    """The backend that runs such files, whose library is imported by now. Raises `BackendMissing`."""
-    if path.startswith("stub:"):
-        from workers.stub.backend import StubBackend
-
-        return StubBackend
-    try:
-        from workers.tf.backend import TensorFlowBackend
-    except ImportError as error:
-        raise BackendMissing(
-            f"TensorFlow cannot be imported ({error}); `pip install 'tf-worker-pool[worker]'`, or [gpu] for a GPU"
-        ) from error
-    return TensorFlowBackend

@@ -11,7 +11,7 @@ from pool.wire.signatures import PLACEMENT, REPORT, Refused, TensorSpec
 from pool.wire.tensors import DTYPES
 from workers.backend import Model
 from workers.handled import HandledModel
-from workers.independence.samples import NOT_KEPT, Sampler, Watch
+from workers.independence import NOT_KEPT, Sampler, Watch
 from workers.inputs import Input
 from workers.signatures import Invocation, resolve
 

@@ -17,7 +17,7 @@ from pool.wire.tensors import Array
 from workers.backend import Model, ProcessUnusable, SessionCall
 from workers.batch import join, own, rows_differ
 from workers.handlers import Handler
-from workers.independence.known import Known
+from workers.independence import Known
 from workers.memory import BatchMemory
 
 __all__ = ["HandledModel", "PartError"]

@@ -21,8 +21,9 @@ from pool.wire.signatures import Refused, Signature
 from pool.wire.tensors import DTYPES, Array
 from pool.wire.worker_messages import ModelSettings, SessionSettings
 from workers import environment
-from workers.backend import CannotLoad, Model, Unfit, kind_of
+from workers.backend import CannotLoad, Model, Unfit
 from workers.casts import cast
+from workers.kinds import kind_of
 from workers.leaving import leave
 
 __all__ = ["main"]

@@ -20,9 +20,7 @@ from pool.wire.worker_messages import Done, Run, WelcomeLane, done
 from workers.backend import ProcessUnusable
 from workers.connection import Connection
 from workers.environment import Seat
-from workers.independence.checks import IDLE_S, PATIENCE, Checks
-from workers.independence.known import Known
-from workers.independence.samples import Sampler
+from workers.independence import IDLE_S, PATIENCE, Checks, Known, Sampler
 from workers.leaving import leave
 from workers.memory import BatchMemory
 from workers.progress import Progress

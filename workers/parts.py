@@ -17,7 +17,7 @@ from pool.wire.worker_messages import PartFailed, PartSpoiled, RowsDiffer, Run
 from workers.arenas import Arenas
 from workers.batch import join, whole
 from workers.calls import Call, Calls
-from workers.independence.samples import Sampler
+from workers.independence import Sampler
 from workers.inputs import Buffer, Piece
 from workers.memory import BatchMemory
 from workers.raised import fault_of

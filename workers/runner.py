@@ -25,7 +25,7 @@ from workers.batch import following, own, rows_differ
 from workers.calls import Call, Calls
 from workers.declared import Declared
 from workers.handled import HandledModel, PartError
-from workers.independence.samples import Sample, Sampler
+from workers.independence import Sample, Sampler
 from workers.inputs import Buffer
 from workers.memory import BatchMemory
 from workers.parts import Failure, Parts, read_parts

@@ -19,12 +19,12 @@ from pool.wire.frames import BadFrame, OtherVersion
 from pool.wire.signatures import ModelInfo
 from pool.wire.worker_messages import DeviceWait, ModelSettings, Phase, Ready, Welcome
 from workers.arenas import Arenas
-from workers.backend import Backend, Model, Unfit, kind_of
+from workers.backend import Backend, Model, Unfit
 from workers.connection import Connection, PoolGone
 from workers.control import Control
 from workers.environment import Seat, WrongEnvironment
-from workers.independence.known import Known
-from workers.independence.warm_up import files_seen, identity_of, trials_of
+from workers.independence import Known, files_seen, identity_of, trials_of
+from workers.kinds import kind_of
 from workers.lane import Lane
 from workers.progress import Progress
 from workers.runner import Runner

@@ -1,4 +1,8 @@
-"""The command `pool`. Each file of this package is one command or a few that belong together."""
+"""The command `pool`, a file for each command or for a few that belong together.
+
+In come arguments and options. Out go a table or JSON on stdout, one clear line on stderr where something failed, and
+the exit status. It never decides anything itself: the client asks the pool, and `pool.terminal` draws.
+"""
 
 import contextlib
 import importlib

@@ -1,4 +1,8 @@
-"""The configuration: `config.toml` in, frozen `Settings` out. The only package that imports pydantic."""
+"""The configuration: a file becomes settings.
+
+In comes the text of `config.toml`. Out go frozen `Settings`, in which every key has a value, or one error that names
+file, line, key and what would be right. It never looks at a device or a model's files. It alone imports pydantic.
+"""
 
 from pool.config.demo import demo_folder
 from pool.config.load import builtin_settings, load_settings, parse_settings

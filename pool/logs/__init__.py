@@ -1,5 +1,7 @@
 """The pool's log: one line an event, on standard error, and never a reason for the pool's loop to wait.
 
+In come records of `logging` with the fields of `about`. Out go lines for a person, JSON, or fields for the journal.
+
 log.info(…, extra=about("slot_ready", slot=0)) ─► Entry ─► queue ─► thread ─┬─► systemd's journal, by field
                                                                             └─► standard error: text, JSON, <6>…
 """

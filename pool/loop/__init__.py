@@ -4,8 +4,9 @@ Sockets, descriptors of processes and a doorbell come in as sources, instants as
 or due, and of nothing else. It never knows what a source means, and never waits without an end.
 """
 
+from pool.loop import descriptors
 from pool.loop.doorbell import Doorbell
 from pool.loop.loop import LONGEST_WAIT_S, Loop
 from pool.loop.watch import Source, Watch
 
-__all__ = ["LONGEST_WAIT_S", "Doorbell", "Loop", "Source", "Watch"]
+__all__ = ["LONGEST_WAIT_S", "Doorbell", "Loop", "Source", "Watch", "descriptors"]

@@ -1,7 +1,7 @@
 """The pool as a service of systemd.
 
 The pool's readiness and state come in and go to the manager's socket; settings come in and a unit file goes out. It
-starts no service itself.
+never starts a service itself.
 """
 
 from pool.systemd.notify import Notifier

@@ -5,7 +5,7 @@ from typing import Any
 
 from pool.wire.worker_messages import ModelSettings, SessionSettings
 from workers.backend import WrongDevices
-from workers.independence.known import Known
+from workers.independence import Known
 from workers.tf.library import tf
 from workers.tf.loading import load
 from workers.tf.model import TensorFlowModel

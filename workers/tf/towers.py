@@ -24,7 +24,7 @@ from pool.wire.signatures import ModelInfo
 from pool.wire.tensors import Array
 from pool.wire.worker_messages import ModelSettings
 from workers.backend import ProcessUnusable, SessionCall
-from workers.independence.known import Known
+from workers.independence import Known
 from workers.tf.devices import scopes, short
 from workers.tf.loading import load
 from workers.tf.model import TensorFlowModel
