@@ -104,18 +104,18 @@ class Sessions:
                     Fault.OVERLOADED,
                 )
             self._loading += 1
+        name, wanted = secrets.token_bytes(16), False
+        model: Model | None = None
         try:
             model = self._load(about)
         except (CannotLoad, LoadFailed, WrongDevices) as error:
             raise Refused(f"a private session cannot be opened: {error}", Fault.MODEL_FAILED) from error
         finally:
-            with self._lock:
+            with self._lock:  # at once, or another one takes its place in between
                 self._loading -= 1
-        name = secrets.token_bytes(16)
-        with self._lock:
-            wanted = owner not in self._left
-            if wanted:
-                self._open[name] = _Session(about, model, owner)
+                wanted = model is not None and owner not in self._left
+                if model is not None and wanted:
+                    self._open[name] = _Session(about, model, owner)
         if not wanted:
             model.close()
             raise Refused(LEFT, Fault.STATEFUL_WORKER_LOST)
