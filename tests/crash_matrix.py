@@ -126,7 +126,7 @@ def way_of(cell: Cell) -> str:
 
 
 def rounds() -> list[list[Cell]]:
-    """Cells that can run at the same time, so that none of them is held up by another or meets it in its slot."""
+    """Confinement that can run at the same time, so that none of them is held up by another or meets it in its slot."""
     kinds: dict[tuple[Any, ...], list[Cell]] = {}
     for fault, moment in OF_WORKERS:
         outcome = CELLS[fault, moment]

@@ -61,7 +61,7 @@ def batch_of(run: RunBatch) -> Batch:
         parts,
         rows,
         run.pad_to,
-        run.stride or run.pad_to,
+        run.microbatch or run.pad_to,
         0.0,
         0.0,
         0.0,

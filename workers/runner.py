@@ -132,16 +132,16 @@ class Runner:
 
         What is small may be: it is copied when the answers are packed, before anything else is fed.
         """
-        if not 0 < run.stride < parts.fed:
+        if not 0 < run.microbatch < parts.fed:
             fetched = self._fetched(run, parts.call, feeds)
             if run.by_rows and (amiss := rows_differ(fetched, parts.fed)) is not None:
                 return {}, amiss
             return own(fetched, feeds.values(), SMALL_BYTES), None
         runs: list[dict[str, Array]] = []
-        for begin in range(0, parts.fed, run.stride):
-            taken = {name: array[begin : begin + run.stride] for name, array in feeds.items()}
+        for begin in range(0, parts.fed, run.microbatch):
+            taken = {name: array[begin : begin + run.microbatch] for name, array in feeds.items()}
             fetched = self._fetched(run, parts.call, taken)
-            if run.by_rows and (amiss := rows_differ(fetched, min(run.stride, parts.fed - begin))) is not None:
+            if run.by_rows and (amiss := rows_differ(fetched, min(run.microbatch, parts.fed - begin))) is not None:
                 return {}, amiss
             runs.append(fetched)
         return following(runs), None
@@ -171,9 +171,9 @@ class Runner:
         if sampler is None or not call.watch.wanted(run_s):
             return None
         rows = parts.total if run.by_rows else None
-        if 0 < run.stride < parts.fed:  # one run of several, or more rows would run together than may
-            feeds = {name: array[: run.stride] for name, array in feeds.items()}
-            fetched = {name: array[: run.stride] for name, array in fetched.items()}
+        if 0 < run.microbatch < parts.fed:  # one run of several, or more rows would run together than may
+            feeds = {name: array[: run.microbatch] for name, array in feeds.items()}
+            fetched = {name: array[: run.microbatch] for name, array in fetched.items()}
         try:
             return sampler.sample(call.model.info, call.signature, call.outputs, feeds, fetched, rows, run_s)
         except MemoryError:

@@ -21,7 +21,7 @@ _parents: list[object] = []
 
 
 class Channel:
-    """Used by whoever has the helm's lock.
+    """Used by whoever has the driver's lock.
 
     Each line that uses the socket looks up whose it is: in a forked child it is gone, at whatever line the fork was.
     """

@@ -254,7 +254,7 @@ class Client(Replicas):
     def _check_thread(self) -> None:
         """Raises `PoolError` where waiting for an answer would wait for ever."""
         if (connection := self._connection) is not None:
-            connection.helm.check_wait()
+            connection.driver.check_wait()
 
     # --- questions ----------------------------------------------------------------------------------------------
 

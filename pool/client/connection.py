@@ -1,6 +1,6 @@
 """A client's connection to its pool: who wants an answer sends and receives himself, and a thread does for all others.
 
-    run, map      a caller's thread ── attend ──► Helm ──► Dialogue ── SUBMIT ──► pool
+    run, map      a caller's thread ── attend ──► Driver ──► Dialogue ── SUBMIT ──► pool
     submit        outbox ── ring ──► whoever drives ──►┘      ▲  ◄── RESULT, FAILURE
     the thread    while nobody drives ────────────────────────┘  a timer a job, pings while jobs are out (`Pulse`),
                                                                  patient jobs wait for room (`Backpressure`)
@@ -24,8 +24,8 @@ from pool.client.arenas import Arenas, Piece
 from pool.client.bulk.grain import Grain
 from pool.client.bulk.members import Chunk, Members
 from pool.client.dialogue import Dialogue
+from pool.client.driver import Driver
 from pool.client.futures import JobFuture
-from pool.client.helm import Helm
 from pool.client.outstanding import Job, Withdrawal
 from pool.client.peer import Peer
 from pool.client.request import Request
@@ -65,7 +65,7 @@ class Connection:
         self._dialogue = Dialogue(
             peer, name, self._outbox, self._requests, self._sources, self.arenas, self._rooms, self.grain
         )
-        self.helm = Helm(self._dialogue, self._sources, spin_s)
+        self.driver = Driver(self._dialogue, self._sources, spin_s)
         self._dialogue.begin(time.monotonic())
         try:
             self._thread.start()
@@ -77,7 +77,7 @@ class Connection:
 
     @property
     def lost(self) -> bool:
-        return self.helm.over is not None
+        return self.driver.over is not None
 
     def run(
         self,
@@ -89,7 +89,7 @@ class Connection:
         patient: bool = False,
     ) -> Any:
         """`submit(…).result()`, in the caller's thread; what is interrupted is cancelled."""
-        self.helm.check_wait()
+        self.driver.check_wait()
         wait = Wait()
         self._attend(wait, self.job(wait, request, rows, payload, began, patient))
         if isinstance(wait.outcome, PoolError):
@@ -111,7 +111,7 @@ class Connection:
         A `patient` job waits for room in the pool while its time lasts; with `wait`, so does the caller: until the job
         is sent or has ended. In the I/O thread that is a `PoolError`.
         """
-        future = JobFuture(lambda: self._post(Withdrawal(job)), self.helm)
+        future = JobFuture(lambda: self._post(Withdrawal(job)), self.driver)
         job = self.job(future, request, rows, payload, began, patient)
         try:
             if wait:
@@ -177,7 +177,7 @@ class Connection:
     def leave(self, job: Job) -> None:
         """For who drives, who is the one that leaves it."""
         self._outbox.append(job)
-        if self.helm.over is not None:
+        if self.driver.over is not None:
             job.future.finish(self._ended())
 
     def withdraw(self, job: Job) -> None:
@@ -186,17 +186,17 @@ class Connection:
 
     def _send_off(self, job: Job) -> None:
         """Until it is sent or has ended, which it does in bounded time."""
-        self.helm.check_wait()
+        self.driver.check_wait()
         job.on_its_way = Wait()
         self._attend(job.on_its_way, job)
-        if self.helm.over is not None:
-            job.future.finish(self.helm.over)
+        if self.driver.over is not None:
+            job.future.finish(self.driver.over)
 
     def _attend(self, wait: Wait, job: Job) -> None:
         try:
-            self.helm.attend(wait, job)
+            self.driver.attend(wait, job)
         except BaseException as error:  # KeyboardInterrupt: nobody will have the answer
-            self.helm.recover(wait, error)  # again, where a second one has cut it short
+            self.driver.recover(wait, error)  # again, where a second one has cut it short
             wait.is_cancelled = True
             if isinstance(job.future, JobFuture):
                 job.future.cancel()
@@ -205,12 +205,12 @@ class Connection:
 
     def attend(self, wait: Wait) -> None:
         """Until what was sent before is over. In the I/O thread that is a `PoolError`."""
-        self.helm.check_wait()
-        self.helm.attend(wait)
+        self.driver.check_wait()
+        self.driver.attend(wait)
 
     def ask(self, what: str, about: str, timeout_s: float) -> Any:
         """Waits for the answer to one question; raises `PoolUnreachable` when it does not come in time."""
-        self.helm.check_wait()
+        self.driver.check_wait()
         wait = Wait()
         request = next(self._questions)
         self._requests[request] = wait
@@ -230,36 +230,36 @@ class Connection:
 
     def lent_memory(self, timeout_s: float) -> Arenas:
         """As soon as it is known whether the pool lends any, or the time is over."""
-        if not self.helm.is_thread:
+        if not self.driver.is_thread:
             self.arenas.settled.wait(timeout_s)
         return self.arenas
 
     def release(self) -> None:
         """Nobody will submit any more: it ends when the last job has its answer. Takes no lock: finalizers call it."""
         self._dialogue.released = True
-        self.helm.wake()
+        self.driver.wake()
 
     def close(self) -> None:
         """Ends what is outstanding; takes two seconds at most."""
         self._post(wire.Close())
-        if not self.helm.is_thread:
+        if not self.driver.is_thread:
             self._thread.join(JOIN_S)
 
     def _ended(self) -> PoolError:
-        return self.helm.over or PoolUnreachable("the client is closed")
+        return self.driver.over or PoolUnreachable("the client is closed")
 
     def _post(self, item: "Job | Withdrawal | Message") -> bool:
         """False where nobody will see to it. What is there when the connection ends is ended by its thread."""
         self._outbox.append(item)
-        if self.helm.over is not None:
+        if self.driver.over is not None:
             return False
-        self.helm.wake()
+        self.driver.wake()
         return True
 
     def abandon_after_fork(self) -> None:
         """In a forked child: the thread and the sockets stayed with the parent."""
         error = PoolUnreachable("this job was submitted before the fork; its answer goes to the parent process")
-        self.helm.abandon_after_fork(error)
+        self.driver.abandon_after_fork(error)
         self.arenas.abandon_after_fork()
         self._dialogue.abandon_after_fork(error)
         for wait in self._requests.values():
@@ -271,15 +271,15 @@ class Connection:
     # --- the thread ---------------------------------------------------------------------------------------------
 
     def _main(self) -> None:
-        error = self.helm.run()
+        error = self.driver.run()
         try:
             self._end(error)
         finally:
-            self.helm.end()
+            self.driver.end()
 
     def _end(self, error: PoolError) -> None:
         """Every future of this connection ends; a later `submit` finds it lost and makes another."""
-        self.helm.over = error
+        self.driver.over = error
         for job in (*self._dialogue.jobs, *self._outbox):
             if isinstance(job, Job):
                 with contextlib.suppress(Exception):  # that has ended the connection, and is not to keep the others

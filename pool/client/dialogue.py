@@ -7,7 +7,7 @@ The way of a job through the client: one call, write a frame; read a frame, one 
     who waits ◄─ its ending ◄─ Dispatch.finish ◄─ _understand ◄─ RESULT ◄─┘
                                Dispatch.unpack, fail  ◄─┘     UNPACK, FAILURE
 
-`Helm` says who calls `take` and `work`: a caller who waits, an event loop, or the thread.
+`Driver` says who calls `take` and `work`: a caller who waits, an event loop, or the thread.
 """
 
 import math
@@ -48,7 +48,7 @@ class TornAway(PoolAway):
 
 
 class Dialogue:
-    """Used by whoever has the helm's lock, but for `released`, which any thread may set.
+    """Used by whoever has the driver's lock, but for `released`, which any thread may set.
 
     `is_busy`: somebody is at it. Where a KeyboardInterrupt ended that, it `is_torn`: what stands in the book of jobs
     still holds, anything else may be half done. So this connection ends, and the jobs go to the next one.

@@ -39,7 +39,7 @@ LATE_S = 2.0  # the pool answers at the deadline; after this much more the clien
 
 
 class Dispatch:
-    """Used by whoever has the helm's lock. Each job leaves the book after its future has ended, see `Outstanding`.
+    """Used by whoever has the driver's lock. Each job leaves the book after its future has ended, see `Outstanding`.
 
     Jobs are held while there is no pool that takes any. One that stops, too, takes none: where jobs outlive their
     pool, what it returns is held for the next one.

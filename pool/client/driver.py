@@ -10,7 +10,7 @@
     DRIVEN ──► ASLEEP   nobody waits: the thread is called only where it would look too late by itself
 
 Who drives may be kept from it: by a signal's handler, a debugger, or tasks that block their loop. A second later he has
-lost the helm: to a caller who stands by, or to the thread, which looks every second if anything was posted meanwhile.
+lost that: to a caller who stands by, or to the thread, which looks every second if anything was posted meanwhile.
 
 Who holds the lock may use the dialogue. Nobody holds it while he waits, nor while he runs a done-callback, so other
 callers send in their own threads while one waits for all. It knows its owner: so a caller who was interrupted finds
@@ -35,14 +35,14 @@ from pool.client.wait import Wait
 from pool.errors import PoolError, PoolUnreachable
 from pool.wire.spin import spin
 
-__all__ = ["Helm"]
+__all__ = ["Driver"]
 
 LOOK_S = 1.0  # how often who waits for another looks by himself
 
 log = logging.getLogger("pool.client")
 
 
-class Helm:
+class Driver:
     def __init__(self, dialogue: Dialogue, sources: Sources, spin_s: float = 0.0) -> None:
         """`spin_s`: how long a caller looks again and again before he sleeps."""
         self.over: PoolError | None = None

@@ -1,7 +1,7 @@
 """An event loop that sends and receives its own jobs: no other thread takes part while it turns.
 
     a task ── submit ──► outbox ──┐ once in each turn of the loop
-    the loop ── reader, timer ────┴──► Helm ──► Dialogue ── SUBMIT ──► pool
+    the loop ── reader, timer ────┴──► Driver ──► Dialogue ── SUBMIT ──► pool
     a task ◄── asyncio.Future ◄── `Awaited` ◄──────┘   ◄── RESULT, FAILURE
 
 It drives while it waits for an answer. If it is blocked, the thread takes over after a second, and tells it what came.
@@ -126,7 +126,7 @@ class EventLoop:
 
     def _turn(self) -> None:
         self._turns = False
-        seconds = self.connection.helm.turn(self) if self._waiting else None
+        seconds = self.connection.driver.turn(self) if self._waiting else None
         if seconds is None:
             self._rest()
             return
@@ -142,7 +142,7 @@ class EventLoop:
             self._timer = self._loop.call_at(at, self._turn)
 
     def _leave(self) -> None:
-        self.connection.helm.leave(self)
+        self.connection.driver.leave(self)
         self._rest()
 
     def _rest(self) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 if TYPE_CHECKING:
     import numpy as np
 
-    from pool.client.helm import Helm
+    from pool.client.driver import Driver
     from pool.client.timeline import JobTimeline
 
 from pool.errors import PoolError
@@ -48,7 +48,7 @@ class JobFuture(Future["dict[str, np.ndarray[Any, Any]]"]):
     """What `finish` was given, or that it is cancelled; None while neither is."""
     timeline: "JobTimeline | None" = None
 
-    def __init__(self, on_cancel: Callable[[], object] | None = None, helm: "Helm | None" = None) -> None:
+    def __init__(self, on_cancel: Callable[[], object] | None = None, driver: "Driver | None" = None) -> None:
         # Not the base's: it makes a lock, and keeps as three attributes what is one here.
         # The dictionary first: CPython 3.11 crashes where two threads ask for one that is not there yet.
         own: dict[str, Any] = self.__dict__
@@ -56,7 +56,7 @@ class JobFuture(Future["dict[str, np.ndarray[Any, Any]]"]):
         self._waiters: list[Any]
         self._done_callbacks: list[Callable[[Future[Any]], object]] = []
         self._on_cancel = on_cancel
-        self._helm = helm
+        self._driver = driver
         self._is_told = False
 
     # --- what the base class reads ------------------------------------------------------------------------------
@@ -126,8 +126,8 @@ class JobFuture(Future["dict[str, np.ndarray[Any, Any]]"]):
         """
         if self.outcome is not None:
             return
-        if self._helm is not None:
-            self._helm.check_wait()
+        if self._driver is not None:
+            self._driver.check_wait()
         until = math.inf if timeout is None else time.monotonic() + timeout
         condition = self._condition
         with condition:
@@ -175,11 +175,11 @@ class JobFuture(Future["dict[str, np.ndarray[Any, Any]]"]):
         """Those who wait are to hear that it is over. Again where whoever saw to it was interrupted."""
         if self.__dict__.setdefault("_lock", _NOBODY) is _NOBODY:
             return
-        if self._helm is None:
+        if self._driver is None:
             self.notify()
             self.run_callbacks()
         else:
-            self._helm.notify(self)
+            self._driver.notify(self)
 
     def notify(self) -> None:
         """Tells each of those who wait, once."""

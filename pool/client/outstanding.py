@@ -81,7 +81,7 @@ class Withdrawal:
 
 
 class Outstanding:
-    """Used by whoever has the helm's lock.
+    """Used by whoever has the driver's lock.
 
     A job is in it until its future has ended. So where a fork, or an interrupt, ends what was done with it, none is
     forgotten: `abandon_after_fork` and `mend`.

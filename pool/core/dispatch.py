@@ -514,20 +514,22 @@ class Dispatch:
             jobs += 1 if part.job.weight == 1 else part.jobs
         first = parts[0]
         batchable = rows > 0 and key.batchable
-        if batchable and rows > key.most and model.strides:
-            stride = key.most
-            ahead = (rows - 1) // stride * stride
+        if batchable and rows > key.most and model.takes_microbatches:
+            microbatch = key.most
+            ahead = (rows - 1) // microbatch * microbatch
             padded = ahead + key.padded(rows - ahead)
-            strides = -(-padded // stride)
+            microbatches = -(-padded // microbatch)
         else:
-            padded = stride = key.padded(rows) if batchable and key.pads else rows
-            strides = 1
-        expected_s = cost.sizes[stride].median if stride in cost.sizes else cost.expected(stride)
-        cost_s = UNKNOWN_ROW_S * max(1, rows) if expected_s is None else strides * expected_s
-        surely_s = strides * (cost.sure[stride] if stride in cost.sure else cost.sure_of(stride)).surely
+            padded = microbatch = key.padded(rows) if batchable and key.pads else rows
+            microbatches = 1
+        expected_s = cost.sizes[microbatch].median if microbatch in cost.sizes else cost.expected(microbatch)
+        cost_s = UNKNOWN_ROW_S * max(1, rows) if expected_s is None else microbatches * expected_s
+        surely_s = (
+            microbatches * (cost.sure[microbatch] if microbatch in cost.sure else cost.sure_of(microbatch)).surely
+        )
         if now > cost.last_learned + STALE_S and cost.is_stale(surely_s, now):
             surely_s = 0.0
-        cut = strides > 1 or padded != rows or jobs > 1 or first.rows != first.job.rows
+        cut = microbatches > 1 or padded != rows or jobs > 1 or first.rows != first.job.rows
         self._batches += 1
         lane = slot.idle_lanes.pop()
         batch = Batch(
@@ -540,7 +542,7 @@ class Dispatch:
             parts,
             rows,
             padded,
-            stride,
+            microbatch,
             cost_s,
             now + cost_s,
             now + surely_s,
@@ -584,7 +586,7 @@ class Dispatch:
                 job.note(now, leased[1], *leased[2])
             else:
                 job.story.append(leased)
-        budget_s = self._policy.batch_budget_s(longest_s, strides * cost.slowest_s)
+        budget_s = self._policy.batch_budget_s(longest_s, microbatches * cost.slowest_s)
         if key.signature == OPEN:  # it loads a model
             budget_s = max(budget_s, self._policy.load_timeout_s)
             batch.owner = self.tenants.opens(parts[0].job.client.route, slot)

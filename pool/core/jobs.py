@@ -229,7 +229,7 @@ class Part:
 class Batch:
     """Parts of one key, run together in one lane. `cost_s` is what was charged for it when it began.
 
-    `stride`: the rows that are fed at once, padding included; with more, it is so many runs, one after another.
+    `microbatch`: the rows that are fed at once, padding included; with more, it is so many runs, one after another.
     """
 
     number: int
@@ -241,11 +241,11 @@ class Batch:
     parts: tuple[Part, ...]
     rows: int
     padded: int
-    stride: int
+    microbatch: int
     cost_s: float
     expected_end: float
     earliest_end: float
-    joined: bool  # its rows are of several jobs, or of a piece of one, or some were added, or it is fed in strides
+    joined: bool  # its rows are of several jobs, or of a piece of one, or some were added, or it is fed in microbatches
     jobs: int  # that run in it: those of a chunk are several
     owner: int = 0  # the number of the client whose private session it opens
     suspect: bool = False  # it has lost a worker before
@@ -258,9 +258,9 @@ class Batch:
         return self.key.model
 
     @property
-    def strides(self) -> int:
+    def microbatches(self) -> int:
         """How many runs it is."""
-        return -(-self.padded // self.stride) if self.stride else 1
+        return -(-self.padded // self.microbatch) if self.microbatch else 1
 
     @property
     def wanted(self) -> bool:

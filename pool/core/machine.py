@@ -25,10 +25,10 @@ from pool.core.dispatch import Dispatch
 from pool.core.explain import recent_jobs, story_of
 from pool.core.fleet import Fleet, Recycling, Slot, SlotState
 from pool.core.history import History
-from pool.core.hope import Hope
 from pool.core.jobs import Batch, Job
 from pool.core.orders import Orders
 from pool.core.policy import Policy, SlotPlan
+from pool.core.prospects import Prospects
 from pool.core.queue import (
     Answers,
     Backlog,
@@ -85,11 +85,11 @@ class Machine:
         self._joining = Joining(slots, models, self.orders)
         self._trial = Trial(policy, self.backlog, self._dispatch, self._answers, self._chunks, self.orders)
         self._settlement = Settlement(self._dispatch, self._trial, self._answers, self._chunks, own)
-        self._hope = Hope(self.fleet, self._dispatch, models)
+        self._prospects = Prospects(self.fleet, self._dispatch, models)
         self._recycling = Recycling(policy, self.fleet, models, self.timers, rng)
         self._leaving: set[str] = set()
         pins = frozenset(name for plan in plans for name in plan.names)
-        self.calls = Calls(self.backlog, self.fleet, self._dispatch.homes, self._hope, pins)
+        self.calls = Calls(self.backlog, self.fleet, self._dispatch.homes, self._prospects, pins)
 
     @property
     def ended(self) -> int:
@@ -140,7 +140,7 @@ class Machine:
                 self._plan(event, now)
             case told.ModelsAwaited(models):
                 self._await(models)
-                self._refuse_hopeless(now)
+                self._refuse_unserved(now)
             case _:
                 self.fleet.handle(event, now)
         self._slots_changed(now)
@@ -220,7 +220,7 @@ class Machine:
         self._note_leaving()
         self._dispatch.planned(self.fleet.slots[event.slot])
         self._slots_changed(now)
-        self._refuse_hopeless(now)
+        self._refuse_unserved(now)
 
     def _await(self, models: frozenset[str]) -> None:
         self.fleet.awaited = frozenset() if self.fleet.stopping else models
@@ -321,11 +321,11 @@ class Machine:
                 late = JobFailed(Fault.DEADLINE_EXCEEDED, "its timeout is 0 s, which leaves no time to send it again")
                 self._answers.refuse(route, number, weight, late)
             return
-        line, key, hope, confined = call.line, call.key, call.hope, None
-        if call.free and self._trial.cells.some:
-            confined = self._trial.cells.device(route, model.name, now)
-            if confined is not None and self._hope.has(cell := model.line(confined, call.version)):
-                line, key, hope = cell, cell.key(key.signature, outputs, form), True
+        line, key, served, confined = call.line, call.key, call.served, None
+        if call.free and self._trial.confinement.some:
+            confined = self._trial.confinement.device(route, model.name, now)
+            if confined is not None and self._prospects.has(there := model.line(confined, call.version)):
+                line, key, served = there, there.key(key.signature, outputs, form), True
                 if key.epoch != model.epoch:
                     key.renew()
             else:
@@ -364,12 +364,12 @@ class Machine:
             self._answers.too_late(job, end, now)
             return
         self.timers.set(job, job.deadline, timeout_s)
-        if hope and origin_of is not None and origin_of.deaths:
+        if served and origin_of is not None and origin_of.deaths:
             self._dispatch.reruns.alone(line, self._chunks.suspects(origin_of, job))
-        elif hope:
+        elif served:
             self._dispatch.arrive(job, now)
         else:
-            failed = self._hope.lost(line)
+            failed = self._prospects.lost(line)
             self._answers.fail(job, failed.fault, failed.text, now)
 
     def _unfit(
@@ -392,7 +392,7 @@ class Machine:
         self._answers.cancel(job, now)
         if batch is not None and not batch.over and not batch.wanted:
             # Its budget was as long as the longest timeout of its jobs, which nobody waits out any more.
-            budget_s = self.policy.batch_budget_s(0.0, batch.strides * batch.key.cost.slowest_s)
+            budget_s = self.policy.batch_budget_s(0.0, batch.microbatches * batch.key.cost.slowest_s)
             if batch.key.signature == OPEN:  # but a load takes its time, whoever waits
                 budget_s = max(budget_s, self.policy.load_timeout_s)
             self.timers.advance(batch, now + budget_s)
@@ -438,7 +438,7 @@ class Machine:
         self._slots_changed(now)
         self._trial.unsent(batch, now)
         self._dispatch.leave_home(slot, now)
-        self._refuse_hopeless(now)
+        self._refuse_unserved(now)
 
     def _rows_compared(self, event: told.WorkerCompared, now: float) -> None:
         slot = self.fleet.current(event.slot, event.incarnation)
@@ -468,7 +468,7 @@ class Machine:
         self._dispatch.leave_home(slot, now)
         self.fleet.turnover.succeed(slot, now)
         self._slots_changed(now)
-        self._refuse_hopeless(now)
+        self._refuse_unserved(now)
 
     def _slots_changed(self, now: float) -> None:
         """What the fleet did to the slots, told to those who give them work."""
@@ -485,15 +485,15 @@ class Machine:
                     self._trial.loaded(slot, now)
                 self._dispatch.changed(slot, now)
                 self._dispatch.leave_home(slot, now)
-        self._refuse_hopeless(now)
+        self._refuse_unserved(now)
 
-    def _refuse_hopeless(self, now: float) -> None:
+    def _refuse_unserved(self, now: float) -> None:
         """Answers at once the jobs that no slot will ever run."""
-        for line in self._hope.lost_lines():
+        for line in self._prospects.lost_lines():
             self._refuse(line, now)
 
     def _refuse(self, line: Line, now: float) -> None:
-        failed = self._hope.lost(line)
+        failed = self._prospects.lost(line)
         self._dispatch.end_waits(line, now)
         for job in dict.fromkeys(line.unleased()):
             if job.out:
@@ -501,10 +501,10 @@ class Machine:
             homes = self._dispatch.homes
             there = homes.within(line.model, job.asked) if job.asked else homes.device(line.model, job.key.signature)
             anywhere = line.model.line(there, line.version)
-            if not self._hope.has(anywhere):
+            if not self._prospects.has(anywhere):
                 anywhere = line.model.line(job.asked, line.version)  # its home has another version
             shares_a_retry = any(part.job is job for group in line.retries for part in group)
-            if (job.confined or job.homed or job.asked) and not shares_a_retry and self._hope.has(anywhere):
+            if (job.confined or job.homed or job.asked) and not shares_a_retry and self._prospects.has(anywhere):
                 job.confined, job.homed = False, anywhere.device is not None and not job.asked
                 self._dispatch.move(job, anywhere)
             else:
@@ -554,7 +554,7 @@ class Machine:
         self.backlog.emptied = True  # some models are from the start
         self.timers.set(("drain",), now + self.policy.drain_timeout_s)
         self._slots_changed(now)
-        self._refuse_hopeless(now)
+        self._refuse_unserved(now)
 
     def _abandon(self, now: float, reason: str) -> None:
         """Ends the drain: answers what is left and kills what still runs."""
@@ -622,4 +622,4 @@ class Machine:
         for job in self.backlog.jobs.values():
             assert job.out == out[job], job
             assert job in self.timers, job
-            assert self._hope.has(job.line) or job.out, job
+            assert self._prospects.has(job.line) or job.out, job

@@ -11,10 +11,10 @@ from pool.core.queue import Line, Model
 from pool.core.versions import unserved
 from pool.wire.faults import Fault
 
-__all__ = ["Hope"]
+__all__ = ["Prospects"]
 
 
-class Hope:
+class Prospects:
     """Looks at slots only for jobs that may not run in each of them, and while some are out of service for good."""
 
     def __init__(self, fleet: Fleet, dispatch: Dispatch, models: dict[str, Model]) -> None:
@@ -35,7 +35,7 @@ class Hope:
         )
 
     def lost(self, line: Line) -> JobFailed:
-        """What the jobs of a line without hope are told."""
+        """What the jobs of a line that no slot will ever run are told."""
         holders = self._dispatch.holders(line)
         if not holders and line.model.leaving and not self._fleet.stopping:
             return JobFailed(Fault.MODEL_NOT_FOUND, f"model {line.model.name!r} is not served any more")

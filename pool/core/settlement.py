@@ -75,14 +75,14 @@ class Settlement:
     def _learn(self, batch: Batch, run_s: float, now: float) -> None:
         """What it cost, as it did not fail: a failure says nothing about what a result takes."""
         key, cost, model = batch.key, batch.key.cost, batch.key.line.model
-        strides = batch.strides if batch.padded > batch.stride else 1
-        cost.learn(batch.stride, (now - batch.started) / strides, now)
+        microbatches = batch.microbatches if batch.padded > batch.microbatch else 1
+        cost.learn(batch.microbatch, (now - batch.started) / microbatches, now)
         if batch.padded:
             cost.ran(batch.padded, run_s)
         if cost.batches % REMEMBERED_EVERY == 1:
             model.remember(key)
         if model.is_sized:
-            model.fitted(key, batch.stride, now)
+            model.fitted(key, batch.microbatch, now)
 
     def _succeeded(
         self, slot: Slot, batch: Batch, part: Part, payload: object, run_s: float, fetch_s: float, now: float

@@ -62,7 +62,7 @@ def _batch(batch: Batch, table: bytes, now: float) -> dict[str, Any]:
         "suspect": batch.suspect,
         "jobs": jobs[:MOST_JOBS],
         "jobs_in_all": len(jobs),
-        "feeds": _feeds(table, batch.stride),
+        "feeds": _feeds(table, batch.microbatch),
     }
 
 

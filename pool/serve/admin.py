@@ -16,7 +16,7 @@ from pool.serve.front import Front, Question
 from pool.serve.refusals import count
 from pool.serve.status import models_status, pool_status, slot_status
 
-__all__ = ["Desk"]
+__all__ = ["Admin"]
 
 log = logging.getLogger("pool")
 
@@ -24,7 +24,7 @@ SLOT = "slot:"  # and its number, in place of a job's
 ROLLING = "rolling"  # after a slot's number: one of many that are restarted in turn
 
 
-class Desk:
+class Admin:
     def __init__(
         self,
         machine: Machine,

@@ -304,7 +304,7 @@ class Back:
             batch.joined,
             lent,
             rooms,
-            batch.stride if batch.padded > batch.stride else 0,
+            batch.microbatch if batch.padded > batch.microbatch else 0,
             batch.owner,
             halves,
             call,

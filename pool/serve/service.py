@@ -47,9 +47,9 @@ from pool.loop import Doorbell, Loop, Watch, descriptors
 from pool.plan import Footprints, Plan, Reconciler, Source
 from pool.processes import Supervisor
 from pool.recorder import Recorder, Shelf, fault_report
+from pool.serve.admin import Admin
 from pool.serve.arenas import Arena, Arenas, Tenancy
 from pool.serve.back import Back
-from pool.serve.desk import Desk
 from pool.serve.front import Front
 from pool.serve.gate import Gates
 from pool.serve.handouts import Handouts
@@ -209,7 +209,7 @@ class Service:
                 self._feed,
                 self._plan.cores,
             )
-            self._desk = Desk(
+            self._admin = Admin(
                 self._machine,
                 self._plan.devices,
                 self._front,
@@ -283,7 +283,7 @@ class Service:
 
     def _tend_front(self) -> None:
         if (question := self._front.next_question()) is not None:
-            self._desk.answer(question)
+            self._admin.answer(question)
         now = time.monotonic()
         for heard in self._front.tend(now):  # the jobs come before the events
             if isinstance(heard, tuple):

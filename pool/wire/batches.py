@@ -86,7 +86,7 @@ class Run:
     `rows` of each part; empty for a lone part whose shapes are whole in the table. `pad_to`: how many rows are to be
     fed, at least as many as the parts have; the rest repeats the first row, and its answers are thrown away.
     `by_rows`: the rows were joined, cut or padded, so each fetch must come back with as many as were fed.
-    `stride`: at most so many rows are fed at once, in runs that follow one another; 0: all of them.
+    `microbatch`: at most so many rows are fed at once, in runs that follow one another; 0: all of them.
 
     `lent`: the buffers that lie in arenas, counted over all parts. `rooms`: where each part's answer may be written;
     empty where none may. `halves`: the buffers that come in two frames, to be joined, counted likewise.
@@ -107,7 +107,7 @@ class Run:
     by_rows: bool
     lent: tuple[Lent, ...] = ()
     rooms: tuple[Room, ...] = ()
-    stride: int = 0
+    microbatch: int = 0
     owner: int = 0
     halves: tuple[int, ...] = ()
     call: int = field(default=0, compare=False)
@@ -135,7 +135,7 @@ class Run:
             places = [PLACE.pack(each.arena, each.offset, each.size_bytes) for each in regions]
         fixed = _RUN.pack(
             *(MAGIC, VERSION, 37, instance, flags, self.batch, self.owner, self.call, names_bytes, table_bytes),
-            *(parts, self.pad_to, self.stride, len(rooms) if rooms else 0, len(lent) if lent else 0, buffers_count),
+            *(parts, self.pad_to, self.microbatch, len(rooms) if rooms else 0, len(lent) if lent else 0, buffers_count),
         )
         counts = struct.pack(f"<{parts + buffers_count}I", *rows, *sizes)
         return [b"".join((fixed, *places, counts, *names, *small)), *own]
@@ -145,7 +145,7 @@ class Run:
         """With its payload. `first`: of the frames. Raises `BadFrame` or `struct.error` for what no pool says."""
         fields = _RUN.unpack_from(first)
         flags, batch, owner, call, names_bytes, table_bytes, parts = fields[4:11]
-        pad_to, stride, rooms, lent, buffers = fields[11:]
+        pad_to, microbatch, rooms, lent, buffers = fields[11:]
         if flags > (_BY_ROWS | _REGISTERS) or call >= MOST_CALLS or buffers > MOST_BUFFERS:
             raise BadFrame(f"flags {flags:#x}, call {call}, {buffers} buffers")
         position = _RUN.size
@@ -177,7 +177,7 @@ class Run:
             )
         run = cls(
             *(batch, names.model, names.signature, names.outputs, rows, pad_to, flags & _BY_ROWS == _BY_ROWS),
-            *(*regions, stride, owner, tuple(halves), call, registers),
+            *(*regions, microbatch, owner, tuple(halves), call, registers),
         )
         return run, [table, *found]
 

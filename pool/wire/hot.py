@@ -22,7 +22,7 @@ Each buffer has a size of u32: so many bytes in this frame, or one of the marks 
                       u32 rows · u32 batch rows · u32 slot · u32 attempts · u32 pieces · u16 bytes of device
                       u8 released · u8 chunks) · pieces × u32 buffers · sizes · devices
     RUN     u16 flags · u64 batch · u64 owner · u32 call · u32 bytes of names · u32 bytes of table · u32 parts
-            u32 rows to be fed · u32 stride · u32 rooms · u32 lent · u32 buffers
+            u32 rows to be fed · u32 microbatch · u32 rooms · u32 lent · u32 buffers
             sections: lent × as in SUBMIT · rooms the same · parts × u32 rows (none: a lone part without) · sizes
                       names (msgpack) · table
             flags: 1 by rows · 2 registers the lane's call

@@ -12,7 +12,7 @@ VALUES = {
     "policy",
     "versions",
     "fleet.SlotState",
-    "trial.cells",
+    "trial.confinement",
     "queue.independence",
 }  # what is configured, states of a slot, two bounds
 INSIDE = {"_machine", "backlog", "fleet"}

@@ -38,7 +38,7 @@ class Mutant:
 
 
 CALLS, ADMISSION, ARENAS = "serve/calls.py", "core/queue/admission.py", "serve/arenas.py"
-FRONT, LENDER, CODEC, DESK = "serve/front.py", "serve/lender.py", "wire/codec.py", "serve/desk.py"
+FRONT, LENDER, CODEC, ADMIN = "serve/front.py", "serve/lender.py", "wire/codec.py", "serve/admin.py"
 JOBS, HOT = "wire/jobs.py", "wire/hot.py"
 LEFT = "min(self._most_bytes - self.lent_bytes, self._client_most_bytes - has)"
 
@@ -86,10 +86,10 @@ MUTANTS: Mapping[str, Mutant] = {
         "client = self.clients.get(route)\n        return None if client is None else client.jobs.get(number)",
         "return next((each.jobs[number] for each in self.clients.values() if number in each.jobs), None)",
     ),
-    "who may stop the pool": Mutant(DESK, 'case "stop" if question.local:', 'case "stop":'),
-    "who may restart a slot": Mutant(DESK, 'case "restart" | "drain" if question.local:', 'case "restart" | "drain":'),
+    "who may stop the pool": Mutant(ADMIN, 'case "stop" if question.local:', 'case "stop":'),
+    "who may restart a slot": Mutant(ADMIN, 'case "restart" | "drain" if question.local:', 'case "restart" | "drain":'),
     "who may write": Mutant(CALLS, "if names.signature in LOCAL_ONLY and not local", "if False"),
-    "a slot's number": Mutant(DESK, "if not _is_number(asked):"),
+    "a slot's number": Mutant(ADMIN, "if not _is_number(asked):"),
     # --- memory that is lent
     "the end of an arena": Mutant(ARENAS, "if offset < 0 or size_bytes < 0 or offset + size_bytes > arena.size_bytes:"),
     "whose arena": Mutant(ARENAS, "if arena is None or arena.client != client:", "if arena is None:"),

@@ -314,10 +314,10 @@ class World:
         if model.stateful:
             for job in jobs:
                 self.orders[f"{self.program.jobs[job].client} {run.model}"].append(job + 1)
-        stride = run.stride or run.pad_to
-        strides = -(-run.pad_to // stride) if stride else 1
+        microbatch = run.microbatch or run.pad_to
+        microbatches = -(-run.pad_to // microbatch) if microbatch else 1
         own_s = max(self.program.jobs[job].seconds for job in jobs)
-        seconds = own_s or self.twist.speed * strides * (model.base_s + model.row_s * max(1, stride))
+        seconds = own_s or self.twist.speed * microbatches * (model.base_s + model.row_s * max(1, microbatch))
         if _take(self._unsent, jobs):
             self._later(0.0, lambda: self._cannot_reach(worker, run))
         elif _take(self._dies, jobs):
@@ -342,7 +342,7 @@ class World:
         jobs = [self.program.jobs[job] for job in _jobs(run)]
         room = self.program.models[run.model].room
         outcomes: list[Succeeded | Failed | Spoiled | RowsChanged]
-        if any(job.fat for job in jobs) or (room is not None and (run.stride or run.pad_to) > room):
+        if any(job.fat for job in jobs) or (room is not None and (run.microbatch or run.pad_to) > room):
             outcomes = _failed(Fault.OUT_OF_MEMORY, len(run.parts))
         elif any(job.guilty for job in jobs):
             outcomes = _failed(Fault.MODEL_FAILED, len(run.parts))

@@ -27,9 +27,9 @@ from pool.core.machine import Machine
 from pool.core.policy import Policy, SlotPlan
 from pool.devices import Device
 from pool.recorder import Recorder, Shelf
+from pool.serve.admin import Admin
 from pool.serve.arenas import Arena, Arenas, LentBuffer
 from pool.serve.back import CannotSay
-from pool.serve.desk import Desk
 from pool.serve.front import Question
 from pool.serve.handouts import Handouts
 from pool.serve.layouts import Column, Layout
@@ -252,12 +252,12 @@ def test_a_run_that_cannot_be_written_is_its_jobs_fault(back: Back) -> None:
     }
 
 
-def desk_of(front: Any, feed: Any, pool: Any) -> Desk:
+def desk_of(front: Any, feed: Any, pool: Any) -> Admin:
     machine = Machine(Policy(), [SlotPlan(("m",))], random.Random(0))
     machine.handle(Start(), 1.0)
     followed(machine, 1.0)
     recorder = Recorder(machine.fleet, ["cpu:0"], Shelf(None, 0, 0, "here"), {})
-    return Desk(
+    return Admin(
         machine, [Device("cpu", (), "cpu:0", "cpu", None)], front, recorder, feed, pool, lambda _: None, lambda _: []
     )
 

@@ -20,7 +20,7 @@ def test_what_the_tests_start_ignores_no_signal() -> None:
     "test",
     [
         "integration/test_inherited_signals.py::test_what_the_tests_start_ignores_no_signal",
-        "unit/test_client_helm.py::test_ctrl_c_while_it_waits_takes_back_the_job_alone",
+        "unit/test_client_driver.py::test_ctrl_c_while_it_waits_takes_back_the_job_alone",
     ],
 )
 def test_a_job_that_ignores_them_all_can_run_the_tests(test: str) -> None:

@@ -29,9 +29,9 @@ from pool.devices import Device
 from pool.plan.wishes import wish_of
 from pool.recorder import Recorder, Shelf
 from pool.recorder.fault_report import fault_report, replay, summary
+from pool.serve.admin import Admin
 from pool.serve.arenas import Arenas
 from pool.serve.back import Back
-from pool.serve.desk import Desk
 from pool.serve.front import Front, Question
 from pool.serve.handouts import Handouts
 from pool.serve.loop import Way
@@ -227,7 +227,7 @@ class House:
         self.handouts = handouts
         recorder = Recorder(self.machine.fleet, ["cpu:0"], Shelf(None, 0, 0, "here"), {})
         devices = [Device("cpu", (), "cpu:0", "cpu", None)]
-        self.desk = Desk(
+        self.desk = Admin(
             self.machine,
             devices,
             self.front,

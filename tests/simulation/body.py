@@ -48,7 +48,7 @@ class Running:
     model: str
     parts: tuple[tuple[int, int, int], ...]
     pad_to: int
-    stride: int
+    microbatch: int
     by_rows: bool
     kills: bool
     guilty: bool
@@ -288,7 +288,7 @@ class Body:
                     seen.model,
                     tuple((payload.serial, part.start, part.stop) for payload, part in parts),
                     seen.pad_to,
-                    seen.stride or seen.pad_to,
+                    seen.microbatch or seen.pad_to,
                     seen.by_rows,
                     kills=any(overlap(payload.kills, part.start, part.stop) for payload, part in parts),
                     guilty=any(overlap(payload.guilty, part.start, part.stop) for payload, part in parts),

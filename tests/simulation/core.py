@@ -397,7 +397,7 @@ def _sent(batch: Batch) -> Sent:
         [Piece(part.job.payload, part.start, part.stop) for part in batch.parts],
         batch.padded,
         batch.joined,
-        batch.stride if batch.padded > batch.stride else 0,
+        batch.microbatch if batch.padded > batch.microbatch else 0,
     )
 
 

@@ -66,7 +66,7 @@ class RunBatch:
     parts: tuple[PartToRun, ...]
     pad_to: int
     by_rows: bool
-    stride: int = 0
+    microbatch: int = 0
     owner: int = 0
 
 
@@ -119,7 +119,7 @@ def _taken_down(order: Order) -> Did:
         tuple(parts),
         order.padded,
         order.joined,
-        order.stride if order.padded > order.stride else 0,
+        order.microbatch if order.padded > order.microbatch else 0,
         order.owner,
     )
 

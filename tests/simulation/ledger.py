@@ -42,7 +42,7 @@ from simulation.words import (
 from pool.core.fleet import SlotState
 from pool.core.policy import Policy, SlotPlan
 from pool.core.queue.independence import ENOUGH_UNTRIED
-from pool.core.trial.cells import CONFINED_S
+from pool.core.trial.confinement import CONFINED_S
 from pool.wire.faults import Fault
 from pool.wire.independence import Batching, RowsCompared
 from pool.wire.signatures import ModelInfo
@@ -593,7 +593,7 @@ class Ledger:
         for other in seat.runs.values():
             other.beside = True
         seat.runs[run.batch] = Run(
-            run.batch, run.lane, leases, run.stride or run.pad_to, bool(seat.runs), suspect, run.by_rows
+            run.batch, run.lane, leases, run.microbatch or run.pad_to, bool(seat.runs), suspect, run.by_rows
         )
 
     def _check_turn(self, run: Sent, seat: Seat) -> None:
@@ -689,10 +689,10 @@ class Ledger:
         assert all(lease.record.rows is not None for lease in leases), "a job without rows among others"
         # What was out before may run as it did then.
         most = policy.max_batch if fresh else self._largest_batch(run.model)
-        assert (run.stride or rows) <= most, "more rows than may run together"
-        assert not run.stride or run.stride < rows, "nothing is left for another run"
+        assert (run.microbatch or rows) <= most, "more rows than may run together"
+        assert not run.microbatch or run.microbatch < rows, "nothing is left for another run"
         assert len({lease.record for lease in leases}) == len(leases), "a job twice in one batch"
-        ahead = (rows - 1) // run.stride * run.stride if run.stride else 0
+        ahead = (rows - 1) // run.microbatch * run.microbatch if run.microbatch else 0
         rows, pad_to = rows - ahead, run.pad_to - ahead
         if pad_to not in policy.allowed_batch_sizes:
             assert pad_to == rows
@@ -704,7 +704,7 @@ class Ledger:
             len(leases) == 1
             and leases[0].record.weight == 1
             and leases[0].size == leases[0].record.rows
-            and not run.stride
+            and not run.microbatch
             and pad_to == rows
         )
         assert run.by_rows is not whole

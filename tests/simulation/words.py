@@ -127,7 +127,7 @@ class Piece:
 
 @dataclass(slots=True)
 class Sent:
-    """A batch went to a lane; `pad_to`, `by_rows` and `stride` as in the wire's RUN."""
+    """A batch went to a lane; `pad_to`, `by_rows` and `microbatch` as in the wire's RUN."""
 
     slot: int
     incarnation: int
@@ -139,7 +139,7 @@ class Sent:
     parts: Sequence[Piece]
     pad_to: int
     by_rows: bool
-    stride: int
+    microbatch: int
 
 
 @dataclass(slots=True)

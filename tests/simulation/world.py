@@ -185,8 +185,8 @@ class World(Body):
     def sent(self, worker: Worker, batch: int) -> None:
         running = worker.running[batch]
         truth = self.truths[running.model]
-        strides = -(-running.pad_to // running.stride) if running.stride else 1
-        seconds = strides * truth.cost_s(running.stride) * self.rng.lognormvariate(0.0, truth.noise)
+        microbatches = -(-running.pad_to // running.microbatch) if running.microbatch else 1
+        seconds = microbatches * truth.cost_s(running.microbatch) * self.rng.lognormvariate(0.0, truth.noise)
         if truth.outliers and self.rng.random() < truth.outliers:
             seconds *= OUTLIER
         self.tally.batches[running.model] += 1
@@ -205,7 +205,7 @@ class World(Body):
     def _finish(self, worker: Worker, batch: int, seconds: float) -> None:
         running = worker.running[batch]
         truth = self.truths[running.model]
-        if truth.room is not None and running.stride > truth.room:
+        if truth.room is not None and running.microbatch > truth.room:
             self.tally.mishaps["out of memory"] += 1
             self.answer(worker, batch, self._failed(running, Fault.OUT_OF_MEMORY))
         elif running.guilty:

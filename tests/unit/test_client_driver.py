@@ -65,8 +65,8 @@ def settled(client: Client) -> None:
 
 def rests(client: Client) -> None:
     """Nobody drives, and the thread sleeps until something comes."""
-    helm = connection(client).helm
-    eventually(lambda: helm._driver is None and helm._rests_until - time.monotonic() > 10.0, 5.0)
+    driver = connection(client).driver
+    eventually(lambda: driver._driver is None and driver._rests_until - time.monotonic() > 10.0, 5.0)
 
 
 @pytest.mark.usefixtures("serving")
@@ -302,7 +302,7 @@ def test_who_drives_takes_no_lock_of_anothers_future(
 def test_a_signals_handler_may_wait_though_its_thread_drives(
     serving: Serving, client: Client, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    monkeypatch.setattr("pool.client.helm.LOOK_S", 0.05)
+    monkeypatch.setattr("pool.client.driver.LOOK_S", 0.05)
     settled(client)
     answers = serving._serve
     held = threading.Event()
@@ -315,7 +315,7 @@ def test_a_signals_handler_may_wait_though_its_thread_drives(
         return None
 
     def handle(*_: object) -> None:
-        driver = connection(client).helm._driver
+        driver = connection(client).driver._driver
         assert driver is not None
         match way:
             case "run":
@@ -331,7 +331,7 @@ def test_a_signals_handler_may_wait_though_its_thread_drives(
 
     def call() -> None:
         assert held.wait(5)
-        with connection(client).helm._lock:  # it is free once the one who drives waits
+        with connection(client).driver._lock:  # it is free once the one who drives waits
             pass
         signal.pthread_kill(main, signal.SIGUSR1)
 
@@ -353,7 +353,7 @@ def test_a_signals_handler_in_the_midst_of_a_message_is_refused(serving: Serving
     serving._serve = lambda *_: None
     future = client.submit("m", 7.0)
     eventually(lambda: len(serving.submitted) == 2, 5.0)
-    with connection(client).helm._lock:
+    with connection(client).driver._lock:
         for way in (lambda: client.run("m", 1.0), future.result, client.status, lambda: list(client.map("m", [1.0]))):
             with pytest.raises(errors.PoolError, match="signal's handler"):
                 way()
@@ -364,7 +364,7 @@ def test_a_signals_handler_in_the_midst_of_a_message_is_refused(serving: Serving
 def test_the_helm_is_handed_to_one_who_is_about_to_sleep(
     serving: Serving, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pool.client.helm.LOOK_S", 60.0)
+    monkeypatch.setattr("pool.client.driver.LOOK_S", 60.0)
     settled(client)
     serving._serve = lambda *_: None
     handed, sleeps = threading.Event(), threading.Event()

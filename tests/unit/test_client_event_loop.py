@@ -60,15 +60,15 @@ async def seen(condition: Callable[[], bool]) -> None:
 async def settled(client: AsyncClient) -> None:
     """The pool has answered once, nobody drives, and the thread sleeps until something comes."""
     assert (await client.submit("m", 1.0))["y"] == 2.0
-    helm = connection(client).helm
-    await seen(lambda: helm._driver is None and helm._rests_until - time.monotonic() > 10.0)
+    driver = connection(client).driver
+    await seen(lambda: driver._driver is None and driver._rests_until - time.monotonic() > 10.0)
 
 
 def test_the_loop_does_all_of_it(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with AsyncClient(serving.endpoint) as client:
             await settled(client)
-            monkeypatch.setattr("pool.client.helm.LOOK_S", 1e6)  # it need not look whether the loop is blocked
+            monkeypatch.setattr("pool.client.driver.LOOK_S", 1e6)  # it need not look whether the loop is blocked
             works = threads_of(monkeypatch, Dialogue, "work")
             for n in range(20):
                 assert (await client.submit("m", float(n)))["y"] == n + 1
@@ -95,7 +95,7 @@ def test_jobs_of_one_turn_leave_together(serving: Serving) -> None:
 
 def test_a_loop_that_is_blocked_loses_nothing(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread pings and receives meanwhile; afterwards the loop does again."""
-    monkeypatch.setattr("pool.client.helm.LOOK_S", 0.05)
+    monkeypatch.setattr("pool.client.driver.LOOK_S", 0.05)
     monkeypatch.setattr("pool.client.pulse.PING_S", 0.1)
 
     async def main() -> None:
@@ -105,10 +105,10 @@ def test_a_loop_that_is_blocked_loses_nothing(serving: Serving, monkeypatch: pyt
             serving._serve = lambda *_: None
             held = [asyncio.ensure_future(client.submit("m", float(n))) for n in range(3)]
             await seen(lambda: len(serving.submitted) == 4)
-            driver = connection(client).helm._driver
+            driver = connection(client).driver._driver
             assert driver is client._loops[asyncio.get_running_loop()]
             works = threads_of(monkeypatch, Dialogue, "work")
-            eventually(lambda: connection(client).helm._driver is None)  # blocks the loop
+            eventually(lambda: connection(client).driver._driver is None)  # blocks the loop
             serving.late.extend((job.job, 7.0) for job in serving.submitted[1:])
             eventually(lambda: not len(connection(client)._dialogue.jobs))
             assert {thread.name for thread in works} == {"pool-client"}
@@ -140,7 +140,7 @@ def test_two_loops_and_a_caller_share_a_client(serving: Serving) -> None:
             found = await asyncio.gather(ask(client, 0), *others, lone)
             for first, answers in zip((0, 1000, 2000, 0), found, strict=True):
                 assert answers == [first + n + 1 for n in range(100)]
-            assert connection(client).helm._driver is None
+            assert connection(client).driver._driver is None
 
     asyncio.run(main())
 
@@ -177,7 +177,7 @@ def test_a_loop_that_ends_leaves_the_helm(serving: Serving) -> None:
     asyncio.run(abandon())
     eventually(lambda: len(serving.cancelled) == 1)
     serving._serve = answers
-    assert connection(client).helm._driver is None
+    assert connection(client).driver._driver is None
 
     async def again() -> Any:
         return await client.submit("m", 3.0)
@@ -299,7 +299,7 @@ def test_a_closed_loops_job_harms_nobody(serving: Serving, way: str) -> None:
 def test_who_finds_a_loop_that_cannot_receive_does_so_at_once(
     serving: Serving, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    monkeypatch.setattr("pool.client.helm.LOOK_S", 60.0)
+    monkeypatch.setattr("pool.client.driver.LOOK_S", 60.0)
     client = AsyncClient(serving.endpoint)
     loop = asyncio.new_event_loop()
     loop.run_until_complete(settled(client))
@@ -309,7 +309,7 @@ def test_who_finds_a_loop_that_cannot_receive_does_so_at_once(
     async def wait() -> "asyncio.Task[Any]":
         task = asyncio.ensure_future(client.submit("m", 1.0))
         await seen(lambda: len(serving.submitted) == 2)
-        assert isinstance(connection(client).helm._driver, EventLoop)
+        assert isinstance(connection(client).driver._driver, EventLoop)
         serving._serve = answers
         if way == "in one of its tasks":
             assert client._client.run("m", 3.0)["y"] == 4.0
@@ -389,5 +389,5 @@ def test_ctrl_c_at_each_line_harms_nobody(serving: Serving, monkeypatch: pytest.
     assert connection(client) is before, "each time it was mended"
     assert not kept.done()
     eventually(lambda: len(before._dialogue.jobs) == 1)
-    assert before.helm._driver is None
+    assert before.driver._driver is None
     asyncio.run(client.close())

@@ -10,8 +10,8 @@ import pytest
 
 from harness import eventually
 from pool import errors
+from pool.client.driver import Driver
 from pool.client.futures import JobFuture
-from pool.client.helm import Helm
 
 
 def test_a_cancelled_future_is_done_for_those_who_wait() -> None:
@@ -93,9 +93,9 @@ def test_a_callback_cannot_stop_the_one_who_finishes(caplog: pytest.LogCaptureFi
 
 
 def test_waiting_in_the_io_thread_is_refused() -> None:
-    helm = Helm(cast("Any", None), cast("Any", None))
-    future = JobFuture(helm=helm)
-    helm._thread = threading.get_ident()
+    driver = Driver(cast("Any", None), cast("Any", None))
+    future = JobFuture(driver=driver)
+    driver._thread = threading.get_ident()
     with pytest.raises(errors.PoolError, match="done-callback"):
         future.result()
     with pytest.raises(errors.PoolError, match="done-callback"):

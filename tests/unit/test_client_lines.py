@@ -201,8 +201,8 @@ def test_ctrl_c_at_each_line_harms_nobody(ledger: Ledger, way: Way, company: boo
         assert kept.cancel()
         eventually(lambda: is_empty(client))
         eventually(lambda: not ledger.held)
-        assert before.helm._driver is None
-        assert not before.helm._standing
+        assert before.driver._driver is None
+        assert not before.driver._standing
 
 
 @pytest.mark.parametrize("step", EVERY_LINE)

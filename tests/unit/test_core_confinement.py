@@ -4,7 +4,7 @@ from simulation.driver import Driver, RunBatch, every, one
 
 from pool.core.fleet import Slot, SlotState
 from pool.core.policy import ModelPolicy
-from pool.core.trial.cells import CONFINED_S, MOST_CELLS, Cells
+from pool.core.trial.confinement import CONFINED_S, MOST_CONFINED, Confinement
 from pool.wire.faults import Fault
 
 EVIL, GOOD = b"evil", b"good"
@@ -129,15 +129,15 @@ def test_what_it_asks_of_a_device_itself_is_done() -> None:
 
 
 def test_cells_are_forgotten_and_bounded() -> None:
-    cells, slot = Cells(), Slot(0, ("m",), names=frozenset({"slot:0"}), state=SlotState.READY)
-    for number in range(2 * MOST_CELLS):
+    cells, slot = Confinement(), Slot(0, ("m",), names=frozenset({"slot:0"}), state=SlotState.READY)
+    for number in range(2 * MOST_CONFINED):
         cells.confine(b"%d" % number, "m", slot, 100.0)
     assert cells.device(b"0", "m", 101.0) is None
-    last = b"%d" % (2 * MOST_CELLS - 1)
+    last = b"%d" % (2 * MOST_CONFINED - 1)
     assert cells.device(last, "m", 101.0) == "slot:0"
     assert cells.device(last, "other", 101.0) is None
     assert cells.device(last, "m", 100.0 + CONFINED_S) is None
-    assert len(cells.some) == MOST_CELLS - 1
+    assert len(cells.some) == MOST_CONFINED - 1
 
 
 def test_what_has_waited_for_company_waits_for_no_more_of_it_elsewhere() -> None:
@@ -156,7 +156,7 @@ def test_who_is_kept_to_a_slot_stays_there_though_he_kills_elsewhere() -> None:
     """By jobs that were sent before. Each would take him, and what waits of him, to one more slot."""
     driver = Driver(["m"], ["m"], ["m"])
     driver.serve()
-    cells, slots = Cells(), driver.machine.fleet.slots
+    cells, slots = Confinement(), driver.machine.fleet.slots
     cells.confine(EVIL, "m", slots[1], 0.0)
     cells.confine(EVIL, "m", slots[2], 50.0)
     assert cells.device(EVIL, "m", 50.0 + CONFINED_S - 1.0) == "slot:1"

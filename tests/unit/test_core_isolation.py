@@ -226,7 +226,7 @@ def no_memory_beyond(driver: Driver, rows: int) -> list[int]:
     while driver.running():
         run = driver.running()[0]
         tried.append(run.pad_to)
-        if (run.stride or run.pad_to) > rows:
+        if (run.microbatch or run.pad_to) > rows:
             driver.spoil(run, Fault.OUT_OF_MEMORY, "OOM when allocating")
         else:
             driver.done(run)

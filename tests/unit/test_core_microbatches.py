@@ -38,7 +38,7 @@ def taught(slots: int = 1, lanes: int = 1, row_s: float = ROW_S) -> Driver:
 
 def shape(run: RunBatch) -> tuple[int, int, int]:
     """Rows, those that are fed, and those that are fed at once."""
-    return sum(part.stop - part.start for part in run.parts), run.pad_to, run.stride
+    return sum(part.stop - part.start for part in run.parts), run.pad_to, run.microbatch
 
 
 def test_a_lane_is_given_what_it_runs_in_a_moment() -> None:
@@ -120,7 +120,7 @@ def test_they_share_one_of_a_single_batch_that_memory_has_no_room_for() -> None:
     driver.submit(rows=4)
     while driver.running():
         run = driver.running()[0]
-        if (run.stride or run.pad_to) > 1:
+        if (run.microbatch or run.pad_to) > 1:
             driver.spoil(run, Fault.OUT_OF_MEMORY)
         else:
             done(driver, run)
@@ -156,7 +156,7 @@ def test_where_memory_runs_out_less_is_fed_at_once() -> None:
     while driver.running():
         run = driver.running()[0]
         tried.append(shape(run))
-        if (run.stride or run.pad_to) > 2:
+        if (run.microbatch or run.pad_to) > 2:
             driver.spoil(run, Fault.OUT_OF_MEMORY, "OOM when allocating")
         else:
             done(driver, run)
@@ -174,7 +174,7 @@ def test_a_job_that_would_be_one_batch_is_fed_as_memory_has_room() -> None:
         while driver.running():
             run = driver.running()[0]
             tried.append(shape(run))
-            if (run.stride or run.pad_to) > 2:
+            if (run.microbatch or run.pad_to) > 2:
                 driver.spoil(run, Fault.OUT_OF_MEMORY, "OOM when allocating")
             else:
                 done(driver, run)

@@ -16,7 +16,7 @@ from workers.memory import BatchMemory
 from workers.runner import Runner
 
 
-def compare(model: Model, rows: int, pad_to: int, stride: int) -> list[RowsCompared]:
+def compare(model: Model, rows: int, pad_to: int, microbatch: int) -> list[RowsCompared]:
     """Runs so many rows, then what is sampled of them in other company; gives what is told."""
     known = Known(
         [ModelSettings("m", "stub:m", True, cache=new_cache())],
@@ -28,24 +28,24 @@ def compare(model: Model, rows: int, pad_to: int, stride: int) -> list[RowsCompa
     told: list[RowsCompared] = []
     checks = Checks(sampler, runner.run_rows, told.append, known.marks, 0)
     headers, buffers = frames_of({"x": floats(*([n, -n] for n in range(rows)))})
-    run = Run(1, "m", None, ("y",), (rows,), pad_to, True, stride=stride)
+    run = Run(1, "m", None, ("y",), (rows,), pad_to, True, microbatch=microbatch)
     finished = runner.run(run, [pack(Table(tuple(headers))), *buffers], BatchMemory(), sampler)
     assert finished.sample is not None
     model.fed.clear()
-    checks.served(finished.sample, stride)
+    checks.served(finished.sample, microbatch)
     while checks.waits:
         checks.step()
     return told
 
 
 @pytest.mark.parametrize(("rows", "pad_to"), [(10, 10), (10, 12), (3, 8)])
-def test_no_run_of_a_comparison_is_fed_more_than_a_stride(rows: int, pad_to: int) -> None:
+def test_no_run_of_a_comparison_is_fed_more_than_a_microbatch(rows: int, pad_to: int) -> None:
     model = doubling()
-    assert not compare(model, rows, pad_to, stride=4)
+    assert not compare(model, rows, pad_to, microbatch=4)
     assert model.fed
     assert max(len(each["x"]) for each in model.fed) <= 4
 
 
 def test_rows_of_a_run_that_depend_on_each_other_are_found_out() -> None:
-    (told,) = compare(Model(lambda feeds: {"y": feeds["x"] - feeds["x"].mean(0)}), 10, 10, stride=4)
+    (told,) = compare(Model(lambda feeds: {"y": feeds["x"] - feeds["x"].mean(0)}), 10, 10, microbatch=4)
     assert "output 'y' gave" in told.differs

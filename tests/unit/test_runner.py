@@ -78,7 +78,7 @@ def run(
     by_rows: bool = True,
     outputs: tuple[str, ...] | None = None,
     spoil: Callable[[list[list[bytes]]], None] = lambda _: None,
-    stride: int = 0,
+    microbatch: int = 0,
 ) -> list[Answer]:
     """The answers, decoded, or the other outcomes, of a batch of these parts."""
     encoded = [frames_of(part) for part in parts]
@@ -87,7 +87,7 @@ def run(
     buffers = [buffers for _, buffers in encoded]
     spoil(buffers)
     counts = tuple(len(np.atleast_1d(next(iter(part.values())))) for part in parts) if rows is None else tuple(rows)
-    message = Run(1, "m", None, outputs, counts, max(pad_to, sum(counts)), by_rows, stride=stride)
+    message = Run(1, "m", None, outputs, counts, max(pad_to, sum(counts)), by_rows, microbatch=microbatch)
     return answers(model, message, [table, *(buffer for each in buffers for buffer in each)])
 
 

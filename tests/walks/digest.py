@@ -32,7 +32,7 @@ def _told(seen: Seen) -> str:
                 (part.payload.serial, part.start, part.stop) for part in seen.parts if isinstance(part.payload, Payload)
             ]
             return repr(
-                (seen.slot, seen.incarnation, seen.lane, seen.batch, seen.model, parts, seen.pad_to, seen.stride)
+                (seen.slot, seen.incarnation, seen.lane, seen.batch, seen.model, parts, seen.pad_to, seen.microbatch)
             )
         case JobDone():
             return repr((seen.client, seen.job, seen.payloads))

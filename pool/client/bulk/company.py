@@ -20,7 +20,7 @@ APART = 0.02  # of their timeout may lie between the first and the last, whose t
 
 
 class Company:
-    """Used by whoever has the helm's lock."""
+    """Used by whoever has the driver's lock."""
 
     def __init__(self, grain: Grain) -> None:
         self._grain = grain

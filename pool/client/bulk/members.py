@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     import numpy as np
 
-    from pool.client.helm import Helm
+    from pool.client.driver import Driver
     from pool.client.timeline import JobTimeline
 
 from pool.client.futures import JobFuture
@@ -70,10 +70,10 @@ class Futures(Members):
         self.futures = futures
 
     @classmethod
-    def made(cls, rows: Sequence[int], helm: Helm | None) -> tuple[Futures, list[JobFuture]]:
+    def made(cls, rows: Sequence[int], driver: Driver | None) -> tuple[Futures, list[JobFuture]]:
         """With futures that withdraw them when they are cancelled."""
         members = cls((), rows)
-        futures = [JobFuture(partial(members._withdraw, index), helm) for index in range(len(rows))]
+        futures = [JobFuture(partial(members._withdraw, index), driver) for index in range(len(rows))]
         members.futures = futures
         return members, futures
 

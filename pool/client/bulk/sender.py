@@ -113,7 +113,7 @@ def submit_many(
     futures: list[JobFuture] = []
 
     def expect(rows: Sequence[int], connection: Connection | None) -> Members:
-        members, made = Futures.made(rows, connection.helm if connection else None)
+        members, made = Futures.made(rows, connection.driver if connection else None)
         futures.extend(made)
         return members
 

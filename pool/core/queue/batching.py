@@ -2,7 +2,7 @@
 
 The leader is who is next by the line's own order; the company are jobs of its key. A batch is as large as the model,
 its memory and everybody's deadline allow. A job with more rows than that is cut; what is left of it waits on. Where a
-batch is over sooner than the next one could be sent, a lane is given several at once of such a job: its strides.
+batch is over sooner than the next one could be sent, a lane is given several at once of such a job: its microbatches.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ UNKNOWN_ROW_S = 0.001  # what a row is charged while nothing is known; corrected
 ROOMY = 2  # a timeout of so many batches leaves time to wait for one
 HASTE = 1.5  # times what a batch is expected to take, before a deadline
 LOOP_LATE_S = 0.02  # and so much more for the pool's loop, which may be busy at that instant
-STRIDES_S = 0.002  # what a lane may be given at once of a job that is cut: so long do others wait for it
-STRIDES_MOST_S = 0.02  # the same, by what batches take in all: one that was quick of late may be no measure for others
-STRIDES_BYTES = 32 << 20  # the same, as the worker reads and keeps what it is given before it runs any
+MICROBATCHES_S = 0.002  # what a lane may be given at once of a job that is cut: so long do others wait for it
+MICROBATCHES_MOST_S = 0.02  # the same, by what batches take in all: one may have been quick by chance
+MICROBATCHES_BYTES = 32 << 20  # the same, as the worker reads and keeps what it is given before it runs any
 MISFITS = 32  # jobs with more rows than there is room, looked past before the batch is closed
 
 
@@ -52,7 +52,7 @@ def form(line: Line, leader: Job, eldest: bool, slots: int, now: float, give_up:
     room = leader.rows - leader.cut if lone else most
     if room > 1:
         room = _room(key, leader, room, now)
-    if slots and room == most and (rows := _in_strides(key, leader, most, slots, now)) > most:
+    if slots and room == most and (rows := _in_microbatches(key, leader, most, slots, now)) > most:
         return (_cut(line, leader, rows, row_s),)
     part = _cut(line, leader, room, row_s)
     if lone or part.rows == room:
@@ -153,18 +153,18 @@ def _room(key: Key, leader: Job, most: int, now: float) -> int:
     return most
 
 
-def _in_strides(key: Key, leader: Job, most: int, slots: int, now: float) -> int:
+def _in_microbatches(key: Key, leader: Job, most: int, slots: int, now: float) -> int:
     """How many rows of the leader a lane is given at once, if those are more than run together and quick; else 0."""
     run_s = most * key.cost.row_s
-    if leader.left <= most or not key.line.model.strides or not run_s:
+    if leader.left <= most or not key.line.model.takes_microbatches or not run_s:
         return 0
     whole_s = _expected_s(key, most)
-    if leader.deadline - now < HASTE * (whole_s + STRIDES_S):
+    if leader.deadline - now < HASTE * (whole_s + MICROBATCHES_S):
         return 0
     share = math.ceil(leader.left / most / slots)
     run_bytes = max(1.0, most * leader.size_bytes / leader.rows)
-    quick = int(min(STRIDES_S / run_s, STRIDES_MOST_S / max(whole_s, run_s)))
-    return min(leader.left, most * min(share, quick, int(STRIDES_BYTES / run_bytes)))
+    quick = int(min(MICROBATCHES_S / run_s, MICROBATCHES_MOST_S / max(whole_s, run_s)))
+    return min(leader.left, most * min(share, quick, int(MICROBATCHES_BYTES / run_bytes)))
 
 
 def _expected_s(key: Key, rows: int) -> float:

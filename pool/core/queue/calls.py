@@ -17,7 +17,7 @@ from pool.wire.faults import Fault
 
 if TYPE_CHECKING:
     from pool.core.fleet import Fleet
-    from pool.core.hope import Hope
+    from pool.core.prospects import Prospects
     from pool.core.queue.backlog import Backlog
     from pool.core.queue.homes import Homes
     from pool.core.queue.keys import Key
@@ -36,11 +36,11 @@ class Call:
     """What the names came to.
 
     `home`: the slot to which its jobs are kept, as the model's variables are written there. `asked`: the device that
-    its client named, where a home on it was chosen among several slots. `free`: it may run on any device. `hope`:
+    its client named, where a home on it was chosen among several slots. `free`: it may run on any device. `served`:
     whether some slot may run it.
     """
 
-    __slots__ = ("asked", "epoch", "free", "home", "hope", "key", "line", "model", "model_epoch", "version")
+    __slots__ = ("asked", "epoch", "free", "home", "key", "line", "model", "model_epoch", "served", "version")
 
     def __init__(
         self,
@@ -52,17 +52,19 @@ class Call:
         home: str | None,
         asked: str | None,
         free: bool,
-        hope: bool,
+        served: bool,
     ) -> None:
         self.epoch, self.model_epoch = epoch, model.epoch
         self.model, self.line, self.key = model, line, key
-        self.version, self.home, self.asked, self.free, self.hope = version, home, asked, free, hope
+        self.version, self.home, self.asked, self.free, self.served = version, home, asked, free, served
 
 
 class Calls:
     """Those of late, bounded in number and in the bytes of their names."""
 
-    def __init__(self, backlog: Backlog, fleet: Fleet, homes: Homes, hope: Hope, pins: frozenset[str]) -> None:
+    def __init__(
+        self, backlog: Backlog, fleet: Fleet, homes: Homes, prospects: Prospects, pins: frozenset[str]
+    ) -> None:
         """`pins`: the names by which jobs may be pinned to a slot."""
         self.known: dict[Names, Call] = {}
         self.epoch = 0  # raised when what is known of slots or of the policy may be otherwise now
@@ -70,7 +72,7 @@ class Calls:
         self._backlog = backlog
         self._fleet = fleet
         self._homes = homes
-        self._hope = hope
+        self._prospects = prospects
         self._pins = pins
 
     def model(self, name: str, version: int | str | None) -> Model | JobFailed:
@@ -88,7 +90,7 @@ class Calls:
         numbers, models = self._fleet.policy.versions[name].numbers, self._backlog.models
         for number in reversed(numbers):
             model = models.get(entry_name(name, number))
-            if model is not None and not model.leaving and self._hope.has(model.line(None)):
+            if model is not None and not model.leaving and self._prospects.has(model.line(None)):
                 return number
         return numbers[-1]
 
@@ -99,21 +101,21 @@ class Calls:
             version = None  # it is in the model's name
         if (failed := self._unknown_device(model.name, asked)) is not None:
             return failed
-        if version is not None and version not in self._hope.versions(model.name, asked):
-            return self._hope.unserved(model.name, asked, version)
+        if version is not None and version not in self._prospects.versions(model.name, asked):
+            return self._prospects.unserved(model.name, asked, version)
         homes = self._homes
         home = None if asked else homes.device(model, signature)
         device = homes.within(model, asked) if asked else home
         wanted = version if isinstance(version, int) else None
         line = model.line(device, wanted)
-        if device != asked and not self._hope.has(line):
+        if device != asked and not self._prospects.has(line):
             # Where it would be kept to, there is another version by now, or another model.
             device, home, line = asked, None, model.line(asked, wanted)
         key = line.key(model.signature_name(signature), outputs, form)
         if key.epoch != model.epoch:
             key.renew()
         moved = asked if asked is not None and device != asked else None
-        call = Call(self.epoch, model, line, key, wanted, home, moved, device is None, self._hope.has(line))
+        call = Call(self.epoch, model, line, key, wanted, home, moved, device is None, self._prospects.has(line))
         self._names_bytes += key.names_bytes
         if len(self.known) >= MOST_CALLS or self._names_bytes > MOST_NAME_BYTES:
             self.known.clear()

@@ -69,7 +69,7 @@ class Model:
         return self._info is not None and self._info.stateful
 
     @property
-    def strides(self) -> bool:
+    def takes_microbatches(self) -> bool:
         """Whether a worker may be given more rows at once than run together; a handler's are all its own."""
         return self._info is not None and not self._info.handler
 

@@ -10,13 +10,13 @@ from collections import OrderedDict
 
 from pool.core.fleet import Slot
 
-__all__ = ["CONFINED_S", "Cells"]
+__all__ = ["CONFINED_S", "Confinement"]
 
 CONFINED_S = 60.0  # after the last such job of the client
-MOST_CELLS = 1024
+MOST_CONFINED = 1024
 
 
-class Cells:
+class Confinement:
     """By client and model."""
 
     def __init__(self) -> None:
@@ -31,14 +31,14 @@ class Cells:
             slot, _ = self.some[(route, model)]
         self.some.pop((route, model), None)
         self.some[(route, model)] = (slot, now)
-        if len(self.some) > MOST_CELLS:
+        if len(self.some) > MOST_CONFINED:
             self.some.popitem(last=False)
 
     def device(self, route: bytes, model: str, now: float) -> str | None:
         """The name of the slot to which this client's jobs are kept, if they are."""
-        if not self.some or (cell := self.some.get((route, model))) is None:
+        if not self.some or (kept := self.some.get((route, model))) is None:
             return None
-        slot, since = cell
+        slot, since = kept
         name = f"slot:{slot.number}"
         if now >= since + CONFINED_S:
             del self.some[(route, model)]

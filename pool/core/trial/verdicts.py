@@ -13,7 +13,7 @@ from pool.core.orders import Orders
 from pool.core.policy import Policy
 from pool.core.queue import Answers, Backlog, Key, Line, Model, with_story
 from pool.core.trial.blame import Loss, acquit, charge
-from pool.core.trial.cells import Cells
+from pool.core.trial.confinement import Confinement
 from pool.core.trial.splits import may_fit
 from pool.core.trial.table import KEEPS_STATE, NOTES, TABLE, VERDICTS, Cause, verdict
 from pool.wire.faults import Fault
@@ -32,7 +32,7 @@ class Trial:
     def __init__(
         self, policy: Policy, backlog: Backlog, dispatch: Dispatch, answers: Answers, chunks: Chunks, orders: Orders
     ) -> None:
-        self.cells = Cells()
+        self.confinement = Confinement()
         self._policy = policy
         self._backlog = backlog
         self._dispatch = dispatch
@@ -84,8 +84,8 @@ class Trial:
         """What it says of the signature: fewer rows run together from now on, or each job by itself."""
         key, model = batch.key, batch.key.line.model
         about = f"model {batch.model}, signature {key.signature or 'default'}"
-        if cause is Cause.NO_MEMORY and (rows := model.ran_out(key, batch.stride, now)) is not None:
-            self._orders.append(do.Notice(f"{about}: no memory for {batch.stride} rows, {rows} are tried now"))
+        if cause is Cause.NO_MEMORY and (rows := model.ran_out(key, batch.microbatch, now)) is not None:
+            self._orders.append(do.Notice(f"{about}: no memory for {batch.microbatch} rows, {rows} are tried now"))
         elif cause is Cause.ROWS_CHANGED and not model.refuted(key.signature) and model.run_alone(key.signature, text):
             self._orders.append(do.Notice(f"{about}: not batched any more: {text}"))
             self._dispatch.end_gathering(model, now)
@@ -228,7 +228,7 @@ class Trial:
 
     def _confine(self, cause: Cause, job: Job, slot: Slot, now: float) -> None:
         if TABLE[cause].confines:
-            self.cells.confine(job.client.route, job.line.model.name, slot, now)
+            self.confinement.confine(job.client.route, job.line.model.name, slot, now)
 
 
 def _cause(batch: Batch, part: Part, failure: told.Failure) -> Cause:

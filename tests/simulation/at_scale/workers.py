@@ -164,8 +164,8 @@ class Workers:
         self.rows += rows
         if worker.dead:
             return
-        stride = run.stride or run.pad_to
-        seconds = (-(-run.pad_to // stride) if stride else 1) * truth.seconds(stride, self._rng)
+        microbatch = run.microbatch or run.pad_to
+        seconds = (-(-run.pad_to // microbatch) if microbatch else 1) * truth.seconds(microbatch, self._rng)
         luck = self._rng.random() if self._weather is not CALM else 1.0
         weather = self._weather
         if any(part.payload.poison for part in run.parts):  # type: ignore[attr-defined]  # a Job
@@ -183,7 +183,7 @@ class Workers:
 
     def _outcomes(self, truth: Truth, run: Sent) -> tuple[Outcome, ...]:
         parts = run.parts
-        if run.pad_to > 0 and (run.stride or run.pad_to) > truth.fits(self._world.now):
+        if run.pad_to > 0 and (run.microbatch or run.pad_to) > truth.fits(self._world.now):
             self.mishaps["out of memory"] += 1
             return _error(Fault.OUT_OF_MEMORY, NO_MEMORY, len(parts))
         if any(_is_guilty(part) for part in parts):
