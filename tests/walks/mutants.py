@@ -508,8 +508,8 @@ MUTANTS = (
         "the deaths of a chunk are forgotten",
         "members of a chunk that was lost are tried alone",
         "machine.py",
-        "        if hope and origin_of is not None and origin_of.deaths:\n",
-        "        if hope and origin_of is not None and not origin_of.deaths:\n",
+        "        if served and origin_of is not None and origin_of.deaths:\n",
+        "        if served and origin_of is not None and not origin_of.deaths:\n",
         "program 1",
     ),
     Mutant(
