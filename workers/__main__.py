@@ -15,22 +15,22 @@ def main() -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
-        seat = environment.parse(sys.argv[1:])
+        assignment = environment.parse(sys.argv[1:])
     except environment.OtherCommandLine as error:
         text = f"this is the command line of another release's pool, or of nobody's: {error}"
         print(text, file=sys.stderr)  # noqa: T201  # the pool reads this
         leave(Exit.OTHER_RELEASE)
     try:
-        environment.die_with_parent(seat.parent)
-        stacks.hand_out(seat.stacks_fd)
-        environment.check(seat, os.environ)
-        environment.bind(seat.cores)
+        environment.die_with_parent(assignment.parent)
+        stacks.hand_out(assignment.stacks_fd)
+        environment.check(assignment, os.environ)
+        environment.bind(assignment.cores)
     except environment.WrongEnvironment as error:
-        print(f"worker of slot {seat.slot}: {error}", file=sys.stderr)  # noqa: T201  # the pool reads this
+        print(f"worker of slot {assignment.slot}: {error}", file=sys.stderr)  # noqa: T201  # the pool reads this
         leave(Exit.WRONG_ENVIRONMENT)
     from workers.worker import run
 
-    leave(run(seat))
+    leave(run(assignment))
 
 
 if __name__ == "__main__":

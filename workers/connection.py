@@ -10,7 +10,7 @@ from pool.wire.message import Message
 from pool.wire.multipart import DONTWAIT, send_frames
 from pool.wire.spin import spin
 from pool.wire.worker_messages import WORKER_MESSAGES, Hello
-from workers.environment import Seat, WrongEnvironment
+from workers.environment import Assignment, WrongEnvironment
 
 __all__ = ["Connection", "PoolGone"]
 
@@ -26,7 +26,7 @@ class Connection:
     def __init__(
         self,
         context: "zmq.Context[zmq.Socket[bytes]]",
-        seat: Seat,
+        assignment: Assignment,
         lane: int | None,
         secret: bytes,
         spin_s: float = 0.0,
@@ -43,11 +43,11 @@ class Connection:
         self.socket.linger = 0  # the pool says STOP only when it has every answer
         self.socket.sndhwm = 0  # a pool that stands still is waited for
         try:
-            self.socket.connect(seat.endpoint)
+            self.socket.connect(assignment.endpoint)
         except zmq.ZMQError as error:
             self.socket.close()
-            raise WrongEnvironment(f"cannot connect to {seat.endpoint!r}: {error.strerror}") from None
-        self.send(Hello(seat.slot, seat.incarnation, lane, secret))
+            raise WrongEnvironment(f"cannot connect to {assignment.endpoint!r}: {error.strerror}") from None
+        self.send(Hello(assignment.slot, assignment.incarnation, lane, secret))
 
     def send(self, message: Message, payload: "Sequence[bytes | memoryview]" = ()) -> None:
         """Does not wait: the pool reads all the time, and what it does not read yet is queued here."""

@@ -18,7 +18,7 @@ from pool.wire.frames import BadFrame
 from pool.wire.independence import RowsJudged
 from pool.wire.load_steps import LoadStep
 from pool.wire.message import Message
-from pool.wire.worker_messages import EndSessions, Phase, Stop, TakeSeat, Welcome
+from pool.wire.worker_messages import EndSessions, Phase, Stop, TakeSlot, Welcome
 from workers.arenas import Arenas
 from workers.connection import Connection
 from workers.leaving import leave
@@ -26,7 +26,7 @@ from workers.progress import Progress
 
 __all__ = ["Control"]
 
-SEAT_POLL_S = 0.5
+SLOT_POLL_S = 0.5
 
 
 class Control:
@@ -44,10 +44,10 @@ class Control:
         self._wake_reader, self._wake_writer = socket.socketpair()
         # A daemon: whatever the main thread comes to, the process ends with it.
         self._thread = threading.Thread(target=self._main, name="control", daemon=True)
-        self._seat: Welcome | None = None
+        self._told: Welcome | None = None
         self._client_left: Callable[[int], None] | None = None
         self._judge: Callable[[RowsJudged], None] | None = None
-        self._seat_given = threading.Event()
+        self._slot_given = threading.Event()
 
     def start(self) -> None:
         self._thread.start()
@@ -64,14 +64,14 @@ class Control:
             self._link.send(LoadStep(model, phase is not Phase.IMPORTING).pack(), socket.MSG_DONTWAIT)
         self.send(self._progress.beat(time.monotonic()))
 
-    def await_seat(self) -> Welcome:
+    def await_slot(self) -> Welcome:
         """What a standby is to serve, as soon as the pool says so. The pool's end, and its STOP, end the process."""
-        if not self._seat_given.is_set():
+        if not self._slot_given.is_set():
             self.enter(Phase.STANDING_BY)
-        while not self._seat_given.wait(SEAT_POLL_S):
+        while not self._slot_given.wait(SLOT_POLL_S):
             pass
-        assert self._seat is not None
-        return self._seat
+        assert self._told is not None
+        return self._told
 
     def heed(self, client_left: Callable[[int], None], judge: Callable[[RowsJudged], None]) -> None:
         """Called in this thread with the number of a client that is gone, and with what is known of rows.
@@ -118,9 +118,9 @@ class Control:
         if envelope is None:
             return
         message = envelope.message
-        if isinstance(message, TakeSeat) and self._seat is None:
-            self._seat, self._heartbeat_s = message.welcome, message.welcome.heartbeat_s
-            self._seat_given.set()
+        if isinstance(message, TakeSlot) and self._told is None:
+            self._told, self._heartbeat_s = message.welcome, message.welcome.heartbeat_s
+            self._slot_given.set()
             return
         if isinstance(message, EndSessions) and self._client_left is not None:
             self._client_left(message.owner)

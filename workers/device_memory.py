@@ -1,6 +1,6 @@
 """The memory of a worker's GPUs: it waits until a former worker's is free, and tells what it takes itself.
 
-WELCOME, TAKE_SEAT ─ free, or NVML does not say ─► DEVICE_HELD ─► it touches its GPUs ─ it is warm ─► DEVICE_HELD
+WELCOME, TAKE_SLOT ─ free, or NVML does not say ─► DEVICE_HELD ─► it touches its GPUs ─ it is warm ─► DEVICE_HELD
         └─ still taken, gone, or without room for two ─► the process ends
 
 A call into a driver that hangs is in this process alone. The pool ends it, as in any phase that takes too long.

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-__all__ = ["OtherCommandLine", "Seat", "WrongEnvironment", "bind", "check", "die_with_parent", "parse"]
+__all__ = ["Assignment", "OtherCommandLine", "WrongEnvironment", "bind", "check", "die_with_parent", "parse"]
 
 PR_SET_PDEATHSIG = 1
 
@@ -23,7 +23,7 @@ class OtherCommandLine(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class Assignment:
     """The command line: where the pool is, and who this process is to it."""
 
     endpoint: str
@@ -44,7 +44,7 @@ class _Parser(argparse.ArgumentParser):
         raise OtherCommandLine(message)
 
 
-def parse(argv: Sequence[str]) -> Seat:
+def parse(argv: Sequence[str]) -> Assignment:
     """Raises `OtherCommandLine`."""
     parser = _Parser(prog="workers", description="A worker; started by `pool start`, never by hand.")
     parser.add_argument("--endpoint", required=True)
@@ -55,7 +55,7 @@ def parse(argv: Sequence[str]) -> Seat:
     parser.add_argument("--visible-devices", required=True)
     parser.add_argument("--stacks-fd", type=int)
     parser.add_argument("--cores", default="")
-    return Seat(**vars(parser.parse_args(argv)))
+    return Assignment(**vars(parser.parse_args(argv)))
 
 
 def die_with_parent(parent: int) -> None:
@@ -76,12 +76,12 @@ def bind(cores: str) -> None:
         raise WrongEnvironment(f"it cannot be bound to the cores {cores}: {error}") from None
 
 
-def check(seat: Seat, environ: Mapping[str, str]) -> None:
+def check(assignment: Assignment, environ: Mapping[str, str]) -> None:
     """Raises `WrongEnvironment` unless this process may import TensorFlow and will see its own device alone."""
     if "tensorflow" in sys.modules:
         raise WrongEnvironment("tensorflow was imported before the worker chose its device")
     found = environ.get("CUDA_VISIBLE_DEVICES")
-    if found != seat.visible_devices:
-        raise WrongEnvironment(f"CUDA_VISIBLE_DEVICES is {found!r}, the pool said {seat.visible_devices!r}")
+    if found != assignment.visible_devices:
+        raise WrongEnvironment(f"CUDA_VISIBLE_DEVICES is {found!r}, the pool said {assignment.visible_devices!r}")
     if environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
         raise WrongEnvironment("CUDA_DEVICE_ORDER is not PCI_BUS_ID")

@@ -19,7 +19,7 @@ from pool.wire.frames import BadFrame
 from pool.wire.worker_messages import Done, Run, WelcomeLane, done
 from workers.backend import ProcessUnusable
 from workers.connection import Connection
-from workers.environment import Seat
+from workers.environment import Assignment
 from workers.independence import IDLE_S, PATIENCE, Checks, Known, Sampler
 from workers.leaving import leave
 from workers.memory import BatchMemory
@@ -66,7 +66,7 @@ class Lane(threading.Thread):
         self,
         number: int,
         context: "zmq.Context[zmq.Socket[bytes]]",
-        seat: Seat,
+        assignment: Assignment,
         secret: bytes,
         runner: Runner,
         progress: Progress,
@@ -84,7 +84,7 @@ class Lane(threading.Thread):
         self._sampler = Sampler(known)
         self._stopping = False
         self._calls = LaneCalls()
-        self._connect = partial(Connection, context, seat, number, secret, spin_s)
+        self._connect = partial(Connection, context, assignment, number, secret, spin_s)
 
     def stop(self) -> None:
         """The lane finishes and answers what it runs, then ends."""

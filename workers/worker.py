@@ -1,7 +1,7 @@
 """The main thread of a worker: from HELLO to the last answer.
 
 HELLO ─► WELCOME ──────────────────────────┬─► wait for the GPUs' memory ─► import ─► load ─► warm up ─► lanes say HELLO
-            └─ hold ─► import ─► TAKE_SEAT ─┘                                                                ▼
+            └─ hold ─► import ─► TAKE_SLOT ─┘                                                                ▼
                                                                       exit ◄─ STOP ◄─ serve ◄─ READY
 """
 
@@ -22,7 +22,7 @@ from workers.arenas import Arenas
 from workers.backend import Backend, Model, Unfit
 from workers.connection import Connection, PoolGone
 from workers.control import Control
-from workers.environment import Seat, WrongEnvironment
+from workers.environment import Assignment, WrongEnvironment
 from workers.independence import Known, files_seen, identity_of, trials_of
 from workers.kinds import kind_of
 from workers.lane import Lane
@@ -41,11 +41,11 @@ SECRET_BYTES = 32
 LANE_POLL_S = 0.5
 
 
-def run(seat: Seat) -> Exit:
+def run(assignment: Assignment) -> Exit:
     """Everything between the first look around and the exit status."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
     log.setLevel(logging.INFO)
-    link = socket.socket(fileno=seat.link_fd)
+    link = socket.socket(fileno=assignment.link_fd)
     link.settimeout(10.0)  # the pool writes the secret before it does anything else
     try:
         secret = link.recv(SECRET_BYTES, socket.MSG_WAITALL)
@@ -55,7 +55,7 @@ def run(seat: Seat) -> Exit:
         return Exit.POOL_GONE
     context = zmq.Context()
     try:
-        connection = Connection(context, seat, None, secret)
+        connection = Connection(context, assignment, None, secret)
         welcome = connection.receive_first(link).message
     except WrongEnvironment as error:
         log.error("%s", error)
@@ -80,7 +80,7 @@ def run(seat: Seat) -> Exit:
         if welcome.hold:
             control.enter(Phase.IMPORTING, "what runs its models")
             backends.prepare([model.path for model in welcome.models])
-            welcome = control.await_seat()
+            welcome = control.await_slot()
         memory = _await_memory(welcome.device, control)
         known = Known(welcome.models, welcome.judged)
         models, infos = _load(welcome, backends, control, known)
@@ -93,7 +93,8 @@ def run(seat: Seat) -> Exit:
     control.heed(sessions.client_left, known.judge)
     runner = Runner(models, arenas, sessions, control.send)
     lanes = [
-        Lane(number, context, seat, secret, runner, progress, welcome.spin_s, known) for number in range(welcome.lanes)
+        Lane(number, context, assignment, secret, runner, progress, welcome.spin_s, known)
+        for number in range(welcome.lanes)
     ]
     if memory is not None:
         memory.tell_warm()

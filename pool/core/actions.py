@@ -34,7 +34,7 @@ __all__ = [
     "SpawnSuccessor",
     "SpawnWorker",
     "StopWorker",
-    "TakeSeat",
+    "TakeSlot",
     "UnpackChunk",
     "WelcomeWorker",
     "WorkerChanged",
@@ -73,11 +73,11 @@ class JudgeRows(OfWorker):
 
 @dataclass(frozen=True, slots=True)
 class HoldWorker(OfWorker):
-    """Welcome a standby: it imports, and waits for TakeSeat."""
+    """Welcome a standby: it imports, and waits for TakeSlot."""
 
 
 @dataclass(frozen=True, slots=True)
-class TakeSeat(OfWorker):
+class TakeSlot(OfWorker):
     """Tell the standby that it is a worker like any other from now on, and of what."""
 
 
@@ -197,7 +197,7 @@ Action = (
     | SpawnSuccessor
     | SpawnStandby
     | HoldWorker
-    | TakeSeat
+    | TakeSlot
     | WelcomeWorker
     | EndSessions
     | JudgeRows
@@ -219,7 +219,7 @@ GIVES = frozenset(
         SpawnSuccessor,
         SpawnStandby,
         HoldWorker,
-        TakeSeat,
+        TakeSlot,
         WelcomeWorker,
         JudgeRows,
         PoolReady,

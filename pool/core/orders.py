@@ -2,7 +2,7 @@
 
     takes     workers end, slots are others, inputs are kept
     answers   jobs that are done, with their answers, why others have none, and chunks that are unpacked
-    gives     workers are spawned, seated and welcomed
+    gives     workers are spawned, given their slot and welcomed
     batches   lanes are to run them
 
 They are drained in this order, whatever came first. What takes away goes before the answers, as an answer ends what is

@@ -55,7 +55,7 @@ class Process:
     pidfd: int | None
     stacks: Stacks | None
     spawned: float
-    seated: bool  # it has the device, or will have as soon as it is told of its models; a standby has not
+    has_device: bool  # it has the device, or will have as soon as it is told of its models; a standby has not
     follows: bool  # another one that lives, if that still does when this one comes to the device
     must_fit: bool  # beside that one
     ending: bool = False
@@ -134,11 +134,11 @@ class Supervisor:
         return self._spawn(action)
 
     def device_wait(self, slot: int, incarnation: int) -> DeviceWait | None:
-        """What a worker that is told of its models waits for before it touches its GPUs. A standby has the seat now."""
+        """What a worker that is told of its models waits for before it touches its GPUs. A standby has the slot now."""
         process = self._current(slot, incarnation)
         if process is None:
             return None
-        process.seated = True
+        process.has_device = True
         beside = process.follows and len(self._of_slot(slot)) > 1
         return self._tenants.wait(slot, incarnation, beside=beside, must_fit=process.must_fit)
 
@@ -155,7 +155,7 @@ class Supervisor:
 
     def _of_slot(self, slot: int) -> list[Process]:
         """Those that have its device."""
-        return [process for process in self._processes.values() if process.slot == slot and process.seated]
+        return [process for process in self._processes.values() if process.slot == slot and process.has_device]
 
     def _spawn(self, action: Spawn) -> Event:
         try:
@@ -221,7 +221,7 @@ class Supervisor:
             pidfd,
             stacks,
             spawned,
-            seated=not isinstance(action, SpawnStandby),
+            has_device=not isinstance(action, SpawnStandby),
             follows=isinstance(action, SpawnSuccessor),
             must_fit=isinstance(action, SpawnSuccessor) and action.must_fit,
         )

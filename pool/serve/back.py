@@ -64,7 +64,7 @@ STRANGER_HEADER_BYTES = 1024
 MOST_PIDS, MOST_GPUS, MOST_BYTES = 1024, 256, 1 << 50  # the next worker is told of them
 MOST_LANES = 64  # the configuration allows 16; a worker that claims more lies
 
-Seat = tuple[int, int]  # slot, incarnation
+WorkerId = tuple[int, int]  # slot, incarnation
 Peer = tuple[int, int, int | None]  # and the lane; None is the control thread
 Ended: TypeAlias = tuple[tuple[int, int, int, int], Sequence[object], dict[int, Failure], float, float]
 """Of a batch: slot, incarnation, lane and its number; the answer of each part; why others have none; run_s, fetch_s."""
@@ -90,11 +90,11 @@ class Back:
         self.dropped: Counter[str] = Counter()
         self.endpoint = f"ipc://{path}"
         self._instance = instance
-        self._secrets: dict[Seat, bytes] = {}
+        self._secrets: dict[WorkerId, bytes] = {}
         self._peers: dict[bytes, Peer] = {}
         self._routes: dict[Peer, bytes] = {}
         self._calls: dict[Peer, LaneCalls] = {}
-        self._lanes: dict[Seat, int] = {}  # how many the worker was told to have; it has none before
+        self._lanes: dict[WorkerId, int] = {}  # how many the worker was told to have; it has none before
         self._handouts = handouts
         self._held = held
         self.remarks = Remarks()
@@ -250,8 +250,8 @@ class Back:
             self._lanes[slot, incarnation] = welcome.lanes
         return sent
 
-    def take_seat(self, slot: int, incarnation: int, welcome: wire.Welcome) -> bool:
-        sent = self._send((slot, incarnation, None), encode(wire.TakeSeat(welcome), self._instance))
+    def take_slot(self, slot: int, incarnation: int, welcome: wire.Welcome) -> bool:
+        sent = self._send((slot, incarnation, None), encode(wire.TakeSlot(welcome), self._instance))
         if sent:
             self._lanes[slot, incarnation] = welcome.lanes
         return sent
@@ -267,7 +267,7 @@ class Back:
 
     def run(self, batch: Batch) -> bool:
         """False: the lane cannot be reached, which only a dying worker's lane cannot. Raises `CannotSay`."""
-        seat, peer = (batch.slot, batch.incarnation), (batch.slot, batch.incarnation, batch.lane)
+        worker, peer = (batch.slot, batch.incarnation), (batch.slot, batch.incarnation, batch.lane)
         key, parts = batch.key, batch.parts
         route = self._routes.get(peer)
         if route is None:
@@ -287,7 +287,7 @@ class Back:
                 lent_to = lent_to or inputs.tenancy is not None
         except Exception as error:
             raise self._unsayable(batch, error) from error
-        lent, rooms = self._handouts.begun(seat, batch.number, parts, buffers) if lent_to else ((), ())
+        lent, rooms = self._handouts.begun(worker, batch.number, parts, buffers) if lent_to else ((), ())
         if peer not in self._calls:
             self._calls[peer] = LaneCalls()
         calls = self._calls[peer]
@@ -320,7 +320,7 @@ class Back:
             sent = self._send_to(route, frames)
         finally:
             if not sent:
-                self._handouts.ended(seat, batch.number)
+                self._handouts.ended(worker, batch.number)
                 if registers:
                     calls.unsent(what)
         return sent

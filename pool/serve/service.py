@@ -408,8 +408,8 @@ class Service:
                 self._back.welcome(action.slot, action.incarnation, self._welcome(action.slot, action.incarnation))
             case do.HoldWorker(slot, incarnation):
                 self._back.welcome(slot, incarnation, self._welcome(slot, incarnation, hold=True))
-            case do.TakeSeat(slot, incarnation):
-                self._back.take_seat(slot, incarnation, self._welcome(slot, incarnation))
+            case do.TakeSlot(slot, incarnation):
+                self._back.take_slot(slot, incarnation, self._welcome(slot, incarnation))
             case do.StopWorker():
                 if not self._back.stop(action.slot, action.incarnation):
                     self._supervisor.hang_up(action.slot, action.incarnation)
@@ -478,16 +478,16 @@ class Service:
 
     def _notify(self, change: str) -> None:
         """The service manager is told how many slots serve; until the first do, that it has to wait, and what for."""
-        seated = [slot for slot in self._machine.fleet.slots if slot.models]
+        planned = [slot for slot in self._machine.fleet.slots if slot.models]
         if self._machine.fleet.stopping:
             self._notifier.status(f"stopping; {change}")
         elif self._reconciler.has_served:
-            serving = sum(slot.state is SlotState.READY for slot in seated)
+            serving = sum(slot.state is SlotState.READY for slot in planned)
             needed = restart_needed(self._machine)
             note = "" if needed is None else f"{needed}; "
-            self._notifier.status(f"{serving} of {len(seated)} slots serve; {note}last: {change}")
+            self._notifier.status(f"{serving} of {len(planned)} slots serve; {note}last: {change}")
         else:
-            longest_s = self._plan.policy.longest_start_s(max((len(slot.models) for slot in seated), default=1))
+            longest_s = self._plan.policy.longest_start_s(max((len(slot.models) for slot in planned), default=1))
             self._notifier.extend(longest_s)
             self._notifier.status(f"starting; {change}")
 

@@ -16,7 +16,7 @@
       │ END_SESSIONS ──────────────► │  control thread: a client is gone
       │ STOP ──────────────────────► │
 
-A standby has a WELCOME with `hold`, imports, beats that it stands by, and goes on as above when TAKE_SEAT comes.
+A standby has a WELCOME with `hold`, imports, beats that it stands by, and goes on as above when TAKE_SLOT comes.
 
 The numbers are the protocol: they are never reused.
 """
@@ -58,7 +58,7 @@ __all__ = [
     "Run",
     "SessionSettings",
     "Stop",
-    "TakeSeat",
+    "TakeSlot",
     "Welcome",
     "WelcomeLane",
     "done",
@@ -181,9 +181,9 @@ class Welcome:
     """All that the worker needs to know. `gpus`: how many GPUs it must see once TensorFlow is imported.
 
     `spin_s`: how long a lane looks again and again for work before it sleeps.
-    `hold`: it imports what runs the models, touches no device, and waits for TAKE_SEAT.
+    `hold`: it imports what runs the models, touches no device, and waits for TAKE_SLOT.
     `judged`: what is known of its models' rows.
-    `device`: what it waits for before it touches its GPUs; None: nothing. A standby hears it in TAKE_SEAT.
+    `device`: what it waits for before it touches its GPUs; None: nothing. A standby hears it in TAKE_SLOT.
     """
 
     kind: ClassVar[int] = 33
@@ -199,7 +199,7 @@ class Welcome:
 
 
 @dataclass(frozen=True, slots=True)
-class TakeSeat:
+class TakeSlot:
     """The slot is its own: load and serve. The WELCOME counts in place of the one that said `hold`."""
 
     kind: ClassVar[int] = 40
@@ -248,7 +248,7 @@ WORKER_MESSAGES: Mapping[int, type[Message]] = {
         Run,
         EndSessions,
         Stop,
-        TakeSeat,
+        TakeSlot,
         Remark,
         DeviceHeld,
         RowsCompared,

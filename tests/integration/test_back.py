@@ -254,11 +254,11 @@ def test_a_standby_has_no_lanes_until_it_takes_a_seat(back: Back, say: Say) -> N
     assert back.welcome(0, 1, replace(WELCOME, hold=True))
     say(0)
     assert heard(back) == [WorkerBroken(0, 1, "HELLO of lane 0 before WELCOME")]
-    assert back.take_seat(0, 1, WELCOME)
+    assert back.take_slot(0, 1, WELCOME)
     lane = say(0)
     assert heard(back) == []
     assert isinstance(received(lane)[0], wire.WelcomeLane)
-    assert [type(received(dealer)[0]) for _ in range(2)] == [wire.Welcome, wire.TakeSeat]
+    assert [type(received(dealer)[0]) for _ in range(2)] == [wire.Welcome, wire.TakeSlot]
 
 
 @pytest.mark.parametrize("lane", [-1, 2, 64, (1 << 64) - 1])

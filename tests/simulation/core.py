@@ -433,7 +433,7 @@ HEARD: dict[type, Callable[[Any], Seen] | None] = {
     do.SpawnStandby: lambda action: _of(action, Spawned, Role.STANDBY),
     do.WelcomeWorker: lambda action: _of(action, Welcomed),
     do.HoldWorker: lambda action: _of(action, Held),
-    do.TakeSeat: lambda action: _of(action, SeatGiven),
+    do.TakeSlot: lambda action: _of(action, SeatGiven),
     do.StopWorker: lambda action: _of(action, Stopped),
     do.KillWorker: _killed,
     do.SlotChanged: lambda action: _of(action, Changed, action.state),

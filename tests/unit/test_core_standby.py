@@ -55,7 +55,7 @@ def test_it_follows_the_worker_that_dies_and_has_only_to_load(to: str) -> None:
     exits(driver, 1)
     actions = driver.pass_time(0.1)
     assert every(actions, do.SpawnWorker) == []
-    assert one(actions, do.TakeSeat) == do.TakeSeat(0, 2)
+    assert one(actions, do.TakeSlot) == do.TakeSlot(0, 2)
     slot = driver.machine.fleet.slots[0]
     assert (slot.state, slot.worker.incarnation, slot.worker.pid) == (SlotState.LOADING, 2, 1002)
     says(driver, 2, Phase.AWAITING_DEVICE, "gpu:0")
@@ -86,7 +86,7 @@ def test_a_device_that_does_not_become_free_counts_as_a_death() -> None:
 def test_a_worker_that_goes_first_is_followed_by_it_too() -> None:
     driver = standing_by(successor="never")
     driver.feed(told.RestartAsked(0))
-    assert one(exits(driver, 1, GONE), do.TakeSeat).incarnation == 2
+    assert one(exits(driver, 1, GONE), do.TakeSlot).incarnation == 2
 
 
 def test_a_successor_comes_beside_both_and_the_standby_stays() -> None:
@@ -98,7 +98,7 @@ def test_a_successor_comes_beside_both_and_the_standby_stays() -> None:
     exits(driver, 1, GONE)
     assert driver.incarnation(0) == 3
     exits(driver, 3)
-    assert one(driver.pass_time(0.1), do.TakeSeat).incarnation == 2
+    assert one(driver.pass_time(0.1), do.TakeSlot).incarnation == 2
 
 
 def test_one_that_dies_by_itself_is_replaced_ever_more_rarely_and_the_slot_serves() -> None:

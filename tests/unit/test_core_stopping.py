@@ -303,7 +303,7 @@ def test_a_cancelled_job_with_a_long_timeout_does_not_keep_a_hung_lane() -> None
 
 def starts_and_ends(actions: list[do.Action]) -> tuple[list[int], list[int]]:
     """The slots in which workers are started, and those in which they are to end."""
-    started = [*every(actions, do.SpawnWorker), *every(actions, do.TakeSeat)]
+    started = [*every(actions, do.SpawnWorker), *every(actions, do.TakeSlot)]
     ended = [*every(actions, do.StopWorker), *every(actions, do.KillWorker)]
     return [action.slot for action in started], [action.slot for action in ended]
 

@@ -27,7 +27,7 @@ from pool.wire.worker_messages import (
     WelcomeLane,
 )
 from workers.arenas import Arenas
-from workers.environment import Seat
+from workers.environment import Assignment
 from workers.independence.checks import PATIENCE
 from workers.independence.known import Known
 from workers.lane import Lane
@@ -60,8 +60,8 @@ class Pool:
         cache = str(state / "cache")
         known = Known([ModelSettings("m", "stub:m", True, batch_sizes=(8,), cache=cache, batching=batching)])
         runner = Runner({"m": self.model}, Arenas(), Idle({"m": self.model}, self.idle))
-        seat = Seat(endpoint, 0, 1, 0, 0, "")
-        self.lane = Lane(0, self._context, seat, b"s" * 32, runner, self.progress, spin_s, known)
+        assignment = Assignment(endpoint, 0, 1, 0, 0, "")
+        self.lane = Lane(0, self._context, assignment, b"s" * 32, runner, self.progress, spin_s, known)
         self.lane.start()
         self._route, hello = self.hear()
         assert isinstance(hello, Hello)

@@ -131,8 +131,8 @@ class Fleet:
             return False
         if self.stopping:
             return all(slot.state in (SlotState.STOPPED, SlotState.FATAL) for slot in self.slots)
-        seated = [slot for slot in self.slots if slot.planned]
-        if not seated or self.awaited or any(slot.state is not SlotState.FATAL for slot in seated):
+        planned = [slot for slot in self.slots if slot.planned]
+        if not planned or self.awaited or any(slot.state is not SlotState.FATAL for slot in planned):
             return False
         return not any(slot.state in ALIVE for slot in self.slots)  # one that was emptied may not be gone yet
 
@@ -140,9 +140,9 @@ class Fleet:
         """No slot serves or will, and some do not because their workers are of another release than the pool."""
         if self.stopping or any(slot.beside for slot in self.slots):
             return False
-        seated = [slot for slot in self.slots if slot.planned]
-        waiting = sum(slot.waits_for_release for slot in seated)
-        return waiting > 0 and waiting + sum(slot.state is SlotState.FATAL for slot in seated) == len(seated)
+        planned = [slot for slot in self.slots if slot.planned]
+        waiting = sum(slot.waits_for_release for slot in planned)
+        return waiting > 0 and waiting + sum(slot.state is SlotState.FATAL for slot in planned) == len(planned)
 
     def verdict(self) -> do.PoolStopped:
         if self.stopping and not self.gave_up:
@@ -173,7 +173,7 @@ class Fleet:
             worker.models = slot.planned
             self.timers.set(worker.key, now + self.policy.import_timeout_s)
             self.give(slot, worker, now)
-            self.orders.append(do.TakeSeat(slot.number, worker.incarnation))
+            self.orders.append(do.TakeSlot(slot.number, worker.incarnation))
         else:
             worker = self.begin(slot, Role.SERVING, now)
             self.give(slot, worker, now)
@@ -274,12 +274,12 @@ class Fleet:
         """PoolReady, once: at the first READY slot, or when every slot is READY or has none to wait for."""
         if self._announced or self.stopping:
             return
-        seated = [slot for slot in self.slots if slot.planned]
-        serving = sum(slot.state is SlotState.READY for slot in seated)
-        settled = serving + sum(not slot.lasts or slot.waits_for_release for slot in seated)
-        if serving and (settled == len(seated) or not self.policy.ready_needs_all):
+        planned = [slot for slot in self.slots if slot.planned]
+        serving = sum(slot.state is SlotState.READY for slot in planned)
+        settled = serving + sum(not slot.lasts or slot.waits_for_release for slot in planned)
+        if serving and (settled == len(planned) or not self.policy.ready_needs_all):
             self._announced = True
-            self.orders.append(do.PoolReady(serving, len(seated)))
+            self.orders.append(do.PoolReady(serving, len(planned)))
 
     # --- a worker's way down ------------------------------------------------------------------------------------
 

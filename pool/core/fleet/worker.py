@@ -127,7 +127,7 @@ class Worker:
     def unready(self, ready: WorkerReady) -> str | None:
         """Why it is not READY though it said so; None if it is."""
         if self.role is Role.STANDBY:
-            return "said READY without a seat"
+            return "said READY without a slot"
         if missing := sorted(set(self.models) - {model.name for model in ready.models}):
             return f"said READY without its models {', '.join(missing)}"
         if not 1 <= ready.lanes <= MOST_LANES:

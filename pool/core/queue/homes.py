@@ -65,10 +65,10 @@ class Homes:
 
         Where that was pinned to another one than the home, it writes what only jobs that are pinned there too see.
         """
-        seat = slot, slot.worker.incarnation
-        if model.written == seat or (model.home is not None and model.home == model.written and _stands(model)):
+        worker = slot, slot.worker.incarnation
+        if model.written == worker or (model.home is not None and model.home == model.written and _stands(model)):
             return
-        model.home = model.written = seat
+        model.home = model.written = worker
         model.epoch += 1
         if len(self._holders(model.line(None))) > 1:
             self._orders.append(do.Notice(WRITTEN.format(model.name, slot.number, slot.worker.incarnation)))

@@ -16,23 +16,23 @@ class Tenants:
         self._orders = orders
         self._last = 0
         self._owners: dict[bytes, int] = {}
-        self._seats: dict[bytes, dict[tuple[int, int], None]] = {}
+        self._workers: dict[bytes, dict[tuple[int, int], None]] = {}
 
     def opens(self, route: bytes, slot: Slot) -> int:
         """The client's number, by which the slot's worker is to know the session that is opened there."""
         if route not in self._owners:
             self._last += 1
             self._owners[route] = self._last
-        self._seats.setdefault(route, {})[slot.number, slot.worker.incarnation] = None
+        self._workers.setdefault(route, {})[slot.number, slot.worker.incarnation] = None
         return self._owners[route]
 
     def gone(self, route: bytes) -> None:
         """The client is gone: its workers are told."""
         owner = self._owners.pop(route, 0)
-        for slot, incarnation in self._seats.pop(route, ()):
+        for slot, incarnation in self._workers.pop(route, ()):
             self._orders.append(do.EndSessions(slot, incarnation, owner))
 
     def exited(self, slot: int, incarnation: int) -> None:
         """The worker's exit was seen, and what it had is gone with it."""
-        for seats in self._seats.values():
-            seats.pop((slot, incarnation), None)
+        for workers in self._workers.values():
+            workers.pop((slot, incarnation), None)
