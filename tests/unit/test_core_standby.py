@@ -126,7 +126,7 @@ def test_one_that_does_not_get_through_its_import_is_killed_within_its_budget() 
 def test_one_that_says_ready_is_a_liar() -> None:
     driver = standing_by()
     actions = driver.feed(told.WorkerReady(0, 2, 1, (model_info("m"),)))
-    assert one(actions, do.KillWorker) == do.KillWorker(0, 2, "said READY without a seat", stacks=False)
+    assert one(actions, do.KillWorker) == do.KillWorker(0, 2, "said READY without a slot", stacks=False)
     assert (driver.state(0), driver.incarnation(0)) == (READY, 1)
 
 
