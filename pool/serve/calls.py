@@ -6,7 +6,7 @@ no number that it makes of these can be one that cannot travel.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import zmq
@@ -48,59 +48,42 @@ class Call:
     size_bytes: int
 
 
-@dataclass(slots=True, eq=False)
-class _Client:
-    """`last`: the highest number that was registered."""
-
-    calls: dict[int, Call] = field(default_factory=dict)
-    last: int = 0
-    size_bytes: int = 0
-
-
 class Calls:
-    def __init__(self) -> None:
-        self._clients: dict[bytes, _Client] = {}
+    """Of one client. `size_bytes`: of all that it has said of them."""
 
-    def of(self, client: bytes, submit: Submit, local: bool) -> Call | None:
+    def __init__(self) -> None:
+        self._known: dict[int, Call] = {}
+        self._last = 0  # the highest number that was registered
+        self.size_bytes = 0
+
+    def of(self, submit: Submit, local: bool) -> Call | None:
         """That of a job; None for a number that is not known. What is registered is kept.
 
         Raises `BadFrame` for what no client of this release registers; then nothing has changed.
         """
-        known = self._clients.get(client)
+        known = self._known
         if submit.names is None:
-            return None if known is None else known.calls.get(submit.call)
-        if known is None:
-            known = _Client()
-        if not known.last < submit.call:
-            raise BadFrame(f"call {submit.call} after call {known.last}: no number is used again")
-        if len(known.calls) >= MOST_CALLS:
-            raise BadFrame(f"{len(known.calls) + 1} calls, at most {MOST_CALLS} are kept of one client")
+            return known.get(submit.call)
+        if not self._last < submit.call:
+            raise BadFrame(f"call {submit.call} after call {self._last}: no number is used again")
+        if len(known) >= MOST_CALLS:
+            raise BadFrame(f"{len(known) + 1} calls, at most {MOST_CALLS} are kept of one client")
         if len(submit.table) > TABLE_BYTES:
             raise BadFrame(f"a table of {len(submit.table)} bytes, at most {TABLE_BYTES} are read")
         call = _call(unpack(Names, submit.names, NAMES_BYTES), bytes(submit.table), local)
-        if known.size_bytes + call.size_bytes > CALLS_BYTES:
-            held = f"its calls take {known.size_bytes} bytes and this one {call.size_bytes}"
+        if self.size_bytes + call.size_bytes > CALLS_BYTES:
+            held = f"its calls take {self.size_bytes} bytes and this one {call.size_bytes}"
             raise BadFrame(f"{held}, at most {CALLS_BYTES} are kept of one client")
-        known.calls[submit.call] = call
-        known.last = submit.call
-        known.size_bytes += call.size_bytes
-        self._clients[client] = known
+        known[submit.call] = call
+        self._last = submit.call
+        self.size_bytes += call.size_bytes
         return call
 
-    def forget(self, client: bytes, number: int) -> None:
+    def forget(self, number: int) -> None:
         """Does nothing about one that is not known."""
-        known = self._clients.get(client)
-        call = None if known is None else known.calls.pop(number, None)
-        if known is not None and call is not None:
-            known.size_bytes -= call.size_bytes
-
-    @property
-    def size_bytes(self) -> int:
-        """Of all clients."""
-        return sum([known.size_bytes for known in self._clients.values()])
-
-    def gone(self, client: bytes) -> None:
-        self._clients.pop(client, None)
+        call = self._known.pop(number, None)
+        if call is not None:
+            self.size_bytes -= call.size_bytes
 
 
 def _call(names: Names, table: bytes, local: bool) -> Call:

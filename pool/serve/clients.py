@@ -1,47 +1,139 @@
-"""The clients' own numbers. By its number a client is known and shown; where it is reached is told to nobody."""
+"""The clients: who speaks where, what the pool keeps for each of them, and how long ago each was heard of.
 
+By its number a client is known and shown; where it is reached is told to nobody. A pool that was frozen (SIGSTOP, a
+suspended machine, a debugger) finds its clients' pings unread and an hour gone by; no client was silent for that. So a
+pause counts as no more than the time between two looks.
+"""
+
+from __future__ import annotations
+
+import math
 from collections import OrderedDict
+from dataclasses import dataclass, field
 
-__all__ = ["Address", "Clients"]
+from pool.serve.arenas import Tenancy
+from pool.serve.calls import Calls
+from pool.serve.repeats import Reading
+from pool.wire.client_messages import Opened
+
+__all__ = ["LOOK_S", "Address", "Client", "Clients"]
 
 MOST_RESTING = 4096
+LOOK_S = 5.0  # somebody looks at least this often while there are clients
 
 Address = tuple[int, bytes]  # which of the sockets, and the routing id there
 
 
+@dataclass(slots=True, eq=False)
+class Client:
+    """`name`: its number, as bytes. `owed`: the jobs that it has no answer to, and where each lies in arenas.
+
+    `comparing`: those of them that are compared with quarantined ones first. `terms`: the last that it was told of.
+    """
+
+    name: bytes
+    address: Address
+    terms: Opened | None = None
+    calls: Calls = field(default_factory=Calls)
+    owed: dict[int, Tenancy | None] = field(default_factory=dict)
+    comparing: dict[int, Reading] = field(default_factory=dict)
+    heard_at: float = 0.0  # in time that the pool was awake
+
+    def settle(self, job: int, quietly: bool = False) -> bool:
+        """It does not wait for the job any more; whether nobody uses its memory either.
+
+        `quietly`: then it hears of that in another way. Where somebody does, it is told later.
+        """
+        tenancy = self.owed.pop(job, None)
+        if tenancy is None:
+            return True
+        last = tenancy.is_last
+        tenancy.quiet = quietly and last
+        tenancy.let_go()
+        return last
+
+    def forget(self) -> None:
+        """It is gone, and is told of nothing any more."""
+        for reading in self.comparing.values():
+            reading.give_up()
+        for tenancy in self.owed.values():
+            if tenancy is not None:
+                tenancy.quiet = True
+                tenancy.let_go()
+        self.owed, self.comparing, self.calls = {}, {}, Calls()
+
+
 class Clients:
-    """A client's name is its number, as bytes. The numbers count from 1, and none is given twice."""
+    """The numbers count from 1, and none is given twice."""
 
-    def __init__(self) -> None:
-        self._last = 0
-        self.names: dict[Address, bytes] = {}
+    def __init__(self, silence_s: float) -> None:
+        """A client that was not heard of for `silence_s` seconds is silent."""
+        self.at: dict[Address, Client] = {}
         """To be read: who is where."""
-        self.addresses: dict[bytes, Address] = {}
-        """To be read: where who is; who was forgotten is nowhere."""
-        self.resting: OrderedDict[bytes, None] = OrderedDict()
-        """To be read: who is known by name alone, until `name` hears of it again."""
+        self.named: dict[bytes, Client] = {}
+        """To be read: whose name it is; who was forgotten has none."""
+        self._silence_s = silence_s
+        self._last = 0
+        self._resting: OrderedDict[Client, None] = OrderedDict()  # known by name alone, until they are heard of again
+        self._heard: OrderedDict[Client, None] = OrderedDict()  # the one not heard of for longest is first
+        self._latest: Client | None = None  # which is last there, if it is there
+        self._asleep_s = 0.0  # of all pauses, what is beyond the time between two looks
+        self._looked = math.inf
 
-    def name(self, address: Address) -> bytes:
-        """The name of the client there; a new one if it has none."""
-        client = self.names.get(address)
+    def find(self, address: Address) -> Client:
+        """The client there; a new one if there is none."""
+        client = self.at.get(address)
         if client is None:
             self._last += 1
-            client = self.names[address] = self._last.to_bytes(8, "big")
-            self.addresses[client] = address
-        elif self.resting:
-            self.resting.pop(client, None)
+            client = self.at[address] = Client(self._last.to_bytes(8, "big"), address)
+            self.named[client.name] = client
         return client
 
-    def rest(self, client: bytes) -> None:
+    def rest(self, client: Client) -> None:
         """Nothing is known of it any more. If it speaks again before many others have come to rest, it is the same."""
-        if client in self.addresses:
-            self.resting[client] = None
-            if len(self.resting) > MOST_RESTING:
-                self.forget(next(iter(self.resting)))
+        self._heard.pop(client, None)
+        if client.name in self.named:
+            self._resting[client] = None
+            if len(self._resting) > MOST_RESTING:
+                self.forget(next(iter(self._resting)))
 
-    def forget(self, client: bytes) -> None:
+    def forget(self, client: Client) -> None:
         """It is gone."""
-        self.resting.pop(client, None)
-        address = self.addresses.pop(client, None)
-        if address is not None:
-            del self.names[address]
+        self._heard.pop(client, None)
+        self._resting.pop(client, None)
+        if self.named.pop(client.name, None) is not None:
+            del self.at[client.address]
+
+    # --- who is there -------------------------------------------------------------------------------------------
+
+    def heard(self, client: Client, now: float) -> None:
+        if now - self._looked > LOOK_S:
+            self._asleep_s += now - self._looked - LOOK_S
+        self._looked = now
+        client.heard_at = now - self._asleep_s
+        if self._resting:
+            self._resting.pop(client, None)
+        if client is not self._latest or client not in self._heard:
+            self._heard[client] = None
+            self._heard.move_to_end(client)
+            self._latest = client
+
+    def present(self) -> list[Client]:
+        """Who was heard of and has not gone."""
+        return list(self._heard)
+
+    def silent(self, now: float) -> list[Client]:
+        """The silent ones, each of which the caller forgets or hears of before it asks again."""
+        if now - self._looked > LOOK_S:
+            self._asleep_s += now - self._looked - LOOK_S
+        self._looked = now
+        silent = []
+        for client in self._heard:
+            if now - self._asleep_s - client.heard_at <= self._silence_s:
+                break
+            silent.append(client)
+        return silent
+
+    def next_look(self, now: float) -> float | None:
+        """When `silent` is to be called at the latest."""
+        return now + LOOK_S if self._heard else None

@@ -23,20 +23,18 @@ from pool.core import Job
 from pool.core.actions import JobFailed, UnpackChunk
 from pool.core.events import ClientGone, Event, JobCancelled
 from pool.logs import about, callers
-from pool.serve import gate, presence
+from pool.serve import gate
 from pool.serve.arenas import Arenas
-from pool.serve.calls import Call, Calls, inputs_of
-from pool.serve.clients import Address, Clients
-from pool.serve.debts import Debts
+from pool.serve.calls import Call, inputs_of
+from pool.serve.clients import LOOK_S, Address, Client, Clients
 from pool.serve.inbox import MOST_FRAMES, Inbox
 from pool.serve.lender import Lender
 from pool.serve.outbox import RETRY_S, Outboxes
 from pool.serve.payload import VIEW_BYTES, Payload
 from pool.serve.pipes import Pipes
-from pool.serve.presence import Presence
 from pool.serve.questions import MOST_WAITING, Question, Questions
 from pool.serve.refusals import count
-from pool.serve.repeats import Reading, Repeats
+from pool.serve.repeats import Repeats
 from pool.serve.routes import is_given, new_router
 from pool.serve.rows import Inputs, Whole
 from pool.wire import client_messages as wire
@@ -104,28 +102,23 @@ class Front:
         self._instance = instance
         self._opened = opened
         self._largest_credit = opened.credit_bytes  # the sockets take no larger message
-        self._informed: set[bytes] | None = None  # of other terms than the first; None: there are none
+        self._first = opened
         self.inboxes: list[Inbox] = []
         self.sockets: list[zmq.Socket[bytes]] = []  # of the inboxes
         self.gates: list[gate.Gate] = []
         self._local: list[bool] = []
-        self._clients = Clients()
-        self._calls = Calls()
+        self._clients = Clients(SILENCE_S)
         self._arenas = arenas
         self._turn = turn
         self._lender: Lender | None = None
         self._repeats = Repeats()
-        self._comparing: dict[tuple[bytes, int], Reading] = {}
-        self._compared: deque[tuple[bytes, wire.Submit, Call, Inputs, bytes, float]] = (
-            deque()
-        )  # the digest, and when it came
-        self._presence = Presence(SILENCE_S)
-        self._debts = Debts()
+        # With the digest, and when it came.
+        self._compared: deque[tuple[Client, wire.Submit, Call, Inputs, bytes, float]] = deque()
         self._questions = Questions()
-        self._letters: dict[bytes, Letter] = {}  # that the orders of one dispatch have begun
+        self._letters: dict[Client, Letter] = {}  # that the orders of one dispatch have begun
         self._pipes = Pipes()
         self._outboxes = Outboxes(most_replies, opened.credit_bytes, self._pipes.held)
-        self._gone: dict[bytes, LastWord | None] = {}  # and what it is to be told, where it may still listen
+        self._gone: dict[Client, LastWord | None] = {}  # and what it is to be told, where it may still listen
 
     def adopt(self, opened: wire.Opened, most_replies: int) -> None:
         """Other terms. A client that is connected hears of them as an answer to its next message.
@@ -135,7 +128,7 @@ class Front:
         credit_bytes = min(opened.credit_bytes, self._largest_credit)
         opened = replace(opened, credit_bytes=credit_bytes)
         if opened != self._opened:
-            self._opened, self._informed = opened, set()
+            self._opened = opened
         self._outboxes.adopt(most_replies, credit_bytes)
 
     def bind_local(self, path: Path) -> None:
@@ -183,7 +176,7 @@ class Front:
     @property
     def call_bytes(self) -> int:
         """Of what clients have said of their calls."""
-        return self._calls.size_bytes
+        return sum([client.calls.size_bytes for client in self._clients.named.values()])
 
     def part(self, text: str, *, unread: bool = True) -> None:
         """An ending pool takes leave of its clients, so that each knows what it may send to the next one.
@@ -196,7 +189,7 @@ class Front:
         is IMMEDIATE, as those of clients are. Takes half a second at most; what comes meanwhile is not wanted.
         `unread`: all jobs that were read have been answered, so none of the others has started.
         """
-        waiting = self._presence.clients()
+        waiting = self._clients.present()
         for client in waiting:
             self._say(client, wire.Farewell(text, unread))
         now = time.monotonic()
@@ -214,7 +207,7 @@ class Front:
             ]
             now = time.monotonic()
             gone = {each.client for each in (*heard, *self.tend(now)) if isinstance(each, ClientGone)}
-            waiting = [client for client in waiting if client not in gone]
+            waiting = [client for client in waiting if client.name not in gone]
 
     def close(self) -> None:
         """Hands what is queued to the kernel, within two seconds and only as long as somebody reads."""
@@ -226,8 +219,8 @@ class Front:
             else:
                 time.sleep(RETRY_S)
             now = time.monotonic()
-        for client in self._outboxes.clients():
-            self._outboxes.forget(client)
+        for name in self._outboxes.clients():
+            self._outboxes.forget(name)
         for each in self.gates:
             each.close()
         for inbox in self.inboxes:
@@ -250,8 +243,9 @@ class Front:
         self._pipes.drain()
         if self._lender is None:
             return
-        for client in self._lender.turn():
-            self._ends(client, self._gone.get(client))
+        for name in self._lender.turn():
+            if (client := self._clients.named.get(name)) is not None:
+                self._ends(client, self._gone.get(client))
         if self._lender.pauses:
             self._turn.soon()
 
@@ -260,7 +254,7 @@ class Front:
 
         `address`: the index of the inbox, and the routing id. Questions wait for `next_question`.
         """
-        client = self._clients.names.get(address)
+        client = self._clients.at.get(address)
         try:
             if client is None and not is_given(address[1]):
                 raise BadFrame("a routing id that its peer has chosen")
@@ -268,12 +262,13 @@ class Front:
                 raise BadFrame(f"a message of more than {MOST_FRAMES} frames")
             envelope = decode(wire.CLIENT_MESSAGES, frames, CLIENT_HEADER_BYTES)
             message = envelope.message
-            if client is None or self._clients.resting:
-                client = self._clients.name(address)
-            self._presence.heard(client, now)
-            if self._turn.instant > now + presence.LOOK_S:  # it need not be told with each message
-                self._turn.by(now + presence.LOOK_S)
-            if self._informed is not None and client not in self._informed:
+            if client is None:
+                client = self._clients.find(address)
+                client.terms = self._first
+            self._clients.heard(client, now)
+            if self._turn.instant > now + LOOK_S:  # it need not be told with each message
+                self._turn.by(now + LOOK_S)
+            if client.terms is not self._opened:
                 self._inform(client, envelope)
             if type(message) is wire.Open:
                 self._tell_terms(client)
@@ -286,52 +281,51 @@ class Front:
         except BadFrame as error:
             self._refuse(address, str(error))
         except Exception as error:
-            self._drop(self._clients.name(address), error, "read what it sent")
+            self._drop(self._clients.find(address), error, "read what it sent")
         return None
 
     def parted(self, client: bytes) -> None:
         """The core has heard that it is gone, and what that brought about was sent."""
         self._pipes.forget(client)
 
-    def _inform(self, client: bytes, envelope: Envelope) -> None:
+    def _inform(self, client: Client, envelope: Envelope) -> None:
         """Of the present terms, if it has heard of former ones: whoever opens is told anyway, whoever closes goes."""
-        assert self._informed is not None
         if isinstance(envelope.message, wire.Open):
-            self._informed.add(client)
+            client.terms = self._opened
         elif envelope.instance == self._instance and not isinstance(envelope.message, wire.Close):
-            self._informed.add(client)
+            client.terms = self._opened
             self._tell_terms(client)
 
-    def _tell_terms(self, client: bytes) -> None:
+    def _tell_terms(self, client: Client) -> None:
         opened = self._opened
         if self._lender is not None and self._is_local(client):
-            opened = replace(opened, ticket=self._lender.ticket(client))
+            opened = replace(opened, ticket=self._lender.ticket(client.name))
         self._say(client, opened)
 
-    def _event(self, client: bytes, message: Message) -> Event | None:
+    def _event(self, client: Client, message: Message) -> Event | None:
         """What is said now and then. Raises `BadFrame`."""
         match message:
             case wire.Cancel(job, member):
-                if member and (client, job) not in self._comparing:  # it stays owed
-                    return JobCancelled(client, job, member)
+                if member and job not in client.comparing:  # it stays owed
+                    return JobCancelled(client.name, job, member)
                 if member:
                     self._say(client, wire.Unpack(job, Unpacking.CANCELLED, False, "one of its jobs was cancelled"))
-                self._debts.settle(client, job)
-                self._forget_comparing((client, job))
-                return JobCancelled(client, job)
+                client.settle(job)
+                self._forget_comparing(client, job)
+                return JobCancelled(client.name, job)
             case wire.Forget(call):
-                self._calls.forget(client, call)
+                client.calls.forget(call)
             case wire.Ping():
                 self._say(client, wire.Pong())
             case wire.Ask(request, what, about):
-                question = Question(client, request, what, about, self._is_local(client))
+                question = Question(client.name, request, what, about, self._is_local(client))
                 self._turn.soon()
                 if not self._questions.add(question):
                     self.reply(question, error=f"{MOST_WAITING} questions of this client wait for their answers")
             case wire.Close():
                 self._forget(client)
                 self._clients.forget(client)
-                return ClientGone(client)
+                return ClientGone(client.name)
             case other:
                 raise BadFrame(f"{type(other).__name__} is not a client's message")
         return None
@@ -347,7 +341,7 @@ class Front:
 
     def _submitted(
         self,
-        client: bytes,
+        client: Client,
         submit: wire.Submit,
         buffers: Sequence[Whole],
         frames: Sequence[zmq.Frame],
@@ -355,12 +349,11 @@ class Front:
         now: float,
     ) -> Arrival | None:
         try:
-            call = self._calls.of(client, submit, local)
+            call = client.calls.of(submit, local)
         except BadFrame as error:
             self._unreadable(client, submit.job, error)
             return None
-        owed = self._debts.of(client)
-        if submit.job in owed:  # nothing of the first one is another's, or released
+        if submit.job in client.owed:  # nothing of the first is another's, or released
             text = f"job {submit.job} is already in the pool"
             self._say(client, wire.Failure(submit.job, Fault.INVALID_INPUT, text, None))
             return None
@@ -373,17 +366,17 @@ class Front:
             self._released(client, submit.job)
             return None
         try:
-            inputs = inputs_of(client, submit, call, buffers, frames, self._arenas, self._released)
+            inputs = inputs_of(client.name, submit, call, buffers, frames, self._arenas, self._let_go)
         except BadFrame as error:
             self._unreadable(client, submit.job, error)
             return None
-        owed[submit.job] = inputs.tenancy
+        client.owed[submit.job] = inputs.tenancy
         if self._repeats.samples and self._repeats.suspects(inputs, now):
             self._compare(client, submit, call, inputs, now)
             return None
         return _arrival(client, submit, call, inputs, submit.timeout_s)
 
-    def _unreadable(self, client: bytes, job: int, error: BadFrame) -> None:
+    def _unreadable(self, client: Client, job: int, error: BadFrame) -> None:
         text = f"the job cannot be read: {error}"
         if count(self.refused, text):
             said = callers(text)
@@ -391,7 +384,7 @@ class Front:
         self._say(client, wire.Failure(job, Fault.INVALID_INPUT, text, None))
         self._released(client, job)
 
-    def _compare(self, client: bytes, submit: wire.Submit, call: Call, inputs: Inputs, now: float) -> None:
+    def _compare(self, client: Client, submit: wire.Submit, call: Call, inputs: Inputs, now: float) -> None:
         """A job whose inputs may be those of a quarantined one arrives, in `tend`, when all of them were read."""
         reading = self._repeats.read(
             inputs, lambda digest: self._compared.append((client, submit, call, inputs, digest, now))
@@ -401,13 +394,13 @@ class Front:
             text = "too many jobs are being compared with quarantined ones"
             self._fail(client, submit.job, Fault.OVERLOADED, text, COMPARED_S)
         else:
-            self._comparing[client, submit.job] = reading
+            client.comparing[submit.job] = reading
 
     def _arrivals(self, now: float) -> Iterator[Arrival]:
         self._repeats.step()
         while self._compared:
             client, submit, call, inputs, digest, since = self._compared.popleft()
-            del self._comparing[client, submit.job]
+            del client.comparing[submit.job]
             if (why := self._repeats.refusal(digest, now)) is not None:
                 count(self.refused, "a job with the inputs of a quarantined one")
                 self._fail(client, submit.job, Fault.QUARANTINED, why, None)
@@ -415,23 +408,23 @@ class Front:
                 left_s = max(SHORTEST_S, submit.timeout_s - (now - since))
                 yield _arrival(client, submit, call, inputs, left_s)
 
-    def _forget_comparing(self, job: tuple[bytes, int]) -> None:
+    def _forget_comparing(self, client: Client, job: int) -> None:
         """Nobody waits for it any more."""
-        if (reading := self._comparing.pop(job, None)) is not None:
+        if (reading := client.comparing.pop(job, None)) is not None:
             reading.give_up()
-            self._compared = deque(each for each in self._compared if (each[0], each[1].job) != job)
+            self._compared = deque(each for each in self._compared if each[0] is not client or each[1].job != job)
 
-    def _fail(self, client: bytes, job: int, fault: Fault, text: str, retry_after_s: float | None) -> None:
+    def _fail(self, client: Client, job: int, fault: Fault, text: str, retry_after_s: float | None) -> None:
         """A job that the core has not heard of."""
         self._say(client, wire.Failure(job, fault, text, retry_after_s))
-        self._debts.settle(client, job)
+        client.settle(job)
 
     def _refuse(self, address: Address, text: str) -> None:
         if count(self.refused, text):
             said = callers(text)
             log.warning("refused a message from a client: %s", said, extra=about("message_refused", reason=said))
         refusal = encode(wire.Refusal(text), self._instance)
-        client = self._clients.names.get(address)
+        client = self._clients.at.get(address)
         if client is not None:
             self._send(client, refusal)
         else:  # somebody who has said nothing that was understood: nothing is kept for him
@@ -439,11 +432,10 @@ class Front:
             with contextlib.suppress(zmq.ZMQError):
                 send_frames(self.inboxes[index].socket, [route, *refusal])
 
-    def _is_local(self, client: bytes) -> bool:
-        address = self._clients.addresses.get(client)
-        return address is not None and self._local[address[0]]
+    def _is_local(self, client: Client) -> bool:
+        return self._local[client.address[0]]
 
-    def _drop(self, client: bytes, error: Exception, doing: str) -> None:
+    def _drop(self, client: Client, error: Exception, doing: str) -> None:
         """The pool's own mistake with one client ends that client: what is known of it may not be right any more."""
         kind = f"the pool failed when it {doing}: {type(error).__name__}"
         if count(self.refused, kind):
@@ -451,7 +443,7 @@ class Front:
             log.error("dropped a client: %s: %s", kind, error, exc_info=error, extra=extra)
         self._ends(client, wire.Refusal("an error of the pool's own, which its log has; this client was dropped"))
 
-    def _ends(self, client: bytes, last_word: LastWord | None) -> None:
+    def _ends(self, client: Client, last_word: LastWord | None) -> None:
         """`tend` tells that it is gone."""
         self._gone[client] = last_word
         self._turn.soon()
@@ -460,9 +452,12 @@ class Front:
 
     def done(self, job: Job, payloads: tuple[object, ...]) -> None:
         """The result of a job, which waits for `answered`, and for others to the same client."""
-        client, number, timeline = job.client.route, job.number, job.timeline()
+        client = self._clients.named.get(job.client.route)
+        if client is None:
+            return
+        number, timeline = job.number, job.timeline()
         assert timeline is not None, "it is done"
-        released = self._debts.settle(client, number, quietly=True)
+        released = client.settle(number, quietly=True)
         answers: tuple[Payload, ...] = payloads  # type: ignore[assignment]  # as `Back` gave them to the core
         result = wire.Result(number, tuple(map(len, answers)), timeline, released, job.key.chunks)
         if client not in self._letters:  # the first would be a message by itself, and is not counted
@@ -483,7 +478,7 @@ class Front:
         for client in [*self._letters]:
             self._leave(client)
 
-    def _leave(self, client: bytes) -> None:
+    def _leave(self, client: Client) -> None:
         letter = self._letters[client]
         del self._letters[client]
         try:
@@ -493,29 +488,38 @@ class Front:
         else:
             self._send(client, frames)
 
-    def failed(self, client: bytes, job: int, failed: JobFailed) -> None:
-        """Why a job has no result."""
-        self._say(client, wire.Failure(job, failed.fault, failed.text, failed.retry_after_s))
-        self._debts.settle(client, job)
+    def failed(self, name: bytes, job: int, failed: JobFailed) -> None:
+        """Why a job of the client has no result."""
+        if (client := self._clients.named.get(name)) is not None:
+            self._fail(client, job, failed.fault, failed.text, failed.retry_after_s)
 
     def unpacked(self, action: UnpackChunk) -> None:
         """In the place of an answer."""
-        self._say(action.client, wire.Unpack(action.job, action.cause, action.ran, action.text))
-        self._debts.settle(action.client, action.job)
+        if (client := self._clients.named.get(action.client)) is not None:
+            self._say(client, wire.Unpack(action.job, action.cause, action.ran, action.text))
+            client.settle(action.job)
 
     def reply(self, question: Question, value: object = None, error: str | None = None) -> None:
         """What msgpack can't hold ends the one who asked for it."""
+        client = self._clients.named.get(question.client)
+        if client is None:
+            return
         try:
             payload = packed(value)
         except Exception as failed:
-            self._drop(question.client, failed, "packed its answer to a question")
+            self._drop(client, failed, "packed its answer to a question")
             return
-        self._say(question.client, wire.Answer(question.request, error), [payload])
+        self._say(client, wire.Answer(question.request, error), [payload])
 
-    def _released(self, client: bytes, job: int) -> None:
+    def _let_go(self, name: bytes, job: int) -> None:
+        """Nobody uses any more what the job was lent."""
+        if (client := self._clients.named.get(name)) is not None:
+            self._released(client, job)
+
+    def _released(self, client: Client, job: int) -> None:
         self._say(client, wire.Released(job))
 
-    def _say(self, client: bytes, message: Message, payload: Payload = ()) -> None:
+    def _say(self, client: Client, message: Message, payload: Payload = ()) -> None:
         """What can't be put into bytes ends the client that it is about."""
         try:
             frames = encode(message, self._instance, payload)
@@ -524,27 +528,29 @@ class Front:
             return
         self._send(client, frames)
 
-    def _send(self, client: bytes, frames: Payload) -> None:
+    def _send(self, client: Client, frames: Payload) -> None:
         """Never blocks. What a slow reader's pipe does not take waits in its outbox, up to a bound."""
         if client in self._letters:  # they were first
             self._leave(client)
-        if (not self._outboxes.size_bytes or client not in self._outboxes) and self._try_send(client, frames):
+        name = client.name
+        if (not self._outboxes.size_bytes or name not in self._outboxes) and self._try_send(name, frames):
             return
         self._pipes.is_waited_for = True
-        for given_up in self._outboxes.add(client, frames):
+        for given_up in self._outboxes.add(name, frames):
             # A farewell would have it send everything again, and not read that either.
-            self._ends(given_up, wire.Refusal("this client does not read its answers and was dropped"))
+            if (unread := self._clients.named.get(given_up)) is not None:
+                self._ends(unread, wire.Refusal("this client does not read its answers and was dropped"))
         if (retry := self._outboxes.next_try()) is not None:
             self._turn.by(retry)
 
-    def _try_send(self, client: bytes, frames: Payload) -> bool:
+    def _try_send(self, name: bytes, frames: Payload) -> bool:
         """False if the pipe is full. A client that is not connected any more takes everything, and is gone."""
-        address = self._clients.addresses.get(client)
-        if address is None:
+        client = self._clients.named.get(name)
+        if client is None:
             return True
-        index, route = address
+        index, route = client.address
         try:
-            return self._pipes.send(client, self.inboxes[index].socket, route, frames)
+            return self._pipes.send(name, self.inboxes[index].socket, route, frames)
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
@@ -560,11 +566,11 @@ class Front:
         self._pipes.is_waited_for = bool(self._outboxes)
         if self._lender is not None:
             self._lender.look(now)
-        for client in self._presence.silent(now):
+        for client in self._clients.silent(now):
             # One that waits for nothing need not ping, and nothing is taken from it.
-            waits = client in self._debts or client in self._outboxes
-            if not waits and self._lender is not None and self._lender.is_connected(client):
-                self._presence.heard(client, now)  # it keeps what it was lent, and its connection tells when it goes
+            waits = bool(client.owed) or client.name in self._outboxes
+            if not waits and self._lender is not None and self._lender.is_connected(client.name):
+                self._clients.heard(client, now)  # it keeps what it was lent, and its connection tells when it goes
                 continue
             silent = f"nothing was heard of this client for {SILENCE_S:g} s, so its jobs were cancelled"
             self._gone.setdefault(client, wire.Farewell(silent, unread=False) if waits else None)
@@ -572,47 +578,44 @@ class Front:
             client, last_word = self._gone.popitem()
             self._forget(client)
             self._clients.rest(client)
+            client.terms = self._first
             if last_word is not None:
                 self._dismiss(client, last_word, now)
-            yield ClientGone(client)
-            self._pipes.forget(client)
+            yield ClientGone(client.name)
+            self._pipes.forget(client.name)
         if self._gone or self._questions or self._repeats or self._compared:
             self._turn.soon()
         lender = None if self._lender is None else self._lender.next_look(now)
-        for instant in (lender, self._outboxes.next_try(), self._presence.next_look(now)):
+        for instant in (lender, self._outboxes.next_try(), self._clients.next_look(now)):
             if instant is not None:
                 self._turn.by(instant)
 
-    def _dismiss(self, client: bytes, last_word: LastWord, now: float) -> None:
+    def _dismiss(self, client: Client, last_word: LastWord, now: float) -> None:
         """Tells a client, which may be alive, that its jobs are lost. In a full pipe that waits like an answer."""
         if count(self.refused, last_word.text):
             log.warning("dropped a client: %s", last_word.text, extra=about("client_dropped", reason=last_word.text))
         self._say(client, last_word)
         self._gone.pop(client, None)  # it need not be there to hear it
-        if client in self._outboxes:
-            self._presence.heard(client, now)  # so that this, too, is forgotten if it is never read
+        if client.name in self._outboxes:
+            self._clients.heard(client, now)  # so that this, too, is forgotten if it is never read
 
-    def _forget(self, client: bytes) -> None:
-        self._presence.forget(client)
-        self._calls.gone(client)
-        self._debts.forget(client)
+    def _forget(self, client: Client) -> None:
+        """All but its name."""
+        client.forget()
+        self._compared = deque(each for each in self._compared if each[0] is not client)
         if self._lender is not None:
-            self._lender.forget(client)
-        self._outboxes.forget(client)
-        self._pipes.forget(client)
-        self._questions.forget(client)
-        for key in [key for key in self._comparing if key[0] == client]:
-            self._forget_comparing(key)
-        if self._informed is not None:
-            self._informed.discard(client)
+            self._lender.forget(client.name)
+        self._outboxes.forget(client.name)
+        self._pipes.forget(client.name)
+        self._questions.forget(client.name)
 
 
-def _arrival(client: bytes, submit: wire.Submit, call: Call, inputs: Inputs, timeout_s: float) -> Arrival:
+def _arrival(client: Client, submit: wire.Submit, call: Call, inputs: Inputs, timeout_s: float) -> Arrival:
     names = call.names
     return (
         (
-            *(client, submit.job, names.model, call.signature, names.outputs, submit.rows, timeout_s, submit.priority),
-            *(names.device, inputs.size_bytes, inputs.form),
+            *(client.name, submit.job, names.model, call.signature, names.outputs, submit.rows, timeout_s),
+            *(submit.priority, names.device, inputs.size_bytes, inputs.form),
         ),
         inputs,
         (submit.attempts, submit.in_doubt, submit.weight, submit.origin, names.version),

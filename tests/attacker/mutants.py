@@ -54,7 +54,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "priority": Mutant(ADMISSION, "if priority not in PRIORITIES:"),
     "size of the table": Mutant(CALLS, "if len(submit.table) > TABLE_BYTES:"),
     "bytes for the rows": Mutant(CALLS, "call.layout.check(submit.rows or 0, buffers)", "pass"),
-    "a number twice": Mutant(FRONT, "if submit.job in owed:  # nothing of the first one is another's, or released"),
+    "a number twice": Mutant(FRONT, "if submit.job in client.owed:  # nothing of the first is another's, or released"),
     # --- what a message is
     "UTF-8": Mutant(CODEC, "use_list=False, strict", 'use_list=False, unicode_errors="surrogateescape", strict'),
     "size of a header": Mutant(CODEC, "if len(data) > most_bytes:"),
@@ -66,13 +66,13 @@ MUTANTS: Mapping[str, Mutant] = {
     "the end of a job's first frame": Mutant(HOT, "if position != len(first):"),
     "flags of a job": Mutant(JOBS, "if flags > (_IN_DOUBT | _HAS_ROOM | _REGISTERS):"),
     # --- calls
-    "count of calls": Mutant(CALLS, "if len(known.calls) >= MOST_CALLS:"),
-    "the account of calls": Mutant(CALLS, "if known.size_bytes + call.size_bytes > CALLS_BYTES:"),
-    "a call's number twice": Mutant(CALLS, "if not known.last < submit.call:"),
+    "count of calls": Mutant(CALLS, "if len(known) >= MOST_CALLS:"),
+    "the account of calls": Mutant(CALLS, "if self.size_bytes + call.size_bytes > CALLS_BYTES:"),
+    "a call's number twice": Mutant(CALLS, "if not self._last < submit.call:"),
     "a call that is not known": Mutant(
         CALLS,
-        "return None if known is None else known.calls.get(submit.call)",
-        "return None if known is None else known.calls.get(submit.call, next(iter(known.calls.values()), None))",
+        "return known.get(submit.call)",
+        "return known.get(submit.call, next(iter(known.values()), None))",
     ),
     # --- who it is
     "a routing id of its own": Mutant(
@@ -107,7 +107,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "a ticket": Mutant(LENDER, "self._clients.get(shown)", "next(reversed(self._clients.values()), None)"),
     "count of strangers": Mutant(LENDER, "if len(self._strangers) >= MOST_STRANGERS:"),
     "arenas of who is gone": Mutant(LENDER, "self._arenas.take_back(client)", "pass"),
-    "jobs of who is gone": Mutant(FRONT, "self._debts.forget(client)", "pass"),
+    "jobs of who is gone": Mutant(FRONT, "        client.forget()\n", ""),
     # --- what is held for a client
     "room in the queue": Mutant(
         ADMISSION, "    jobs, held_bytes = backlog.held, backlog.size_bytes\n", "    return None\n"

@@ -29,8 +29,8 @@ from pool.core.policy import Policy, SlotPlan
 from pool.plan.planning import make_plan
 from pool.serve.arenas import Arenas
 from pool.serve.back import Back, CannotSay
-from pool.serve.calls import Calls, inputs_of
-from pool.serve.debts import Debts
+from pool.serve.calls import inputs_of
+from pool.serve.clients import Client
 from pool.serve.handouts import Handouts
 from pool.serve.layouts import read
 from pool.serve.loop import CoreFault, Way
@@ -66,8 +66,7 @@ class House:
         self.answers: dict[int, do.JobFailed | None] = {}
         self.machine = Machine(Policy(), [SlotPlan(("m",))], random.Random(0))
         self._arenas = arenas
-        self._calls = Calls()
-        self._debts = Debts()
+        self._client = Client(CLIENT, (0, b""))
         self.feed = Way(self.machine, lambda *_: None, lambda _: None, self._act, self._unsent, lambda: self.now)
         self.feed.back, self.feed.front = back, Mute()  # type: ignore[assignment]
 
@@ -75,11 +74,11 @@ class House:
         frames = [zmq.Frame(each) for each in framed(asked, b"instance", [TABLE, b"" if asked.lent else bytes(64)])]
         envelope = decode(CLIENT_MESSAGES, frames)
         submit, buffers = envelope.message, envelope.payload
-        call = self._calls.of(CLIENT, submit, local=True)
+        call = self._client.calls.of(submit, local=True)
         assert call is not None
         released = self.released
         inputs = inputs_of(CLIENT, submit, call, buffers, frames, self._arenas, lambda _, job: released.append(job))
-        self._debts.of(CLIENT)[submit.job] = inputs.tenancy
+        self._client.owed[submit.job] = inputs.tenancy
         self.feed.arrived(asked_of(submit.job, None, submit.timeout_s, 64), inputs, MORE, self.now)
         self.feed.dispatch()
 
@@ -90,7 +89,7 @@ class House:
     def _act(self, order: do.Action) -> None:
         if isinstance(order, do.FailJob):
             self.answers[order.job] = order.failed
-            self._debts.settle(CLIENT, order.job)
+            self._client.settle(order.job)
 
 
 @pytest.fixture

@@ -21,12 +21,12 @@ from pool.core.events import ClientGone, Event, JobCancelled
 from pool.serve import front as clients_front
 from pool.serve import front as front_module
 from pool.serve.arenas import Arenas
+from pool.serve.clients import LOOK_S
 from pool.serve.front import LETTER_BYTES, LETTER_JOBS, PART_S, RECEIVE_HIGH_WATER_MARK, SEND_HIGH_WATER_MARK, SILENCE_S
 from pool.serve.inbox import FRAMES_A_TURN, MOST_FRAMES
 from pool.serve.outbox import RETRY_S
 from pool.serve.payload import FRAME_BYTES, VIEW_BYTES
 from pool.serve.pipes import PIPE_BYTES
-from pool.serve.presence import LOOK_S
 from pool.serve.questions import MOST_WAITING
 from pool.serve.repeats import STEP_BYTES
 from pool.serve.rows import Inputs
@@ -625,8 +625,8 @@ def test_a_job_whose_rows_are_not_there_is_answered_and_the_client_goes_on(
         assert (failure.job, failure.fault, failure.retry_after_s) == (7, Fault.INVALID_INPUT, None)
         assert failure.text.startswith(f"the job cannot be read: {told}")
         assert sum(front.refused.values()) == 1
-        (client,) = front._presence.clients()
-        assert [job for job in (7, 8) if job in front._debts.of(client)] == [8]
+        (client,) = front._clients.present()
+        assert list(client.owed) == [8]
 
 
 def test_an_answer_says_how_many_frames_each_piece_has(front: Front, context: "zmq.Context[zmq.Socket[bytes]]") -> None:

@@ -242,8 +242,8 @@ class House:
         self.dealer.connect(f"ipc://{folder}/front")
         self.feed(told.Start())
         self.say(encode(wire.Open("a test"), NO_INSTANCE))
-        (client,) = self.front._presence.clients()
-        assert self.arenas.lend(client, Wish(ARENA_BYTES, ARENA_BYTES)) is not None
+        (client,) = self.front._clients.present()
+        assert self.arenas.lend(client.name, Wish(ARENA_BYTES, ARENA_BYTES)) is not None
 
     def close(self) -> None:
         self.dealer.close()
@@ -402,8 +402,10 @@ def test_a_client_that_goes_with_its_question_leaves_nothing(tmp_path: Path) -> 
                 dealer.send_multipart(encode(wire.Close(), INSTANCE))
                 refused = house.machine.answered.total()
                 eventually(lambda: house.hear() or house.machine.answered.total() > refused)  # noqa: B023
-                eventually(lambda: house.hear() or len(house.front._presence.clients()) == 1)
+                eventually(lambda: house.hear() or len(house.front._clients.present()) == 1)
                 dealer.close()
-                assert list(house.front._pipes._unmarked) == house.front._presence.clients(), number
+                assert list(house.front._pipes._unmarked) == [
+                    client.name for client in house.front._clients.present()
+                ], number
         finally:
             house.close()

@@ -11,32 +11,28 @@ from pool.wire.calls import CALLS_BYTES, MOST_CALLS, ROWS, TABLE_BYTES, Table, T
 from pool.wire.codec import BadFrame, pack
 from pool.wire.session_runs import PRIVATE_RUN, REMOTE_RUN, RUN
 
-CLIENT, OTHER = b"client", b"other"
 TABLE = pack(Table((TensorHeader("x", "float32", (ROWS,), False),)))
 ASKED = Asked(1, "m", "s", ("y",), 2, device="gpu:0", version="stable")
 
 
-def register(calls: Calls, number: int, client: bytes = CLIENT, table: bytes = TABLE, **fields: Any) -> Call:
-    call = calls.of(client, replace(ASKED, **fields).submit(table, number), local=True)
+def register(calls: Calls, number: int, table: bytes = TABLE, **fields: Any) -> Call:
+    call = calls.of(replace(ASKED, **fields).submit(table, number), local=True)
     assert call is not None
     return call
 
 
-def known(calls: Calls, number: int, client: bytes = CLIENT) -> Call | None:
-    return calls.of(client, ASKED.submit(TABLE, number, registers=False), local=True)
+def known(calls: Calls, number: int) -> Call | None:
+    return calls.of(ASKED.submit(TABLE, number, registers=False), local=True)
 
 
-def test_a_call_is_known_by_its_number_to_its_own_client_alone() -> None:
+def test_a_call_is_known_by_its_number() -> None:
     calls = Calls()
     call = register(calls, 7)
     assert known(calls, 7) is call
     assert known(calls, 8) is None
-    assert known(calls, 7, OTHER) is None
     assert (call.names, call.table, call.form) == (ASKED.names, TABLE, TABLE)
     assert call.asked == ("m", "stable", "s", ("y",))
     assert call.layout is not None
-    calls.gone(CLIENT)
-    assert known(calls, 7) is None
 
 
 @pytest.mark.parametrize("again", [7, 6, 0])
@@ -45,12 +41,11 @@ def test_no_number_is_used_again(again: int) -> None:
     call = register(calls, 7)
     with pytest.raises(BadFrame, match=f"call {again} after call 7"):
         register(calls, again)
-    calls.forget(CLIENT, 7)
+    calls.forget(7)
     with pytest.raises(BadFrame, match=f"call {again} after call 7"):
         register(calls, again)
     assert known(calls, 7) is None
     assert register(calls, 8) is not call
-    register(calls, 1, OTHER)
 
 
 def test_a_client_has_so_many_calls_and_forgetting_one_makes_room() -> None:
@@ -59,10 +54,8 @@ def test_a_client_has_so_many_calls_and_forgetting_one_makes_room() -> None:
         register(calls, number)
     with pytest.raises(BadFrame, match=f"{MOST_CALLS + 1} calls, at most {MOST_CALLS} are kept"):
         register(calls, MOST_CALLS + 1)
-    register(calls, 1, OTHER)
-    calls.forget(CLIENT, 5)
-    calls.forget(CLIENT, 5)  # once
-    calls.forget(b"nobody", 1)
+    calls.forget(5)
+    calls.forget(5)  # once
     register(calls, MOST_CALLS + 1)
     with pytest.raises(BadFrame, match="calls, at most"):
         register(calls, MOST_CALLS + 2)
@@ -78,7 +71,7 @@ def test_its_calls_are_bounded_in_bytes() -> None:
         assert register(calls, number, outputs=outputs).size_bytes == each
     with pytest.raises(BadFrame, match=f"at most {CALLS_BYTES} are kept of one client"):
         register(calls, fit + 1, outputs=outputs)
-    calls.forget(CLIENT, 1)
+    calls.forget(1)
     register(calls, fit + 1, outputs=outputs)
 
 
@@ -100,7 +93,7 @@ def test_nothing_is_kept_of_what_is_refused(fields: dict[str, Any], table: bytes
         register(calls, 9, table=table, **fields)
     assert known(calls, 9) is None
     register(calls, 4)
-    assert calls._clients[CLIENT].size_bytes == 2 * call_bytes(ASKED.names, len(TABLE), 1)
+    assert calls.size_bytes == 2 * call_bytes(ASKED.names, len(TABLE), 1)
 
 
 def test_names_that_are_none_are_refused() -> None:
@@ -108,14 +101,14 @@ def test_names_that_are_none_are_refused() -> None:
     for names in (b"", b"\xc1", pack(ASKED.names)[:-1], pack(Table(()))):
         submit.names = names
         with pytest.raises(BadFrame):
-            Calls().of(CLIENT, submit, local=True)
+            Calls().of(submit, local=True)
 
 
 def test_what_a_session_may_do_is_decided_once() -> None:
     calls = Calls()
     for number, (signature, local) in enumerate([(RUN, True), (RUN, False), (PRIVATE_RUN, True), (PRIVATE_RUN, False)]):
         submit = replace(ASKED, signature=signature).submit(TABLE, number + 1)
-        assert calls.of(CLIENT, submit, local) is not None
-    found = [calls._clients[CLIENT].calls[number] for number in range(1, 5)]
+        assert calls.of(submit, local) is not None
+    found = [calls._known[number] for number in range(1, 5)]
     assert [call.signature for call in found] == [RUN, REMOTE_RUN, PRIVATE_RUN, PRIVATE_RUN]
     assert [call.refusal is None for call in found] == [True, True, True, False]

@@ -1,42 +1,163 @@
-"""The clients' numbers: whose they are, and for how long."""
+"""The clients: whose a number is and for how long, what is owed to each, and who is silent."""
 
-from pool.serve.clients import MOST_RESTING, Clients
+import pytest
 
-HERE, THERE = (0, b"\0aaaa"), (1, b"\0aaaa")
+from pool.serve.arenas import Tenancy
+from pool.serve.clients import LOOK_S, MOST_RESTING, Client, Clients
+
+HERE, THERE, ELSEWHERE = (0, b"\0aaaa"), (1, b"\0aaaa"), (0, b"\0bbbb")
+SILENCE_S = 2 * LOOK_S
+
+
+class Ended:
+    """A tenancy, and whether it is over."""
+
+    def __init__(self) -> None:
+        self.over = False
+        self.tenancy = Tenancy([], None, self._end)
+
+    def _end(self, _: Tenancy) -> None:
+        self.over = True
+
+
+# --- their numbers --------------------------------------------------------------------------------------------------
 
 
 def test_a_number_is_one_connections_and_never_anothers() -> None:
-    clients = Clients()
-    first, second = clients.name(HERE), clients.name(THERE)
-    assert [int.from_bytes(name, "big") for name in (first, second)] == [1, 2]
-    assert clients.name(HERE) == clients.names.get(HERE) == first
-    assert (clients.addresses.get(first), clients.addresses.get(second)) == (HERE, THERE)
+    clients = Clients(SILENCE_S)
+    first, second = clients.find(HERE), clients.find(THERE)
+    assert [int.from_bytes(client.name, "big") for client in (first, second)] == [1, 2]
+    assert clients.find(HERE) is clients.at[HERE] is clients.named[first.name] is first
+    assert (first.address, second.address) == (HERE, THERE)
     clients.forget(first)
-    assert clients.names.get(HERE) is clients.addresses.get(first) is None
-    assert int.from_bytes(clients.name(HERE), "big") == 3
+    assert HERE not in clients.at
+    assert first.name not in clients.named
+    assert int.from_bytes(clients.find(HERE).name, "big") == 3
     clients.forget(first)
-    assert clients.names.get(HERE) is not None, "the number was no one's any more"
+    assert HERE in clients.at, "the number was no one's any more"
 
 
 def test_a_name_tells_nothing_of_the_route() -> None:
-    assert b"aaaa" not in Clients().name(HERE)
+    assert b"aaaa" not in Clients(SILENCE_S).find(HERE).name
 
 
 def test_one_that_rests_is_the_same_when_it_speaks_again() -> None:
-    clients = Clients()
-    first = clients.name(HERE)
+    clients = Clients(SILENCE_S)
+    first = clients.find(HERE)
     clients.rest(first)
-    assert clients.name(HERE) == first
+    assert clients.find(HERE) is first
 
 
 def test_those_that_rest_are_bounded_and_the_others_are_kept() -> None:
-    clients = Clients()
-    active, woken = clients.name(HERE), clients.name(THERE)
+    clients = Clients(SILENCE_S)
+    active, woken = clients.find(HERE), clients.find(THERE)
     clients.rest(woken)
-    assert clients.name(THERE) == woken
-    names = [clients.name((0, number.to_bytes(5, "big"))) for number in range(2 * MOST_RESTING)]
-    for name in names:
-        clients.rest(name)
-    assert sum(clients.addresses.get(name) is not None for name in names) == MOST_RESTING
-    assert clients.addresses.get(names[-1]) is not None, "the last to rest are kept"
-    assert (clients.name(HERE), clients.name(THERE)) == (active, woken)
+    clients.heard(woken, 1.0)
+    resting = [clients.find((0, number.to_bytes(5, "big"))) for number in range(2 * MOST_RESTING)]
+    for client in resting:
+        clients.rest(client)
+    assert [client for client in resting if client.name in clients.named] == resting[-MOST_RESTING:], "the last"
+    assert (clients.find(HERE), clients.find(THERE)) == (active, woken)
+
+
+# --- what is owed to them -------------------------------------------------------------------------------------------
+
+
+def test_a_job_is_owed_until_it_is_settled() -> None:
+    client = Client(b"1", HERE)
+    client.owed[1] = None
+    assert client.settle(1)
+    assert not client.owed
+    assert client.settle(1)  # cancelled, and answered all the same
+
+
+def test_what_is_answered_last_is_released_with_the_answer() -> None:
+    client, ended = Client(b"1", HERE), Ended()
+    client.owed[1] = ended.tenancy
+    assert client.settle(1, quietly=True)
+    assert ended.over
+    assert ended.tenancy.quiet
+
+
+def test_what_a_batch_still_reads_is_released_by_itself() -> None:
+    client, ended = Client(b"1", HERE), Ended()
+    client.owed[1] = ended.tenancy
+    ended.tenancy.hold()
+    assert not client.settle(1, quietly=True)
+    assert not ended.over
+    assert not ended.tenancy.quiet
+    ended.tenancy.let_go()
+    assert ended.over
+
+
+def test_a_client_that_is_gone_is_told_nothing() -> None:
+    client, ended = Client(b"1", HERE), Ended()
+    client.owed[1] = ended.tenancy
+    ended.tenancy.hold()
+    client.forget()
+    assert ended.tenancy.quiet
+    assert not client.owed
+    ended.tenancy.let_go()
+    assert ended.over
+
+
+# --- who is there ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clients() -> Clients:
+    clients = Clients(SILENCE_S)
+    for address in (HERE, THERE, ELSEWHERE):
+        clients.heard(clients.find(address), 100.0)
+    assert clients.silent(100.0) == []
+    return clients
+
+
+def looked(clients: Clients, since: float, until: float) -> list[Client]:
+    """Who is silent then, where somebody has looked all the time."""
+    silent: list[Client] = []
+    for instant in range(int(since), int(until) + 1):
+        silent = clients.silent(float(instant))
+    return silent
+
+
+def test_who_was_heard_of_again_is_not_silent_and_hides_nobody(clients: Clients) -> None:
+    one, other, third = clients.present()
+    clients.heard(one, 101.0)
+    clients.heard(one, 102.0)
+    clients.heard(other, 103.0)
+    assert looked(clients, 103.0, 100.0 + SILENCE_S) == []
+    assert looked(clients, 100.0 + SILENCE_S, 101.0 + SILENCE_S) == [third]
+    assert looked(clients, 102.0 + SILENCE_S, 103.0 + SILENCE_S) == [third, one]
+    assert looked(clients, 104.0 + SILENCE_S, 104.0 + SILENCE_S) == [third, one, other]
+
+
+@pytest.mark.parametrize("which", [0, 2])
+@pytest.mark.parametrize("rests", [False, True])
+def test_one_that_was_forgotten_comes_again_as_the_last(clients: Clients, which: int, rests: bool) -> None:
+    gone, other = clients.present()[which], clients.present()[1]
+    if rests:
+        clients.rest(gone)
+    else:
+        clients.forget(gone)
+    assert gone not in clients.present()
+    clients.heard(gone, 101.0)
+    clients.heard(other, 102.0)
+    assert clients.present()[-2:] == [gone, other]
+    clients.heard(gone, 103.0)
+    assert clients.present()[-2:] == [other, gone]
+
+
+def test_a_pause_of_the_pool_counts_as_one_between_two_looks(clients: Clients) -> None:
+    one, other, third = clients.present()
+    assert clients.silent(100.0 + 1000 * SILENCE_S) == []
+    clients.heard(one, 100.0 + 2000 * SILENCE_S)
+    assert clients.silent(100.0 + 2000 * SILENCE_S) == [], "two looks of silence at most"
+    assert looked(clients, 100.0 + 2000 * SILENCE_S, 101.0 + 2000 * SILENCE_S) == [other, third]
+
+
+def test_somebody_looks_while_there_are_clients(clients: Clients) -> None:
+    assert clients.next_look(100.0) == 100.0 + LOOK_S
+    for client in clients.present():
+        clients.forget(client)
+    assert clients.next_look(100.0) is None

@@ -26,7 +26,7 @@ def arrive(submit: Asked) -> Any:
     """As it comes: through the codec, with two rows."""
     frames = [zmq.Frame(frame) for frame in framed(submit, INSTANCE, [TABLE, bytes(8)])]
     envelope = decode(CLIENT_MESSAGES, frames)
-    call = Calls().of(b"client", envelope.message, local=True)
+    call = Calls().of(envelope.message, local=True)
     assert call is not None
     return inputs_of(b"client", envelope.message, call, envelope.payload, frames, Arenas(0, 0), lambda *_: None)
 
