@@ -8,7 +8,6 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from types import FrameType
 
 import pytest

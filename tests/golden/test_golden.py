@@ -40,7 +40,7 @@ def test_the_record_has_something_of_everything() -> None:
     assert sum(0.05 < share < 0.95 for share in shares) >= 40
 
 
-@pytest.mark.long
+@pytest.mark.golden
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "twist",
@@ -51,14 +51,14 @@ def test_what_may_be_otherwise_changes_no_outcome(twist: Twist) -> None:
     assert not list(compared(NAMES, twist))
 
 
-@pytest.mark.long
+@pytest.mark.golden
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("patch", OTHERWISE, ids=lambda patch: patch.name)
 def test_what_the_core_may_do_otherwise_changes_no_outcome(patch: Patch, tmp_path: Path) -> None:
     assert not differences(patch, tmp_path)
 
 
-@pytest.mark.long
+@pytest.mark.golden
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("patch", BROKEN, ids=lambda patch: patch.name)
 def test_a_broken_promise_changes_an_outcome(patch: Patch, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from pool import Client, errors
 from pool.client import arenas as client_arenas
 from pool.wire.lent import LENT_BYTES
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.memory
 
 MODELS = """
 [[model]]

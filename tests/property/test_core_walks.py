@@ -97,7 +97,7 @@ def test_programs_and_what_comes_of_them_are_the_same_in_every_process() -> None
     assert f"programs {PROGRAMS}" in digests.pop(), "other programs than were pinned: write their digest down anew"
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.timeout(3600)
 def test_the_core_keeps_its_promises_on_many_walks() -> None:
     for seed in range(1000, 4000):

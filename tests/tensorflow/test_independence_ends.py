@@ -98,7 +98,7 @@ def test_a_gate_that_opens_late_ends_joining_at_the_first_sample_that_differs(ga
         open_late(pool, client, QUICK_SHARE)
 
 
-@pytest.mark.long
+@pytest.mark.models
 @pytest.mark.timeout(400)
 def test_the_same_at_the_rate_of_every_day(gate: Path) -> None:
     with pool_process(gate_config(gate)) as pool, pool.client() as client:

@@ -152,7 +152,7 @@ def test_two_workers_with_two_lanes_count_as_one(client: Client, pool: PoolProce
     pool.await_log("model counter writes state: its jobs keep to slot")
 
 
-@pytest.mark.long
+@pytest.mark.models
 def test_with_one_lane_each_job_sees_what_all_before_it_wrote(counter: Path) -> None:
     with pool_process(stub_config("lanes = 1", models=model("counter", counter))) as pool, pool.client() as client:
         assert counted(client) == list(range(1, 201))
@@ -227,7 +227,7 @@ def test_sigkill_while_tensorflow_runs(two_signatures: Path) -> None:
             file.unlink()
 
 
-@pytest.mark.long
+@pytest.mark.models
 def test_a_gpu_worker_that_sees_no_gpu_refuses_and_says_what_to_install(keras_export: Path) -> None:
     fakes = str(Path(__file__).parents[1] / "fakes")
     config = stub_config(devices="[0]", models=model("keras", keras_export))

@@ -26,7 +26,7 @@ from pool.wire import client_messages as wire
 FOLDER = os.path.dirname(futures.__file__)
 OTHERS = {arenas.__file__, spans.__file__}
 STEP = 13  # of all lines, in the usual run
-EVERY_LINE = [pytest.param(1, marks=[pytest.mark.long, pytest.mark.timeout(300)]), STEP]
+EVERY_LINE = [pytest.param(1, marks=[pytest.mark.interrupts, pytest.mark.timeout(300)]), STEP]
 
 
 class AtLine:
