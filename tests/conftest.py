@@ -30,6 +30,8 @@ def pytest_configure(config: pytest.Config) -> None:
     for number in signal.valid_signals() - IGNORED_BY_PYTHON:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, _ignore)
+    for name in ("LINES", "COLUMNS"):  # the terminal that somebody looks at is no business of what the tests start
+        os.environ.pop(name, None)
     # The pid is in the name for a test to see whose it is.
     folder = tempfile.mkdtemp(prefix=f"pt-run-{os.getpid()}-")
     config.stash[runtime_folder] = os.environ["XDG_RUNTIME_DIR"] = folder
