@@ -11,10 +11,14 @@ from golden.patches import BROKEN, OTHERWISE, Patch, differences
 from golden.record import NAMES, compared, read
 from golden.twist import Twist
 
+LONG = {"shared"}
+"""Runs that take as long as all others together."""
 ANEW = "if it is meant to be so: python tests/golden --record, and say why in the commit"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.golden) if kind in LONG else kind for kind in KINDS]
+)
 def test_outcomes_are_those_that_were_recorded(kind: str) -> None:
     found = list(compared(name for name in NAMES if name.split()[0] == kind))
     assert not found, "\n".join([*found[:20], f"{len(found)} in all; {ANEW}"])
