@@ -19,8 +19,9 @@ TESTS = Path(__file__).parents[1]
 PROGRAMS = "47947b113bc08a7f"
 """The digest of some programs, which are the same on every machine as long as their tables are."""
 STEPS = 250
-SEEDS = range(32)
-MORE_SEEDS = range(32, 96)
+SEEDS = range(16)
+MORE_SEEDS = range(16, 96)
+"""No mutant needs them: they look elsewhere."""
 CHANGING_SEEDS = range(24)
 SHARING_SEEDS = range(6)
 FLOOR = 0.5
