@@ -43,9 +43,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One process for whom looks at some files, or wants to see what they print: its tests begin at once."""
+    """One process for whom looks at some files, or wants to see what they print: its tests begin at once.
+
+    Else one more than there are cores, for one or the other waits.
+    """
     looks = config.option.capture == "no" or any(".py" in name for name in config.option.file_or_dir)
-    return 0 if looks else len(os.sched_getaffinity(0))
+    return 0 if looks else len(os.sched_getaffinity(0)) + 1
 
 
 @pytest.fixture
