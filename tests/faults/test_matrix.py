@@ -40,6 +40,9 @@ from pool import Client
 
 pytestmark = pytest.mark.faults
 
+PROOF = ("SIGKILL", "mid-batch")
+"""Its round is run by default: the promise that a job outlives its worker."""
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
@@ -161,7 +164,11 @@ def matrix(orders: Orders) -> Iterator[Matrix]:
         assert kept <= {("pool", "flight")}
 
 
-@pytest.mark.parametrize("cell", OF_WORKERS, ids=ids(OF_WORKERS))
+@pytest.mark.parametrize(
+    "cell",
+    [pytest.param(cell, marks=pytest.mark.promise(2)) if cell == PROOF else cell for cell in OF_WORKERS],
+    ids=ids(OF_WORKERS),
+)
 def test_a_fault_of_a_worker(matrix: Matrix, cell: Cell) -> None:
     outcome, record = OUTCOMES[CELLS[cell]], matrix.record(cell)
     if outcome.seen == "result":

@@ -11,10 +11,14 @@ from golden.patches import BROKEN, OTHERWISE, Patch, differences
 from golden.record import NAMES, compared, read
 from golden.twist import Twist
 
+LONG = {"shared"}
+"""Runs that take as long as all others together."""
 ANEW = "if it is meant to be so: python tests/golden --record, and say why in the commit"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.golden) if kind in LONG else kind for kind in KINDS]
+)
 def test_outcomes_are_those_that_were_recorded(kind: str) -> None:
     found = list(compared(name for name in NAMES if name.split()[0] == kind))
     assert not found, "\n".join([*found[:20], f"{len(found)} in all; {ANEW}"])
@@ -40,7 +44,7 @@ def test_the_record_has_something_of_everything() -> None:
     assert sum(0.05 < share < 0.95 for share in shares) >= 40
 
 
-@pytest.mark.long
+@pytest.mark.golden
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "twist",
@@ -51,14 +55,14 @@ def test_what_may_be_otherwise_changes_no_outcome(twist: Twist) -> None:
     assert not list(compared(NAMES, twist))
 
 
-@pytest.mark.long
+@pytest.mark.golden
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("patch", OTHERWISE, ids=lambda patch: patch.name)
 def test_what_the_core_may_do_otherwise_changes_no_outcome(patch: Patch, tmp_path: Path) -> None:
     assert not differences(patch, tmp_path)
 
 
-@pytest.mark.long
+@pytest.mark.golden
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("patch", BROKEN, ids=lambda patch: patch.name)
 def test_a_broken_promise_changes_an_outcome(patch: Patch, tmp_path: Path) -> None:

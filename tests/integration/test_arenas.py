@@ -22,7 +22,7 @@ from pool import Client, errors
 from pool.client import arenas as client_arenas
 from pool.wire.lent import LENT_BYTES
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.memory
 
 MODELS = """
 [[model]]
@@ -397,7 +397,7 @@ def test_clients_come_and_go_and_leave_nothing(own_pool: PoolProcess) -> None:
     for pid, count in workers.items():
         eventually(lambda pid=pid, count=count: descriptors(pid) <= count)  # type: ignore[misc]
     assert descriptors(os.getpid()) <= ours + 2
-    assert set(os.listdir("/dev/shm")) <= before_shm
+    eventually(lambda: set(os.listdir("/dev/shm")) <= before_shm)  # others run tests beside these, and tidy up too
 
 
 def test_a_forked_child_has_memory_of_its_own(client: Client) -> None:

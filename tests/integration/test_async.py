@@ -111,7 +111,7 @@ def test_one_that_is_refused_may_be_opened_again(pool: PoolProcess) -> None:
     asyncio.run(asyncio.wait_for(main(), 20))
 
 
-@pytest.mark.long
+@pytest.mark.replacement
 def test_models_come_and_go(pool: PoolProcess) -> None:
     async def main() -> None:
         async with AsyncClient(pool.endpoint) as client:

@@ -20,6 +20,8 @@ from pool.recorder.fault_report import replay, summary
 from pool.serve.planted import PLANTED, PlantedFault, planted
 from pool.systemd.unit import unit
 
+pytestmark = pytest.mark.faults
+
 MARKED = np.frombuffer(b"not to be written down, as it is", np.float32)
 
 
@@ -42,6 +44,7 @@ def report_of(pool: PoolProcess) -> tuple[Path, dict[str, Any]]:
     return path, report
 
 
+@pytest.mark.promise(1)
 def test_the_pool_ends_with_a_report_and_every_caller_hears_of_it(pool: PoolProcess) -> None:
     workers = pool.workers()
     with pool.client(reconnect_timeout=0) as one, pool.client(reconnect_timeout=0) as other:

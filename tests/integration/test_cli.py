@@ -246,7 +246,7 @@ def test_an_open_loop(pool: PoolProcess) -> None:
     assert (found["arrivals"], found["ended_early"]) == ("even", None)
 
 
-@pytest.mark.long
+@pytest.mark.bench
 def test_a_sweep_draws_its_curve(pool: PoolProcess, tmp_path: Path) -> None:
     argv = ["bench", "sweep", "echo", "--rate", "20:80:3", "--duration", "0.5", "--warmup", "0", "--clients", "2"]
     shown = output(pool, *argv)

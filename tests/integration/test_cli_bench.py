@@ -15,7 +15,7 @@ import pytest
 
 from harness import PoolProcess, children, eventually, pool_process, stub_config
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.bench
 
 TIMEOUT_S = 60.0
 

@@ -215,6 +215,7 @@ def test_after_fork_a_client_starts_afresh(pool: PoolProcess) -> None:
     subprocess.run([sys.executable, "-P", "-c", FORK, pool.endpoint], check=True, timeout=60)
 
 
+@pytest.mark.promise(7)
 def test_models_and_status(pool: PoolProcess, client: Client) -> None:
     models = {model["name"]: model for model in client.models()}
     assert models["echo"]["ready_slots"] == [0, 1]

@@ -22,6 +22,7 @@ def test_the_caller_sees_only_the_result(client: Client, marker: str, number: in
     assert result["pid"] > 0
 
 
+@pytest.mark.promise(2)
 def test_a_worker_killed_from_outside_is_replaced_and_its_jobs_run_elsewhere() -> None:
     with pool_process(stub_config()) as pool, pool.client() as client:
         futures = [client.submit("faults", 1.0, signature="sleep") for _ in range(4)]
@@ -37,6 +38,7 @@ def test_a_worker_killed_from_outside_is_replaced_and_its_jobs_run_elsewhere() -
         pool.await_log("slot 0 cpu:0 BACKOFF: SIGKILL")
 
 
+@pytest.mark.promise(2)
 def test_past_max_attempts_the_caller_gets_the_story(client: Client) -> None:
     with pytest.raises(errors.Quarantined) as caught:
         client.run("faults", int(signal.SIGKILL), signature="kill")
@@ -52,6 +54,7 @@ def test_an_exit_is_a_death_too(client: Client) -> None:
         client.run("faults", 3, signature="exit")
 
 
+@pytest.mark.promise(2)
 def test_a_stateful_job_is_never_run_twice(client: Client, marker: str) -> None:
     assert client.run("counter", 5, signature="add")["total"] == 5
     with pytest.raises(errors.WorkerLost, match="keeps state") as caught:
@@ -67,6 +70,7 @@ def test_a_neighbour_of_a_killer_is_not_harmed(client: Client, marker: str) -> N
     assert all(sleeper.result(20) for sleeper in sleepers)
 
 
+@pytest.mark.promise(1)
 def test_a_hung_batch_is_ended_and_the_slot_comes_back() -> None:
     config = stub_config(rest='[health]\nhung_after = "700ms"\n[queue]\nmax_attempts = 1', devices='["cpu"]')
     with pool_process(config) as pool, pool.client() as client:

@@ -89,7 +89,7 @@ def test_the_clients_of_a_process_share_a_context_and_a_forked_child_has_another
 
 LIMITS = """
 import logging, resource, sys
-from pool import descriptors
+from pool.loop import descriptors
 logging.basicConfig(format="%(message)s")
 soft, hard = (int(number) for number in sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -65,6 +65,7 @@ def kill_holding(nvml: FakeNvml, pool: PoolProcess, client: Client) -> int:
     return int(pid)
 
 
+@pytest.mark.promise(4)
 def test_the_next_worker_touches_its_device_when_the_memory_is_free_and_not_before(nvml: FakeNvml) -> None:
     with two_gpus(nvml) as (pool, client):
         pid = kill_holding(nvml, pool, client)

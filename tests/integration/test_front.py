@@ -322,6 +322,7 @@ def test_a_farewell_that_is_never_read_is_forgotten_by_and_by(
         assert front._outboxes.clients() == [client], "one farewell, again"
 
 
+@pytest.mark.promise(6)
 def test_answers_that_nobody_reads_are_bounded_in_bytes(
     front: Front, context: "zmq.Context[zmq.Socket[bytes]]"
 ) -> None:

@@ -250,6 +250,7 @@ def bad_messages() -> list[tuple[Message, list[bytes], str]]:
     ]
 
 
+@pytest.mark.promise(5)
 def test_each_bad_message_is_answered_while_others_are_served(
     pool: PoolProcess, dealer: "zmq.Socket[bytes]", client: Client
 ) -> None:
@@ -304,6 +305,7 @@ def test_chunks_members_and_origins_that_lie_gain_nothing() -> None:
         assert client.run("rows", np.ones(1, np.float32), signature="double")["y"] == [2.0]
 
 
+@pytest.mark.promise(5)
 def test_mutated_traffic_never_stops_the_pool(pool: PoolProcess, client: Client) -> None:
     """Real messages with a few bytes changed, cut or doubled; a polite client is served throughout."""
     seed = 20_261_121

@@ -101,6 +101,7 @@ def batch_with_one_guilty(
     return found
 
 
+@pytest.mark.promise(3)
 def test_a_model_error_reaches_the_guilty_job_alone(client: Client, ledgers: list[Ledger]) -> None:
     error = batch_with_one_guilty(client, ledgers, "fail")[GUILTY - 1]
     assert isinstance(error, errors.ModelFailed)
@@ -142,6 +143,7 @@ def test_a_row_that_does_not_fit_is_out_of_memory(pool: PoolProcess, client: Cli
     assert isinstance(error, errors.OutOfMemory)
 
 
+@pytest.mark.promise(2)
 @pytest.mark.parametrize(("signature", "death"), [("kill", "SIGKILL"), ("unusable", "PROCESS_UNUSABLE")])
 def test_a_killer_is_quarantined_and_its_neighbours_get_their_results(
     pool: PoolProcess, client: Client, ledgers: list[Ledger], signature: str, death: str

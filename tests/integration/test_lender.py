@@ -36,7 +36,7 @@ from pool.wire.lent import Lent, Room
 from pool.wire.message import Message
 from pool.wire.timeline import Timeline
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.memory
 
 INSTANCE = b"instance"
 MIB = 1 << 20

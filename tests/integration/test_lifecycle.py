@@ -116,6 +116,8 @@ def test_a_dead_pools_socket_is_taken_over() -> None:
             assert client.run("echo", 1.0)["x"] == 1.0
 
 
+@pytest.mark.promise(1)
+@pytest.mark.promise(4)
 def test_sigkill_of_the_pool_leaves_no_worker_and_no_future() -> None:
     with pool_process(stub_config()) as pool, pool.client(reconnect_timeout=0) as client:
         workers = pool.workers()
@@ -168,6 +170,7 @@ def test_the_pool_imports_neither_tensorflow_nor_numpy() -> None:
         assert b"CUDA_DEVICE_ORDER=PCI_BUS_ID" not in environ
 
 
+@pytest.mark.promise(6)
 def test_an_overload_is_an_answer(tmp_path: Path) -> None:
     """It comes while the pool is full, and waits for no room."""
     ledger = Ledger(tmp_path)

@@ -20,7 +20,7 @@ from pool import Client
 from pool.config.demo import demo_folder
 from pool.serve.status import resident_bytes
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.endurance
 
 MIB = 1 << 20
 ROW = np.ones((1,), np.float32)

@@ -12,7 +12,7 @@ import pytest
 from harness import PoolProcess, eventually, stub_config
 from pool import Client, errors
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.faults
 
 JSON = ("--log-format", "json")
 

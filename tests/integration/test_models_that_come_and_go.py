@@ -11,7 +11,7 @@ from steady_clients import answers, asked_all_the_time, put, run_pool
 from harness import children, eventually, pool_process, stub_config
 from pool import errors, start
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.replacement
 
 ROW = np.ones((1,), np.float32)
 ONE = '[[model]]\nname = "m"\npath = "stub:tell?n=1"\nbatching = true\ndevices = "all"\n'

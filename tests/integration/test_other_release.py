@@ -18,6 +18,8 @@ from harness import PoolProcess, eventually, stub_config
 from pool.processes.deaths import RESTART_NEEDED
 from pool.wire.frames import VERSION
 
+pytestmark = pytest.mark.replacement
+
 ROOT = Path(__file__).parents[2]
 QUICK = '[restart]\nperiod = "1s"\nbackoff_max = "1s"\n'
 

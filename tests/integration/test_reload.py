@@ -20,7 +20,7 @@ from steady_clients import asked_all_the_time
 from harness import PoolProcess, eventually, pool_process, stub_config
 from pool import Client, errors, start
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.replacement
 
 ROWS = '[[model]]\nname = "rows"\npath = "stub:rows?run_ms=5"\nbatching = true\ndevices = "all"\n'
 FAULTS = '[[model]]\nname = "faults"\npath = "stub:faults"\ndevices = "all"\n'
@@ -151,6 +151,7 @@ def test_models_stay_where_they_are_and_one_that_has_to_move_costs_no_job(tmp_pa
             assert placed() == [["a", "c"], ["b"]]
 
 
+@pytest.mark.promise(2)
 def test_new_workers_come_one_after_the_other_and_no_job_is_lost(pool: PoolProcess) -> None:
     over, done = threading.Event(), [0]
     wrong: list[object] = []

@@ -15,7 +15,7 @@ import pytest
 from harness import PoolProcess, alive, eventually, pool_process, stub_config
 from pool import errors
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.replacement
 
 RECYCLED_S = 60.0  # the core looks every 5 s, and one slot after the other
 MODELS = """

@@ -14,7 +14,7 @@ from harness import PoolProcess, pool_process, stub_config
 from pool import Client
 from pool.wire.lent import LENT_BYTES
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.memory
 
 ODD = LENT_BYTES // 4 + 617  # floats of a job, each a row: no multiple of 64 bytes, nor of 16
 EVEN = LENT_BYTES // 4 + 16

@@ -12,7 +12,7 @@ import pytest
 from harness import PoolProcess, alive, eventually, freeze, pool_process, stub_config
 from pool import Client
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.replacement
 
 MODELS = '[[model]]\nname = "rows"\npath = "stub:rows?load_ms=300"\nbatching = true\ndevices = "all"\n'
 ONE = np.ones(1, np.float32)

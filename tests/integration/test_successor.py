@@ -15,7 +15,7 @@ import pytest
 from harness import PoolProcess, alive, eventually, pool_process, stub_config
 from pool import errors
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.replacement
 
 LOAD_S = 3.0
 ONE = np.ones(1, np.float32)

@@ -15,7 +15,7 @@ from steady_clients import answers, asked_all_the_time, put, run_pool
 from harness import PoolProcess, eventually, pool_process, stub_config
 from pool import AsyncClient, Client, errors
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.replacement
 
 ROW = np.ones((1,), np.float32)
 

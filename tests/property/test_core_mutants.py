@@ -54,7 +54,7 @@ def hunted(folder: Path, walks: list[str]) -> dict[str, object] | None:
     return failure
 
 
-@pytest.mark.long
+@pytest.mark.mutants
 @pytest.mark.timeout(2 * LONGEST_S)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
 def test_the_walks_notice(mutant: Mutant, tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_the_walks_notice(mutant: Mutant, tmp_path: Path) -> None:
     assert failure["promised"], f"it fell over by itself: {failure}"
 
 
-@pytest.mark.long
+@pytest.mark.mutants
 @pytest.mark.timeout(LONGEST_S)
 def test_the_walks_that_notice_find_nothing_without_a_mutant(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "pool", tmp_path / "pool")

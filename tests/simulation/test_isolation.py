@@ -9,7 +9,7 @@ from simulation.world import Truth, Weather, World
 
 from pool.core.policy import ModelPolicy, Policy
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.simulation
 
 WIDE = Truth(base_s=0.010, row_s=0.001, noise=0.02)
 POLICY = Policy(max_jobs=100_000, default_timeout_s=600.0, restart_intensity=100, backoff_max_s=1.0)

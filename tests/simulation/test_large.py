@@ -1,4 +1,4 @@
-"""The production core at the size of a cluster, in virtual time. The large ones: `pytest -m slow`."""
+"""The production core at the size of a cluster, in virtual time. The large ones: `pytest -m endurance`."""
 
 import random
 import statistics
@@ -17,13 +17,13 @@ from pool.wire.faults import Fault
 MODELS_A_SLOT = 4
 
 
-def slow(*values: object, name: str) -> object:
-    return pytest.param(*values, id=name, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])
+def large(*values: object, name: str) -> object:
+    return pytest.param(*values, id=name, marks=[pytest.mark.endurance, pytest.mark.timeout(1800)])
 
 
 @pytest.mark.parametrize(
     ("jobs", "slots", "seed"),
-    [pytest.param(10_000, 16, 31, id="small"), slow(1_000_000, 64, 32, name="a million jobs over 64 slots")],
+    [pytest.param(10_000, 16, 31, id="small"), large(1_000_000, 64, 32, name="a million jobs over 64 slots")],
 )
 def test_every_job_is_answered_once_in_bad_weather(jobs: int, slots: int, seed: int) -> None:
     world = run_mixed(seed=seed, jobs=jobs, slots=slots, rate=70.0 * slots)
@@ -50,7 +50,7 @@ def random_placement(slots: int, models: Sequence[str], rng: random.Random) -> l
 @pytest.mark.parametrize("everywhere", [False, True], ids=["a few models a slot", "the same models everywhere"])
 @pytest.mark.parametrize(
     ("slots", "models", "jobs", "seed"),
-    [pytest.param(64, 20, 4_000, 41, id="small"), slow(1_024, 200, 200_000, 42, name="1,024 slots, 200 models")],
+    [pytest.param(64, 20, 4_000, 41, id="small"), large(1_024, 200, 200_000, 42, name="1,024 slots, 200 models")],
 )
 def test_many_slots_and_models(slots: int, models: int, jobs: int, seed: int, everywhere: bool, bursty: bool) -> None:
     names = [f"model {number}" for number in range(models)]
@@ -81,7 +81,7 @@ def test_many_slots_and_models(slots: int, models: int, jobs: int, seed: int, ev
     assert worst < 5.0
 
 
-@pytest.mark.long
+@pytest.mark.simulation
 def test_a_decision_costs_about_the_same_at_every_size() -> None:
     """4,096 slots and 100,000 queued jobs against 8 and 1,000: at most three times as much a job.
 

@@ -8,7 +8,7 @@ from simulation.at_scale.world import World
 from pool.core.policy import ModelPolicy, Policy
 from pool.wire.faults import Fault
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.simulation
 
 SEED = 11
 

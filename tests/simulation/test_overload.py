@@ -7,7 +7,7 @@ from simulation.world import Truth, Weather, World
 from pool.core.policy import ModelPolicy, Policy
 from pool.wire.faults import Fault
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.simulation
 
 WIDE = Truth(base_s=0.010, row_s=0.001, noise=0.1, outliers=0.001)
 SLOTS = 2

@@ -38,7 +38,7 @@ def crowd(world: World, jobs: int, rate: float, timeout_s: float) -> list[Client
     return [polite, pinned, bursty, fickle, vanishing, guilty, poison]
 
 
-@pytest.mark.long
+@pytest.mark.simulation
 def test_every_job_is_answered_exactly_once() -> None:
     policy = Policy(hung_after_s=2.0, restart_intensity=10_000, backoff_max_s=1.0, max_attempts=3, models=MODELS)
     weather = Weather(crash=1 / 1000, stall=1 / 2000, slow_start=0.1)

@@ -1,31 +1,45 @@
 """Models for these tests, each built once, and a backend that loads them."""
 
+import contextlib
 import os
 import subprocess
 import sys
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from pool.wire.worker_messages import ModelSettings, SessionSettings
+
 # As the pool sets it; before TensorFlow is imported.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-import warnings
 
-with warnings.catch_warnings():
+@contextlib.contextmanager
+def _in_silence() -> Iterator[None]:
+    """What its C++ says as it is loaded is said to no terminal: pytest keeps it only where a run is one process."""
+    kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nothing)
+
+
+with warnings.catch_warnings(), _in_silence():
     # TensorFlow's own modules use what numpy, protobuf and Python deprecate.
     warnings.simplefilter("ignore")
     from workers.tf.backend import TensorFlowBackend
     from workers.tf.library import tf
+    from workers.tf.model import TensorFlowModel
 
     # Not by CUDA_VISIBLE_DEVICES: the pools that these tests start would inherit it.
     tf.config.set_visible_devices([], "GPU")
-
-import pytest
-
-from pool.wire.worker_messages import ModelSettings, SessionSettings
-from workers.tf.model import TensorFlowModel
 
 SESSION = SessionSettings(
     allow_growth=True,

@@ -21,7 +21,7 @@ from workers.arenas import Arenas
 from workers.memory import BatchMemory
 from workers.runner import Runner
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.long]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.memory]
 
 WIDTH = 1 << 16  # floats of a row
 MIB = 1 << 20

@@ -13,7 +13,7 @@ from workers.inprocess import DEFAULTS
 from workers.tf.library import tf
 from workers.tf.session import config_proto
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.long]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.bench]
 
 
 def test_the_default_config_is_tensorflows_own() -> None:

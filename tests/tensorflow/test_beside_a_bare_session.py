@@ -18,6 +18,7 @@ SHORT_S = 0.5
 FULL_S = 20.0
 
 
+@pytest.mark.bench
 def test_a_pool_and_a_bare_session_take_turns_with_eight_in_flight(tmp_path: Path) -> None:
     made = without_gpu(str(MODELS), str(tmp_path), "layers")
     assert made.returncode == 0, made.stderr[-3000:]

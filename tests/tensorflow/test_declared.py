@@ -31,6 +31,7 @@ def edited(folder: Path, edit) -> Path:
     return folder
 
 
+@pytest.mark.models
 def test_a_shape_that_does_not_come_is_answered_logged_once_and_in_pool_models(tmp_path: Path) -> None:
     def edit(signature) -> None:
         signature.outputs["y"].tensor_shape.dim[1].size = 3

@@ -9,7 +9,7 @@ from session_in_process import InProcess
 
 from workers.tf.library import SavedModelLoader
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.models]
 
 SOURCES = np.array(
     [

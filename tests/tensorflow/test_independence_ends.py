@@ -98,7 +98,7 @@ def test_a_gate_that_opens_late_ends_joining_at_the_first_sample_that_differs(ga
         open_late(pool, client, QUICK_SHARE)
 
 
-@pytest.mark.long
+@pytest.mark.models
 @pytest.mark.timeout(400)
 def test_the_same_at_the_rate_of_every_day(gate: Path) -> None:
     with pool_process(gate_config(gate)) as pool, pool.client() as client:
@@ -200,6 +200,7 @@ def kill_worker(client: Client) -> None:
     eventually(is_back, 60)
 
 
+@pytest.mark.replacement
 def test_what_is_known_outlives_the_worker_and_not_the_files(pool: PoolProcess, client: Client, models: Path) -> None:
     prove(client, "restarted")
     before = trials(pool), told(client, "restarted")["rows"]
@@ -225,6 +226,7 @@ def put_in_place(folder: Path, of: Path) -> None:
     new.rename(of)
 
 
+@pytest.mark.replacement
 def test_a_reload_to_other_files_never_gives_a_wrong_answer(pool: PoolProcess, client: Client, models: Path) -> None:
     """Under traffic: what was proven of the former files says nothing about the next ones."""
     prove(client, "reloaded")

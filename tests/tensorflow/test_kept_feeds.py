@@ -13,7 +13,7 @@ from workers.tf.callables import Callables
 from workers.tf.feeds import private
 from workers.tf.model import TensorFlowModel
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.long]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.memory]
 
 WIDTH = 64
 

@@ -61,7 +61,7 @@ def run(model, feeds):
 FEATURES = np.random.default_rng(3).standard_normal((5, 4)).astype(np.float32)
 
 
-@pytest.mark.long
+@pytest.mark.models
 def test_a_file_answers_as_what_keras_exports(backend, functional, cache, in_process, monkeypatch):
     feeds = {"features": FEATURES, "word": np.arange(5, dtype=np.int32)}
     expected = in_process(functional.with_suffix(""), "serving_default", feeds)

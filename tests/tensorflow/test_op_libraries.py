@@ -53,7 +53,7 @@ def test_what_is_no_library(session_settings, tmp_path):
     assert f"cannot be loaded into TensorFlow {tf.__version__}: " in refusal(session_settings, tmp_path / "ops.so")
 
 
-@pytest.mark.long
+@pytest.mark.models
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++ to build an op")
 def test_a_graph_with_an_op_of_ones_own(session_settings, tmp_path):
     (tmp_path / "op.cc").write_text(SOURCE)

@@ -11,7 +11,7 @@ import pytest
 from harness import PoolProcess, pool_process, stub_config
 from pool import Client, errors
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.long]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.models]
 
 MODELS = """
 [[model]]

@@ -11,7 +11,7 @@ from harness import PoolProcess, pool_process, stub_config
 from pool import errors
 from workers.tf.library import tf
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.long]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.replacement]
 
 
 @pytest.fixture(scope="module")

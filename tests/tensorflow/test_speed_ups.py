@@ -139,6 +139,7 @@ def test_a_checkpoint_whose_tensors_are_configured_is_frozen(backend, models, qu
     model.close()
 
 
+@pytest.mark.models
 def test_xla_compiles_on_the_cpu(backend, with_file, quicker):
     model, decided = tuned(backend, with_file, jit=True)
     assert decided["jit"][0]
@@ -159,6 +160,7 @@ def test_the_switch_of_the_session_compiles_on_the_cpu_too(backend, with_file, s
     model.close()
 
 
+@pytest.mark.models
 def test_all_together_and_the_losers_are_closed(backend, with_file, quicker, monkeypatch):
     from workers.tf.model import TensorFlowModel
 

@@ -11,7 +11,7 @@ import pytest
 from harness import eventually, pool_process, stub_config
 from pool.config.demo import demo_folder
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.long]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.replacement]
 
 LOOKS = """
 import sys

@@ -8,7 +8,7 @@ import pytest
 from harness import alive, eventually, pool_process, stub_config
 from pool.config.demo import demo_folder
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.long]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.replacement]
 
 
 def test_nobody_waits_for_an_import() -> None:

@@ -11,7 +11,7 @@ from workers.backend import ProcessUnusable
 from workers.tf import model as models_of_tensorflow
 from workers.tf.trial import Verdict
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.long]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.models]
 
 FEEDS = {"x": np.arange(6, dtype=np.float32).reshape(2, 3)}
 OUTPUTS = ("doubled", "sum")

@@ -14,6 +14,8 @@ from benchmarks.peers import wrk
 from benchmarks.peers.server import HttpServer, NotServing, free_port
 from benchmarks.turns import Turns
 
+pytestmark = pytest.mark.bench
+
 SERVER = Path(__file__).parents[1] / "fakes" / "peer_server.py"
 CASE = Case("double", "", "", "x", "y", "float32", (3,), 4)
 ROWS = rows_of(CASE, 16)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pool.cli import main
+from pool.cli.options import IMPATIENT
 
 FAKES = Path(__file__).parents[1] / "fakes"
 NOWHERE = "ipc:///nowhere/at/all.sock"
@@ -99,7 +100,8 @@ def test_a_usage_error_is_2(pool: Any, argv: list[str]) -> None:
 
 
 @pytest.mark.parametrize("command", ["status", "submit", "explain"])
-def test_without_a_pool_it_is_1_with_one_line(pool: Any, command: str) -> None:
+def test_without_a_pool_it_is_1_with_one_line(pool: Any, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(IMPATIENT, "connect_timeout", 0.1)
     status, out, err = pool(command, *(["m"] if command == "submit" else []), "--endpoint", NOWHERE)
     assert (status, out) == (1, "")
     assert err.startswith(f"pool: no pool answers at {NOWHERE}")

@@ -26,7 +26,8 @@ from pool.wire import client_messages as wire
 FOLDER = os.path.dirname(futures.__file__)
 OTHERS = {arenas.__file__, spans.__file__}
 STEP = 13  # of all lines, in the usual run
-EVERY_LINE = [pytest.param(1, marks=[pytest.mark.long, pytest.mark.timeout(300)]), STEP]
+FORK_STEP = 37  # a process each
+AT_EACH = pytest.param(1, marks=[pytest.mark.interrupts, pytest.mark.timeout(300)])
 
 
 class AtLine:
@@ -165,7 +166,7 @@ def interrupt() -> None:
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("step", EVERY_LINE)
+@pytest.mark.parametrize("step", [AT_EACH, STEP])
 @pytest.mark.parametrize("company", [False, True], ids=["alone", "beside others"])
 @pytest.mark.parametrize("way", WAYS)
 def test_ctrl_c_at_each_line_harms_nobody(ledger: Ledger, way: Way, company: bool, step: int) -> None:
@@ -205,7 +206,7 @@ def test_ctrl_c_at_each_line_harms_nobody(ledger: Ledger, way: Way, company: boo
         assert not before.driver._standing
 
 
-@pytest.mark.parametrize("step", EVERY_LINE)
+@pytest.mark.parametrize("step", [AT_EACH, STEP])
 @pytest.mark.parametrize("way", [run, mapped])
 @pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_at_each_line_leaves_no_job_behind(ledger: Ledger, way: Way, step: int) -> None:
@@ -237,7 +238,7 @@ def _interrupt_thread(ident: int) -> None:
     signal.pthread_kill(ident, signal.SIGINT)
 
 
-@pytest.mark.parametrize("step", EVERY_LINE)
+@pytest.mark.parametrize("step", [AT_EACH, FORK_STEP])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_fork_at_each_line_leaves_both_in_order(ledger: Ledger, way: Way, step: int) -> None:
     with Client(ledger.endpoint) as client:

@@ -108,6 +108,7 @@ def test_one_that_says_what_is_no_report_is_started_anew(
     liar.write_text("\n".join([f"#!{sys.executable}", *lines]))
     liar.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(liar))
+    monkeypatch.setattr("pool.devices.reports.AGAIN_S", 0.01)
     reports = Reports(DEVICES, os.environ, loop)
     eventually(turning(loop, lambda: (tmp_path / "log").exists() and len((tmp_path / "log").read_text()) > 1))
     assert reports.of(0) == ""

@@ -244,7 +244,7 @@ def nested(depth: int) -> list[Any]:
         ([1.5, None], "number"),
         ([b"a", None], "neither a number nor a string: NoneType"),
         ({1, 2}, "neither a number nor a string: set"),
-        (object(), "neither a number nor a string: object"),
+        (Ellipsis, "neither a number nor a string: ellipsis"),
         (["a", 1], "a number .int. among objects: give numbers alone, or strings alone"),
         ([True, "a"], "a number .bool. among objects"),
         (np.array([1, 2], object), "a number .int. among objects"),
