@@ -10,7 +10,7 @@ slot's share of it, where several slots are on the device) has gone, and that no
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pool.devices.occupancy import Occupancy, Occupant
+from pool.devices.nvml import Occupancy, Occupant
 from pool.wire.device_memory import DeviceHeld, Level
 
 __all__ = ["Found", "Free", "Full", "Lost", "Room", "Taken", "Tenancy", "Untold", "Verdict"]

@@ -39,17 +39,13 @@ class Bench:
         self.now = 100.0
         self.waited_for: list[str] = []
         self.said: list[DeviceHeld] = []
-        self.asked = 0
+        self.nvml = nvml
         self._path = path
         self._coming: list[tuple[float, dict[str, object]]] = []
         self.at(0.0)
         settings = DeviceWait("gpu:0", {CARD: 1}, 30.0, former, **wait)  # type: ignore[arg-type]
 
-        def load() -> ModuleType:
-            self.asked += 1
-            return nvml
-
-        reader = Nvml(load)
+        reader = Nvml(nvml)
         self.memory = DeviceMemory(
             settings, self.waited_for.append, self.said.append, reader, self._sleep, lambda: self.now
         )
@@ -212,7 +208,7 @@ def test_beside_another_one_it_comes_where_there_is_room(bench: Callable[..., Be
 def test_one_that_need_not_fit_asks_nobody(bench: Callable[..., Bench]) -> None:
     worker = bench(FORMER, beside=True)
     assert worker.free() == 0.0
-    assert worker.asked == 0
+    assert worker.nvml.open_sessions == 0
 
 
 # --- what it takes itself

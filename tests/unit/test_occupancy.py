@@ -3,14 +3,14 @@
 import importlib
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from pool.devices.nvml import Nvml
-from pool.devices.occupancy import Occupancy, Occupant, occupancy_of, untold
+from pool.devices.nvml import Nvml, Occupancy, Occupant, occupancy_of, untold
 
 FAKES = Path(__file__).parents[1] / "fakes"
 GIB = 2**30
@@ -98,7 +98,7 @@ def test_a_mig_instance_has_a_memory_of_its_own(nvml: ModuleType, say: Say) -> N
 
 
 def test_a_session_stays_open_while_it_tells_anything(nvml: ModuleType, say: Say) -> None:
-    session = Nvml(lambda: nvml)
+    session = Nvml(nvml)
     assert session.ask([CARD, OTHER])[CARD] == Occupancy(GIB, (), "", 39 * GIB)
     assert nvml.open_sessions == 2
     say(error="GPU is lost")
@@ -109,18 +109,17 @@ def test_a_session_stays_open_while_it_tells_anything(nvml: ModuleType, say: Say
     assert nvml.open_sessions == 1, "the driver may have been replaced"
 
 
-@pytest.mark.parametrize("fails", ["init", "import"])
-def test_nvml_that_does_not_start_is_an_answer(nvml: ModuleType, monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
-    def load() -> ModuleType:
-        if fails == "import":
-            raise ModuleNotFoundError("No module named 'pynvml'")
-        return nvml
-
-    monkeypatch.setenv("FAKE_NVML_FAILS", fails)
-    why = "Driver Not Loaded" if fails == "init" else "No module named 'pynvml'"
-    session = Nvml(load)
-    assert session.ask([CARD]) == {CARD: untold(why)}
+def test_nvml_that_does_not_start_is_an_answer(nvml: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_NVML_FAILS", "init")
+    session = Nvml(nvml)
+    assert session.ask([CARD]) == {CARD: untold("NVML does not start: Driver Not Loaded")}
     session.close()
+
+
+def test_nvml_that_is_not_installed_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    why = "NVML's Python module is not installed (pip install 'tf-worker-pool[gpu]')"
+    assert Nvml().ask([CARD]) == {CARD: untold(why)}
 
 
 def test_a_loss_is_told_from_other_troubles(nvml: ModuleType, say: Say) -> None:

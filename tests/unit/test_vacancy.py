@@ -2,7 +2,7 @@
 
 import pytest
 
-from pool.devices.occupancy import Occupancy, Occupant, untold
+from pool.devices.nvml import Occupancy, Occupant, untold
 from pool.wire.codec import pack, unpack
 from pool.wire.device_memory import DeviceHeld
 from workers.vacancy import SETTLED_S, Found, Free, Full, Lost, Room, Taken, Tenancy, Untold, Verdict
