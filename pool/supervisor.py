@@ -139,8 +139,8 @@ class Supervisor:
         if process is None:
             return None
         process.seated = True
-        beside = process.follows and len(self._of_slot(slot)) > 1
-        return self._tenants.wait(slot, incarnation, beside=beside, must_fit=process.must_fit)
+        beside = {each.incarnation for each in self._of_slot(slot) if process.follows and each is not process}
+        return self._tenants.wait(slot, incarnation, beside, must_fit=process.must_fit)
 
     def device_held(self, slot: int, incarnation: int, held: DeviceHeld) -> None:
         """A worker has said what it takes of its GPUs."""

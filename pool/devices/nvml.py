@@ -6,7 +6,7 @@ kernel. So a worker makes them for its own GPUs, and the pool only before it ser
 
 import importlib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -68,6 +68,11 @@ class Occupant:
     group: int | None = None
     orphan: bool = False
 
+    def is_of(self, pids: Collection[int]) -> bool:
+        """Whether it is one of these workers, or a child of one."""
+        # A child is in its worker's process group, which keeps its number as long as one of them lives.
+        return self.pid in pids or self.group in pids
+
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
@@ -84,6 +89,10 @@ class Occupancy:
     def told(self) -> bool:
         """Whether NVML told anything."""
         return self.used_bytes is not None or self.occupants is not None
+
+    def bytes_of(self, pids: Collection[int]) -> int:
+        """What these workers and their children hold, as far as NVML lists them and tells it."""
+        return sum(occupant.used_bytes or 0 for occupant in self.occupants or () if occupant.is_of(pids))
 
 
 class Nvml:

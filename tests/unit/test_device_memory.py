@@ -191,12 +191,12 @@ def test_where_less_time_is_left_it_is_lost_at_the_end(bench: Callable[..., Benc
 
 
 def test_beside_another_one_it_comes_where_there_is_room(bench: Callable[..., Bench]) -> None:
-    worker = bench(FORMER, beside=True, must_fit=True)
+    worker = bench(beside=(FORMER,), must_fit=True)
     worker.at(0.0, **holding())
     assert worker.free() == 0.0
     [held] = worker.said
     assert held.levels[CARD].before == GIB, "it is that before both"
-    full = bench(FORMER, beside=True, must_fit=True)
+    full = bench(beside=(FORMER,), must_fit=True)
     full.at(0.0, used=14 * GIB, processes=[[PID, 13 * GIB]])
     refused = full.refused()
     assert (str(refused), refused.status) == (
@@ -205,8 +205,19 @@ def test_beside_another_one_it_comes_where_there_is_room(bench: Callable[..., Be
     )
 
 
+@pytest.mark.parametrize("must_fit", [False, True])
+def test_one_that_died_beside_another_is_waited_for_first(bench: Callable[..., Bench], must_fit: bool) -> None:
+    alive = DeviceHeld((PID + 1,), True, {CARD: Level(GIB, 7 * GIB)})
+    living = [PID + 1, 5 * GIB]
+    worker = bench(FORMER, beside=(alive,), must_fit=must_fit)
+    worker.at(0.0, used=12 * GIB, processes=[[PID, 6 * GIB], living])
+    worker.at(2.0, used=6 * GIB, processes=[living])
+    assert 2.0 <= worker.free() < 2.2
+    assert worker.waited_for == ["gpu:0", f"gpu:0: {TAKEN}"]
+
+
 def test_one_that_need_not_fit_asks_nobody(bench: Callable[..., Bench]) -> None:
-    worker = bench(FORMER, beside=True)
+    worker = bench(beside=(FORMER,))
     assert worker.free() == 0.0
     assert worker.nvml.open_sessions == 0
 
@@ -228,8 +239,8 @@ def test_one_that_nvml_does_not_list_goes_on_to_tell_the_level(bench: Callable[.
     worker.at(0.0, used=7 * GIB)
     worker.at(20.0, used=9 * GIB, processes=[[os.getpid(), 6 * GIB]])
     worker.memory._tell_warm()
-    assert [held.levels[CARD].last for held in worker.said] == [None, 7 * GIB, 7 * GIB, 9 * GIB]
-    assert [held.size_bytes for held in worker.said] == [None, 6 * GIB, None, None], "what it holds once warm"
+    assert [held.levels[CARD].last for held in worker.said] == [None, 7 * GIB, 9 * GIB]
+    assert [held.size_bytes for held in worker.said] == [None, 6 * GIB, None], "what it holds once warm"
 
 
 def test_where_nvml_tells_nothing_nobody_goes_on_to_ask(bench: Callable[..., Bench]) -> None:

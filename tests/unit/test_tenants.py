@@ -13,8 +13,10 @@ def held(pid: int) -> DeviceHeld:
     return DeviceHeld((pid,), False, {})
 
 
-def wait(tenants: Tenants, slot: int = 0, incarnation: int = 9, **how: bool) -> DeviceWait | None:
-    return tenants.wait(slot, incarnation, **{"beside": False, "must_fit": False, **how})
+def wait(
+    tenants: Tenants, slot: int = 0, incarnation: int = 9, *beside: int, must_fit: bool = False
+) -> DeviceWait | None:
+    return tenants.wait(slot, incarnation, beside, must_fit=must_fit)
 
 
 def pids(tenants: Tenants, incarnation: int = 9) -> list[int]:
@@ -25,7 +27,10 @@ def pids(tenants: Tenants, incarnation: int = 9) -> list[int]:
 
 def test_the_first_worker_is_told_its_gpus_and_who_shares_them() -> None:
     tenants = Tenants([GPU, BOTH, CPU], 30.0)
-    assert wait(tenants, 1, beside=True, must_fit=True) == DeviceWait("gpu:0+1", {"A": 2, "B": 1}, 30.0, (), True, True)
+    assert wait(tenants, 1, 9, 8, must_fit=True) == DeviceWait("gpu:0+1", {"A": 2, "B": 1}, 30.0, must_fit=True)
+    alone = wait(tenants, 1, must_fit=True)
+    assert alone is not None
+    assert not alone.must_fit, "who was to be followed has died meanwhile"
     assert wait(tenants, 2) is None, "one on the CPU waits for nothing"
 
 
@@ -51,3 +56,12 @@ def test_one_that_may_touch_its_gpus_has_seen_the_dead_ones_go() -> None:
     assert pids(tenants) == [1, 2], "one is beside the other"
     tenants.said(0, 3, held(3), {2, 3})
     assert pids(tenants) == [2, 3]
+
+
+def test_the_dead_are_told_from_those_that_live() -> None:
+    tenants = Tenants([GPU], 30.0)
+    for incarnation in (1, 2):
+        tenants.said(0, incarnation, held(incarnation), {1, 2})
+    told = wait(tenants, 0, 3, 1)
+    assert told is not None
+    assert (told.former, told.beside) == ((held(2),), (held(1),))
