@@ -11,8 +11,7 @@ import pytest
 
 from harness import children, eventually
 from pool.alarms import Alarms
-from pool.devices import Device
-from pool.devices.reports import Reports
+from pool.devices import Device, Reports
 from pool.devices.xid import MEANINGS
 from pool.loop import Loop
 from pool.watch import Watch

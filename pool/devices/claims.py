@@ -9,10 +9,10 @@ from collections.abc import Collection, Sequence
 from pool.devices.resolve import Device
 from pool.wire.device_memory import DeviceHeld, DeviceWait
 
-__all__ = ["Tenants"]
+__all__ = ["Claims"]
 
 
-class Tenants:
+class Claims:
     def __init__(self, devices: Sequence[Device], timeout_s: float) -> None:
         """`timeout_s`: how long a worker waits for the memory of its GPUs; 0: not at all."""
         self.timeout_s = timeout_s
