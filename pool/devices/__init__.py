@@ -1,14 +1,15 @@
 """The devices of this machine, and what the pool and its workers know of them.
 
 In come the configuration's `devices`, the environment, and what NVML and the kernel say. Out go the devices that get
-a slot each (`resolve_devices`), what a worker waits for before it touches them (`Claims`), and the driver's errors as
-they happen (`Reports`). Workers read NVML by the same code, `pool.devices.nvml`, each for its own GPUs.
+a slot each (`resolve_devices`), the cores beside them, what a worker waits for before it touches them (`Claims`), and the
+driver's errors as they happen (`Reports`). Workers read NVML by the same code, `pool.devices.nvml`, each for its GPUs.
 
 It never imports TensorFlow or CUDA, and takes no memory on a device. The pool's process asks NVML nothing once it
 serves, for a driver may hang in any call: what listens to it then is a process of its own, `pool.devices.reporter`.
 """
 
 from pool.devices.claims import Claims
+from pool.devices.cores import core_list, share_cores, written
 from pool.devices.discovery import Discovery, Gpu, discover_gpus
 from pool.devices.reports import Reports
 from pool.devices.resolve import (
@@ -31,10 +32,13 @@ __all__ = [
     "Reports",
     "VisibleGpus",
     "WantedDevices",
+    "core_list",
     "discover_gpus",
     "pinned_slots",
     "resolve_devices",
+    "share_cores",
     "slot_names",
     "used_devices",
     "visible_gpus",
+    "written",
 ]
