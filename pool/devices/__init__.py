@@ -1,8 +1,8 @@
 """The devices of this machine, and what the pool and its workers know of them.
 
 In come the configuration's `devices`, the environment, and what NVML and the kernel say. Out go the devices that get
-a slot each (`resolve_devices`), the cores beside them, what a worker waits for before it touches them (`Claims`), and the
-driver's errors as they happen (`Reports`). Workers read NVML by the same code, `pool.devices.nvml`, each for its GPUs.
+a slot each (`resolve_devices`), their cores, what a worker waits for before it touches them (`Claims`), and errors of
+the driver as they happen (`Reports`). Workers read NVML by the same code, `pool.devices.nvml`, each for its own GPUs.
 
 It never imports TensorFlow or CUDA, and takes no memory on a device. The pool's process asks NVML nothing once it
 serves, for a driver may hang in any call: what listens to it then is a process of its own, `pool.devices.reporter`.
