@@ -3,7 +3,7 @@
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 
 import pytest
 from fake_nvml import FakeNvml
@@ -38,3 +38,9 @@ def interruptible() -> Iterator[None]:
 @pytest.fixture
 def nvml(tmp_path: Path) -> FakeNvml:
     return FakeNvml(tmp_path)
+
+
+@pytest.fixture
+def pynvml(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """What this process imports by that name."""
+    return nvml.here(monkeypatch)

@@ -39,7 +39,6 @@ class DeviceMemory:
         wait: DeviceWait,
         enter: Callable[[str], None],
         say: Callable[[DeviceHeld], None],
-        nvml: Nvml | None = None,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -47,7 +46,7 @@ class DeviceMemory:
         self._wait = wait
         self._enter = enter
         self._say = say
-        self._nvml = nvml or Nvml()
+        self._nvml = Nvml()
         self._sleep = sleep
         self._clock = clock
         self._uuids = tuple(wait.sharers)

@@ -101,14 +101,13 @@ class Nvml:
     Used from one thread at a time.
     """
 
-    def __init__(self, module: ModuleType | None = None) -> None:
-        self._module = module
+    def __init__(self) -> None:
         self._opened: ModuleType | None = None
 
     def ask(self, uuids: Sequence[str]) -> Mapping[str, Occupancy]:
         """One answer for each uuid, whatever goes wrong."""
         try:
-            nvml = self._opened = self._opened or open_nvml(self._module)
+            nvml = self._opened = self._opened or open_nvml()
             found = {uuid: occupancy_of(nvml, uuid) for uuid in uuids}
         except Exception as error:  # whatever this release of NVML does, the worker says so and goes on
             return dict.fromkeys(uuids, untold(f"{error}"))

@@ -25,12 +25,11 @@ def say(nvml: FakeNvml) -> Say:
 
 
 @pytest.fixture
-def opened(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    module = nvml.here(monkeypatch)
-    module.nvmlInit()
-    yield module
-    module.nvmlShutdown()
-    assert module.open_sessions == 0
+def opened(pynvml: ModuleType) -> Iterator[ModuleType]:
+    pynvml.nvmlInit()
+    yield pynvml
+    pynvml.nvmlShutdown()
+    assert pynvml.open_sessions == 0
 
 
 def process(proc: Path, pid: int, stat: str, *words: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from fake_nvml import CARD, OTHER, FakeNvml
 
 from harness import children, eventually
 from pool.clock.alarms import Alarms
@@ -16,11 +17,13 @@ from pool.devices.xid import MEANINGS
 from pool.loop.loop import Loop
 from pool.loop.watch import Watch
 
-FAKES = Path(__file__).parents[1] / "fakes"
-CARD, OTHER = (f"GPU-{bus}000000-0000-4000-8000-000000000000" for bus in ("1a", "1b"))
 DEVICES = [Device("gpu", (uuid,), f"gpu:{number}", "a card", None) for number, uuid in enumerate((CARD, OTHER))]
 
-Say = Callable[..., None]
+
+@pytest.fixture
+def environ(nvml: FakeNvml) -> dict[str, str]:
+    """Of the process that listens."""
+    return {**os.environ, **nvml.environ}
 
 
 @pytest.fixture
@@ -28,20 +31,6 @@ def loop() -> Iterator[Loop]:
     loop = Loop(Watch(), Alarms())
     yield loop
     loop.close()
-
-
-@pytest.fixture
-def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
-    path = tmp_path / "nvml.json"
-    monkeypatch.setenv("FAKE_NVML_STATE", str(path))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(FAKES), str(FAKES.parents[1])]))
-
-    def say(**state: object) -> None:
-        path.with_suffix(".new").write_text(json.dumps({CARD: state}))
-        os.replace(path.with_suffix(".new"), path)
-
-    say()
-    return say
 
 
 def turning(loop: Loop, what: Callable[[], bool]) -> Callable[[], bool]:
@@ -56,9 +45,11 @@ def turning(loop: Loop, what: Callable[[], bool]) -> Callable[[], bool]:
     return looks
 
 
-def test_an_error_is_told_of_the_slot_whose_gpu_has_it(loop: Loop, say: Say, caplog: pytest.LogCaptureFixture) -> None:
-    reports = Reports(DEVICES, os.environ, loop)
-    say(xid=31)
+def test_an_error_is_told_of_the_slot_whose_gpu_has_it(
+    loop: Loop, nvml: FakeNvml, environ: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    reports = Reports(DEVICES, environ, loop)
+    nvml.say(CARD, xid=31)
     eventually(turning(loop, lambda: bool(reports.of(0))))
     assert reports.of(0) == f"Xid 31, 0 s earlier: {MEANINGS[31]}"
     assert reports.of(1) == ""
@@ -66,14 +57,16 @@ def test_an_error_is_told_of_the_slot_whose_gpu_has_it(loop: Loop, say: Say, cap
     reports.close()
 
 
-def test_it_is_started_again_and_ends_with_the_pool_while_the_driver_hangs(loop: Loop, say: Say) -> None:
+def test_it_is_started_again_and_ends_with_the_pool_while_the_driver_hangs(
+    loop: Loop, nvml: FakeNvml, environ: dict[str, str]
+) -> None:
     before = set(children(os.getpid()))
-    reports = Reports(DEVICES, os.environ, loop)
+    reports = Reports(DEVICES, environ, loop)
     [first] = set(children(os.getpid())) - before
     os.kill(first, 9)
     eventually(turning(loop, lambda: bool(set(children(os.getpid())) - before - {first})))
-    say(hang_s=3600)
-    eventually(turning(loop, Path(os.environ["FAKE_NVML_STATE"]).with_suffix(".hangs").exists))
+    nvml.say(CARD, hang_s=3600)
+    eventually(turning(loop, nvml.hangs))
     reports.close()
     assert set(children(os.getpid())) == before
 
