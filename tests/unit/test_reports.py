@@ -87,6 +87,7 @@ def test_without_a_gpu_nobody_listens(loop: Loop) -> None:
         f'["{CARD}", 1, {{}}]',
         f'["{CARD}", 1e999, 1]',
         f'["{CARD}", 1, NaN]',
+        f'["{CARD}", 1, {"9" * 400}]',
         "[" * 99999,
         "no end of a line" * 9999,
     ],
