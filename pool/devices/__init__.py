@@ -2,16 +2,16 @@
 
 In come the configuration's `devices`, the environment, and what NVML and the kernel say. Out go the devices that get
 a slot each (`resolve_devices`), their cores, what a worker waits for before it touches them (`Claims`), and errors of
-the driver as they happen (`Reports`). Workers read NVML by the same code, `pool.devices.nvml`, each for its own GPUs.
+the driver as they happen (`DriverErrors`). Workers read NVML by the same code, each for its own GPUs.
 
 It never imports TensorFlow or CUDA, and takes no memory on a device. The pool's process asks NVML nothing once it
-serves, for a driver may hang in any call: what listens to it then is a process of its own, `pool.devices.reporter`.
+serves, for a driver may hang in any call: what listens to it then is a process of its own, `pool.devices.listener`.
 """
 
 from pool.devices.claims import Claims
 from pool.devices.cores import core_list, share_cores, written
 from pool.devices.discovery import Discovery, Gpu, discover_gpus
-from pool.devices.reports import Reports
+from pool.devices.driver_errors import DriverErrors
 from pool.devices.resolve import (
     Device,
     Entry,
@@ -27,9 +27,9 @@ __all__ = [
     "Claims",
     "Device",
     "Discovery",
+    "DriverErrors",
     "Entry",
     "Gpu",
-    "Reports",
     "VisibleGpus",
     "WantedDevices",
     "core_list",

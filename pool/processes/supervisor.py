@@ -19,7 +19,7 @@ from functools import partial
 
 from pool.core.actions import SpawnStandby, SpawnSuccessor, SpawnWorker
 from pool.core.events import Death, Event, SpawnHeld, WorkerExited, WorkerSpawned
-from pool.devices import Claims, Device, Reports
+from pool.devices import Claims, Device, DriverErrors
 from pool.logs import about
 from pool.loop import Loop
 from pool.processes.deaths import death_of, is_ending, not_spawned
@@ -104,7 +104,7 @@ class Supervisor:
         self._after: dict[int, SpawnWorker] = {}  # by slot: who comes when the workers of the slot are gone
         self._claims = Claims(devices, device_free_timeout_s)
         self._lost: set[int] = set()  # slots whose GPU was gone when a worker came last
-        self._reports = Reports(devices if device_free_timeout_s > 0 else (), inherited(environ), loop)
+        self._driver_errors = DriverErrors(devices if device_free_timeout_s > 0 else (), inherited(environ), loop)
         self._cancelled: list[WorkerExited] = []
 
     def adopt(self, device_free_timeout_s: float) -> None:
@@ -287,7 +287,7 @@ class Supervisor:
 
     def close(self) -> None:
         """Ends what is no worker: the process that listens to the driver."""
-        self._reports.close()
+        self._driver_errors.close()
 
     def _cancel(self, slot: int, incarnation: int) -> None:
         """Of a worker that is not spawned yet; its end is told later, as if it had been there."""
@@ -367,7 +367,7 @@ class Supervisor:
         death = death_of(process.popen.returncode, last_output, by_us=process.killed, step=process.step)
         if process.popen.returncode == Exit.DEVICE_LOST:
             self._lost.add(process.slot)
-            said = self._reports.of(process.slot)
+            said = self._driver_errors.of(process.slot)
             death = replace(death, text=f"{death.text} ({said})") if said else death
         self._tell(WorkerExited(process.slot, process.incarnation, death))
 

@@ -41,7 +41,7 @@ def listens(pool: PoolProcess) -> bool:
     """Whether the pool has a process that listens to the driver."""
     for pid in children(pool.pid):
         with contextlib.suppress(OSError):
-            if b"pool.devices.reporter" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if b"pool.devices.listener" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 return True
     return False
 

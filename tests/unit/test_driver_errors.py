@@ -12,7 +12,7 @@ from fake_nvml import CARD, OTHER, FakeNvml
 
 from harness import children, eventually
 from pool.clock.alarms import Alarms
-from pool.devices import Device, Reports
+from pool.devices import Device, DriverErrors
 from pool.devices.xid import MEANINGS
 from pool.loop.loop import Loop
 from pool.loop.watch import Watch
@@ -48,32 +48,32 @@ def turning(loop: Loop, what: Callable[[], bool]) -> Callable[[], bool]:
 def test_an_error_is_told_of_the_slot_whose_gpu_has_it(
     loop: Loop, nvml: FakeNvml, environ: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    reports = Reports(DEVICES, environ, loop)
+    driver_errors = DriverErrors(DEVICES, environ, loop)
     nvml.say(CARD, xid=31)
-    eventually(turning(loop, lambda: bool(reports.of(0))))
-    assert reports.of(0) == f"Xid 31, 0 s earlier: {MEANINGS[31]}"
-    assert reports.of(1) == ""
-    assert caplog.messages == [f"slot 0: the driver says of its GPU: {reports.of(0)}"]
-    reports.close()
+    eventually(turning(loop, lambda: bool(driver_errors.of(0))))
+    assert driver_errors.of(0) == f"Xid 31, 0 s earlier: {MEANINGS[31]}"
+    assert driver_errors.of(1) == ""
+    assert caplog.messages == [f"slot 0: the driver says of its GPU: {driver_errors.of(0)}"]
+    driver_errors.close()
 
 
 def test_it_is_started_again_and_ends_with_the_pool_while_the_driver_hangs(
     loop: Loop, nvml: FakeNvml, environ: dict[str, str]
 ) -> None:
     before = set(children(os.getpid()))
-    reports = Reports(DEVICES, environ, loop)
+    driver_errors = DriverErrors(DEVICES, environ, loop)
     [first] = set(children(os.getpid())) - before
     os.kill(first, 9)
     eventually(turning(loop, lambda: bool(set(children(os.getpid())) - before - {first})))
     nvml.say(CARD, hang_s=3600)
     eventually(turning(loop, nvml.hangs))
-    reports.close()
+    driver_errors.close()
     assert set(children(os.getpid())) == before
 
 
 def test_without_a_gpu_nobody_listens(loop: Loop) -> None:
     before = children(os.getpid())
-    Reports([Device("cpu", (), "cpu:0", "cores", None)], os.environ, loop).close()
+    DriverErrors([Device("cpu", (), "cpu:0", "cores", None)], os.environ, loop).close()
     assert children(os.getpid()) == before
 
 
@@ -101,10 +101,10 @@ def test_one_that_says_what_is_no_report_is_started_anew(
     liar.write_text("\n".join([f"#!{sys.executable}", *lines]))
     liar.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(liar))
-    reports = Reports(DEVICES, os.environ, loop)
+    driver_errors = DriverErrors(DEVICES, os.environ, loop)
     eventually(turning(loop, lambda: (tmp_path / "log").exists() and len((tmp_path / "log").read_text()) > 1))
-    assert reports.of(0) == ""
-    reports.close()
+    assert driver_errors.of(0) == ""
+    driver_errors.close()
 
 
 def test_a_report_of_long_ago_is_kept_and_not_said_again(
@@ -115,8 +115,8 @@ def test_a_report_of_long_ago_is_kept_and_not_said_again(
     once.write_text(f"#!{sys.executable}\nimport sys\nprint({line!r}, flush=True)\nsys.stdin.read()")
     once.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(once))
-    reports = Reports(DEVICES, os.environ, loop)
-    eventually(turning(loop, lambda: bool(reports.of(0))))
-    assert reports.of(0).startswith("Xid 79, 5 min earlier")
+    driver_errors = DriverErrors(DEVICES, os.environ, loop)
+    eventually(turning(loop, lambda: bool(driver_errors.of(0))))
+    assert driver_errors.of(0).startswith("Xid 79, 5 min earlier")
     assert caplog.messages == []
-    reports.close()
+    driver_errors.close()

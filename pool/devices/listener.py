@@ -1,4 +1,4 @@
-"""`python -m pool.devices.reporter [UUID=BUS …]`: listens to the driver for the pool, which never waits for it.
+"""`python -m pool.devices.listener [UUID=BUS …]`: listens to the driver for the pool, which never waits for it.
 
 It says what the driver says of errors on these GPUs: `[uuid, number, instant]`, a line of JSON each. Each GPU
 has a thread, so that one that hangs silences no other. The end of its input ends it.

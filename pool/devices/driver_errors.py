@@ -1,4 +1,4 @@
-"""The pool's end of the process that listens to the driver (`pool.devices.reporter`); survives its death."""
+"""The pool's end of the process that listens to the driver (`pool.devices.listener`); survives its death."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ from pool.logs import about
 if TYPE_CHECKING:
     from pool.loop import Loop
 
-__all__ = ["Reports"]
+__all__ = ["DriverErrors"]
 
 log = logging.getLogger("pool.worker")
 
@@ -29,7 +29,7 @@ LATELY_S = 60.0  # what is older has been said by the pool that it concerned
 KEPT_S = 86400.0  # that a GPU is lost may be noticed long after
 
 
-class Reports:
+class DriverErrors:
     """Logs each error that the driver has on a slot's GPU, and keeps the last one of each GPU."""
 
     def __init__(self, devices: Sequence[Device], environ: Mapping[str, str], loop: "Loop") -> None:
@@ -71,7 +71,7 @@ class Reports:
         if self._process is not None and self._process.poll() is None:  # the driver has it: one is enough
             self._again.by(time.monotonic() + AGAIN_S)
             return
-        argv = [sys.executable, "-P", "-m", "pool.devices.reporter", *(f"{a}={b}" for a, b in self._buses.items())]
+        argv = [sys.executable, "-P", "-m", "pool.devices.listener", *(f"{a}={b}" for a, b in self._buses.items())]
         try:
             self._process = process = subprocess.Popen(
                 argv,
