@@ -11,17 +11,16 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from pool.devices.nvml import Nvml
+from pool.devices.nvml import Nvml, Occupancy
 from pool.wire.device_memory import DeviceHeld, DeviceWait
 from pool.wire.exits import Exit
 from workers.backend import NotFree
-from workers.holding import footprint, seen
-from workers.vacancy import Former, Found, Free, Full, Lost, Taken, Untold, Verdict
+from workers.vacancy import Former, Found, Free, Lost, Taken, Untold, Verdict
 
-__all__ = ["DeviceMemory"]
+__all__ = ["DeviceMemory", "footprint", "seen"]
 
 log = logging.getLogger("workers")
 
@@ -60,7 +59,8 @@ class DeviceMemory:
         if self._wait.former or not self._wait.beside:
             found = self._until_free()
         if self._wait.must_fit:
-            self._find_room(found or self._nvml.ask(self._uuids))
+            room = self._former.room(found or self._nvml.ask(self._uuids))
+            log.info("it gets ready beside the slot's worker: %s", room)
         self._held = DeviceHeld((os.getpid(),), self._former.listed, self._former.level(found))
         self._say(self._held)
 
@@ -78,12 +78,6 @@ class DeviceMemory:
             if held != said:
                 self._say(held)
         self._nvml.close()
-
-    def _find_room(self, found: Found) -> None:
-        verdict = self._former.room(found)
-        if isinstance(verdict, Full):
-            raise NotFree(Exit.NO_ROOM, verdict.text)
-        log.info("it gets ready beside the slot's worker: %s", verdict.text)
 
     def _until_free(self) -> Found:
         began = self._clock()
@@ -139,3 +133,26 @@ def _awaited(label: str, verdict: Verdict) -> str:
         case Untold(why):
             return f"{label}: NVML does not say: {why}"
     return label
+
+
+def seen(held: DeviceHeld, found: Found) -> DeviceHeld:
+    """What it is known to take, once NVML was looked at again."""
+    mine = {each.pid for one in found.values() for each in one.occupants or () if each.is_of(held.pids)}
+    used = {uuid: one.used_bytes for uuid, one in found.items() if one.used_bytes is not None}
+    levels = {uuid: replace(level, last=used.get(uuid, level.last)) for uuid, level in held.levels.items()}
+    return DeviceHeld(tuple(sorted(mine.union(held.pids))), held.listed or bool(mine), levels)
+
+
+def footprint(held: DeviceHeld, found: Found, sharers: Mapping[str, int]) -> int | None:
+    """The bytes that it has of all its GPUs; None where that cannot be told apart."""
+    known = [_taken(held, uuid, found[uuid], alone=sharers[uuid] == 1) for uuid in sharers]
+    return None if None in known else sum(size or 0 for size in known)
+
+
+def _taken(held: DeviceHeld, uuid: str, occupancy: Occupancy, alone: bool) -> int | None:
+    if mine := occupancy.bytes_of(held.pids):
+        return mine
+    before = held.levels[uuid].before
+    if not alone or before is None or occupancy.used_bytes is None:
+        return None
+    return occupancy.used_bytes - before if occupancy.used_bytes > before else None

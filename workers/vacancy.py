@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 from pool.devices.nvml import Occupancy, Occupant
 from pool.wire.device_memory import DeviceWait, Level
+from pool.wire.exits import Exit
+from workers.backend import NotFree
 
-__all__ = ["Former", "Found", "Free", "Full", "Lost", "Room", "Taken", "Untold", "Verdict"]
+__all__ = ["Former", "Found", "Free", "Lost", "Taken", "Untold", "Verdict"]
 
 Found = Mapping[str, Occupancy]  # by uuid
 
@@ -57,20 +59,6 @@ class Lost:
 Verdict = Free | Taken | Untold | Lost
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
-    """Each of the slot's devices has room for a second worker; `text` has the numbers."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Full:
-    """One of them has not, or it is not known; `text` says why."""
-
-    text: str
-
-
 class Former:
     """A slot's workers before this one, by what they have said of themselves: the dead, and those beside it."""
 
@@ -96,22 +84,23 @@ class Former:
             levels[uuid] = Level(self._levels.get(uuid, Level()).before if used is None else used)
         return levels
 
-    def room(self, found: Found) -> Room | Full:
-        """Whether this worker has room beside the one that is alive: as much as that holds, and a margin."""
-        told = [self._room(uuid, found[uuid]) for uuid in self._sharers]
-        full = next((one for one in told if isinstance(one, Full)), None)
-        return full or Room("; ".join(one.text for one in told))
+    def room(self, found: Found) -> str:
+        """That this worker has room beside the one that is alive: as much as that holds, and a margin. In numbers.
 
-    def _room(self, uuid: str, occupancy: Occupancy) -> Room | Full:
-        where = self._where(uuid)
+        Raises `NotFree` where it has not, or where that is not known.
+        """
+        return "; ".join(self._room(uuid, found[uuid]) for uuid in self._sharers)
+
+    def _room(self, uuid: str, occupancy: Occupancy) -> str:
+        where, held = self._where(uuid), occupancy.bytes_of(self._alive)
         if occupancy.occupants is None or occupancy.free_bytes is None:
-            return Full(f"what {where} has free is not known: {occupancy.trouble}")
-        held = occupancy.bytes_of(self._alive)
+            raise NotFree(Exit.NO_ROOM, f"what {where} has free is not known: {occupancy.trouble}")
         if not held:
-            return Full(f"what its worker holds of {where} is not known: NVML does not list it")
+            raise NotFree(Exit.NO_ROOM, f"what its worker holds of {where} is not known: NVML does not list it")
         text = f"{where} has {_size(occupancy.free_bytes)} free, and its worker holds {_size(held)}"
-        fits = occupancy.free_bytes >= held + max(ROOM_BYTES, held * ROOM_SHARE)
-        return Room(text) if fits else Full(text)
+        if occupancy.free_bytes < held + max(ROOM_BYTES, held * ROOM_SHARE):
+            raise NotFree(Exit.NO_ROOM, text)
+        return text
 
     def judge(self, found: Found, now: float) -> Verdict:
         """What the devices hold of the dead, if there were any. The worst of all its GPUs counts."""

@@ -5,8 +5,10 @@ import pytest
 from pool.devices.nvml import Occupancy, Occupant, untold
 from pool.wire.codec import pack, unpack
 from pool.wire.device_memory import DeviceHeld, DeviceWait
-from workers.holding import footprint, seen
-from workers.vacancy import SETTLED_S, Former, Found, Free, Full, Lost, Room, Taken, Untold, Verdict
+from pool.wire.exits import Exit
+from workers.backend import NotFree
+from workers.device_memory import footprint, seen
+from workers.vacancy import SETTLED_S, Former, Found, Free, Lost, Taken, Untold, Verdict
 
 MIB, GIB = 2**20, 2**30
 PID = 4711
@@ -246,17 +248,22 @@ def test_the_footprint_in_a_group_is_that_on_all_its_gpus_or_none() -> None:
 # --- two workers of a slot at once
 
 
+def no_room(found: Found) -> str:
+    with pytest.raises(NotFree) as refused:
+        after(beside=(worker(held(1)),)).room(found)
+    assert refused.value.status is Exit.NO_ROOM
+    return str(refused.value)
+
+
 def test_there_is_room_for_another_one_where_as_much_is_free_as_its_worker_holds() -> None:
+    def beside(used: float, free: float, *others: Occupant) -> Found:
+        return {U: Occupancy(int(used * GIB), (mine(used), *others), "", int(free * GIB))}
+
     former = after(beside=(worker(held(1)),))
-
-    def beside(used: float, free: float, *others: Occupant) -> Room | Full:
-        occupants = (mine(used), *others)
-        return former.room({U: Occupancy(int(used * GIB), occupants, "", int(free * GIB))})
-
-    assert beside(6, 10) == Room("gpu:0 has 10.0 GiB free, and its worker holds 6.0 GiB")
-    assert beside(6, 6.7, STRANGER) == Room("gpu:0 has 6.7 GiB free, and its worker holds 6.0 GiB")
-    assert beside(6, 6.5) == Full("gpu:0 has 6.5 GiB free, and its worker holds 6.0 GiB"), "a tenth more"
-    assert isinstance(beside(1, 1.4), Full), "512 MiB more at least"
+    assert former.room(beside(6, 10)) == "gpu:0 has 10.0 GiB free, and its worker holds 6.0 GiB"
+    assert former.room(beside(6, 6.7, STRANGER)) == "gpu:0 has 6.7 GiB free, and its worker holds 6.0 GiB"
+    assert no_room(beside(6, 6.5)) == "gpu:0 has 6.5 GiB free, and its worker holds 6.0 GiB", "a tenth more"
+    assert no_room(beside(1, 1.4)) == "gpu:0 has 1.4 GiB free, and its worker holds 1.0 GiB", "512 MiB more at least"
 
 
 @pytest.mark.parametrize(
@@ -270,7 +277,7 @@ def test_there_is_room_for_another_one_where_as_much_is_free_as_its_worker_holds
     ],
 )
 def test_what_is_not_known_is_no_room(found: Found, why: str) -> None:
-    assert after(beside=(worker(held(1)),)).room(found) == Full(why)
+    assert no_room(found) == why
 
 
 def test_of_two_workers_at_once_both_are_waited_for() -> None:
