@@ -8,9 +8,11 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
-from types import FrameType
+from pathlib import Path
+from types import FrameType, ModuleType
 
 import pytest
+from fake_nvml import FakeNvml
 from hypothesis import settings
 
 IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}  # subprocess restores these in a child by itself
@@ -57,3 +59,14 @@ def interruptible() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def nvml(tmp_path: Path) -> FakeNvml:
+    return FakeNvml(tmp_path)
+
+
+@pytest.fixture
+def pynvml(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """What this process imports by that name."""
+    return nvml.here(monkeypatch)

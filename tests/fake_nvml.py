@@ -1,9 +1,18 @@
-"""What the fake NVML of a pool's processes says, and GPU slots with stub workers."""
+"""What the fake NVML says, to the processes of a pool and to the test's own."""
 
+import contextlib
+import importlib
 import json
 import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+import pytest
 
 FAKES = str(Path(__file__).parent / "fakes")
 CARD, OTHER, THIRD = (f"GPU-{bus}000000-0000-4000-8000-000000000000" for bus in ("1a", "1b", "3d"))  # numbers 0, 1, 2
@@ -12,10 +21,21 @@ GIB = 2**30
 
 class FakeNvml:
     def __init__(self, folder: Path) -> None:
+        """`environ`: for a process that is to ask it."""
         self._path = folder / "nvml.json"
         self._whole: dict[str, Any] = {}
         self.environ = {"PYTHONPATH": FAKES, "FAKE_NVML_STATE": str(self._path)}
         self.say(CARD)
+
+    def here(self, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+        """This process asks it, too. The module, of which nobody has opened a session."""
+        for key in ("FAKE_NVML_FAILS", "FAKE_NVML_BYTES"):
+            monkeypatch.delenv(key, raising=False)
+        monkeypatch.setenv("FAKE_NVML_STATE", str(self._path))
+        module = importlib.import_module("fakes.pynvml")
+        monkeypatch.setattr(module, "open_sessions", 0)
+        monkeypatch.setitem(sys.modules, "pynvml", module)
+        return module
 
     def say(self, uuid: str, **state: object) -> None:
         """From now on this is so of the device; what is left out is as in an idle one."""
@@ -27,3 +47,19 @@ class FakeNvml:
     def hangs(self) -> bool:
         """Whether a call into it was seen to hang."""
         return self._path.with_suffix(".hangs").exists()
+
+
+@contextlib.contextmanager
+def orphan() -> Iterator[int]:
+    """The pid of what looks like a worker whose pool is gone: its command line names another parent than it has."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "workers.py").write_text("import time; print(flush=True); time.sleep(600)")
+        command = [sys.executable, "-m", "workers", "--parent", "1"]
+        environ = {**os.environ, "PYTHONPATH": folder}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=folder, env=environ) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            try:
+                yield process.pid
+            finally:
+                process.kill()

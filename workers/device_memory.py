@@ -1,7 +1,8 @@
 """The memory of a worker's GPUs: it waits until a former worker's is free, and tells what it takes itself.
 
-WELCOME, TAKE_SLOT ─ free, or NVML does not say ─► DEVICE_HELD ─► it touches its GPUs ─ it is warm ─► DEVICE_HELD
-        └─ still taken, gone, or without room for two ─► the process ends
+WELCOME, TAKE_SLOT ─ the dead are gone, or NVML does not say ─► room for two, if one lives ─► DEVICE_HELD ─► it touches
+        │                                                           │               its GPUs ─ it is warm ─► DEVICE_HELD
+        └─ still taken, or a GPU is lost ─► the process ends ◄─ no ─┘
 
 A call into a driver that hangs is in this process alone. The pool ends it, as in any phase that takes too long.
 """
@@ -10,15 +11,16 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
-from pool.devices.nvml import Nvml
+from pool.devices.nvml import Nvml, Occupancy
 from pool.wire.device_memory import DeviceHeld, DeviceWait
 from pool.wire.exits import Exit
 from workers.backend import NotFree
-from workers.vacancy import Found, Free, Full, Lost, Taken, Tenancy, Untold, Verdict
+from workers.vacancy import Former, Found, Free, Lost, Taken, Untold, Verdict
 
-__all__ = ["DeviceMemory"]
+__all__ = ["DeviceMemory", "footprint", "seen"]
 
 log = logging.getLogger("workers")
 
@@ -36,7 +38,6 @@ class DeviceMemory:
         wait: DeviceWait,
         enter: Callable[[str], None],
         say: Callable[[DeviceHeld], None],
-        nvml: Nvml | None = None,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -44,78 +45,68 @@ class DeviceMemory:
         self._wait = wait
         self._enter = enter
         self._say = say
-        self._nvml = nvml or Nvml()
+        self._nvml = Nvml()
         self._sleep = sleep
         self._clock = clock
         self._uuids = tuple(wait.sharers)
-        self._former = Tenancy.of(wait.label, wait.sharers, wait.former)
-        self._own = self._former
+        self._former = Former(wait)
+        self._held = DeviceHeld((os.getpid(),), False, {})
 
     def await_free(self) -> None:
         """Raises `NotFree`. Returns where NVML does not say within the time, with a warning in the log."""
         self._enter(self._wait.label)
         found: Found = {}
-        if not self._wait.beside:
+        if self._wait.former or not self._wait.beside:
             found = self._until_free()
-        elif self._wait.must_fit:
-            found = self._with_room()
-        self._own = self._former.followed_by(os.getpid(), found, beside=self._wait.beside)
-        self._say(self._own.held())
+        if self._wait.must_fit:
+            room = self._former.room(found or self._nvml.ask(self._uuids))
+            log.info("it gets ready beside the slot's worker: %s", room)
+        self._held = DeviceHeld((os.getpid(),), self._former.listed, self._former.level(found))
+        self._say(self._held)
 
     def tell_warm(self) -> None:
         """Does not wait: whoever is warm serves, whatever its driver does."""
         threading.Thread(target=self._tell_warm, name="device memory", daemon=True).start()
 
     def _tell_warm(self) -> None:
-        said = None
-        while True:
-            found = self._nvml.ask(self._uuids)
-            self._own.watch(found)
-            held = self._own.held(found if said is None else None)
+        found = self._nvml.ask(self._uuids)
+        held = seen(self._held, found)
+        self._say(replace(held, size_bytes=footprint(held, found, self._wait.sharers)))
+        while not held.listed and held.levels_known:
+            self._sleep(WARM_LOOK_S)  # its level moves with what it runs, and with what others do
+            said, held = held, seen(held, self._nvml.ask(self._uuids))
             if held != said:
                 self._say(held)
-            said = held
-            if self._own.by_pid or not self._own.told:
-                self._nvml.close()
-                return
-            self._sleep(WARM_LOOK_S)  # its level moves with what it runs, and with what others do
-
-    def _with_room(self) -> Found:
-        found = self._nvml.ask(self._uuids)
-        verdict = self._former.room(found)
-        if isinstance(verdict, Full):
-            raise NotFree(Exit.NO_ROOM, verdict.text)
-        log.info("it gets ready beside the slot's worker: %s", verdict.text)
-        return found
+        self._nvml.close()
 
     def _until_free(self) -> Found:
         began = self._clock()
         ends = began + self._wait.timeout_s
-        what = ""  # it waits for
+        what = self._wait.label  # it waits for
         taken: Taken | None = None  # as it was seen last
         lost_at: float | None = None
         while True:
             found = self._nvml.ask(self._uuids)
             now = self._clock()
             verdict = self._former.judge(found, now)
-            if isinstance(verdict, Lost):
-                lost_at = now if lost_at is None else lost_at
-                if now >= min(lost_at + LOST_S, ends):
-                    raise NotFree(Exit.DEVICE_LOST, f"{verdict.where} is gone: {verdict.why}")
-            else:
+            if not isinstance(verdict, Lost):
                 lost_at = None
-            if isinstance(verdict, Taken):
-                if taken is None:
-                    log.warning("waiting for %s: %s", verdict.where, verdict.what)
-                taken = verdict
-            if isinstance(verdict, Free):
-                if taken is not None:
-                    log.info("%s is free after %.1f s", taken.where, now - began)
-                return found
-            if isinstance(verdict, Untold):
-                known = self._former.told or any(one.told for one in found.values())
-                if verdict.lasting or not known:
-                    return self._unverified(verdict.why, found)
+            match verdict:
+                case Free():
+                    if taken is not None:
+                        log.info("%s is free after %.1f s", taken.where, now - began)
+                    return found
+                case Lost(where, why):
+                    lost_at = now if lost_at is None else lost_at
+                    if now >= min(lost_at + LOST_S, ends):
+                        raise NotFree(Exit.DEVICE_LOST, f"{where} is gone: {why}")
+                case Taken(where, held):
+                    if taken is None:
+                        log.warning("waiting for %s: %s", where, held)
+                    taken = verdict
+                case Untold(why, lasting):
+                    if lasting or not (self._former.told or any(one.told for one in found.values())):
+                        return self._unverified(why, found)
             if now >= ends:
                 if taken is not None:
                     text = f"{taken.where} still has {taken.what} after {self._wait.timeout_s:g} s"
@@ -142,3 +133,26 @@ def _awaited(label: str, verdict: Verdict) -> str:
         case Untold(why):
             return f"{label}: NVML does not say: {why}"
     return label
+
+
+def seen(held: DeviceHeld, found: Found) -> DeviceHeld:
+    """What it is known to take, once NVML was looked at again."""
+    mine = {each.pid for one in found.values() for each in one.occupants or () if each.is_of(held.pids)}
+    used = {uuid: one.used_bytes for uuid, one in found.items() if one.used_bytes is not None}
+    levels = {uuid: replace(level, last=used.get(uuid, level.last)) for uuid, level in held.levels.items()}
+    return DeviceHeld(tuple(sorted(mine.union(held.pids))), held.listed or bool(mine), levels)
+
+
+def footprint(held: DeviceHeld, found: Found, sharers: Mapping[str, int]) -> int | None:
+    """The bytes that it has of all its GPUs; None where that cannot be told apart."""
+    known = [_taken(held, uuid, found[uuid], alone=sharers[uuid] == 1) for uuid in sharers]
+    return None if None in known else sum(size or 0 for size in known)
+
+
+def _taken(held: DeviceHeld, uuid: str, occupancy: Occupancy, alone: bool) -> int | None:
+    if mine := occupancy.bytes_of(held.pids):
+        return mine
+    before = held.levels[uuid].before
+    if not alone or before is None or occupancy.used_bytes is None:
+        return None
+    return occupancy.used_bytes - before if occupancy.used_bytes > before else None

@@ -1,19 +1,21 @@
-"""Whether a device's memory is free of a slot's former worker, or has room for one more. Pure: it is handed what NVML
-told, and the time.
+"""Whether a slot's GPUs are free of its former workers, or have room for one more. Pure: it is handed what NVML told,
+and the time.
 
 By pid, where NVML's pids are those of this process: that is so once a worker of the slot was seen in the list. Where
 they are not (a container, some MIG set-ups), by the device's used bytes: they must come back near the level before the
-worker's spawn. That level moves with what others do, so it is also enough that half of what came with the worker (a
+worker came. That level moves with what others do, so it is also enough that half of what came with the worker (a
 slot's share of it, where several slots are on the device) has gone, and that no more of it is going.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from pool.devices.occupancy import Occupancy, Occupant
-from pool.wire.device_memory import DeviceHeld, Level
+from pool.devices.nvml import Occupancy, Occupant
+from pool.wire.device_memory import DeviceWait, Level
+from pool.wire.exits import Exit
+from workers.backend import NotFree
 
-__all__ = ["Found", "Free", "Full", "Lost", "Room", "Taken", "Tenancy", "Untold", "Verdict"]
+__all__ = ["Former", "Found", "Free", "Lost", "Taken", "Untold", "Verdict"]
 
 Found = Mapping[str, Occupancy]  # by uuid
 
@@ -27,12 +29,12 @@ ROOM_BYTES = 512 << 20  # and this at least: a context, and what the libraries t
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """Nothing of the former worker is left."""
+    """Nothing of a former worker is left."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """`what` is in use on the device `where`, and of the former worker as far as can be seen."""
+    """`what` is in use on the device `where`, and of former workers as far as can be seen."""
 
     where: str
     what: str
@@ -57,126 +59,52 @@ class Lost:
 Verdict = Free | Taken | Untold | Lost
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
-    """Each of the slot's devices has room for a second worker; `text` has the numbers."""
+class Former:
+    """A slot's workers before this one, by what they have said of themselves: the dead, and those beside it."""
 
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Full:
-    """One of them has not, or it is not known; `text` says why."""
-
-    text: str
-
-
-@dataclass(slots=True)
-class _Level:
-    """A device's used bytes: before the worker came, when it was last seen alive, the lowest since it died."""
-
-    before: int | None = None
-    last: int | None = None
-    lowest: int | None = None
-    lowest_at: float = 0.0
-
-
-@dataclass(slots=True)
-class Tenancy:
-    """What workers of one slot were seen to take of its devices.
-
-    `label` names the slot's devices for people; `sharers` has, for each uuid, how many slots of the pool are on it.
-    """
-
-    label: str
-    sharers: Mapping[str, int]
-    by_pid: bool = False
-    """Whether a worker of this slot was seen in NVML's list: then who is not in it is gone."""
-    _pids: set[int] = field(default_factory=set)
-    _levels: dict[str, _Level] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, label: str, sharers: Mapping[str, int], former: Sequence[DeviceHeld]) -> "Tenancy":
-        """As its workers have told it, the oldest first: the last one's levels count."""
-        tenancy = cls(label, sharers)
-        for held in former:
-            tenancy._pids.update(held.pids)
-            tenancy.by_pid = tenancy.by_pid or held.listed
-            for uuid in sharers:
-                level = held.levels.get(uuid, Level())
-                tenancy._levels[uuid] = _Level(level.before, level.last)
-        return tenancy
-
-    @property
-    def told(self) -> bool:
+    def __init__(self, wait: DeviceWait) -> None:
+        self._label, self._sharers = wait.label, wait.sharers
+        told = (*wait.former, *wait.beside)
+        self.listed = any(held.listed for held in told)
+        """Whether NVML was seen to list one of them: then who is not in its list is gone."""
+        self.told = self.listed or any(held.levels_known for held in told)
         """Whether NVML ever told anything of these devices."""
-        levels = self._levels.values()
-        return self.by_pid or any(level.before is not None or level.last is not None for level in levels)
+        # The last one's count.
+        self._levels = {uuid: held.levels[uuid] for held in told for uuid in wait.sharers if uuid in held.levels}
+        self._dead = frozenset(pid for held in wait.former for pid in held.pids)
+        self._alive = frozenset(pid for held in wait.beside for pid in held.pids)
+        self._course: dict[str, tuple[int, int, float]] = {}  # by uuid: the first bytes judged, the fewest, and when
 
-    def followed_by(self, pid: int, found: Found, *, beside: bool = False) -> "Tenancy":
-        """That of the next worker; `found` is what the device holds just before it comes.
-
-        `beside`: a worker of this one lives, so the level is still the one before that worker.
-        """
+    def level(self, found: Found) -> dict[str, Level]:
+        """What each device holds just before this worker comes; beside another one, what it held before that one."""
         levels = {}
-        for uuid in self.sharers:
-            former = self._levels.get(uuid, _Level()).before
-            used = None if beside or uuid not in found else found[uuid].used_bytes
+        for uuid in self._sharers:
+            used = found[uuid].used_bytes if uuid in found and not self._alive else None
             # An older level, of before an earlier worker, is better than none.
-            levels[uuid] = _Level(former if used is None else used)
-        return Tenancy(self.label, self.sharers, self.by_pid, {pid}, levels)
+            levels[uuid] = Level(self._levels.get(uuid, Level()).before if used is None else used)
+        return levels
 
-    def held(self, found: Found | None = None) -> DeviceHeld:
-        """For the worker after it. `found`: it is warm, and what it holds now counts."""
-        levels = {uuid: Level(level.before, level.last) for uuid, level in self._levels.items()}
-        size_bytes = None if found is None else self.footprint(found)
-        return DeviceHeld(tuple(sorted(self._pids)), self.by_pid, levels, size_bytes)
+    def room(self, found: Found) -> str:
+        """That this worker has room beside the one that is alive: as much as that holds, and a margin. In numbers.
 
-    def room(self, found: Found) -> Room | Full:
-        """Whether a second worker has room beside the one that is alive: as much as that holds, and a margin."""
-        told = [self._room(uuid, found[uuid]) for uuid in self.sharers]
-        full = next((one for one in told if isinstance(one, Full)), None)
-        return full or Room("; ".join(one.text for one in told))
+        Raises `NotFree` where it has not, or where that is not known.
+        """
+        return "; ".join(self._room(uuid, found[uuid]) for uuid in self._sharers)
 
-    def _room(self, uuid: str, occupancy: Occupancy) -> Room | Full:
-        where = self._where(uuid)
+    def _room(self, uuid: str, occupancy: Occupancy) -> str:
+        where, held = self._where(uuid), occupancy.bytes_of(self._alive)
         if occupancy.occupants is None or occupancy.free_bytes is None:
-            return Full(f"what {where} has free is not known: {occupancy.trouble}")
-        mine = [occupant.used_bytes or 0 for occupant in occupancy.occupants if self._is_mine(occupant)]
-        if not any(mine):
-            return Full(f"what its worker holds of {where} is not known: NVML does not list it")
-        held = sum(mine)
+            raise NotFree(Exit.NO_ROOM, f"what {where} has free is not known: {occupancy.trouble}")
+        if not held:
+            raise NotFree(Exit.NO_ROOM, f"what its worker holds of {where} is not known: NVML does not list it")
         text = f"{where} has {_size(occupancy.free_bytes)} free, and its worker holds {_size(held)}"
-        fits = occupancy.free_bytes >= held + max(ROOM_BYTES, held * ROOM_SHARE)
-        return Room(text) if fits else Full(text)
-
-    def watch(self, found: Found) -> None:
-        """What the device holds while the worker is alive."""
-        for uuid, occupancy in found.items():
-            mine = [occupant for occupant in occupancy.occupants or () if self._is_mine(occupant)]
-            self._pids |= {occupant.pid for occupant in mine}
-            self.by_pid = self.by_pid or bool(mine)
-            if occupancy.used_bytes is not None:
-                self._levels[uuid].last = occupancy.used_bytes
-
-    def footprint(self, found: Found) -> int | None:
-        """The bytes that its one worker holds of all the slot's devices; None where that cannot be told apart."""
-        held = [self._held(uuid, found[uuid]) for uuid in self.sharers]
-        known = [each for each in held if each is not None]
-        return sum(known) if known and len(known) == len(held) else None
-
-    def _held(self, uuid: str, occupancy: Occupancy) -> int | None:
-        mine = sum(occupant.used_bytes or 0 for occupant in occupancy.occupants or () if self._is_mine(occupant))
-        if mine:
-            return mine
-        before = self._levels[uuid].before if uuid in self._levels else None
-        if self.sharers[uuid] > 1 or before is None or occupancy.used_bytes is None:
-            return None
-        return occupancy.used_bytes - before if occupancy.used_bytes > before else None
+        if occupancy.free_bytes < held + max(ROOM_BYTES, held * ROOM_SHARE):
+            raise NotFree(Exit.NO_ROOM, text)
+        return text
 
     def judge(self, found: Found, now: float) -> Verdict:
-        """What the device holds now that the worker is dead, if there was one. The worst of all its GPUs counts."""
-        verdicts = [self._judge(uuid, found[uuid], now) for uuid in self.sharers]
+        """What the devices hold of the dead, if there were any. The worst of all its GPUs counts."""
+        verdicts = [self._judge(uuid, found[uuid], now) for uuid in self._sharers]
         for kind in (Lost, Taken, Untold):
             for verdict in verdicts:
                 if isinstance(verdict, kind):
@@ -186,48 +114,47 @@ class Tenancy:
     def _judge(self, uuid: str, occupancy: Occupancy, now: float) -> Verdict:
         if occupancy.lost:
             return Lost(self._where(uuid), occupancy.trouble)
-        for occupant in occupancy.occupants or ():
-            if self._is_mine(occupant):
-                return Taken(self._where(uuid), f"{_amount(occupant)} of the former worker ({_process(occupant)})")
-            if occupant.orphan:
-                return Taken(self._where(uuid), f"{_amount(occupant)} of a former pool's worker ({_process(occupant)})")
-        if self.by_pid or not self._pids:
+        if left := [text for occupant in occupancy.occupants or () if (text := self._left(occupant))]:
+            return Taken(self._where(uuid), " and ".join(left))
+        if self.listed or not self._dead:
             # Strangers may keep what they have.
-            told = occupancy.occupants is not None or (not self.by_pid and occupancy.used_bytes is not None)
+            told = occupancy.occupants is not None or (not self.listed and occupancy.used_bytes is not None)
             return Free() if told else Untold(occupancy.trouble)
         if occupancy.used_bytes is None:
             return Untold(occupancy.trouble)
-        return self._judge_level(uuid, self._levels[uuid], occupancy.used_bytes, now)
+        if self._alive:
+            return Untold(f"NVML does not list the workers of {self._where(uuid)}, of which one lives", lasting=True)
+        return self._judge_level(uuid, occupancy.used_bytes, now)
 
-    def _judge_level(self, uuid: str, level: _Level, used: int, now: float) -> Verdict:
+    def _judge_level(self, uuid: str, used: int, now: float) -> Verdict:
+        level = self._levels.get(uuid, Level())
         if level.before is None:
             return Untold(f"what {self._where(uuid)} held before the former worker came is not known", lasting=True)
-        if level.last is None:
-            level.last = used  # it died before it was looked at
-        taken = max(0, level.last - level.before)
+        first, lowest, lowest_at = self._course.get(uuid, (used, used, now))
+        if used < lowest:
+            lowest, lowest_at = used, now
+        self._course[uuid] = first, lowest, lowest_at
+        last = first if level.last is None else level.last  # it died before it looked
+        taken = max(0, last - level.before)
         if used <= level.before + max(SLACK_BYTES, taken * SLACK_SHARE):
             return Free()
-        if level.lowest is None or used < level.lowest:
-            level.lowest, level.lowest_at = used, now
-        settled = now - level.lowest_at >= SETTLED_S
-        if settled and level.last - used > taken / self.sharers[uuid] * ENOUGH_SHARE:
+        if now - lowest_at >= SETTLED_S and last - used > taken / self._sharers[uuid] * ENOUGH_SHARE:
             return Free()
         return Taken(self._where(uuid), f"{_size(used - level.before)} more in use than before the former worker came")
 
-    def _is_mine(self, occupant: Occupant) -> bool:
-        # Its children are in its process group, which keeps its number as long as one of them lives.
-        return occupant.pid in self._pids or occupant.group in self._pids
+    def _left(self, occupant: Occupant) -> str:
+        """What it has of a former worker; "" for a process that may keep what it has."""
+        whose = (
+            "the former worker" if occupant.is_of(self._dead) else "a former pool's worker" if occupant.orphan else ""
+        )
+        if not whose:
+            return ""
+        amount = _size(occupant.used_bytes) if occupant.used_bytes else "memory"
+        state = f"state {occupant.state}" if occupant.state else "which is gone"
+        return f"{amount} of {whose} (pid {occupant.pid}, {state})"
 
     def _where(self, uuid: str) -> str:
-        return self.label if len(self.sharers) == 1 else f"{self.label} ({uuid})"
-
-
-def _amount(occupant: Occupant) -> str:
-    return _size(occupant.used_bytes) if occupant.used_bytes else "memory"
-
-
-def _process(occupant: Occupant) -> str:
-    return f"pid {occupant.pid}, " + (f"state {occupant.state}" if occupant.state else "which is gone")
+        return self._label if len(self._sharers) == 1 else f"{self._label} ({uuid})"
 
 
 def _size(size_bytes: int) -> str:

@@ -4,18 +4,15 @@ NVML needs no CUDA context, so asking takes no memory on any device. It is not b
 (see `pool.devices.visible`).
 """
 
-import importlib
 import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
-from pool.devices.occupancy import occupancy_of
+from pool.devices.nvml import NoNvml, close_nvml, occupancy_of, open_nvml
 
 __all__ = ["Discovery", "Gpu", "discover_gpus"]
-
-_INSTALL = "pip install 'tf-worker-pool[gpu]'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,28 +47,21 @@ class Discovery:
     reason: str | None
 
 
-def discover_gpus(nvml: ModuleType | None = None) -> Discovery:
+def discover_gpus(module: ModuleType | None = None) -> Discovery:
     """The GPUs that the driver lists, each uuid once. Never raises for a missing library, driver or device.
 
-    `nvml`: a module with nvidia-ml-py's functions; by default `pynvml`, if it is installed.
+    `module`: see `open_nvml`.
     """
-    if nvml is None:
-        try:
-            nvml = importlib.import_module("pynvml")
-        except ImportError:
-            return Discovery((), f"NVML's Python module is not installed ({_INSTALL})")
     try:
-        nvml.nvmlInit()
-    except nvml.NVMLError as error:
-        return Discovery((), f"NVML does not start: {error}")
+        nvml = open_nvml(module)
+    except NoNvml as error:
+        return Discovery((), str(error))
     try:
         return _ask(nvml)
     except nvml.NVMLError as error:
         return Discovery((), f"NVML does not list the GPUs: {error}")
     finally:
-        # Nothing that was learned is wrong because the library cannot be closed.
-        with suppress(nvml.NVMLError):
-            nvml.nvmlShutdown()
+        close_nvml(nvml)
 
 
 def _ask(nvml: ModuleType) -> Discovery:

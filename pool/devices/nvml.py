@@ -1,49 +1,181 @@
-"""NVML, opened when it is first asked, and anew when it told nothing: the driver may have been replaced.
+"""NVML: opened in one way, and asked who holds how much of a device's memory.
 
-Any call may hang for as long as the driver does.
+Any call may hang for as long as the driver does, and so may reading the command line of a process that is stuck in the
+kernel. So a worker makes them for its own GPUs, and the pool only before it serves. Light, for workers import it too.
 """
 
 import importlib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
 from types import ModuleType
 
-from pool.devices.occupancy import Occupancy, occupancy_of, untold
+__all__ = ["NoNvml", "Nvml", "Occupancy", "Occupant", "close_nvml", "occupancy_of", "open_nvml", "untold"]
 
-__all__ = ["Nvml", "load_nvml"]
+PROC = Path("/proc")
+
+_NOT_FOUND, _GPU_IS_LOST, _RESET_REQUIRED = 6, 15, 16  # NVML_ERROR_…
+_INSTALL = "pip install 'tf-worker-pool[gpu]'"
 
 
-def load_nvml() -> ModuleType:
-    """nvidia-ml-py. What it has to say about its own name is of no use in a log."""
+class NoNvml(Exception):
+    """Why NVML tells nothing here, in one line."""
+
+
+def open_nvml(module: ModuleType | None = None) -> ModuleType:
+    """nvidia-ml-py's functions, ready to be asked; `close_nvml` ends that. Raises `NoNvml`.
+
+    `module`: one with these functions; by default `pynvml`, if it is installed.
+    """
+    try:
+        nvml = module or _imported()
+    except ImportError as error:
+        raise NoNvml(f"NVML's Python module is not installed ({_INSTALL})") from error
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        raise NoNvml(f"NVML does not start: {error}") from error
+    return nvml
+
+
+def close_nvml(nvml: ModuleType) -> None:
+    # Nothing that was learned is wrong because the library cannot be closed.
+    with suppress(nvml.NVMLError):
+        nvml.nvmlShutdown()
+
+
+def _imported() -> ModuleType:
+    # What it has to say about its own name is of no use in a log.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return importlib.import_module("pynvml")
 
 
-class Nvml:
-    """Used from one thread at a time."""
+@dataclass(frozen=True, slots=True)
+class Occupant:
+    """A process that NVML lists on a device; `used_bytes` None or 0: not told.
 
-    def __init__(self, load: Callable[[], ModuleType] = load_nvml) -> None:
-        self._load = load
-        self._module: ModuleType | None = None
+    `state` is the kernel's letter (D: stuck in it) and `group` its process group; "" and None for a process that is
+    not to be seen here: it is gone, or NVML counts in another pid namespace. `orphan`: a worker whose pool is gone.
+    """
+
+    pid: int
+    used_bytes: int | None
+    state: str = ""
+    group: int | None = None
+    orphan: bool = False
+
+    def is_of(self, pids: Collection[int]) -> bool:
+        """Whether it is one of these workers, or a child of one."""
+        # A child is in its worker's process group, which keeps its number as long as one of them lives.
+        return self.pid in pids or self.group in pids
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """Of one device, at one moment. None is what NVML did not tell, and then `trouble` says why."""
+
+    used_bytes: int | None
+    occupants: tuple[Occupant, ...] | None
+    trouble: str = ""
+    free_bytes: int | None = None
+    lost: bool = False
+    """NVML says that the device is gone, or needs a reset; `trouble` has its words."""
+
+    @property
+    def told(self) -> bool:
+        """Whether NVML told anything."""
+        return self.used_bytes is not None or self.occupants is not None
+
+    def bytes_of(self, pids: Collection[int]) -> int:
+        """What these workers and their children hold, as far as NVML lists them and tells it."""
+        return sum(occupant.used_bytes or 0 for occupant in self.occupants or () if occupant.is_of(pids))
+
+
+class Nvml:
+    """Opened when it is first asked, and anew when it told nothing: the driver may have been replaced.
+
+    Used from one thread at a time.
+    """
+
+    def __init__(self) -> None:
+        self._opened: ModuleType | None = None
 
     def ask(self, uuids: Sequence[str]) -> Mapping[str, Occupancy]:
         """One answer for each uuid, whatever goes wrong."""
         try:
-            if self._module is None:
-                module = self._load()
-                module.nvmlInit()
-                self._module = module
-            found = {uuid: occupancy_of(self._module, uuid) for uuid in uuids}
-        except Exception as error:  # NVML's own is not known before it is loaded
+            nvml = self._opened = self._opened or open_nvml()
+            found = {uuid: occupancy_of(nvml, uuid) for uuid in uuids}
+        except Exception as error:  # whatever this release of NVML does, the worker says so and goes on
             return dict.fromkeys(uuids, untold(f"{error}"))
         if not any(one.told for one in found.values()):
             self.close()
         return found
 
     def close(self) -> None:
-        module, self._module = self._module, None
-        if module is not None:
-            with suppress(module.NVMLError):
-                module.nvmlShutdown()
+        if self._opened is not None:
+            close_nvml(self._opened)
+        self._opened = None
+
+
+def untold(trouble: str, lost: bool = False) -> Occupancy:
+    return Occupancy(None, None, trouble, lost=lost)
+
+
+def occupancy_of(nvml: ModuleType, uuid: str, proc: Path = PROC) -> Occupancy:
+    """Asks NVML, between its `nvmlInit` and `nvmlShutdown`. `uuid`: of a GPU or of a MIG instance.
+
+    May hang, and raises nothing that NVML raises: where it tells one thing and not the other, the one is worth having.
+    """
+    try:
+        handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+    except nvml.NVMLError as error:
+        # A GPU's uuid was NVML's own word; a MIG instance may be one that this NVML does not know of.
+        return untold(str(error), _is_loss(error) or (_code(error) == _NOT_FOUND and uuid.startswith("GPU-")))
+    trouble: list[str] = []
+    lost = False
+    used_bytes: int | None = None
+    free_bytes: int | None = None
+    occupants: tuple[Occupant, ...] | None = None
+    try:
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+        used_bytes, free_bytes = int(memory.used), int(memory.free)
+    except nvml.NVMLError as error:
+        trouble.append(f"its used memory: {error}")
+        lost = _is_loss(error)
+    try:
+        listed = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        occupants = tuple(_occupant(process.pid, process.usedGpuMemory, proc) for process in listed)
+    except nvml.NVMLError as error:
+        trouble.append(f"its processes: {error}")
+        lost = lost or _is_loss(error)
+    return Occupancy(used_bytes, occupants, "; ".join(trouble), free_bytes, lost)
+
+
+def _code(error: Exception) -> object:
+    """NVML's number of its error; its text is for people."""
+    return getattr(error, "value", None)
+
+
+def _is_loss(error: Exception) -> bool:
+    return _code(error) in (_GPU_IS_LOST, _RESET_REQUIRED)
+
+
+def _occupant(pid: int, used_bytes: int | None, proc: Path) -> Occupant:
+    try:
+        # The name in parentheses may hold spaces and parentheses.
+        state, parent, group = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()[:3]
+        words = (proc / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+    except (OSError, ValueError):
+        return Occupant(pid, used_bytes)
+    return Occupant(pid, used_bytes, state, int(group), _is_orphan(words, parent))
+
+
+def _is_orphan(words: Sequence[str], parent: str) -> bool:
+    """Whether it is a worker (`pool.launch`) that has another parent than the pool it was started by."""
+    if "--parent" not in words[:-1] or ("-m", "workers") not in pairwise(words):
+        return False
+    return words[words.index("--parent") + 1] != parent

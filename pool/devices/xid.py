@@ -3,7 +3,7 @@
     NVML's events, from the moment on at which they were asked for ─┐
     the kernel's log: /dev/kmsg, else klogctl(3) ───────────────────┴─► `Xids.last` ─► `words`: "Xid 79, 3 s earlier: …"
 
-Nothing here waits, but a driver may hang in any call: it is used by `pool.devices.reporter` alone.
+Nothing here waits, but a driver may hang in any call: it is used by `pool.devices.listener` alone.
 """
 
 import ctypes

@@ -19,9 +19,7 @@ from functools import partial
 
 from pool.core.actions import SpawnStandby, SpawnSuccessor, SpawnWorker
 from pool.core.events import Death, Event, SpawnHeld, WorkerExited, WorkerSpawned
-from pool.devices import Device
-from pool.devices.reports import Reports
-from pool.devices.tenants import Tenants
+from pool.devices import Claims, Device, DriverErrors
 from pool.logs import about
 from pool.loop import Loop
 from pool.processes.deaths import death_of, is_ending, not_spawned
@@ -104,14 +102,14 @@ class Supervisor:
         self._asked: list[Process] = []  # for their stacks, before they are killed
         self._traces: dict[tuple[int, int], Trace] = {}
         self._after: dict[int, SpawnWorker] = {}  # by slot: who comes when the workers of the slot are gone
-        self._tenants = Tenants(devices, device_free_timeout_s)
+        self._claims = Claims(devices, device_free_timeout_s)
         self._lost: set[int] = set()  # slots whose GPU was gone when a worker came last
-        self._reports = Reports(devices if device_free_timeout_s > 0 else (), inherited(environ), loop)
+        self._driver_errors = DriverErrors(devices if device_free_timeout_s > 0 else (), inherited(environ), loop)
         self._cancelled: list[WorkerExited] = []
 
     def adopt(self, device_free_timeout_s: float) -> None:
         """REQUIRES that neither this nor the former one is 0."""
-        self._tenants.timeout_s = device_free_timeout_s
+        self._claims.timeout_s = device_free_timeout_s
 
     # --- orders -------------------------------------------------------------------------------------------------
 
@@ -127,7 +125,7 @@ class Supervisor:
             return SpawnHeld(action.slot, action.incarnation, f"waiting for pid {pids} to be gone")
         if isinstance(action, SpawnSuccessor):
             gpu = bool(self._devices[action.slot].uuids)
-            if gpu and action.must_fit and not self._tenants.timeout_s:
+            if gpu and action.must_fit and not self._claims.timeout_s:
                 return WorkerExited(action.slot, action.incarnation, Death(NOT_ASKED, restartable=True, no_room=True))
             if not (gpu and action.must_fit):  # else it says so itself, once it has looked
                 _say_beside(action, '[restart] successor is "always"' if gpu else "on the CPU there is room for both")
@@ -139,15 +137,15 @@ class Supervisor:
         if process is None:
             return None
         process.has_device = True
-        beside = process.follows and len(self._of_slot(slot)) > 1
-        return self._tenants.wait(slot, incarnation, beside=beside, must_fit=process.must_fit)
+        beside = {each.incarnation for each in self._of_slot(slot) if process.follows and each is not process}
+        return self._claims.wait(slot, incarnation, beside, must_fit=process.must_fit)
 
     def device_held(self, slot: int, incarnation: int, held: DeviceHeld) -> None:
         """A worker has said what it takes of its GPUs."""
         if self._current(slot, incarnation) is not None:
             self._lost.discard(slot)
             alive = {process.incarnation for process in self._of_slot(slot)}
-            self._tenants.said(slot, incarnation, held, alive)
+            self._claims.said(slot, incarnation, held, alive)
 
     def is_lost(self, slot: int) -> bool:
         """Whether the slot's GPU was gone when a worker was to come to it last."""
@@ -289,7 +287,7 @@ class Supervisor:
 
     def close(self) -> None:
         """Ends what is no worker: the process that listens to the driver."""
-        self._reports.close()
+        self._driver_errors.close()
 
     def _cancel(self, slot: int, incarnation: int) -> None:
         """Of a worker that is not spawned yet; its end is told later, as if it had been there."""
@@ -369,7 +367,7 @@ class Supervisor:
         death = death_of(process.popen.returncode, last_output, by_us=process.killed, step=process.step)
         if process.popen.returncode == Exit.DEVICE_LOST:
             self._lost.add(process.slot)
-            said = self._reports.of(process.slot)
+            said = self._driver_errors.of(process.slot)
             death = replace(death, text=f"{death.text} ({said})") if said else death
         self._tell(WorkerExited(process.slot, process.incarnation, death))
 

@@ -29,19 +29,24 @@ class DeviceHeld:
     levels: Mapping[str, Level]
     size_bytes: int | None = None
 
+    @property
+    def levels_known(self) -> bool:
+        """Whether NVML has told the level of one of the GPUs."""
+        return any(level.before is not None or level.last is not None for level in self.levels.values())
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceWait:
     """What a worker waits for before it touches its GPUs, and for how long.
 
     `label` names the slot's GPUs for people. `sharers`: by uuid, how many slots of the pool are on it.
-    `former`: what the workers of the slot before it have said, those that live among them, the oldest first.
-    `beside`: one of them lives. `must_fit`: the GPUs must have room for both.
+    `former`: what the dead workers of the slot have said, the oldest first; they must be gone from the GPUs.
+    `beside`: likewise those that live. `must_fit`: the GPUs must have room for it beside them.
     """
 
     label: str
     sharers: Mapping[str, int]
     timeout_s: float
     former: tuple[DeviceHeld, ...] = ()
-    beside: bool = False
+    beside: tuple[DeviceHeld, ...] = ()
     must_fit: bool = False

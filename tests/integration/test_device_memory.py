@@ -3,16 +3,13 @@
 import contextlib
 import os
 import signal
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_nvml import CARD, GIB, OTHER, FakeNvml
+from fake_nvml import CARD, GIB, OTHER, FakeNvml, orphan
 
 from harness import PoolProcess, alive, children, eventually, pool_process, stub_config
 from pool import Client
@@ -21,11 +18,6 @@ pytestmark = pytest.mark.faults
 
 MIG = "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f"
 MODELS = '[[model]]\nname = "faults"\npath = "stub:faults"\ndevices = "all"\n'
-
-
-@pytest.fixture
-def nvml(tmp_path: Path) -> FakeNvml:
-    return FakeNvml(tmp_path)
 
 
 @contextlib.contextmanager
@@ -49,7 +41,7 @@ def listens(pool: PoolProcess) -> bool:
     """Whether the pool has a process that listens to the driver."""
     for pid in children(pool.pid):
         with contextlib.suppress(OSError):
-            if b"pool.devices.reporter" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if b"pool.devices.listener" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 return True
     return False
 
@@ -214,33 +206,67 @@ def test_without_patience_nvml_is_not_asked(nvml: FakeNvml) -> None:
 
 
 def test_an_orphan_of_a_former_pool_is_waited_for_and_a_stranger_is_not(nvml: FakeNvml) -> None:
-    """A worker whose command line names another parent than it has; here it only looks like one."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "workers.py").write_text("import time; print(flush=True); time.sleep(600)")
-        command = [sys.executable, "-m", "workers", "--parent", "1"]
-        orphan = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=folder, env={**os.environ, "PYTHONPATH": folder})
+    with orphan() as pid:
+        nvml.say(CARD, used=9 * GIB, processes=[[pid, 5 * GIB]])
+        nvml.say(OTHER, used=9 * GIB, processes=[[os.getpid(), 8 * GIB]])
+        pool = PoolProcess(stub_config(devices="[0, 1]", models=MODELS), nvml.environ).start()
         try:
-            assert orphan.stdout is not None
-            orphan.stdout.readline()
-            nvml.say(CARD, used=9 * GIB, processes=[[orphan.pid, 5 * GIB]])
-            nvml.say(OTHER, used=9 * GIB, processes=[[os.getpid(), 8 * GIB]])
-            config = stub_config(devices="[0, 1]", models=MODELS)
-            pool = PoolProcess(config, nvml.environ).start()
-            try:
-                said = f"slot 0 | waiting for gpu:0: 5.0 GiB of a former pool's worker (pid {orphan.pid}, state S)"
-                pool.await_log(said)
-                pool.await_log("slot 1 gpu:1 READY")
-                assert "slot 0 gpu:0 READY" not in pool.text()
-                nvml.say(CARD)
-                pool.await_ready()
-                assert pool.stop() == 0
-            finally:
-                pool.kill()
+            pool.await_log(f"slot 0 | waiting for gpu:0: 5.0 GiB of a former pool's worker (pid {pid}, state S)")
+            pool.await_log("slot 1 gpu:1 READY")
+            assert "slot 0 gpu:0 READY" not in pool.text()
+            nvml.say(CARD)
+            pool.await_ready()
+            assert pool.stop() == 0
         finally:
-            orphan.kill()
-            orphan.wait(10)
-            orphan.stdout.close()
-    assert not alive(orphan.pid)
+            pool.kill()
+    assert not alive(pid)
+
+
+def test_a_standby_asks_once_it_takes_the_seat_and_waits_as_any_other(nvml: FakeNvml) -> None:
+    config = stub_config("standby = true", "[0]", MODELS)
+    with pool_process(config, nvml.environ) as pool, pool.client() as client:
+
+        def stands_by() -> int:
+            standby = slot(client)["standby"] or {}
+            return int(standby["pid"]) if standby.get("state") == "READY" else 0
+
+        eventually(lambda: stands_by() > 0)
+        # One that comes while every call into the driver hangs: it imports what runs its models, and asks nobody.
+        nvml.say(CARD, hang_s=600)
+        first = stands_by()
+        os.kill(first, signal.SIGKILL)
+        eventually(lambda: stands_by() not in (0, first))
+        standby, pid = stands_by(), slot(client)["pid"]
+        assert slot(client)["state"] == "READY"
+        nvml.say(CARD, used=7 * GIB, processes=[[pid, 6 * GIB]])
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: f"waiting for gpu:0: 6.0 GiB of the former worker (pid {pid}, " in slot(client)["doing"])
+        assert (slot(client)["pid"], slot(client)["state"]) == (standby, "LOADING")
+        nvml.say(CARD)
+        eventually(lambda: slot(client)["state"] == "READY")
+        assert slot(client)["pid"] == standby
+
+
+def test_of_two_slots_on_a_card_one_waits_for_its_own_though_the_other_grows(nvml: FakeNvml) -> None:
+    """No pid is shown. Each has taken 6 GiB of the card; what one of them gave back, the other takes in part."""
+    models = '[[model]]\nname = "told"\npath = "stub:tell?n=7&load_ms=3000"\ndevices = "all"\n'
+    pool = PoolProcess(stub_config("workers_per_device = 2", "[0]", models), nvml.environ).start()
+    try:
+        with pool.client() as client:
+            eventually(lambda: all(slot(client, number)["doing"].startswith("loading") for number in (0, 1)))
+            nvml.say(CARD, used=13 * GIB)
+            pool.await_ready()
+            neighbour = slot(client, 1)["pid"]
+            os.kill(slot(client)["pid"], signal.SIGKILL)
+            text = "waiting for gpu:0: 12.0 GiB more in use than before the former worker came"
+            eventually(lambda: slot(client)["doing"].startswith(text))
+            nvml.say(CARD, used=9 * GIB)
+            eventually(lambda: slot(client)["doing"].startswith("waiting for gpu:0: 8.0 GiB more"))
+            eventually(lambda: is_ready(client, 2))
+            assert (slot(client, 1)["pid"], slot(client, 1)["incarnation"]) == (neighbour, 1)
+        assert pool.stop() == 0
+    finally:
+        pool.kill()
 
 
 @pytest.mark.parametrize(("held", "free"), [(6, True), (14, False)])

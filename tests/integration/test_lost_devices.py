@@ -30,11 +30,6 @@ def gpus(nvml: FakeNvml, models: str, devices: str = "[0, 1]") -> Iterator[tuple
         yield pool, client
 
 
-@pytest.fixture
-def nvml(tmp_path: Path) -> FakeNvml:
-    return FakeNvml(tmp_path)
-
-
 def slots(client: Client) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = client.status()["slots"]
     return found

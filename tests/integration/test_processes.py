@@ -1,7 +1,6 @@
 """One process a device, provably: what the kernel says of each worker's environment and command line."""
 
 import contextlib
-import importlib.util
 import os
 import signal
 import subprocess
@@ -9,18 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from fake_nvml import FAKES
+from fakes import pynvml
 
 from harness import PoolProcess, eventually, pool_process, stub_config
-
-FAKES = str(Path(__file__).parents[1] / "fakes")
-
-# The fake, not the real module that may be installed: eight GPUs whose driver order is not their PCI order.
-_spec = importlib.util.spec_from_file_location("fakes_pynvml", Path(FAKES, "pynvml.py"))
-assert _spec is not None
-assert _spec.loader is not None
-pynvml = importlib.util.module_from_spec(_spec)
-sys.modules["fakes_pynvml"] = pynvml
-_spec.loader.exec_module(pynvml)
 
 
 def environ(pid: int) -> dict[str, str]:

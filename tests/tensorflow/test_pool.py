@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_nvml import CARD, FAKES, GIB, FakeNvml, orphan
 
 from harness import PoolProcess, alive, eventually, pool_process, stub_config
 from pool import Client, errors
@@ -230,9 +231,8 @@ def test_sigkill_while_tensorflow_runs(two_signatures: Path) -> None:
 
 @pytest.mark.models
 def test_a_gpu_worker_that_sees_no_gpu_refuses_and_says_what_to_install(keras_export: Path) -> None:
-    fakes = str(Path(__file__).parents[1] / "fakes")
     config = stub_config(devices="[0]", models=model("keras", keras_export))
-    failed = PoolProcess(config, {"PYTHONPATH": fakes}).start()
+    failed = PoolProcess(config, {"PYTHONPATH": FAKES}).start()
     try:
         assert failed.wait(90) == 3, failed.text()
         text = failed.text()
@@ -242,6 +242,29 @@ def test_a_gpu_worker_that_sees_no_gpu_refuses_and_says_what_to_install(keras_ex
         assert "pip install 'tf-worker-pool[gpu]'" in text
     finally:
         failed.kill()
+
+
+@pytest.mark.long
+def test_a_gpu_worker_imports_tensorflow_when_its_memory_is_free_and_not_before(
+    keras_export: Path, nvml: FakeNvml
+) -> None:
+    with orphan() as pid:
+        nvml.say(CARD, used=9 * GIB, processes=[[pid, 5 * GIB]])
+        pool = PoolProcess(stub_config(devices="[0]", models=model("keras", keras_export)), nvml.environ).start()
+        try:
+            pool.await_log(f"slot 0 | waiting for gpu:0: 5.0 GiB of a former pool's worker (pid {pid}, state S)")
+            with pool.client() as client:
+                slot = client.status()["slots"][0]
+                assert slot["doing"].startswith("waiting for gpu:0: 5.0 GiB of a former pool's worker")
+                maps = Path(f"/proc/{slot['pid']}/maps").read_text()
+            assert "/site-packages/zmq/" in maps, "what is imported can be seen there"
+            assert "/tensorflow/" not in maps
+            nvml.say(CARD)
+            # On this machine TensorFlow then sees that there is no such device.
+            assert pool.wait(90) == 3, pool.text()
+            assert "sees 0 GPUs, this worker was promised 1" in pool.text()
+        finally:
+            pool.kill()
 
 
 def test_a_folder_that_is_no_model_is_refused_by_name(tmp_path: Path) -> None:

@@ -5,14 +5,15 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
+from fake_nvml import OTHER, FakeNvml
 
 from pool.cli import main
 from pool.cli.options import IMPATIENT
 
-FAKES = Path(__file__).parents[1] / "fakes"
 NOWHERE = "ipc:///nowhere/at/all.sock"
 
 
@@ -34,9 +35,8 @@ def pool(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.fixture
-def eight_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(FAKES))
-    monkeypatch.delitem(sys.modules, "pynvml", raising=False)
+def eight_gpus(pynvml: ModuleType) -> None:
+    assert pynvml.open_sessions == 0
 
 
 @pytest.fixture
@@ -263,15 +263,11 @@ def test_check_refuses_fractions_that_do_not_fit(pool: Any, config: Any) -> None
 
 
 @pytest.mark.usefixtures("eight_gpus")
-def test_check_tells_what_never_fits_from_what_does_not_fit_now(
-    pool: Any, config: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_check_tells_what_never_fits_from_what_does_not_fit_now(pool: Any, config: Any, nvml: FakeNvml) -> None:
     text = '[pool]\nendpoint = "@endpoint@"\ndevices = [0, 1]\n'
     models = "".join(f'[[model]]\nname = "m{i}"\npath = "stub:echo"\nmemory = "9GiB"\n' for i in range(2))
-    held = {"GPU-1b000000-0000-4000-8000-000000000000": {"used": 8 * 2**30}}
-    (tmp_path / "nvml.json").write_text(json.dumps(held))
     assert pool("check", "--config", config(text + models))[0] == 0
-    monkeypatch.setenv("FAKE_NVML_STATE", str(tmp_path / "nvml.json"))
+    nvml.say(OTHER, used=8 * 2**30)
     status, out, err = pool("check", "--config", config(text + models))
     assert (status, out) == (1, ""), "a service manager may try again"
     assert err.splitlines()[-1].split() == ["gpu:1", "16.0", "GiB", "8.0", "GiB", "8.0", "GiB"]
@@ -322,10 +318,9 @@ def test_devices_shows_the_plan_of_a_configuration(pool: Any, config: Any) -> No
 
 
 @pytest.mark.usefixtures("eight_gpus")
-def test_devices_lists_the_instances_of_a_gpu(pool: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_devices_lists_the_instances_of_a_gpu(pool: Any, monkeypatch: pytest.MonkeyPatch, nvml: FakeNvml) -> None:
     card, instance = "GPU-88000000-0000-4000-8000-000000000000", "MIG-aaaaaaaa-42e4-5de3-91c7-45d71c87eb3f"
-    (tmp_path / "nvml.json").write_text(json.dumps({card: {"instances": [instance]}}))
-    monkeypatch.setenv("FAKE_NVML_STATE", str(tmp_path / "nvml.json"))
+    nvml.say(card, instances=[instance])
     monkeypatch.setenv("COLUMNS", "200")
     lines = [line.split() for line in pool("devices")[1].splitlines()]
     assert ["MIG", "NVIDIA", "A100-SXM4-40GB", card] == lines[5][:4]

@@ -358,6 +358,24 @@ def test_a_worker_that_hangs_while_it_waits_for_its_device_is_killed_with_its_st
     assert kill.reason == "was still waiting for gpu:0 within 32 s ([health] device_free_timeout may be too short)"
 
 
+def test_the_wait_for_a_device_is_one_wait_whatever_is_left_on_it_meanwhile() -> None:
+    driver = Driver(["m"], device_free_timeout_s=30.0)
+    driver.start()
+    driver.hello(0)
+    driver.beat(0, Phase.AWAITING_DEVICE, "gpu:0")
+    began = driver.now
+    for left in range(4):
+        driver.pass_time(7.0)
+        driver.beat(0, Phase.AWAITING_DEVICE, f"gpu:0: {4 - left} GiB of the former worker")
+    worker = driver.machine.fleet.slots[0].worker
+    assert (worker.detail, worker.phase_since) == ("gpu:0: 1 GiB of the former worker", began)
+    kill = one(driver.pass_time(4.0), do.KillWorker)
+    assert kill.reason == (
+        "was still waiting for gpu:0: 1 GiB of the former worker within 32 s "
+        "([health] device_free_timeout may be too short)"
+    )
+
+
 def test_a_body_that_never_spawns_what_it_holds_is_not_waited_for_without_end() -> None:
     driver = Driver(["m"], import_timeout_s=20.0, device_free_timeout_s=30.0)
     driver.start()

@@ -1,58 +1,37 @@
 """A worker waits by itself for its GPUs' memory, as long as it may, and tells what it takes."""
 
-import importlib
-import json
 import logging
 import os
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 
 import pytest
+from fake_nvml import CARD, GIB, FakeNvml
 
-from pool.devices.nvml import Nvml
 from pool.wire.device_memory import DeviceHeld, DeviceWait, Level
 from pool.wire.exits import Exit
 from workers.backend import NotFree
 from workers.device_memory import LOST_S, DeviceMemory
 
-GIB = 2**30
-CARD = "GPU-1a000000-0000-4000-8000-000000000000"  # of 16 GiB, of which one is used
 PID = 1 << 22  # nobody's
 FORMER = DeviceHeld((PID,), True, {CARD: Level(GIB, 7 * GIB)})
 UNSEEN = DeviceHeld((PID,), False, {CARD: Level(GIB, 7 * GIB)})
 TAKEN = f"6.0 GiB of the former worker (pid {PID}, which is gone)"
 
 
-@pytest.fixture
-def nvml(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
-    monkeypatch.setenv("FAKE_NVML_STATE", str(tmp_path / "nvml.json"))
-    module = importlib.import_module("fakes.pynvml")
-    monkeypatch.setattr(module, "open_sessions", 0)
-    return module
-
-
 class Bench:
     """A worker whose time passes only while it sleeps; `at` says what NVML tells from an instant on."""
 
-    def __init__(self, path: Path, nvml: ModuleType, *former: DeviceHeld, **wait: object) -> None:
+    def __init__(self, nvml: FakeNvml, *former: DeviceHeld, **wait: object) -> None:
         self.now = 100.0
         self.waited_for: list[str] = []
         self.said: list[DeviceHeld] = []
-        self.asked = 0
-        self._path = path
+        self._nvml = nvml
         self._coming: list[tuple[float, dict[str, object]]] = []
         self.at(0.0)
         settings = DeviceWait("gpu:0", {CARD: 1}, 30.0, former, **wait)  # type: ignore[arg-type]
 
-        def load() -> ModuleType:
-            self.asked += 1
-            return nvml
-
-        reader = Nvml(load)
-        self.memory = DeviceMemory(
-            settings, self.waited_for.append, self.said.append, reader, self._sleep, lambda: self.now
-        )
+        self.memory = DeviceMemory(settings, self.waited_for.append, self.said.append, self._sleep, lambda: self.now)
 
     def at(self, after_s: float, **state: object) -> None:
         self._coming.append((100.0 + after_s, state))
@@ -75,12 +54,13 @@ class Bench:
 
     def _come(self) -> None:
         *_, (_, state) = [each for each in self._coming if each[0] <= self.now]
-        self._path.write_text(json.dumps({CARD: state}))
+        self._nvml.say(CARD, **state)
 
 
 @pytest.fixture
-def bench(tmp_path: Path, nvml: ModuleType) -> Callable[..., Bench]:
-    return lambda *former, **wait: Bench(tmp_path / "nvml.json", nvml, *former, **wait)
+def bench(nvml: FakeNvml, pynvml: ModuleType) -> Callable[..., Bench]:
+    assert pynvml.open_sessions == 0
+    return lambda *former, **wait: Bench(nvml, *former, **wait)
 
 
 def holding() -> dict[str, object]:
@@ -195,12 +175,12 @@ def test_where_less_time_is_left_it_is_lost_at_the_end(bench: Callable[..., Benc
 
 
 def test_beside_another_one_it_comes_where_there_is_room(bench: Callable[..., Bench]) -> None:
-    worker = bench(FORMER, beside=True, must_fit=True)
+    worker = bench(beside=(FORMER,), must_fit=True)
     worker.at(0.0, **holding())
     assert worker.free() == 0.0
     [held] = worker.said
     assert held.levels[CARD].before == GIB, "it is that before both"
-    full = bench(FORMER, beside=True, must_fit=True)
+    full = bench(beside=(FORMER,), must_fit=True)
     full.at(0.0, used=14 * GIB, processes=[[PID, 13 * GIB]])
     refused = full.refused()
     assert (str(refused), refused.status) == (
@@ -209,10 +189,21 @@ def test_beside_another_one_it_comes_where_there_is_room(bench: Callable[..., Be
     )
 
 
-def test_one_that_need_not_fit_asks_nobody(bench: Callable[..., Bench]) -> None:
-    worker = bench(FORMER, beside=True)
+@pytest.mark.parametrize("must_fit", [False, True])
+def test_one_that_died_beside_another_is_waited_for_first(bench: Callable[..., Bench], must_fit: bool) -> None:
+    alive = DeviceHeld((PID + 1,), True, {CARD: Level(GIB, 7 * GIB)})
+    living = [PID + 1, 5 * GIB]
+    worker = bench(FORMER, beside=(alive,), must_fit=must_fit)
+    worker.at(0.0, used=12 * GIB, processes=[[PID, 6 * GIB], living])
+    worker.at(2.0, used=6 * GIB, processes=[living])
+    assert 2.0 <= worker.free() < 2.2
+    assert worker.waited_for == ["gpu:0", f"gpu:0: {TAKEN}"]
+
+
+def test_one_that_need_not_fit_asks_nobody(bench: Callable[..., Bench], pynvml: ModuleType) -> None:
+    worker = bench(beside=(FORMER,))
     assert worker.free() == 0.0
-    assert worker.asked == 0
+    assert pynvml.open_sessions == 0
 
 
 # --- what it takes itself
@@ -232,8 +223,8 @@ def test_one_that_nvml_does_not_list_goes_on_to_tell_the_level(bench: Callable[.
     worker.at(0.0, used=7 * GIB)
     worker.at(20.0, used=9 * GIB, processes=[[os.getpid(), 6 * GIB]])
     worker.memory._tell_warm()
-    assert [held.levels[CARD].last for held in worker.said] == [None, 7 * GIB, 7 * GIB, 9 * GIB]
-    assert [held.size_bytes for held in worker.said] == [None, 6 * GIB, None, None], "what it holds once warm"
+    assert [held.levels[CARD].last for held in worker.said] == [None, 7 * GIB, 9 * GIB]
+    assert [held.size_bytes for held in worker.said] == [None, 6 * GIB, None], "what it holds once warm"
 
 
 def test_where_nvml_tells_nothing_nobody_goes_on_to_ask(bench: Callable[..., Bench]) -> None:

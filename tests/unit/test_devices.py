@@ -1,6 +1,5 @@
 """Which GPUs there are, which of them the pool may use, and which slots they make."""
 
-import importlib
 import json
 import os
 import subprocess
@@ -10,6 +9,7 @@ from subprocess import PIPE
 from types import ModuleType
 
 import pytest
+from fake_nvml import FAKES, FakeNvml
 
 from pool.devices import (
     Device,
@@ -23,8 +23,7 @@ from pool.devices import (
 )
 from pool.errors import InvalidConfig
 
-FAKES = Path(__file__).parents[1] / "fakes"
-ROOT = FAKES.parents[1]
+ROOT = Path(FAKES).parents[1]
 PCI_ORDER = ["1A", "1B", "3D", "3E", "88", "89", "B1", "B2"]
 GIB = 2**30
 
@@ -34,17 +33,8 @@ def uuid(bus: str) -> str:
 
 
 @pytest.fixture
-def nvml(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    for key in ("FAKE_NVML_FAILS", "FAKE_NVML_BYTES"):
-        monkeypatch.delenv(key, raising=False)
-    module = importlib.import_module("fakes.pynvml")
-    assert module.open_sessions == 0
-    return module
-
-
-@pytest.fixture
-def eight(nvml: ModuleType) -> Discovery:
-    return discover_gpus(nvml)
+def eight(pynvml: ModuleType) -> Discovery:
+    return discover_gpus(pynvml)
 
 
 def alike(count: int) -> Discovery:
@@ -58,25 +48,23 @@ NOTHING = Discovery((), "NVML's Python module is not installed (pip install 'tf-
 # --- discovery
 
 
-def test_gpus_are_in_pci_order_whatever_the_driver_says(nvml: ModuleType) -> None:
-    found = discover_gpus(nvml)
+def test_gpus_are_in_pci_order_whatever_the_driver_says(pynvml: ModuleType) -> None:
+    found = discover_gpus(pynvml)
     assert [gpu.pci_bus_id for gpu in found.gpus] == [f"00000000:{bus}:00.0" for bus in PCI_ORDER]
     assert [gpu.index for gpu in found.gpus] == list(range(8))
     assert found.reason is None
     assert found.gpus[4] == Gpu(4, uuid("88"), "NVIDIA A100-SXM4-40GB", "00000000:88:00.0", 40 * GIB, GIB)
-    assert nvml.open_sessions == 0
+    assert pynvml.open_sessions == 0
 
 
-def test_bytes_are_read_as_texts(nvml: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = discover_gpus(nvml)
+def test_bytes_are_read_as_texts(pynvml: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = discover_gpus(pynvml)
     monkeypatch.setenv("FAKE_NVML_BYTES", "1")
-    assert isinstance(nvml._text("x"), bytes)
-    assert discover_gpus(nvml) == texts
+    assert isinstance(pynvml._text("x"), bytes)
+    assert discover_gpus(pynvml) == texts
 
 
-def test_what_a_former_pools_workers_hold_is_about_to_be_free(
-    nvml: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_a_former_pools_workers_hold_is_about_to_be_free(pynvml: ModuleType, nvml: FakeNvml) -> None:
     """A pool that follows one that was killed must not be refused for the memory of that one's last seconds."""
     waits = [sys.executable, "-c", "print(flush=True); input()"]
     with (
@@ -86,11 +74,9 @@ def test_what_a_former_pools_workers_hold_is_about_to_be_free(
         for each in (process, stranger):
             assert each.stdout is not None
             assert each.stdout.readline() == b"\n"  # it runs: until then the kernel may show no command line
-        state = tmp_path / "nvml.json"
         processes = [[process.pid, 5 * GIB], [stranger.pid, 2 * GIB]]
-        state.write_text(json.dumps({uuid("88"): {"used": 8 * GIB, "processes": processes}}))
-        monkeypatch.setenv("FAKE_NVML_STATE", str(state))
-        found = discover_gpus(nvml)
+        nvml.say(uuid("88"), used=8 * GIB, processes=processes)
+        found = discover_gpus(pynvml)
         process.communicate(b"\n")
         stranger.communicate(b"\n")
     assert (found.gpus[4].memory_used_bytes, found.gpus[4].held_bytes) == (8 * GIB, 3 * GIB)
@@ -106,25 +92,25 @@ def test_what_a_former_pools_workers_hold_is_about_to_be_free(
     ],
 )
 def test_nvml_that_fails_is_a_reason_and_is_shut_down(
-    nvml: ModuleType, monkeypatch: pytest.MonkeyPatch, fails: str, reason: str
+    pynvml: ModuleType, monkeypatch: pytest.MonkeyPatch, fails: str, reason: str
 ) -> None:
     monkeypatch.setenv("FAKE_NVML_FAILS", fails)
-    assert discover_gpus(nvml) == Discovery((), reason)
-    assert nvml.open_sessions == 0
+    assert discover_gpus(pynvml) == Discovery((), reason)
+    assert pynvml.open_sessions == 0
 
 
-def test_a_lost_gpu_does_not_hide_the_others(nvml: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_gpu_does_not_hide_the_others(pynvml: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_NVML_FAILS", "handle:2")
-    found = discover_gpus(nvml)
+    found = discover_gpus(pynvml)
     assert [gpu.uuid for gpu in found.gpus] == [uuid(bus) for bus in PCI_ORDER[1:]]
     assert found.reason == "the driver's GPU 2 does not answer: GPU is lost"
     _, warnings = resolve_devices("auto", found, {})
     assert warnings == [found.reason]
 
 
-def test_memory_that_the_driver_does_not_tell_is_unknown(nvml: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_the_driver_does_not_tell_is_unknown(pynvml: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_NVML_FAILS", "memory")
-    assert {(gpu.memory_bytes, gpu.memory_used_bytes) for gpu in discover_gpus(nvml).gpus} == {(None, None)}
+    assert {(gpu.memory_bytes, gpu.memory_used_bytes) for gpu in discover_gpus(pynvml).gpus} == {(None, None)}
 
 
 def _child(code: str, python_path: str) -> list[object]:
@@ -136,7 +122,7 @@ def _child(code: str, python_path: str) -> list[object]:
 
 def test_the_fake_stands_in_for_the_module_in_a_child() -> None:
     code = "import json; from pool.devices import *; print(json.dumps([g.uuid for g in discover_gpus().gpus]))"
-    assert _child(code, str(FAKES)) == [uuid(bus) for bus in PCI_ORDER]
+    assert _child(code, FAKES) == [uuid(bus) for bus in PCI_ORDER]
 
 
 def test_without_the_module_the_reason_says_what_to_install(tmp_path: Path) -> None:
@@ -290,12 +276,12 @@ INSTANCES = ("MIG-aaaaaaaa-42e4-5de3-91c7-45d71c87eb3f", "MIG-bbbbbbbb-42e4-5de3
 
 
 @pytest.fixture
-def mig(nvml: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Discovery:
+def mig(pynvml: ModuleType, nvml: FakeNvml) -> Discovery:
     """GPU 4 has two instances, GPU 5 is in MIG mode and has none."""
-    state = {uuid("88"): {"instances": INSTANCES}, uuid("89"): {"instances": []}, INSTANCES[1]: {"used": 3 * GIB}}
-    (tmp_path / "mig.json").write_text(json.dumps(state))
-    monkeypatch.setenv("FAKE_NVML_STATE", str(tmp_path / "mig.json"))
-    return discover_gpus(nvml)
+    nvml.say(uuid("88"), instances=INSTANCES)
+    nvml.say(uuid("89"), instances=[])
+    nvml.say(INSTANCES[1], used=3 * GIB)
+    return discover_gpus(pynvml)
 
 
 def test_instances_are_listed_with_their_memory(mig: Discovery) -> None:
@@ -337,6 +323,6 @@ def test_what_cuda_would_not_give_as_meant_is_refused(mig: Discovery, wanted: in
         assert INSTANCES[0] in str(caught.value)
 
 
-def test_an_nvml_that_knows_no_mig_has_whole_gpus(nvml: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(nvml, "nvmlDeviceGetMigMode")
-    assert {gpu.instances for gpu in discover_gpus(nvml).gpus} == {None}
+def test_an_nvml_that_knows_no_mig_has_whole_gpus(pynvml: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(pynvml, "nvmlDeviceGetMigMode")
+    assert {gpu.instances for gpu in discover_gpus(pynvml).gpus} == {None}

@@ -1,18 +1,15 @@
 """What NVML and the kernel tell of a device's memory, and the process that asks them for the pool."""
 
-import importlib
-import json
-import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from fake_nvml import FakeNvml
 
-from pool.devices.nvml import Nvml
-from pool.devices.occupancy import Occupancy, Occupant, occupancy_of, untold
+from pool.devices.nvml import Nvml, Occupancy, Occupant, occupancy_of, untold
 
-FAKES = Path(__file__).parents[1] / "fakes"
 GIB = 2**30
 CARD = "GPU-88000000-0000-4000-8000-000000000000"
 OTHER = "GPU-89000000-0000-4000-8000-000000000000"
@@ -22,29 +19,17 @@ Say = Callable[..., None]
 
 
 @pytest.fixture
-def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
+def say(nvml: FakeNvml) -> Say:
     """Makes the fake tell this of a device from now on."""
-    path = tmp_path / "nvml.json"
-    path.write_text("{}")
-    monkeypatch.setenv("FAKE_NVML_STATE", str(path))
-
-    def change(uuid: str = CARD, **state: object) -> None:
-        whole = json.loads(path.read_text()) | {uuid: state}
-        (tmp_path / "new").write_text(json.dumps(whole))
-        os.replace(tmp_path / "new", path)
-
-    return change
+    return lambda uuid=CARD, **state: nvml.say(uuid, **state)
 
 
 @pytest.fixture
-def nvml(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    for key in ("FAKE_NVML_FAILS", "FAKE_NVML_BYTES"):
-        monkeypatch.delenv(key, raising=False)
-    module = importlib.import_module("fakes.pynvml")
-    module.nvmlInit()
-    yield module
-    module.nvmlShutdown()
-    assert module.open_sessions == 0
+def opened(pynvml: ModuleType) -> Iterator[ModuleType]:
+    pynvml.nvmlInit()
+    yield pynvml
+    pynvml.nvmlShutdown()
+    assert pynvml.open_sessions == 0
 
 
 def process(proc: Path, pid: int, stat: str, *words: str) -> None:
@@ -56,10 +41,10 @@ def process(proc: Path, pid: int, stat: str, *words: str) -> None:
 # --- one look
 
 
-def test_a_device_its_bytes_and_its_processes(nvml: ModuleType, say: Say, tmp_path: Path) -> None:
+def test_a_device_its_bytes_and_its_processes(opened: ModuleType, say: Say, tmp_path: Path) -> None:
     process(tmp_path, 10, "a) (b|D 1 7 7 0", "python", "train.py")
     say(used=3 * GIB, processes=[[10, 2 * GIB], [11, None]])
-    found = occupancy_of(nvml, CARD, tmp_path)
+    found = occupancy_of(opened, CARD, tmp_path)
     assert found == Occupancy(3 * GIB, (Occupant(10, 2 * GIB, "D", 7), Occupant(11, None)), "", 37 * GIB)
 
 
@@ -75,62 +60,62 @@ def test_a_device_its_bytes_and_its_processes(nvml: ModuleType, say: Say, tmp_pa
     ],
 )
 def test_a_worker_whose_pool_is_gone_is_an_orphan(
-    nvml: ModuleType, say: Say, tmp_path: Path, parent: int, words: tuple[str, ...], orphan: bool
+    opened: ModuleType, say: Say, tmp_path: Path, parent: int, words: tuple[str, ...], orphan: bool
 ) -> None:
     process(tmp_path, 10, f"python|S {parent} 10 10 0", *words)
     say(processes=[[10, GIB]])
-    assert occupancy_of(nvml, CARD, tmp_path).occupants == (Occupant(10, GIB, "S", 10, orphan),)
+    assert occupancy_of(opened, CARD, tmp_path).occupants == (Occupant(10, GIB, "S", 10, orphan),)
 
 
-def test_what_is_not_told_does_not_hide_the_rest(nvml: ModuleType, say: Say) -> None:
+def test_what_is_not_told_does_not_hide_the_rest(opened: ModuleType, say: Say) -> None:
     say(used=GIB, no_processes="Not Supported")
-    assert occupancy_of(nvml, CARD) == Occupancy(GIB, None, "its processes: Not Supported", 39 * GIB)
+    assert occupancy_of(opened, CARD) == Occupancy(GIB, None, "its processes: Not Supported", 39 * GIB)
     say(no_memory="Not Supported", processes=[])
-    assert occupancy_of(nvml, CARD) == Occupancy(None, (), "its used memory: Not Supported")
+    assert occupancy_of(opened, CARD) == Occupancy(None, (), "its used memory: Not Supported")
     say(error="GPU is lost")
-    assert occupancy_of(nvml, CARD) == untold("GPU is lost", lost=True)
-    assert occupancy_of(nvml, "GPU-none") == untold("Not Found", lost=True)
+    assert occupancy_of(opened, CARD) == untold("GPU is lost", lost=True)
+    assert occupancy_of(opened, "GPU-none") == untold("Not Found", lost=True)
 
 
-def test_a_mig_instance_has_a_memory_of_its_own(nvml: ModuleType, say: Say) -> None:
+def test_a_mig_instance_has_a_memory_of_its_own(opened: ModuleType, say: Say) -> None:
     say(MIG, used=2 * GIB, processes=[[1 << 22, 2 * GIB]])
-    assert occupancy_of(nvml, MIG) == Occupancy(2 * GIB, (Occupant(1 << 22, 2 * GIB),), "", 8 * GIB)
+    assert occupancy_of(opened, MIG) == Occupancy(2 * GIB, (Occupant(1 << 22, 2 * GIB),), "", 8 * GIB)
 
 
-def test_a_session_stays_open_while_it_tells_anything(nvml: ModuleType, say: Say) -> None:
-    session = Nvml(lambda: nvml)
+def test_a_session_stays_open_while_it_tells_anything(opened: ModuleType, say: Say) -> None:
+    session = Nvml()
     assert session.ask([CARD, OTHER])[CARD] == Occupancy(GIB, (), "", 39 * GIB)
-    assert nvml.open_sessions == 2
+    assert opened.open_sessions == 2
     say(error="GPU is lost")
     session.ask([CARD, OTHER])
-    assert nvml.open_sessions == 2
+    assert opened.open_sessions == 2
     say(OTHER, error="GPU is lost")
     assert session.ask([CARD, OTHER]) == dict.fromkeys((CARD, OTHER), untold("GPU is lost", lost=True))
-    assert nvml.open_sessions == 1, "the driver may have been replaced"
+    assert opened.open_sessions == 1, "the driver may have been replaced"
 
 
-@pytest.mark.parametrize("fails", ["init", "import"])
-def test_nvml_that_does_not_start_is_an_answer(nvml: ModuleType, monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
-    def load() -> ModuleType:
-        if fails == "import":
-            raise ModuleNotFoundError("No module named 'pynvml'")
-        return nvml
-
-    monkeypatch.setenv("FAKE_NVML_FAILS", fails)
-    why = "Driver Not Loaded" if fails == "init" else "No module named 'pynvml'"
-    session = Nvml(load)
-    assert session.ask([CARD]) == {CARD: untold(why)}
+def test_nvml_that_does_not_start_is_an_answer(opened: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert opened.open_sessions == 1
+    monkeypatch.setenv("FAKE_NVML_FAILS", "init")
+    session = Nvml()
+    assert session.ask([CARD]) == {CARD: untold("NVML does not start: Driver Not Loaded")}
     session.close()
 
 
-def test_a_loss_is_told_from_other_troubles(nvml: ModuleType, say: Say) -> None:
+def test_nvml_that_is_not_installed_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    why = "NVML's Python module is not installed (pip install 'tf-worker-pool[gpu]')"
+    assert Nvml().ask([CARD]) == {CARD: untold(why)}
+
+
+def test_a_loss_is_told_from_other_troubles(opened: ModuleType, say: Say) -> None:
     say(no_memory="GPU is lost", no_processes="Unknown Error")
-    assert occupancy_of(nvml, CARD) == untold("its used memory: GPU is lost; its processes: Unknown Error", lost=True)
+    assert occupancy_of(opened, CARD) == untold("its used memory: GPU is lost; its processes: Unknown Error", lost=True)
     say(no_memory="Not Supported", no_processes="GPU is lost")
-    assert occupancy_of(nvml, CARD).lost
+    assert occupancy_of(opened, CARD).lost
     for trouble in ("Unknown Error", "Timeout"):
         say(error=trouble)
-        assert not occupancy_of(nvml, CARD).lost
+        assert not occupancy_of(opened, CARD).lost
     # The driver does not list it any more; a MIG instance may be one that this NVML has never listed.
-    assert occupancy_of(nvml, "GPU-gone") == untold("Not Found", lost=True)
-    assert occupancy_of(nvml, "MIG-gone") == untold("Not Found")
+    assert occupancy_of(opened, "GPU-gone") == untold("Not Found", lost=True)
+    assert occupancy_of(opened, "MIG-gone") == untold("Not Found")

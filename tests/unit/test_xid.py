@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from fakes import pynvml
+from fake_nvml import FakeNvml
 
 from pool.devices.xid import MEANINGS, Record, Xids, bus_of, parse, words
 
@@ -91,38 +91,20 @@ def test_a_log_that_may_not_be_read_is_silence(tmp_path: Path) -> None:
     assert Xids(CARD, BUS, str(tmp_path)).last() is None, "it cannot be read as a file"
 
 
-@pytest.fixture
-def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    path = tmp_path / "nvml.json"
-    monkeypatch.setenv("FAKE_NVML_STATE", str(path))
-
-    def say(state: str) -> None:
-        path.write_text(f'{{"{CARD}": {state}}}')
-
-    say("{}")
-    return say
-
-
-@pytest.fixture
-def nvml(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.setattr(pynvml, "open_sessions", 0)
-    return pynvml
-
-
-def test_an_event_is_told_as_the_device_is_lost(nvml: ModuleType, say: Callable[[str], None]) -> None:
-    nvml.nvmlInit()
+def test_an_event_is_told_as_the_device_is_lost(nvml: FakeNvml, pynvml: ModuleType) -> None:
+    pynvml.nvmlInit()
     xids = Xids(CARD, BUS)
-    xids.watch(nvml)
+    xids.watch(pynvml)
     assert xids.last() is None
-    say('{"xid": 79, "error": "GPU is lost"}')
-    xids.watch(nvml)
+    nvml.say(CARD, xid=79, error="GPU is lost")
+    xids.watch(pynvml)
     assert told(xids.last()) == f"Xid 79, 0 s earlier: {MEANINGS[79]}"
 
 
-def test_an_nvml_without_events_is_silence(nvml: ModuleType, say: Callable[[str], None]) -> None:
-    say('{"xid": 79}')
+def test_an_nvml_without_events_is_silence(nvml: FakeNvml, pynvml: ModuleType) -> None:
+    nvml.say(CARD, xid=79)
     bare = ModuleType("pynvml")
-    bare.__dict__.update({name: value for name, value in vars(nvml).items() if "Event" not in name})
+    bare.__dict__.update({name: value for name, value in vars(pynvml).items() if "Event" not in name})
     bare.nvmlInit()
     xids = Xids(CARD, BUS)
     xids.watch(bare)

@@ -224,6 +224,8 @@ class Fleet:
                 if worker.gets_on(event):
                     worker.enter(event.phase, event.detail, now)
                     self.timers.set(worker.key, now + (policy.phase_budget_s(event.phase) or 0.0))
+                elif event.phase is worker.phase is Phase.AWAITING_DEVICE:
+                    worker.detail = event.detail
                 elif event.phase is Phase.STANDING_BY and worker.has_imported and worker.state is WorkerState.LOADING:
                     self.timers.clear(worker.key)  # it waits for as long as the serving worker lives
                     worker.enter(event.phase, "", now)

@@ -121,8 +121,11 @@ class Worker:
 
     def gets_on(self, beat: WorkerBeat) -> bool:
         """Whether the beat begins another step of its way, which has the phase's whole budget."""
-        news = beat.phase not in UNBOUNDED and (beat.phase, beat.detail) != (self.phase, self.detail)
-        return news and self.state is WorkerState.LOADING
+        if self.state is not WorkerState.LOADING or beat.phase in UNBOUNDED:
+            return False
+        # The wait for a device is one step, whatever is left of the former worker meanwhile.
+        another = beat.detail != self.detail and beat.phase is not Phase.AWAITING_DEVICE
+        return another or beat.phase is not self.phase
 
     def unready(self, ready: WorkerReady) -> str | None:
         """Why it is not READY though it said so; None if it is."""

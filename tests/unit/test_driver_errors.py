@@ -8,20 +8,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from fake_nvml import CARD, OTHER, FakeNvml
 
 from harness import children, eventually
 from pool.clock.alarms import Alarms
-from pool.devices import Device
-from pool.devices.reports import Reports
+from pool.devices import Device, DriverErrors
 from pool.devices.xid import MEANINGS
 from pool.loop.loop import Loop
 from pool.loop.watch import Watch
 
-FAKES = Path(__file__).parents[1] / "fakes"
-CARD, OTHER = (f"GPU-{bus}000000-0000-4000-8000-000000000000" for bus in ("1a", "1b"))
 DEVICES = [Device("gpu", (uuid,), f"gpu:{number}", "a card", None) for number, uuid in enumerate((CARD, OTHER))]
 
-Say = Callable[..., None]
+
+@pytest.fixture
+def environ(nvml: FakeNvml) -> dict[str, str]:
+    """Of the process that listens."""
+    return {**os.environ, **nvml.environ}
 
 
 @pytest.fixture
@@ -29,20 +31,6 @@ def loop() -> Iterator[Loop]:
     loop = Loop(Watch(), Alarms())
     yield loop
     loop.close()
-
-
-@pytest.fixture
-def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
-    path = tmp_path / "nvml.json"
-    monkeypatch.setenv("FAKE_NVML_STATE", str(path))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(FAKES), str(FAKES.parents[1])]))
-
-    def say(**state: object) -> None:
-        path.with_suffix(".new").write_text(json.dumps({CARD: state}))
-        os.replace(path.with_suffix(".new"), path)
-
-    say()
-    return say
 
 
 def turning(loop: Loop, what: Callable[[], bool]) -> Callable[[], bool]:
@@ -57,31 +45,35 @@ def turning(loop: Loop, what: Callable[[], bool]) -> Callable[[], bool]:
     return looks
 
 
-def test_an_error_is_told_of_the_slot_whose_gpu_has_it(loop: Loop, say: Say, caplog: pytest.LogCaptureFixture) -> None:
-    reports = Reports(DEVICES, os.environ, loop)
-    say(xid=31)
-    eventually(turning(loop, lambda: bool(reports.of(0))))
-    assert reports.of(0) == f"Xid 31, 0 s earlier: {MEANINGS[31]}"
-    assert reports.of(1) == ""
-    assert caplog.messages == [f"slot 0: the driver says of its GPU: {reports.of(0)}"]
-    reports.close()
+def test_an_error_is_told_of_the_slot_whose_gpu_has_it(
+    loop: Loop, nvml: FakeNvml, environ: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    driver_errors = DriverErrors(DEVICES, environ, loop)
+    nvml.say(CARD, xid=31)
+    eventually(turning(loop, lambda: bool(driver_errors.of(0))))
+    assert driver_errors.of(0) == f"Xid 31, 0 s earlier: {MEANINGS[31]}"
+    assert driver_errors.of(1) == ""
+    assert caplog.messages == [f"slot 0: the driver says of its GPU: {driver_errors.of(0)}"]
+    driver_errors.close()
 
 
-def test_it_is_started_again_and_ends_with_the_pool_while_the_driver_hangs(loop: Loop, say: Say) -> None:
+def test_it_is_started_again_and_ends_with_the_pool_while_the_driver_hangs(
+    loop: Loop, nvml: FakeNvml, environ: dict[str, str]
+) -> None:
     before = set(children(os.getpid()))
-    reports = Reports(DEVICES, os.environ, loop)
+    driver_errors = DriverErrors(DEVICES, environ, loop)
     [first] = set(children(os.getpid())) - before
     os.kill(first, 9)
     eventually(turning(loop, lambda: bool(set(children(os.getpid())) - before - {first})))
-    say(hang_s=3600)
-    eventually(turning(loop, Path(os.environ["FAKE_NVML_STATE"]).with_suffix(".hangs").exists))
-    reports.close()
+    nvml.say(CARD, hang_s=3600)
+    eventually(turning(loop, nvml.hangs))
+    driver_errors.close()
     assert set(children(os.getpid())) == before
 
 
 def test_without_a_gpu_nobody_listens(loop: Loop) -> None:
     before = children(os.getpid())
-    Reports([Device("cpu", (), "cpu:0", "cores", None)], os.environ, loop).close()
+    DriverErrors([Device("cpu", (), "cpu:0", "cores", None)], os.environ, loop).close()
     assert children(os.getpid()) == before
 
 
@@ -95,6 +87,7 @@ def test_without_a_gpu_nobody_listens(loop: Loop) -> None:
         f'["{CARD}", 1, {{}}]',
         f'["{CARD}", 1e999, 1]',
         f'["{CARD}", 1, NaN]',
+        f'["{CARD}", 1, {"9" * 400}]',
         "[" * 99999,
         "no end of a line" * 9999,
     ],
@@ -108,11 +101,11 @@ def test_one_that_says_what_is_no_report_is_started_anew(
     liar.write_text("\n".join([f"#!{sys.executable}", *lines]))
     liar.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(liar))
-    monkeypatch.setattr("pool.devices.reports.AGAIN_S", 0.01)
-    reports = Reports(DEVICES, os.environ, loop)
+    monkeypatch.setattr("pool.devices.driver_errors.AGAIN_S", 0.01)
+    driver_errors = DriverErrors(DEVICES, os.environ, loop)
     eventually(turning(loop, lambda: (tmp_path / "log").exists() and len((tmp_path / "log").read_text()) > 1))
-    assert reports.of(0) == ""
-    reports.close()
+    assert driver_errors.of(0) == ""
+    driver_errors.close()
 
 
 def test_a_report_of_long_ago_is_kept_and_not_said_again(
@@ -123,8 +116,8 @@ def test_a_report_of_long_ago_is_kept_and_not_said_again(
     once.write_text(f"#!{sys.executable}\nimport sys\nprint({line!r}, flush=True)\nsys.stdin.read()")
     once.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(once))
-    reports = Reports(DEVICES, os.environ, loop)
-    eventually(turning(loop, lambda: bool(reports.of(0))))
-    assert reports.of(0).startswith("Xid 79, 5 min earlier")
+    driver_errors = DriverErrors(DEVICES, os.environ, loop)
+    eventually(turning(loop, lambda: bool(driver_errors.of(0))))
+    assert driver_errors.of(0).startswith("Xid 79, 5 min earlier")
     assert caplog.messages == []
-    reports.close()
+    driver_errors.close()

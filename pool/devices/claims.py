@@ -9,10 +9,10 @@ from collections.abc import Collection, Sequence
 from pool.devices.resolve import Device
 from pool.wire.device_memory import DeviceHeld, DeviceWait
 
-__all__ = ["Tenants"]
+__all__ = ["Claims"]
 
 
-class Tenants:
+class Claims:
     def __init__(self, devices: Sequence[Device], timeout_s: float) -> None:
         """`timeout_s`: how long a worker waits for the memory of its GPUs; 0: not at all."""
         self.timeout_s = timeout_s
@@ -26,11 +26,13 @@ class Tenants:
         former = self._held.get(slot, {})
         self._held[slot] = {each: what for each, what in former.items() if each in alive} | {incarnation: held}
 
-    def wait(self, slot: int, incarnation: int, *, beside: bool, must_fit: bool) -> DeviceWait | None:
-        """What this worker waits for; None: nothing."""
+    def wait(self, slot: int, incarnation: int, beside: Collection[int], *, must_fit: bool) -> DeviceWait | None:
+        """What this worker waits for; None: nothing. `beside`: others of the slot that live, and may go on to."""
         device = self._devices[slot]
         if not device.uuids or not self.timeout_s:
             return None
         sharers = {uuid: self._sharers[uuid] for uuid in device.uuids}
-        former = tuple(held for each, held in sorted(self._held.get(slot, {}).items()) if each != incarnation)
-        return DeviceWait(device.label, sharers, self.timeout_s, former, beside, must_fit)
+        held = sorted((each, what) for each, what in self._held.get(slot, {}).items() if each != incarnation)
+        dead = tuple(what for each, what in held if each not in beside)
+        alive = tuple(what for each, what in held if each in beside)
+        return DeviceWait(device.label, sharers, self.timeout_s, dead, alive, must_fit and bool(beside))

@@ -1,4 +1,4 @@
-"""`python -m pool.devices.reporter [UUID=BUS …]`: listens to the driver for the pool, which never waits for it.
+"""`python -m pool.devices.listener [UUID=BUS …]`: listens to the driver for the pool, which never waits for it.
 
 It says what the driver says of errors on these GPUs: `[uuid, number, instant]`, a line of JSON each. Each GPU
 has a thread, so that one that hangs silences no other. The end of its input ends it.
@@ -9,10 +9,11 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 from types import ModuleType
 from typing import NoReturn
 
-from pool.devices.nvml import load_nvml
+from pool.devices.nvml import NoNvml, open_nvml
 from pool.devices.xid import Xids
 
 __all__ = ["main"]
@@ -20,17 +21,11 @@ __all__ = ["main"]
 LOOK_S = 0.5
 
 
-def _open() -> ModuleType | None:
-    try:
-        nvml = load_nvml()
-        nvml.nvmlInit()
-    except Exception:  # NVML's own is not known before it is loaded; the kernel's log may be read nonetheless
-        return None
-    return nvml
-
-
 def _listen(uuid: str, bus: str, answers: int, one_at_a_time: threading.Lock) -> None:
-    nvml, xids, said = _open(), Xids(uuid, bus), None
+    xids, said = Xids(uuid, bus), None
+    nvml: ModuleType | None = None  # the kernel's log may be read nonetheless
+    with suppress(NoNvml):
+        nvml = open_nvml()
     while True:
         if nvml is not None:
             xids.watch(nvml)

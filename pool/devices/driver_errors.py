@@ -1,4 +1,4 @@
-"""The pool's end of the process that listens to the driver (`pool.devices.reporter`); survives its death."""
+"""The pool's end of the process that listens to the driver (`pool.devices.listener`); survives its death."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ from pool.logs import about
 if TYPE_CHECKING:
     from pool.loop import Loop
 
-__all__ = ["Reports"]
+__all__ = ["DriverErrors"]
 
 log = logging.getLogger("pool.worker")
 
@@ -29,7 +29,7 @@ LATELY_S = 60.0  # what is older has been said by the pool that it concerned
 KEPT_S = 86400.0  # that a GPU is lost may be noticed long after
 
 
-class Reports:
+class DriverErrors:
     """Logs each error that the driver has on a slot's GPU, and keeps the last one of each GPU."""
 
     def __init__(self, devices: Sequence[Device], environ: Mapping[str, str], loop: "Loop") -> None:
@@ -43,7 +43,6 @@ class Reports:
         self._last: dict[str, tuple[int, float]] = {}
         self._partial = b""
         self._process: subprocess.Popen[bytes] | None = None
-        self._former: subprocess.Popen[bytes] | None = None
         self._again = loop.alarm(self._start)
         if self._buses:
             self._start()
@@ -58,23 +57,21 @@ class Reports:
     def close(self) -> None:
         """The process is gone when this returns; only one that the driver does not let go is left behind."""
         self._again.clear()
-        process = self._process or self._former
-        if process is None:
+        if self._process is None:
             return
-        if process is self._process:
-            self._hang_up(process)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(END_S)
-            return
-        process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(END_S)
+        self._hang_up(self._process)
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(END_S)
 
     def _start(self) -> None:
-        if self._former is not None and self._former.poll() is None:  # the driver has it: one is enough
+        if self._process is not None and self._process.poll() is None:  # the driver has it: one is enough
             self._again.by(time.monotonic() + AGAIN_S)
             return
-        argv = [sys.executable, "-P", "-m", "pool.devices.reporter", *(f"{a}={b}" for a, b in self._buses.items())]
+        argv = [sys.executable, "-P", "-m", "pool.devices.listener", *(f"{a}={b}" for a, b in self._buses.items())]
         try:
             self._process = process = subprocess.Popen(
                 argv,
@@ -106,10 +103,10 @@ class Reports:
                 if uuid not in self._buses or type(number) is not int or not math.isfinite(at):
                     raise ValueError("no report")
                 self._heard(uuid, number, at)
-        except (ValueError, TypeError, RecursionError):
+        except (ValueError, TypeError, OverflowError, RecursionError):
             chunk = b""
         if not chunk or len(self._partial) > CHUNK_BYTES:
-            self._process, self._former, self._partial = None, process, b""
+            self._partial = b""
             self._hang_up(process)
             process.kill()
             self._again.by(time.monotonic() + AGAIN_S)
@@ -117,9 +114,10 @@ class Reports:
     def _hang_up(self, process: "subprocess.Popen[bytes]") -> None:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.close()
-        self._loop.unregister(process.stdout.fileno())
-        process.stdout.close()
+        if not process.stdin.closed:
+            process.stdin.close()
+            self._loop.unregister(process.stdout.fileno())
+            process.stdout.close()
 
     def _heard(self, uuid: str, number: int, at: float) -> None:
         if self._last.get(uuid) == (number, at):
