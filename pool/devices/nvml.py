@@ -31,7 +31,9 @@ def open_nvml(module: ModuleType | None = None) -> ModuleType:
     `module`: one with these functions; by default `pynvml`, if it is installed.
     """
     try:
-        nvml = module or _imported()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what it has to say about its own name is of no use in a log
+            nvml = module or importlib.import_module("pynvml")
     except ImportError as error:
         raise NoNvml(f"NVML's Python module is not installed ({_INSTALL})") from error
     try:
@@ -45,13 +47,6 @@ def close_nvml(nvml: ModuleType) -> None:
     # Nothing that was learned is wrong because the library cannot be closed.
     with suppress(nvml.NVMLError):
         nvml.nvmlShutdown()
-
-
-def _imported() -> ModuleType:
-    # What it has to say about its own name is of no use in a log.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return importlib.import_module("pynvml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,24 +130,20 @@ def occupancy_of(nvml: ModuleType, uuid: str, proc: Path = PROC) -> Occupancy:
     except nvml.NVMLError as error:
         # A GPU's uuid was NVML's own word; a MIG instance may be one that this NVML does not know of.
         return untold(str(error), _is_loss(error) or (_code(error) == _NOT_FOUND and uuid.startswith("GPU-")))
-    trouble: list[str] = []
-    lost = False
-    used_bytes: int | None = None
-    free_bytes: int | None = None
-    occupants: tuple[Occupant, ...] | None = None
+    used_bytes = free_bytes = occupants = None
+    errors: dict[str, Exception] = {}
     try:
         memory = nvml.nvmlDeviceGetMemoryInfo(handle)
         used_bytes, free_bytes = int(memory.used), int(memory.free)
     except nvml.NVMLError as error:
-        trouble.append(f"its used memory: {error}")
-        lost = _is_loss(error)
+        errors["its used memory"] = error
     try:
         listed = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
         occupants = tuple(_occupant(process.pid, process.usedGpuMemory, proc) for process in listed)
     except nvml.NVMLError as error:
-        trouble.append(f"its processes: {error}")
-        lost = lost or _is_loss(error)
-    return Occupancy(used_bytes, occupants, "; ".join(trouble), free_bytes, lost)
+        errors["its processes"] = error
+    trouble = "; ".join(f"{what}: {error}" for what, error in errors.items())
+    return Occupancy(used_bytes, occupants, trouble, free_bytes, any(map(_is_loss, errors.values())))
 
 
 def _code(error: Exception) -> object:

@@ -189,6 +189,16 @@ def test_beside_another_one_it_comes_where_there_is_room(bench: Callable[..., Be
     )
 
 
+def test_beside_another_one_the_room_is_what_the_dead_have_left(bench: Callable[..., Bench]) -> None:
+    alive = DeviceHeld((PID + 1,), True, {CARD: Level(GIB, 7 * GIB)})
+    worker = bench(FORMER, beside=(alive,), must_fit=True)
+    worker.at(0.0, used=15 * GIB, processes=[[PID, 6 * GIB], [PID + 1, 8 * GIB]])
+    worker.at(2.0, used=9 * GIB, processes=[[PID + 1, 8 * GIB]])
+    refused = worker.refused()
+    assert (str(refused), refused.status) == ("gpu:0 has 7.0 GiB free, and its worker holds 8.0 GiB", Exit.NO_ROOM)
+    assert 2.0 <= worker.now - 100.0 < 2.2
+
+
 @pytest.mark.parametrize("must_fit", [False, True])
 def test_one_that_died_beside_another_is_waited_for_first(bench: Callable[..., Bench], must_fit: bool) -> None:
     alive = DeviceHeld((PID + 1,), True, {CARD: Level(GIB, 7 * GIB)})

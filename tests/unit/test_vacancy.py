@@ -133,6 +133,13 @@ def test_a_worker_that_died_before_anybody_looked() -> None:
     former = dead(held(1))
     assert isinstance(former.judge(held(7), 0.0), Taken)
     assert former.judge(held(1), 1.0) == Free()
+    # What there was at the first look stands for what it had: most of that has gone, and a stranger has the rest.
+    former = dead(held(1))
+    assert [type(former.judge(held(used), at)) for used, at in ((7, 0.0), (3, 1.0), (3, 1.0 + SETTLED_S))] == [
+        Taken,
+        Taken,
+        Free,
+    ]
 
 
 def test_pids_of_the_host_are_nobody() -> None:
