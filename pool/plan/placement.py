@@ -7,19 +7,15 @@ models stay where they are, as long as all fit so. What others hold of a device 
 has no say in which devices come first, or a few bytes would move models.
 """
 
-import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from glob import escape
-from pathlib import Path
 from typing import Literal
 
 from pool.devices import Device
 from pool.errors import InvalidConfig
 from pool.plan.packing import pack
-from pool.wire.model_files import Format, NotServed, checkpoint_prefix, look
 
-__all__ = ["DevicesOccupied", "ModelDemand", "model_bytes", "place", "readable"]
+__all__ = ["DevicesOccupied", "ModelDemand", "place", "readable"]
 
 _Way = Literal["stay", "spread", "tight", "search"]
 _There = Mapping[str, Collection[int]]
@@ -68,28 +64,6 @@ def _found(models: Sequence[ModelDemand], devices: Sequence[Device], there: _The
     ways: tuple[_Way, ...] = ("stay", "spread", "tight", "search")
     plans = (_Plan(models, devices, way, there) for way in ways if there or way != "stay")
     return next((plan for plan in plans if plan.fits()), None)
-
-
-def model_bytes(path: str) -> int:
-    """How much of a model is weights: what it takes on a device at least, where `memory` does not say.
-
-    A SavedModel counts what is under `variables/`, or without any the graph itself, which then holds the weights
-    as constants; a meta graph its checkpoint; any other file counts whole. 0 for what is not there, cannot be looked
-    at, is no model or is a stub: loading it is what tells.
-    """
-    if path.startswith("stub:"):
-        return 0
-    try:
-        found = look(path)
-        match found.format:
-            case Format.SAVED_MODEL:
-                return _sizes((found.path / "variables").rglob("*")) or _sizes([found.path / "saved_model.pb"])
-            case Format.META_GRAPH:
-                folder, prefix = found.path.parent, checkpoint_prefix(found.path)
-                return _sizes(folder.glob(f"{escape(prefix)}.data-*")) or _sizes([folder / prefix])
-        return _sizes([found.path])
-    except (NotServed, OSError):
-        return 0
 
 
 class _Plan:
@@ -191,10 +165,6 @@ class _Plan:
         self._slots[model.name] = tuple(sorted(slots))
         for slot in self._slots[model.name]:
             self._placed[slot] += model.memory_bytes or 0
-
-
-def _sizes(files: Iterable[Path]) -> int:
-    return sum(os.path.getsize(file) for file in files if file.is_file())
 
 
 def readable(size: int | None) -> str:

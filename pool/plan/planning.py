@@ -15,12 +15,11 @@ from pool.endpoint import default_endpoint, ipc_path
 from pool.errors import InvalidConfig
 from pool.kept import state_folder
 from pool.plan.failover import fail_over
+from pool.plan.footprints import Sizes, find_size
 from pool.plan.placement import ModelDemand, place
 from pool.plan.plan import Plan
-from pool.plan.selection import Found, Selection, choose, older, select, wrong_labels
 from pool.plan.shares import ModelShare, Share, refusals, share_out
-from pool.plan.sizes import Sizes, find_size
-from pool.plan.versions import Served
+from pool.plan.versions import Found, Selection, choose, older, select
 from pool.plan.world import Here, Home, World
 from pool.processes import cpu_share
 from pool.wire.entries import model_of
@@ -68,18 +67,13 @@ def look(settings: "Settings", environ: Mapping[str, str], discovery: Discovery 
 def choose_all(settings: "Settings", known: Found | None = None) -> Found:
     """By model, the versions to be served; those of models in `known` nobody looks for. Raises `InvalidConfig`."""
     _check_models(settings)
-    found: dict[str, tuple[Served, ...]] = {}
+    found = {} if known is None else {model.name: known[model.name] for model in settings.model if model.name in known}
     wrong: list[str] = []
     for model in settings.model:
-        if known is not None and model.name in known:
-            found[model.name] = known[model.name]
-            continue
         try:
-            found[model.name] = choose(model)
+            found[model.name] = found[model.name] if model.name in found else choose(model)
         except InvalidConfig as error:
             wrong.append(str(error))
-        else:
-            wrong += wrong_labels(model, found[model.name])
     if wrong:
         raise InvalidConfig("\n".join(wrong))
     return found
