@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from pool.devices import Device
 from pool.errors import InvalidConfig
 from pool.plan.footprints import model_bytes
-from pool.plan.packing import pack
-from pool.plan.placement import DevicesOccupied, ModelDemand, place
+from pool.plan.placement import DevicesOccupied, ModelDemand, pack, place
 
 GIB = 2**30
 
