@@ -128,27 +128,24 @@ def grant(wish: Wish, source: Source, world: World) -> Granted:
 
 def _wanted(wish: Wish, source: Source, world: World) -> "tuple[Settings, Mapping[str, ModelSection]]":
     """The settings, and which of their models are not the file's: those that were loaded and that it does not name."""
-    former, loaded = world.settings, world.loaded
+    former, loaded = world.settings, dict(world.loaded)
+    if wish.what == "reload":
+        assert source.read is not None
+        settings = source.read()
+        models = {model.name: model for model in settings.model}
+        loaded = {name: section for name, section in loaded.items() if name not in models}
+        return settings.model_copy(update={"model": (*settings.model, *loaded.values())}), loaded
+    models = {model.name: model for model in former.model}
     if wish.what == "load":
-        section = _section(wish, former)
-        models = [section if model.name == wish.model else model for model in former.model]
-        if section not in models:
-            models.append(section)
-        return former.model_copy(update={"model": tuple(models)}), {**loaded, wish.model: section}
-    if wish.what == "unload":
-        models = [model for model in former.model if model.name != wish.model]
-        if len(models) == len(former.model):
-            there = ", ".join(model.name for model in former.model)
-            raise InvalidConfig(f"no model {wish.model!r:.100} is served; there are: {there}")
-        if not models:
+        models[wish.model] = loaded[wish.model] = _section(wish, former)
+    else:
+        if wish.model not in models:
+            raise InvalidConfig(f"no model {wish.model!r:.100} is served; there are: {', '.join(models)}")
+        if len(models) == 1:
             raise InvalidConfig(f"model {wish.model} is the last one: a pool serves one at least; `pool stop` ends it")
-        rest = {name: section for name, section in loaded.items() if name != wish.model}
-        return former.model_copy(update={"model": tuple(models)}), rest
-    assert source.read is not None
-    settings = source.read()
-    names = {model.name for model in settings.model}
-    rest = {name: section for name, section in loaded.items() if name not in names}
-    return settings.model_copy(update={"model": (*settings.model, *rest.values())}), rest
+        del models[wish.model]
+        loaded.pop(wish.model, None)
+    return former.model_copy(update={"model": tuple(models.values())}), loaded
 
 
 def _section(wish: Wish, former: "Settings") -> "ModelSection":
