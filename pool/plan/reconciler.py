@@ -273,7 +273,7 @@ class Reconciler:
     def _learn(self, world: World) -> None:
         """Something became of a device: models move, unless they need not."""
         if world != self._world and not self._fleet.stopping:
-            self._run_by_first(world)
+            self._run_by_first(world, back=True)
 
     def _try(self, found: World) -> None:
         """Versions that came, if there is room for them."""
