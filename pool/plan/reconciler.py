@@ -240,8 +240,8 @@ class Reconciler:
 
     # --- another world, another plan ----------------------------------------------------------------------------
 
-    def _run_by(self, plan: Plan, *, back: bool = False) -> list[int]:
-        """From now on. Returns the slots that get new workers."""
+    def _run_by(self, plan: Plan, *, wished: bool = True) -> list[int]:
+        """From now on. `wished`: it is something new. Returns the slots that get new workers."""
         former, self.plan = self.plan, plan
         self._world = plan.world.run_by(plan)
         _log_versions(former, self.plan)
@@ -252,28 +252,28 @@ class Reconciler:
             self._adopt(self.plan)
             self._watch.every(self.plan.settings.pool.watch)
             self._finish_by = time.monotonic() + self.plan.policy.drain_timeout_s
-        slots = self._rollout.begin(self._welcomes(), back=back)
+        slots = self._rollout.begin(self._welcomes(), back=not wished)
         # Whatever becomes of one of them, jobs of its models wait for it.
         awaited = {name for slot in self._rollout.left for name in self.plan.shares[slot].models}
         self._feed(ModelsAwaited(frozenset(awaited)))
         self._turn.soon()
         return slots
 
-    def _run_by_first(self, *worlds: World, back: bool = False) -> bool:
+    def _run_by_first(self, *worlds: World) -> bool:
         """Of these in which all fits; False where there is none, and nothing is another.
 
         Guests stay where they are; only where nothing fits so, those of the last one go wherever they can be.
         """
         for each in (*worlds, replace(worlds[-1], guests=())):
             with contextlib.suppress(InvalidConfig):
-                self._run_by(planned(each), back=back)
+                self._run_by(planned(each), wished=False)
                 return True
         return False
 
     def _learn(self, world: World) -> None:
         """Something became of a device: models move, unless they need not."""
         if world != self._world and not self._fleet.stopping:
-            self._run_by_first(world, back=True)
+            self._run_by_first(world)
 
     def _try(self, found: World) -> None:
         """Versions that came, if there is room for them."""
@@ -298,7 +298,7 @@ class Reconciler:
         log.error(text, model_of(name), model.version, change.reason, extra=extra)
         self._watch.refused([model], self._world)
         self._good = self._good.spared(name) or self._good
-        self._left_out = self._run_by_first(world, back=True)
+        self._left_out = self._run_by_first(world)
 
     def _give_up(self, refused: Refused) -> None:
         """What did not come up in one slot is not to be in any: that of the model that the worker has named.
@@ -316,7 +316,7 @@ class Reconciler:
                 for guest in here
                 if named not in guests or guest.model == named
             }
-            self._run_by_first(replace(self._world, unfit={**self._world.unfit, **unfit}), back=True)
+            self._run_by_first(replace(self._world, unfit={**self._world.unfit, **unfit}))
             return
         new = (refused.new - guests) | {*self.plan.pending}
         taken, why = new, "a slot did not come up with it"
@@ -342,8 +342,8 @@ class Reconciler:
         if everything.wants_as(here):
             return  # there is nothing else that was served
         worlds = [each for each in (back, everything) if not each.wants_as(here)]
-        if not self._run_by_first(*worlds, back=True):
-            self._run_by_first(replace(everything, guests=(), given=None), back=True)
+        if not self._run_by_first(*worlds):
+            self._run_by_first(replace(everything, guests=(), given=None))
         gone = sorted(former.paths.keys() - self.plan.paths.keys())
         if gone:
             log.error("not served, as %s: %s", why, ", ".join(gone), extra=about("models_given_up", models=gone))

@@ -79,7 +79,7 @@ class Rollout:
     def begin(self, welcomes: Sequence[Welcome], *, back: bool = False) -> list[int]:
         """From now on these are wanted, by slot; returns the slots that need a new worker for it.
 
-        `back`: for what the last rollout failed at, or for a device: people are still to hear of that failure.
+        `back`: nothing new is wanted, so what the last rollout failed at is still to be told to people.
         """
         self._wanted = list(welcomes)
         if not back:

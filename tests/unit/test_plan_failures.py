@@ -9,6 +9,7 @@ from plan_house import House, settings
 from steady_clients import put
 
 from harness import eventually
+from pool.config import Settings
 from pool.core.fleet import Role, WorkerState
 from pool.wire.worker_messages import ModelSettings
 
@@ -123,3 +124,23 @@ def test_a_disk_that_vanishes_during_a_rollout_is_told_and_the_rollout_goes_on(f
     house.settle()
     assert house.replies[2] == {"changes": [], "slots": []}
     assert house.plan.settled.keys() == {"m", "a"}
+
+
+def test_a_model_that_does_not_come_up_is_told_though_a_version_that_came_with_it_is_served(folder: Path) -> None:
+    """That one is given to jobs in a step of its own, which fails at nothing."""
+
+    def wanted(version: int, path: str) -> Settings:
+        m = {"name": "m", "path": f"stub:files?{folder / 'm'}", "versions": [version], "memory": "1GiB"}
+        return settings(folder, m, {"name": "a", "path": path, "memory": "1GiB"}, devices=[0], watch="never")
+
+    house = House(wanted(4, "stub:echo"))
+    house.settle()
+    put(folder / "m", 5)
+    house.file = wanted(5, GOOD)
+    house.broken_models.add(GOOD)
+    house.ask(1)
+    house.settle()
+    assert house.plan.settled["m"] == ("m@5",), "it has come"
+    assert house.served() == [{"m@5", "a"}]
+    assert told(house, 0)["a"].path == "stub:echo"
+    assert "model a: it is broken" in house.failure()
