@@ -225,7 +225,7 @@ class House:
             case do.SlotChanged():
                 self.reconciler.changed(action)
             case do.WorkerChanged():
-                self.reconciler.beside(action)
+                self.reconciler.changed(action)
             case do.PoolReady():
                 self.reconciler.serves()
                 self.ready += 1

@@ -10,13 +10,14 @@ from the device that is gone, nor from a host that is gone: a worker that comes 
 from collections.abc import Callable, Sequence
 
 from pool.devices import Device
+from pool.errors import InvalidConfig
 from pool.plan.placement import ModelDemand, readable
 from pool.plan.shares import Share
 from pool.plan.world import Guest, World
 
 __all__ = ["fail_over"]
 
-ShareOut = Callable[[Sequence[Sequence[str]]], tuple[Share, ...] | None]
+ShareOut = Callable[[Sequence[Sequence[str]]], tuple[Share, ...]]
 
 
 def fail_over(
@@ -24,7 +25,7 @@ def fail_over(
 ) -> tuple[tuple[Share, ...], tuple[Guest, ...], tuple[str, ...]]:
     """The slots with all guests, who they are, and a line for each copy that goes nowhere.
 
-    `placed`: the models of each device, at home; `share_out`: the slots of such a placing, None where it can't be had.
+    `placed`: the models of each device, at home; `share_out`: the slots of such a placing; raises `InvalidConfig`.
 
     Guarantees: the same answer every time, no device beyond what it has free, no two copies on one device. Where the
     devices with the least bytes leave more copies without room than the fullest do, the fullest are taken.
@@ -44,49 +45,39 @@ class _Moves:
         *,
         tight: bool,
     ) -> None:
-        self._world, self._share_out, self._tight = world, share_out, tight
+        self._world, self._share_out = world, share_out
         self._devices = devices = world.here.devices
         self._sizes = {demand.name: demand.memory_bytes or 0 for demand in demands}
         self._placed = [list(names) for names in placed]
-        self._gone = {devices.index(world.slots[slot]) for slot in world.lost}
-        self._shut = {devices.index(world.slots[slot]) for slot in world.shut}
-        shares = share_out(placed)
-        assert shares is not None, "it was shared out before"
-        self.shares = shares
+        self._gone, self._shut = (
+            {devices.index(world.slots[slot]) for slot in slots} for slots in (world.lost, world.shut)
+        )
+        self.shares = share_out(placed)
         self.guests: list[Guest] = []
         self.left_out: list[tuple[ModelDemand, Device]] = []
-        largest = sorted(demands, key=lambda demand: -self._sizes[demand.name])
+        hosts = {(guest.model, guest.home): devices.index(guest.at) for guest in world.guests}
         lost = [
             (demand, device)
-            for demand in largest
-            for number, device in enumerate(devices)
-            if demand.name in placed[number] and not self._is_served(demand.name, device)
+            for demand in sorted(demands, key=lambda demand: -self._sizes[demand.name])
+            for device, names in zip(devices, placed, strict=True)
+            if demand.name in names and not self._is_served(demand.name, device)
         ]
-        self._hosts = {(guest.model, guest.home): devices.index(guest.at) for guest in world.guests}
-        lost = [further for demand, device in lost for further in self._stay(demand, device)]
-        for demand, device in lost:
-            self._move(demand, device)
-
-    def _stay(self, demand: ModelDemand, device: Device) -> list[tuple[ModelDemand, Device]]:
-        """Who is a guest stays one. Returns the copy that is to be placed: this one, or that on a host that is gone."""
-        host = self._hosts.get((demand.name, device))
-        if host is None or not self._may(demand, device, host):
-            return [(demand, device)]
-        self._put(demand, device, host)
-        at = self._devices[host]
-        return [] if self._is_served(demand.name, at) else self._stay(demand, at)
-
-    def _move(self, demand: ModelDemand, device: Device) -> None:
-        room = [
-            number
-            for number in range(len(self._devices))
-            if number not in self._gone | self._shut and self._may(demand, device, number)
-        ]
-        if room:
-            sign = -1 if self._tight else 1
-            self._put(demand, device, min(room, key=lambda number: (sign * self._held(number), number)))
-        else:
-            self.left_out.append((demand, device))
+        homeless = []
+        for demand, home in lost:
+            # Who is a guest stays one; on a host that is gone it is a copy that is lost there.
+            while (host := hosts.get((demand.name, home))) is not None and self._may(demand, home, host):
+                self._put(demand, home, host)
+                home = devices[host]
+                if self._is_served(demand.name, home):
+                    break
+            else:
+                homeless.append((demand, home))
+        for demand, home in homeless:
+            left = (number for number in range(len(devices)) if number not in self._gone | self._shut)
+            if room := [number for number in left if self._may(demand, home, number)]:
+                self._put(demand, home, min(room, key=lambda n: (-self._held(n) if tight else self._held(n), n)))
+            else:
+                self.left_out.append((demand, home))
 
     def _may(self, demand: ModelDemand, home: Device, number: int) -> bool:
         free = self._devices[number].free_bytes
@@ -114,8 +105,11 @@ class _Moves:
 
     def _with(self, name: str, number: int) -> tuple[Share, ...] | None:
         """The slots with this model beside the others; None where that takes other slots, or more than may be."""
-        shares = self._share_out([[*names, name] if n == number else names for n, names in enumerate(self._placed)])
-        if shares is None or [share.device for share in shares] != [share.device for share in self.shares]:
+        try:
+            shares = self._share_out([[*names, name] if n == number else names for n, names in enumerate(self._placed)])
+        except InvalidConfig:
+            return None
+        if [share.device for share in shares] != [share.device for share in self.shares]:
             return None
         stay = all(set(before.models) <= set(after.models) for before, after in zip(self.shares, shares, strict=True))
         return shares if stay else None

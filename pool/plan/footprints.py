@@ -1,22 +1,28 @@
-"""What a model's worker was seen to take of its GPUs once it was warm, kept in the state folder for the next plan.
+"""How much of a device each model is planned with, and who says so: its section, a former run, or its files.
 
-A file each, by all that decides it: where the model lies, its files' names, sizes and times, and the settings that
-decide what is loaded and warmed up. So a model that was changed starts from the size of its files again.
+What its worker was seen to take of its GPUs once it was warm is kept in the state folder: a file each, by all that
+decides it: where the model lies, its files' names, sizes and times, and the settings that decide what is loaded and
+warmed up. So a model that was changed starts from the size of its files again.
 """
 
 import hashlib
 import json
 import logging
+import os
 import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from glob import escape
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from pool.kept import KeptFiles
 from pool.logs import about
-from pool.wire.model_files import NotServed, files_of
+from pool.wire.model_files import Format, NotServed, checkpoint_prefix, files_of, look
 from pool.wire.worker_messages import ModelSettings
 
-__all__ = ["Footprints", "fingerprint", "footprint"]
+__all__ = ["Footprints", "Size", "Sizes", "find_size", "fingerprint", "footprint", "model_bytes"]
 
 log = logging.getLogger("pool.footprints")
 
@@ -25,6 +31,51 @@ SUFFIX = ".json"
 KEEP = 1000  # models; the oldest go first
 MAX_BYTES = 4 << 20
 LARGEST = 64 << 10  # bytes; what is larger is none of ours
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """`source`: the key `memory`, what its worker took in a former run once warm, or the bytes of its weights."""
+
+    size_bytes: int
+    source: Literal["memory", "a former run", "its files"]
+
+
+Sizes: TypeAlias = Mapping[str, Size]
+
+
+def find_size(model: ModelSettings, memory: int | None, lanes: int, state: Path | None) -> Size:
+    """`memory`: what the configuration says, or None. Reads the disk."""
+    if memory is not None:
+        return Size(memory, "memory")
+    learned = None if state is None else footprint(state, fingerprint(model, lanes))
+    return Size(model_bytes(model.path), "its files") if learned is None else Size(learned, "a former run")
+
+
+def model_bytes(path: str) -> int:
+    """How much of a model is weights: what it takes on a device at least, where `memory` does not say.
+
+    A SavedModel counts what is under `variables/`, or without any the graph itself, which then holds the weights
+    as constants; a meta graph its checkpoint; any other file counts whole. 0 for what is not there, cannot be looked
+    at, is no model or is a stub: loading it is what tells.
+    """
+    if path.startswith("stub:"):
+        return 0
+    try:
+        found = look(path)
+        match found.format:
+            case Format.SAVED_MODEL:
+                return _sizes((found.path / "variables").rglob("*")) or _sizes([found.path / "saved_model.pb"])
+            case Format.META_GRAPH:
+                folder, prefix = found.path.parent, checkpoint_prefix(found.path)
+                return _sizes(folder.glob(f"{escape(prefix)}.data-*")) or _sizes([folder / prefix])
+        return _sizes([found.path])
+    except (NotServed, OSError):
+        return 0
+
+
+def _sizes(files: Iterable[Path]) -> int:
+    return sum(os.path.getsize(file) for file in files if file.is_file())
 
 
 def fingerprint(model: ModelSettings, lanes: int) -> str | None:

@@ -2,24 +2,22 @@
 
 Models that say where come first; the others follow by decreasing size, each onto the devices with the least
 bytes placed so far. Where spreading leaves a model without room, packing as tightly as possible is tried, and
-then every way there is (`pool.packing`, within a bound) before the configuration is refused. In a pool that serves,
+then every way there is (`pack`, within a bound) before the configuration is refused. In a pool that serves,
 models stay where they are, as long as all fit so. What others hold of a device when the pool looks is not free; it
 has no say in which devices come first, or a few bytes would move models.
 """
 
-import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from glob import escape
-from pathlib import Path
+from itertools import combinations
 from typing import Literal
 
 from pool.devices import Device
 from pool.errors import InvalidConfig
-from pool.plan.packing import pack
-from pool.wire.model_files import Format, NotServed, checkpoint_prefix, look
 
-__all__ = ["DevicesOccupied", "ModelDemand", "model_bytes", "place", "readable"]
+__all__ = ["DevicesOccupied", "ModelDemand", "pack", "place", "readable"]
+
+STEPS = 20_000  # of `pack`, some tenths of a second
 
 _Way = Literal["stay", "spread", "tight", "search"]
 _There = Mapping[str, Collection[int]]
@@ -68,28 +66,6 @@ def _found(models: Sequence[ModelDemand], devices: Sequence[Device], there: _The
     ways: tuple[_Way, ...] = ("stay", "spread", "tight", "search")
     plans = (_Plan(models, devices, way, there) for way in ways if there or way != "stay")
     return next((plan for plan in plans if plan.fits()), None)
-
-
-def model_bytes(path: str) -> int:
-    """How much of a model is weights: what it takes on a device at least, where `memory` does not say.
-
-    A SavedModel counts what is under `variables/`, or without any the graph itself, which then holds the weights
-    as constants; a meta graph its checkpoint; any other file counts whole. 0 for what is not there, cannot be looked
-    at, is no model or is a stub: loading it is what tells.
-    """
-    if path.startswith("stub:"):
-        return 0
-    try:
-        found = look(path)
-        match found.format:
-            case Format.SAVED_MODEL:
-                return _sizes((found.path / "variables").rglob("*")) or _sizes([found.path / "saved_model.pb"])
-            case Format.META_GRAPH:
-                folder, prefix = found.path.parent, checkpoint_prefix(found.path)
-                return _sizes(folder.glob(f"{escape(prefix)}.data-*")) or _sizes([folder / prefix])
-        return _sizes([found.path])
-    except (NotServed, OSError):
-        return 0
 
 
 class _Plan:
@@ -193,8 +169,47 @@ class _Plan:
             self._placed[slot] += model.memory_bytes or 0
 
 
-def _sizes(files: Iterable[Path]) -> int:
-    return sum(os.path.getsize(file) for file in files if file.is_file())
+def pack(
+    room: Sequence[int | None], wanted: Sequence[tuple[int, int]], steps: int = STEPS
+) -> list[tuple[int, ...]] | None:
+    """For each `(size, copies)` the bins that have a copy, all different; None: there is no way, or none was found.
+
+    `room`: of each bin, None for one without a bound. The largest are best named first. Bins with as much room left are
+    alike, so a way that failed is not tried in another order: quick for the models and devices of one machine.
+    """
+    needed = [sum(size * copies for size, copies in wanted[number:]) for number in range(len(wanted))]
+    in_vain: set[tuple[int, tuple[float, ...]]] = set()
+
+    def fill(number: int, room: list[float]) -> list[tuple[int, ...]] | None:
+        nonlocal steps
+        if number == len(wanted):
+            return []
+        alike = (number, tuple(sorted(room)))
+        if alike in in_vain or needed[number] > sum(room):
+            return None
+        size, copies = wanted[number]
+        for bins in _ways(room, size, copies):
+            steps -= 1
+            if steps < 0:
+                return None
+            rest = fill(number + 1, [left - size * (bin_ in bins) for bin_, left in enumerate(room)])
+            if rest is not None:
+                return [bins, *rest]
+        in_vain.add(alike)
+        return None
+
+    return fill(0, [float("inf") if each is None else each for each in room])
+
+
+def _ways(room: Sequence[float], size: int, copies: int) -> Iterator[tuple[int, ...]]:
+    """The fullest first; of bins that are alike one way alone."""
+    tried = set()
+    fitting = sorted((bin_ for bin_, left in enumerate(room) if left >= size), key=lambda bin_: (room[bin_], bin_))
+    for bins in combinations(fitting, copies):
+        rooms = tuple(room[each] for each in bins)
+        if rooms not in tried:
+            tried.add(rooms)
+            yield bins
 
 
 def readable(size: int | None) -> str:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from pool.core import Policy, SlotPlan
 from pool.devices import Device, slot_names
-from pool.plan.selection import Selection
+from pool.plan.footprints import Sizes
 from pool.plan.shares import Share
-from pool.plan.sizes import Sizes
+from pool.plan.versions import Selection
 from pool.plan.world import Guest, Home, World
 from pool.wire.entries import model_of
 from pool.wire.worker_messages import ModelSettings, SessionSettings, Welcome

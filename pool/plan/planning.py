@@ -4,7 +4,7 @@ settings ─► look: devices, versions, sizes ─► World ─► plan: an entr
 """
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,12 +15,11 @@ from pool.endpoint import default_endpoint, ipc_path
 from pool.errors import InvalidConfig
 from pool.kept import state_folder
 from pool.plan.failover import fail_over
+from pool.plan.footprints import Sizes, find_size
 from pool.plan.placement import ModelDemand, place
 from pool.plan.plan import Plan
-from pool.plan.selection import Found, Selection, choose, older, select, wrong_labels
 from pool.plan.shares import ModelShare, Share, refusals, share_out
-from pool.plan.sizes import Sizes, find_size
-from pool.plan.versions import Served
+from pool.plan.versions import Found, Selection, choose, older, select
 from pool.plan.world import Here, Home, World
 from pool.processes import cpu_share
 from pool.wire.entries import model_of
@@ -68,18 +67,13 @@ def look(settings: "Settings", environ: Mapping[str, str], discovery: Discovery 
 def choose_all(settings: "Settings", known: Found | None = None) -> Found:
     """By model, the versions to be served; those of models in `known` nobody looks for. Raises `InvalidConfig`."""
     _check_models(settings)
-    found: dict[str, tuple[Served, ...]] = {}
+    found = {} if known is None else {model.name: known[model.name] for model in settings.model if model.name in known}
     wrong: list[str] = []
     for model in settings.model:
-        if known is not None and model.name in known:
-            found[model.name] = known[model.name]
-            continue
         try:
-            found[model.name] = choose(model)
+            found[model.name] = found[model.name] if model.name in found else choose(model)
         except InvalidConfig as error:
             wrong.append(str(error))
-        else:
-            wrong += wrong_labels(model, found[model.name])
     if wrong:
         raise InvalidConfig("\n".join(wrong))
     return found
@@ -163,34 +157,27 @@ def _plan(world: World, selection: Selection) -> Plan:
     settings, here, sizes = selection.settings, world.here, world.sizes
     demands = _demands(settings, here.devices, sizes)
     homes = _homes(world, demands)
-    placed = [[model.name for model in settings.model if number in homes[model.name].devices] for number in _all(here)]
-    shares = _shares(settings, here.devices, placed, sizes)
-    if world.slots and tuple(share.device for share in shares) != world.slots:
+    names = [model.name for model in settings.model]
+    placed = [[name for name in names if number in homes[name].devices] for number in range(len(here.devices))]
+    share = _sharing(settings, here.devices, sizes)
+    shares = share(placed)
+    if world.slots and tuple(each.device for each in shares) != world.slots:
         raise OtherSlots("there would be other slots")
-
-    def shared(placed: Sequence[Sequence[str]]) -> tuple[Share, ...] | None:
-        try:
-            return _shares(settings, here.devices, placed, sizes)
-        except InvalidConfig:
-            return None
-
-    shares, guests, stays = fail_over(world, demands, placed, shared) if world.lost else (shares, (), ())
+    shares, guests, stays = fail_over(world, demands, placed, share) if world.lost else (shares, (), ())
+    cpu = [each.device.kind == "cpu" for each in shares]
+    bound = iter(share_cores(sum(cpu), settings.pool.cpu_affinity, here.cores))
     return Plan(
         world=world,
         given=selection,
         shares=shares,
         homes=homes,
         models=tuple(_told(model, here.state, selection) for model in settings.model),
-        cpu_share=cpu_share(len(here.cores), sum(share.device.kind == "cpu" for share in shares)),
-        cores=_cores(shares, settings.pool.cpu_affinity, here.cores),
+        cpu_share=cpu_share(len(here.cores), sum(cpu)),
+        cores=tuple(next(bound) if one else () for one in cpu),
         policy=_policy(settings, selection.versions),
         guests=guests,
         stays=stays,
     )
-
-
-def _all(here: Here) -> range:
-    return range(len(here.devices))
 
 
 def _homes(world: World, demands: Sequence[ModelDemand]) -> Mapping[str, Home]:
@@ -202,9 +189,8 @@ def _homes(world: World, demands: Sequence[ModelDemand]) -> Mapping[str, Home]:
     bare = {demand.name: replace(demand, source="") for demand in demands}
     there = {name: home.devices for name, home in world.homes.items() if name in bare}
     stays = {name: there[name] for name in there if not world.may_move or world.homes[name].demand == bare[name]}
-    fixed = [replace(each, devices=stays[each.name]) if each.name in stays else each for each in demands]
     try:
-        placed = place(fixed, rooms, there)
+        placed = place([replace(each, devices=stays.get(each.name, each.devices)) for each in demands], rooms, there)
     except InvalidConfig:
         if not world.may_move:
             raise
@@ -213,14 +199,6 @@ def _homes(world: World, demands: Sequence[ModelDemand]) -> Mapping[str, Home]:
         name: Home(demand, tuple(number for number, names in enumerate(placed) if name in names))
         for name, demand in bare.items()
     }
-
-
-def _cores(
-    shares: Sequence[Share], wanted: bool | Sequence[Sequence[int]], allowed: Collection[int]
-) -> tuple[tuple[int, ...], ...]:
-    cpu = [share.device.kind == "cpu" for share in shares]
-    found = iter(share_cores(sum(cpu), wanted, allowed))
-    return tuple(next(found) if one else () for one in cpu)
 
 
 def _check_models(settings: "Settings") -> None:
@@ -242,33 +220,25 @@ def _check_models(settings: "Settings") -> None:
 
 
 def _demands(settings: "Settings", devices: Sequence[Device], sizes: Sizes) -> tuple[ModelDemand, ...]:
-    return tuple(
-        ModelDemand(
-            model.name,
-            model.devices if model.devices in ("auto", "all") else pinned_slots(model.devices, devices),
-            model.replicas,
-            _copies(model, sizes, devices) * sizes[model.name].size_bytes * settings.pool.workers_per_device,
-            sizes[model.name].source,
-        )
-        for model in settings.model
-    )
+    # A model of towers has as many copies in one worker as that has GPUs, and nobody knows yet which it will be.
+    towers = max((len(device.uuids) for device in devices), default=1) or 1
+
+    def demand(model: "ModelSection") -> ModelDemand:
+        size = sizes[model.name]
+        copies = towers if model.towers and size.source != "a former run" else 1
+        pins = model.devices if model.devices in ("auto", "all") else pinned_slots(model.devices, devices)
+        taken = copies * size.size_bytes * settings.pool.workers_per_device
+        return ModelDemand(model.name, pins, model.replicas, taken, size.source)
+
+    return tuple(demand(model) for model in settings.model)
 
 
-def _copies(model: "ModelSection", sizes: Sizes, devices: Sequence[Device]) -> int:
-    """How often the model is in one worker. In the largest, for nobody knows yet which it will be."""
-    if not model.towers or sizes[model.name].source == "a former run":
-        return 1
-    return max((len(device.uuids) for device in devices), default=1) or 1
-
-
-def _shares(
-    settings: "Settings",
-    devices: Sequence[Device],
-    placed: Sequence[Sequence[str]],
-    sizes: Sizes,
-) -> tuple[Share, ...]:
-    """Raises `InvalidConfig` with a line for each thing that cannot be met."""
+def _sharing(
+    settings: "Settings", devices: Sequence[Device], sizes: Sizes
+) -> Callable[[Sequence[Sequence[str]]], tuple[Share, ...]]:
+    """The slots of what is placed on each device. Raises `InvalidConfig` with a line for each thing not to be met."""
     overrides = _overrides(settings, devices)
+    sessions = [settings.session.message(*of_device) for of_device in overrides]
     models = [
         ModelShare(
             model.name,
@@ -278,12 +248,14 @@ def _shares(
         )
         for model in settings.model
     ]
-    sessions = [settings.session.message(*of_device) for of_device in overrides]
-    shares = share_out(devices, placed, models, sessions, settings.pool.workers_per_device)
-    refused = list(refusals(shares, models))
-    if refused:
-        raise InvalidConfig("\n".join(refused))
-    return shares
+
+    def share(placed: Sequence[Sequence[str]]) -> tuple[Share, ...]:
+        shares = share_out(devices, placed, models, sessions, settings.pool.workers_per_device)
+        if refused := list(refusals(shares, models)):
+            raise InvalidConfig("\n".join(refused))
+        return shares
+
+    return share
 
 
 def _overrides(settings: "Settings", devices: Sequence[Device]) -> "list[list[SessionOverrides]]":
@@ -329,13 +301,10 @@ def _told(model: "ModelSection", state: Path | None, selection: Selection) -> Mo
     )
 
 
-def _silent_after_s(silent_after: float | str, heartbeat_s: float) -> float:
-    """Where the configuration leaves it open, ten heartbeats, and long enough for a machine that is busy otherwise."""
-    return max(10.0, 10 * heartbeat_s) if isinstance(silent_after, str) else silent_after
-
-
 def _policy(settings: "Settings", versions: Mapping[str, Versions]) -> Policy:
     health, queue, restart, recycle = settings.health, settings.queue, settings.restart, settings.recycle
+    # Where the configuration leaves it open, ten heartbeats, and long enough for a machine that is busy otherwise.
+    silent_after_s = max(10.0, 10 * health.heartbeat) if isinstance(health.silent_after, str) else health.silent_after
     return Policy(
         max_jobs=queue.max_jobs,
         max_bytes=queue.max_bytes,
@@ -351,7 +320,7 @@ def _policy(settings: "Settings", versions: Mapping[str, Versions]) -> Policy:
         load_timeout_s=health.load_timeout,
         warmup_timeout_s=health.warmup_timeout,
         device_free_timeout_s=health.device_free_timeout,
-        silent_after_s=_silent_after_s(health.silent_after, health.heartbeat),
+        silent_after_s=silent_after_s,
         hung_after_s=None if health.hung_after == "auto" else health.hung_after,
         drain_timeout_s=settings.pool.drain_timeout,
         ready_needs_all=settings.pool.ready == "all",

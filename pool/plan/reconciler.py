@@ -9,7 +9,7 @@ what a slot did not come up with ───┴─◄─────────�
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -27,7 +27,7 @@ from pool.plan.planning import plan as planned
 from pool.plan.rollout import Refused, Rollout
 from pool.plan.version_watch import VersionWatch
 from pool.plan.wishes import NO_FILE, RELOAD, Granted, Outcome, Source, Wishes, wish_of
-from pool.plan.world import Guest, World
+from pool.plan.world import World
 from pool.systemd import Notifier
 from pool.wire.entries import is_entry, model_of
 from pool.wire.worker_messages import Welcome
@@ -149,26 +149,23 @@ class Reconciler:
         if event.death.blamed is not None:
             self._blamed[event.slot, event.incarnation] = event.death
 
-    def changed(self, change: SlotChanged) -> None:
-        death = self._blamed.get((change.slot, change.incarnation))
-        if change.state is SlotState.FATAL and change.slot in self._starting and death is not None:
-            self._spare(change, death)
-        elif change.state is SlotState.READY:
+    def changed(self, change: SlotChanged | WorkerChanged) -> None:
+        """A slot is in another state; or a worker beside the one that serves, if a replacement has failed."""
+        key, is_up = (change.slot, change.incarnation), change.state is SlotState.READY
+        death = self._blamed.get(key)
+        if isinstance(change, WorkerChanged):
+            if change.role is not Role.REPLACEMENT or change.state not in (WorkerState.GONE, WorkerState.STUCK):
+                return
+            self._blamed.pop(key, None)
+        elif is_up:
             self._starting.discard(change.slot)
             self._blamed = {key: each for key, each in self._blamed.items() if key[0] != change.slot}
+        elif change.state is SlotState.FATAL and change.slot in self._starting and death is not None:
+            self._spare(change, death)
         self._rollout.changed(change, None if death is None else death.blamed)
-        if change.state is SlotState.READY:
+        if is_up and isinstance(change, SlotChanged):
             self._learn(self._world.served(change.slot, self.plan))
-        self._feed_all(self._rollout.plans())
-        self._turn.soon()
-
-    def beside(self, failure: WorkerChanged) -> None:
-        """What becomes of a worker beside the one that serves: of concern is a replacement that has failed."""
-        if failure.role is not Role.REPLACEMENT or failure.state not in (WorkerState.GONE, WorkerState.STUCK):
-            return
-        death = self._blamed.pop((failure.slot, failure.incarnation), None)
-        self._rollout.failed(failure, None if death is None else death.blamed)
-        self._feed_all(self._rollout.plans())
+        self._tell_plans()
         self._turn.soon()
 
     def serves(self) -> None:
@@ -202,7 +199,8 @@ class Reconciler:
         self._turn.soon()
 
     def roll_on(self) -> None:
-        self._feed_all(self._rollout.tend())
+        for event in self._rollout.tend():
+            self._feed(event)
 
     def tend(self) -> None:
         refused = self._rollout.take_refused()
@@ -228,7 +226,7 @@ class Reconciler:
             self._go_back({model_of(name) for name in nowhere}, "its place is on a device that is gone")
         else:
             up = replace(self._world, up=frozenset(self.plan.given.names))
-            if not self._run_by_first(up, replace(up, guests=())):
+            if not self._run_by_first(up):
                 self._go_back({model_of(name) for name in self.plan.pending}, "there is no room for it")
 
     def status(self) -> dict[str, object]:
@@ -242,8 +240,8 @@ class Reconciler:
 
     # --- another world, another plan ----------------------------------------------------------------------------
 
-    def _run_by(self, plan: Plan, *, back: bool = False) -> list[int]:
-        """From now on. Returns the slots that get new workers."""
+    def _run_by(self, plan: Plan, *, wished: bool = True) -> list[int]:
+        """From now on. `wished`: it is something new. Returns the slots that get new workers."""
         former, self.plan = self.plan, plan
         self._world = plan.world.run_by(plan)
         _log_versions(former, self.plan)
@@ -254,25 +252,28 @@ class Reconciler:
             self._adopt(self.plan)
             self._watch.every(self.plan.settings.pool.watch)
             self._finish_by = time.monotonic() + self.plan.policy.drain_timeout_s
-        slots = self._rollout.begin(self._welcomes(), back=back)
+        slots = self._rollout.begin(self._welcomes(), back=not wished)
         # Whatever becomes of one of them, jobs of its models wait for it.
         awaited = {name for slot in self._rollout.left for name in self.plan.shares[slot].models}
         self._feed(ModelsAwaited(frozenset(awaited)))
         self._turn.soon()
         return slots
 
-    def _run_by_first(self, *worlds: World, back: bool = False) -> bool:
-        """Of these in which all fits; False where there is none, and nothing is another."""
-        for world in worlds:
+    def _run_by_first(self, *worlds: World) -> bool:
+        """Of these in which all fits; False where there is none, and nothing is another.
+
+        Guests stay where they are; only where nothing fits so, those of the last one go wherever they can be.
+        """
+        for each in (*worlds, replace(worlds[-1], guests=())):
             with contextlib.suppress(InvalidConfig):
-                self._run_by(planned(world), back=back)
+                self._run_by(planned(each), wished=False)
                 return True
         return False
 
     def _learn(self, world: World) -> None:
         """Something became of a device: models move, unless they need not."""
         if world != self._world and not self._fleet.stopping:
-            self._run_by_first(world, replace(world, guests=()))
+            self._run_by_first(world)
 
     def _try(self, found: World) -> None:
         """Versions that came, if there is room for them."""
@@ -297,7 +298,7 @@ class Reconciler:
         log.error(text, model_of(name), model.version, change.reason, extra=extra)
         self._watch.refused([model], self._world)
         self._good = self._good.spared(name) or self._good
-        self._left_out = self._run_by_first(world, replace(world, guests=()), back=True)
+        self._left_out = self._run_by_first(world)
 
     def _give_up(self, refused: Refused) -> None:
         """What did not come up in one slot is not to be in any: that of the model that the worker has named.
@@ -315,7 +316,7 @@ class Reconciler:
                 for guest in here
                 if named not in guests or guest.model == named
             }
-            self._run_by_first(replace(self._world, unfit={**self._world.unfit, **unfit}), back=True)
+            self._run_by_first(replace(self._world, unfit={**self._world.unfit, **unfit}))
             return
         new = (refused.new - guests) | {*self.plan.pending}
         taken, why = new, "a slot did not come up with it"
@@ -340,9 +341,9 @@ class Reconciler:
         back, everything = here.restored(models, self._good), here.restored(None, self._good)
         if everything.wants_as(here):
             return  # there is nothing else that was served
-        alone = replace(everything, guests=())
-        worlds = everything, alone, replace(alone, given=None)
-        self._run_by_first(*(worlds if back.wants_as(here) else (back, *worlds)), back=True)
+        worlds = [each for each in (back, everything) if not each.wants_as(here)]
+        if not self._run_by_first(*worlds):
+            self._run_by_first(replace(everything, guests=(), given=None))
         gone = sorted(former.paths.keys() - self.plan.paths.keys())
         if gone:
             log.error("not served, as %s: %s", why, ", ".join(gone), extra=about("models_given_up", models=gone))
@@ -367,8 +368,8 @@ class Reconciler:
     def _welcomes(self) -> list[Welcome]:
         return [self.plan.welcome(slot) for slot in range(len(self.plan.devices))]
 
-    def _feed_all(self, events: Iterable[Event]) -> None:
-        for event in events:
+    def _tell_plans(self) -> None:
+        for event in self._rollout.plans():
             self._feed(event)
 
     def _unfinished(self, names: Collection[str]) -> bool:
@@ -419,22 +420,16 @@ def _log_versions(former: Plan, plan: Plan) -> None:
 
 
 def _log_guests(former: Plan, plan: Plan, world: World) -> None:
-    for guest in plan.guests:
-        if guest not in former.guests:
-            text = "model %s: %s is gone, so it comes up on %s"
-            log.warning(text, *_way(guest), extra=about("model_moved", **_ends(guest)))
-    for guest in former.guests:
-        if guest not in plan.guests and plan.devices.index(guest.home) not in world.lost:
-            text = "model %s: is on %s again, and leaves %s"
-            log.info(text, *_way(guest), extra=about("model_returned", **_ends(guest)))
+    for guest in (*plan.guests, *former.guests):
+        if guest in former.guests and guest in plan.guests:
+            continue
+        event, level, text = "model_moved", logging.WARNING, "model %s: %s is gone, so it comes up on %s"
+        if guest in former.guests:
+            event, level, text = "model_returned", logging.INFO, "model %s: is on %s again, and leaves %s"
+            if plan.devices.index(guest.home) in world.lost:
+                continue
+        extra = about(event, model=guest.model, device=guest.home.label, to=guest.at.label)
+        log.log(level, text, guest.model, guest.home.label, guest.at.label, extra=extra)
     for line in plan.stays:
         if line not in former.stays:
             log.error("%s", line, extra=about("model_not_moved", reason=line))
-
-
-def _way(guest: Guest) -> tuple[str, str, str]:
-    return guest.model, guest.home.label, guest.at.label
-
-
-def _ends(guest: Guest) -> Mapping[str, Any]:
-    return {"model": guest.model, "device": guest.home.label, "to": guest.at.label}

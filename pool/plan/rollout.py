@@ -71,7 +71,6 @@ class Rollout:
         self._undo: int | None = None
         self._failure = ""
         self._refused: Refused | None = None
-        self._planned = [_names(welcome) for welcome in welcomes]
 
     def welcome(self, slot: int) -> Welcome:
         """What the next worker of the slot is told."""
@@ -80,7 +79,7 @@ class Rollout:
     def begin(self, welcomes: Sequence[Welcome], *, back: bool = False) -> list[int]:
         """From now on these are wanted, by slot; returns the slots that need a new worker for it.
 
-        `back`: for what the last rollout failed at, which people are still to hear of.
+        `back`: nothing new is wanted, so what the last rollout failed at is still to be told to people.
         """
         self._wanted = list(welcomes)
         if not back:
@@ -96,7 +95,8 @@ class Rollout:
                 self._given[number] = wanted
         # A slot that does not serve anyway may be broken for another reason: it is not to end the rollout at its start.
         # A model that moves comes to its new slot before it leaves the former one.
-        self._left.sort(key=lambda number: (slots[number].state is SlotState.FATAL, not self._gains(number)))
+        gains = [bool(_names(wanted) - _names(given)) for given, wanted in zip(self._given, self._wanted, strict=True)]
+        self._left.sort(key=lambda number: (slots[number].state is SlotState.FATAL, not gains[number]))
         if turn is not None and turn.slot in self._left:
             # It is not up yet: nobody else's turn before it is, and what it was to have has not served.
             self._given[turn.slot] = turn.former
@@ -106,33 +106,24 @@ class Rollout:
             self._turn = turn
         return sorted(self._left)
 
-    def _gains(self, slot: int) -> bool:
-        return bool(_names(self._wanted[slot]) - _names(self._given[slot]))
-
-    def changed(self, change: SlotChanged, blamed: str | None = None) -> None:
-        """A slot is in another state. `blamed`: as in `Refused`."""
+    def changed(self, change: SlotChanged | WorkerChanged, blamed: str | None = None) -> None:
+        """A slot is in another state, or its replacement has failed. `blamed`: as in `Refused`."""
         turn = self._turn
         if turn is None or change.slot != turn.slot:
             return
-        up = change.state is SlotState.READY and change.incarnation >= turn.incarnation
-        if up or change.state is SlotState.STOPPED:  # drained: its next worker has the new settings
-            self._turn = None
+        is_new = change.incarnation >= turn.incarnation
+        if isinstance(change, WorkerChanged):
+            if is_new:
+                if self._fleet.slots[turn.slot].worker.incarnation > change.incarnation:
+                    self._undo = turn.slot  # who sat there died meanwhile, and the next one was told the new settings
+                self._fail(turn, change.reason, blamed)
+        elif change.state is SlotState.STOPPED or (change.state is SlotState.READY and is_new):
+            self._turn = None  # one that was drained has the new settings with its next worker
             if not self._left:
                 log.info("every slot has the new settings", extra=about("roll_done"))
-        elif change.state is SlotState.FATAL or (
-            change.state is SlotState.BACKOFF and change.incarnation >= turn.incarnation
-        ):
+        elif change.state is SlotState.FATAL or (change.state is SlotState.BACKOFF and is_new):
             self._undo = turn.slot
             self._fail(turn, change.reason, blamed)
-
-    def failed(self, failed: WorkerChanged, blamed: str | None = None) -> None:
-        """A slot's replacement is gone; who sits there has what it had."""
-        turn = self._turn
-        if turn is None or failed.slot != turn.slot or failed.incarnation < turn.incarnation:
-            return
-        if self._fleet.slots[turn.slot].worker.incarnation > failed.incarnation:
-            self._undo = turn.slot  # who sat there died meanwhile, and the next one was told of the new settings
-        self._fail(turn, failed.reason, blamed)
 
     def _fail(self, turn: _Turn, reason: str, blamed: str | None) -> None:
         left = f"slot{'s' * (len(self._left) > 1)} {', '.join(map(str, sorted(self._left)))}"
@@ -156,10 +147,9 @@ class Rollout:
 
     def plans(self) -> Iterator[SlotPlanned]:
         """Which models slots are to have; the core is to be told before it welcomes another worker."""
-        for slot, welcome in enumerate(self._given):
-            if self._planned[slot] != _names(welcome):
-                self._planned[slot] = _names(welcome)
-                yield SlotPlanned(slot, tuple(model.name for model in welcome.models))
+        for slot, welcome in zip(self._fleet.slots, self._given, strict=True):
+            if {*slot.planned} != _names(welcome):
+                yield SlotPlanned(slot.number, tuple(model.name for model in welcome.models))
 
     def due(self) -> bool:
         """Whether `tend` has something to do."""

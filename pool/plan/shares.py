@@ -7,9 +7,9 @@ another one's are ignored or fail. The rest of a `ConfigProto` is each Session's
 that differ in nothing else.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any
 
 from pool.devices import Device
 from pool.wire.worker_messages import PlacementRule, SessionSettings
@@ -18,7 +18,10 @@ __all__ = ["ModelShare", "Share", "refusals", "share_out"]
 
 _ROUNDING = 1e-9  # of fractions that are written in decimals
 
-_ProcessWide: TypeAlias = tuple[object, ...]
+_PROCESS_WIDE = (
+    *("allow_growth", "per_process_gpu_memory_fraction", "intra_op_parallelism_threads"),
+    *("inter_op_parallelism_threads", "device_count", "op_libraries"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +43,6 @@ class Share:
     session: SessionSettings
     sessions: Mapping[str, SessionSettings]
 
-    def without(self, names: Collection[str]) -> "Share":
-        """The same, but for these models."""
-        return replace(
-            self,
-            models=tuple(name for name in self.models if name not in names),
-            sessions={name: session for name, session in self.sessions.items() if name not in names},
-        )
-
 
 def share_out(
     devices: Sequence[Device],
@@ -64,14 +59,19 @@ def share_out(
     shares: list[Share] = []
     named = {model.name: model for model in models}
     for number, (device, names) in enumerate(zip(devices, placed, strict=True)):
-        apart: dict[_ProcessWide, list[str]] = {}
-        for name in sorted(names):
-            apart.setdefault(_process_wide(named[name].sessions[number]), []).append(name)
-        for together in list(apart.values()) or [[]]:
-            wanted = {name: _divided(named[name].sessions[number], workers_per_device) for name in together}
-            own = _divided(sessions[number], workers_per_device)
-            session = _of_the_process(own, next(iter(wanted.values()), own))
-            differing = {name: each for name, each in wanted.items() if each != session}
+        own = _divided(sessions[number], workers_per_device)
+        wanted = {name: _divided(named[name].sessions[number], workers_per_device) for name in sorted(names)}
+        apart: list[tuple[dict[str, Any], list[str]]] = []
+        for name, session in wanted.items():
+            options = _process_wide(session)
+            together = next((each for shared, each in apart if shared == options), None)
+            if together is None:
+                apart.append((options, [name]))
+            else:
+                together.append(name)
+        for options, together in apart or [(_process_wide(own), [])]:
+            session = replace(own, **options)
+            differing = {name: wanted[name] for name in together if wanted[name] != session}
             ordered = tuple(name for name in names if name in together)
             shares += [Share(device, ordered, session, differing)] * workers_per_device
     return tuple(shares)
@@ -88,28 +88,8 @@ def refusals(shares: Sequence[Share], models: Sequence[ModelShare]) -> Iterator[
             yield from _refuse_devices(share, named)
 
 
-def _process_wide(session: SessionSettings) -> _ProcessWide:
-    return (
-        session.allow_growth,
-        session.per_process_gpu_memory_fraction,
-        session.intra_op_parallelism_threads,
-        session.inter_op_parallelism_threads,
-        tuple(sorted(session.device_count.items())),
-        session.op_libraries,
-    )
-
-
-def _of_the_process(session: SessionSettings, wanted: SessionSettings) -> SessionSettings:
-    """`session` with the process-wide options of `wanted`."""
-    return replace(
-        session,
-        allow_growth=wanted.allow_growth,
-        per_process_gpu_memory_fraction=wanted.per_process_gpu_memory_fraction,
-        intra_op_parallelism_threads=wanted.intra_op_parallelism_threads,
-        inter_op_parallelism_threads=wanted.inter_op_parallelism_threads,
-        device_count=wanted.device_count,
-        op_libraries=wanted.op_libraries,
-    )
+def _process_wide(session: SessionSettings) -> dict[str, Any]:
+    return {name: getattr(session, name) for name in _PROCESS_WIDE}
 
 
 def _divided(session: SessionSettings, workers: int) -> SessionSettings:

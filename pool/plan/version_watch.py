@@ -10,15 +10,14 @@ broke, each of them is tried by itself.
 
 import itertools
 import logging
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pool.logs import about
 from pool.plan.planning import with_sizes
-from pool.plan.selection import Found
-from pool.plan.versions import Look, Stamp, Watched, look_again
+from pool.plan.reading import Reading
+from pool.plan.versions import Found, Look, Stamp, Watched, look_again
 from pool.plan.world import World
 from pool.wire.entries import model_of
 from pool.wire.worker_messages import ModelSettings
@@ -31,18 +30,6 @@ SLOW_S = 10.0  # for a look; then somebody should know
 LONGEST_S = 3600.0  # between two tries of what another model keeps from coming up
 
 
-@dataclass(slots=True, eq=False)
-class _Looking:
-    """`world` is what there was when it began; `look` what came of it, and `after` the world with what was found."""
-
-    world: World
-    began: float
-    has_ended: bool = False
-    look: Look | None = None
-    after: World | None = None
-    told: bool = False
-
-
 class VersionWatch:
     """Used from the pool's loop, but for the looking itself. Seconds between two looks: `watch` of `[pool]`."""
 
@@ -51,7 +38,8 @@ class VersionWatch:
         self._ring = ring
         self._every_s: float | None = None
         self._next = 0.0
-        self._looking: _Looking | None = None
+        self._looking: Reading[tuple[Look, World | None]] | None = None
+        self._told = False  # that it is slow
         self._seen: Mapping[str, Stamp] = {}
         self._broken: dict[str, Stamp] = {}
         self._alone: list[str] = []  # paths of those that broke a rollout together, and are to be tried by themselves
@@ -105,7 +93,7 @@ class VersionWatch:
         """When `tend` is to be called at the latest, but for what `ring` tells."""
         looking = self._looking
         if looking is not None:
-            return now if looking.has_ended else None if looking.told else looking.began + SLOW_S
+            return now if looking.has_ended else None if self._told else looking.began + SLOW_S
         return None if self._every_s is None or rolling else self._next
 
     def tend(self, world: World, rolling: bool) -> World | None:
@@ -122,40 +110,34 @@ class VersionWatch:
         return {"broken": sorted(self._broken), "troubles": dict(self._troubles)}
 
     def _begin(self, world: World, now: float) -> None:
-        self._looking = looking = _Looking(world, now)
         seen, broken = self._seen, dict(self._broken)
-        watched = {
-            model.name: Watched(model.path, world.found.get(model.name, ()), model.versions == "all")
-            for model in world.settings.model
-            if isinstance(model.versions, str)
-        }
 
-        def run() -> None:
-            try:
-                look = look_again(watched, seen, broken)
-                if look.found:
-                    looking.after = with_sizes(replace(world, found={**world.found, **look.found}))
-                looking.look = look
-            finally:
-                looking.has_ended = True
-                self._ring()
+        def read() -> tuple[Look, World | None]:
+            watched = {
+                model.name: Watched(model.path, world.found.get(model.name, ()), model.versions == "all")
+                for model in world.settings.model
+                if isinstance(model.versions, str)
+            }
+            look = look_again(watched, seen, broken)
+            found = replace(world, found={**world.found, **look.found})
+            return look, with_sizes(found) if look.found else None
 
         try:
-            threading.Thread(target=run, name="versions", daemon=True).start()
-        except RuntimeError:  # no thread can be had now
-            self._looking, self._next = None, now + (self._every_s or 0.0)
+            self._looking, self._told = Reading("versions", world, read, self._ring), False
+        except RuntimeError:
+            self._next = now + (self._every_s or 0.0)
 
-    def _heard(self, looking: _Looking, world: World, now: float) -> World | None:
+    def _heard(self, looking: Reading[tuple[Look, World | None]], world: World, now: float) -> World | None:
         if not looking.has_ended:
-            if now >= looking.began + SLOW_S and not looking.told:
-                looking.told = True
+            if now >= looking.began + SLOW_S and not self._told:
+                self._told = True
                 text = "the models' folders have not answered for %g s: new versions are not seen"
                 log.warning(text, SLOW_S, extra=about("versions_unseen"))
             return None
         self._looking, self._next = None, now + (self._every_s or 0.0)
-        look = looking.look
-        if look is None or world is not looking.world:
+        if looking.result is None or world is not looking.world:
             return None  # it is not about what is served now
+        look, after = looking.result
         self._seen = look.seen
         for name, trouble in look.troubles.items():
             if self._troubles.get(name) != trouble:
@@ -168,4 +150,4 @@ class VersionWatch:
             self._in_vain = 0
             if self._alone:
                 self._broken.pop(self._alone.pop(0), None)
-        return looking.after
+        return after

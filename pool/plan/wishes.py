@@ -6,10 +6,9 @@ The loop never waits for the disk: a file on a server that is gone costs a refus
 """
 
 import json
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from pool.plan.changes import Change, Reach, differences, needs_new_pool
 from pool.plan.plan import Plan
 from pool.plan.planning import OtherSlots, choose_all, with_sizes
 from pool.plan.planning import plan as planned
+from pool.plan.reading import Reading
 from pool.plan.world import World
 from pool.wire.entries import is_entry
 
@@ -40,6 +40,10 @@ class Source:
 
     where: str
     read: "Callable[[], Settings] | None" = None
+
+    def name(self, wish: "Wish") -> str:
+        """Of what is refused."""
+        return self.where if wish.what == "reload" else f"pool {wish.what}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,7 @@ def grant(wish: Wish, source: Source, world: World) -> Granted:
     """Looks for the versions of those models alone for which somebody has asked. Raises `InvalidConfig` for what is
     wrong, or takes a new pool.
     """
-    where = source.where if wish.what == "reload" else f"pool {wish.what}"
+    where = source.name(wish)
     settings, loaded = _wanted(wish, source, world)
     changes = differences(world.settings.model_dump(), settings.model_dump())
     if refused := [needs_new_pool(where, change) for change in changes if change.reach is Reach.POOL]:
@@ -124,27 +128,24 @@ def grant(wish: Wish, source: Source, world: World) -> Granted:
 
 def _wanted(wish: Wish, source: Source, world: World) -> "tuple[Settings, Mapping[str, ModelSection]]":
     """The settings, and which of their models are not the file's: those that were loaded and that it does not name."""
-    former, loaded = world.settings, world.loaded
+    former, loaded = world.settings, dict(world.loaded)
+    if wish.what == "reload":
+        assert source.read is not None
+        settings = source.read()
+        models = {model.name: model for model in settings.model}
+        loaded = {name: section for name, section in loaded.items() if name not in models}
+        return settings.model_copy(update={"model": (*settings.model, *loaded.values())}), loaded
+    models = {model.name: model for model in former.model}
     if wish.what == "load":
-        section = _section(wish, former)
-        models = [section if model.name == wish.model else model for model in former.model]
-        if section not in models:
-            models.append(section)
-        return former.model_copy(update={"model": tuple(models)}), {**loaded, wish.model: section}
-    if wish.what == "unload":
-        models = [model for model in former.model if model.name != wish.model]
-        if len(models) == len(former.model):
-            there = ", ".join(model.name for model in former.model)
-            raise InvalidConfig(f"no model {wish.model!r:.100} is served; there are: {there}")
-        if not models:
+        models[wish.model] = loaded[wish.model] = _section(wish, former)
+    else:
+        if wish.model not in models:
+            raise InvalidConfig(f"no model {wish.model!r:.100} is served; there are: {', '.join(models)}")
+        if len(models) == 1:
             raise InvalidConfig(f"model {wish.model} is the last one: a pool serves one at least; `pool stop` ends it")
-        rest = {name: section for name, section in loaded.items() if name != wish.model}
-        return former.model_copy(update={"model": tuple(models)}), rest
-    assert source.read is not None
-    settings = source.read()
-    names = {model.name for model in settings.model}
-    rest = {name: section for name, section in loaded.items() if name not in names}
-    return settings.model_copy(update={"model": (*settings.model, *rest.values())}), rest
+        del models[wish.model]
+        loaded.pop(wish.model, None)
+    return former.model_copy(update={"model": tuple(models.values())}), loaded
 
 
 def _section(wish: Wish, former: "Settings") -> "ModelSection":
@@ -187,17 +188,6 @@ def _versions(world: World, plan: Plan) -> Iterator[Change]:
 # --- in the loop ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Reading:
-    wish: Wish
-    askers: "tuple[Question | None, ...]"
-    world: World
-    ends: float
-    has_ended: bool = False
-    granted: Granted | None = None
-    refusal: str = ""
-
-
 class Wishes:
     """Used from the pool's loop, but for the reading itself. Who asks while one is under way gets the next one."""
 
@@ -206,8 +196,10 @@ class Wishes:
         self._source = source
         self._ring = ring
         self._asked: deque[tuple[Wish, Question | None]] = deque()
-        self._reading: _Reading | None = None
-        self._stuck: _Reading | None = None
+        self._reading: Reading[Granted] | None = None
+        self._wish = RELOAD  # which is read for
+        self._askers: list[Question | None] = []  # who want it
+        self._stuck: Reading[Granted] | None = None
 
     def ask(self, wish: Wish, question: "Question | None") -> None:
         """REQUIRES a file, where it is to be read."""
@@ -221,7 +213,7 @@ class Wishes:
     def next_deadline(self, now: float) -> float | None:
         """When `tend` is to be called at the latest, but for what `ring` tells."""
         if self._reading is not None:
-            return now if self._reading.has_ended else self._reading.ends
+            return now if self._reading.has_ended else self._reading.began + READ_S
         return now if self._asked else None
 
     def tend(self, world: World) -> Iterator[Outcome]:
@@ -230,41 +222,29 @@ class Wishes:
         if reading is not None and reading.has_ended:
             self._reading = None
             if reading.world is world:
-                yield Outcome(reading.wish, reading.askers, reading.granted, reading.refusal)
+                yield self._outcome(reading.result, reading.error)
             else:  # it is not about what is served now
-                self._asked.extendleft((reading.wish, asker) for asker in reversed(reading.askers))
-        elif reading is not None and now >= reading.ends:
+                self._asked.extendleft((self._wish, asker) for asker in reversed(self._askers))
+        elif reading is not None and now >= reading.began + READ_S:
             self._reading, self._stuck = None, reading
-            yield self._refuse(reading.wish, reading.askers, f"could not be read within {READ_S:g} s, with all models")
+            yield self._outcome(None, f"could not be read within {READ_S:g} s, with all models")
         if self._asked and self._reading is None:
-            wish = self._asked[0][0]
-            askers: list[Question | None] = []
+            wish, self._askers = self._asked[0][0], []
             while self._asked and self._asked[0][0] == wish:
-                askers.append(self._asked.popleft()[1])
+                self._askers.append(self._asked.popleft()[1])
+            self._wish = wish
             if self._stuck is not None and not self._stuck.has_ended:
-                yield self._refuse(wish, askers, "the disk has not answered the last time yet")
+                yield self._outcome(None, "the disk has not answered the last time yet")
                 return
             self._stuck = None
-            self._reading = reading = _Reading(wish, tuple(askers), world, now + READ_S)
             try:
-                threading.Thread(target=self._read, args=(reading,), name="reload", daemon=True).start()
+                self._reading = Reading("reload", world, lambda: grant(wish, self._source, world), self._ring)
             except RuntimeError as error:
-                self._reading = None
-                yield self._refuse(wish, askers, str(error))
+                yield self._outcome(None, str(error))
 
-    def _refuse(self, wish: Wish, askers: "Sequence[Question | None]", why: str) -> Outcome:
-        where = self._source.where if wish.what == "reload" else f"pool {wish.what}"
-        return Outcome(wish, tuple(askers), None, f"{where}: {why}")
-
-    def _read(self, reading: _Reading) -> None:
-        """In a thread of its own."""
-        try:
-            reading.granted = grant(reading.wish, self._source, reading.world)
-        except InvalidConfig as error:
-            reading.refusal = str(error)
-        except Exception as error:  # whatever is on the disk, the pool goes on
-            why = f"cannot be read: {type(error).__name__}: {error}"
-            reading.refusal = self._refuse(reading.wish, (), why).refusal
-        finally:
-            reading.has_ended = True
-            self._ring()
+    def _outcome(self, granted: Granted | None, refusal: Exception | str | None) -> Outcome:
+        if isinstance(refusal, Exception) and not isinstance(refusal, InvalidConfig):
+            refusal = f"cannot be read: {type(refusal).__name__}: {refusal}"
+        if isinstance(refusal, str):
+            refusal = f"{self._source.name(self._wish)}: {refusal}"
+        return Outcome(self._wish, tuple(self._askers), granted, str(refusal or ""))

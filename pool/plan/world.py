@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pool.devices import Device
+from pool.plan.footprints import Sizes
 from pool.plan.placement import ModelDemand
-from pool.plan.selection import Found, Selection
-from pool.plan.sizes import Sizes
+from pool.plan.versions import Found, Selection
 from pool.wire.entries import is_entry, model_of, version_of
 
 if TYPE_CHECKING:

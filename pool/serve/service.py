@@ -420,7 +420,7 @@ class Service:
                 self._slot_changed(action)
             case do.WorkerChanged():
                 self._slot_log.beside(action)
-                self._reconciler.beside(action)
+                self._reconciler.changed(action)
             case do.PoolReady(serving, slots):
                 self._reconciler.serves()
                 self._notifier.ready(f"{serving} of {slots} slots serve")

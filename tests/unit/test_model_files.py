@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pool.cli.servable import look_at
-from pool.plan.placement import model_bytes
+from pool.plan.footprints import model_bytes
 from pool.wire.model_files import Format, ModelFiles, NotServed, checkpoint_prefix, is_whole, look, misfit
 from pool.wire.versions import Version, newest, versions_in
 from pool.wire.worker_messages import ModelSettings

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from pool.devices import Device
 from pool.errors import InvalidConfig
-from pool.plan.packing import pack
-from pool.plan.placement import DevicesOccupied, ModelDemand, model_bytes, place
+from pool.plan.footprints import model_bytes
+from pool.plan.placement import DevicesOccupied, ModelDemand, pack, place
 
 GIB = 2**30
 

@@ -51,10 +51,9 @@ class Seats:
     def feed(self, event: told.Event) -> None:
         self.machine.handle(event, 1.0)
         for action in followed(self.machine, 1.0):
-            if isinstance(action, do.SlotChanged):
-                self.roll.changed(action)
-            elif isinstance(action, do.WorkerChanged) and action.state is WorkerState.GONE:
-                self.roll.failed(action)
+            if isinstance(action, do.SlotChanged | do.WorkerChanged):
+                if isinstance(action, do.SlotChanged) or action.state is WorkerState.GONE:
+                    self.roll.changed(action)
             elif isinstance(action, do.WelcomeWorker):
                 self.given[action.slot] = self.roll.welcome(action.slot)
 
@@ -372,6 +371,8 @@ def test_what_goes_has_its_jobs_finished_first(beside: Seats) -> None:
         return busy and bool(names)
 
     more = welcome("stub:old", "new")
+    for slot in range(3):
+        beside.feed(told.SlotPlanned(slot, ("m", "new")))
     roll = Rollout(beside.machine.fleet, everywhere(more), unfinished=unfinished)
     assert roll.begin(everywhere(OLD)) == [0, 1, 2]
     assert not roll.due()
