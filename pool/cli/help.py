@@ -15,7 +15,7 @@ from pool.terminal import new_table, plain_console, show
 
 __all__ = ["help"]
 
-WIDEST = 100  # columns: longer lines are hard to read
+WIDEST = 120  # columns: longer lines are hard to read
 _PAGE_LINK = re.compile(r"\[([^\]]+)\]\((\w+)\.md(?:#[\w-]+)?\)")
 
 
@@ -40,7 +40,7 @@ def _list() -> None:
     for group, found in pages().items():
         rows = new_table(["", ""])
         for each in found:
-            rows.add_row(Text(f"  {each.name}", "cyan"), each.about)
+            rows.add_row(Text(f"  {each.name:<15}", "cyan"), each.about)
         show(Group(Text(group, "bold"), rows))
         click.echo()
     click.echo("`pool help PAGE` shows a page; `pool COMMAND --help` explains a command.")

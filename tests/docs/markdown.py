@@ -4,7 +4,7 @@ A comment right before a block tells how it is run:
 
     <!-- not run: REASON -->   not at all
     <!-- setup: CODE -->       Python (for a `python` block) or shell (for any other) that runs before it
-    <!-- with: KIND -->        what the block needs beyond the pool, such as `systemd`
+    <!-- then: CODE -->        Python that runs after it: what it did is looked at
 """
 
 import re

@@ -56,6 +56,10 @@ def test_each_block_says_what_it_is() -> None:
     assert not [str(block) for block in BLOCKS if block.language not in LANGUAGES]
 
 
+def test_each_note_is_understood() -> None:
+    assert {name for block in BLOCKS for name in block.notes} <= {"not run", "setup", "then"}
+
+
 def test_a_block_that_is_not_run_has_a_reason() -> None:
     for block in BLOCKS:
         if "not run" in block.notes:
@@ -90,7 +94,7 @@ def folder(served: PoolProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @those("python")
 def test_python(block: Block, folder: Path) -> None:
     names: dict[str, Any] = {"__name__": str(block), "__file__": str(folder / "block.py")}
-    for text in (block.notes.get("setup", ""), block.text):
+    for text in (block.notes.get("setup", ""), block.text, block.notes.get("then", "")):
         code = compile(text, str(block), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         if code.co_flags & inspect.CO_COROUTINE:
             asyncio.run(eval(code, names))

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from docs.markdown import FOLDER, PAGES, SHIPPED, anchors, first_paragraph, links, sentences, texts, words_of
+from docs.markdown import FOLDER, PAGES, SHIPPED, anchors, blocks, first_paragraph, links, sentences, texts, words_of
 from pool.cli import main
 from pool.docs import GROUPS, pages
 
 LONGEST, MEAN = 35, 20  # words of a sentence
+# What a terminal of 80 columns has room for: beside a page's name, and in a block of code.
+LINE, CODE = 60, 76
 # Other words for things that have one already, and turns of phrase that have to be read twice.
 BANNED = (
     *("agenda", "arena", "aside", "changeover", "desk", "doubt", "flight recorder", "guest", "helm", "homes", "lender"),
@@ -62,6 +64,14 @@ def test_a_page_links_only_what_is_shipped_with_it(page: Path) -> None:
         assert link.startswith(("https://", "#")) or "/" not in link, link
 
 
+@every_shipped_page
+def test_code_fits_into_a_terminal(page: Path) -> None:
+    """A picture may be wider: it is worth a wider window."""
+    narrow = [block.text for block in blocks(page) if block.language != "text"]
+    too_long = [line for text in narrow for line in text.splitlines() if len(line) > CODE]
+    assert not too_long
+
+
 @every_page
 def test_sentences_are_short(page: Path) -> None:
     found = sentences(page)
@@ -103,6 +113,7 @@ def test_help_lists_each_page_with_one_line(
             assert f"{page.name} {page.about}" in lines
             assert page.about[0].isupper()
             assert not page.about.startswith("After this page")
+            assert len(page.about) <= LINE
 
 
 @every_shipped_page
