@@ -11,9 +11,9 @@ from simulation.driver import AnswerJob, JobDone, PartToRun, RunBatch
 
 from pool.core.events import ClientGone, Event
 from pool.core.jobs import Batch, Job, JobState, Part
-from pool.core.keys import Client
-from pool.core.models import Model
 from pool.core.policy import ModelPolicy
+from pool.core.queue.keys import Client
+from pool.core.queue.models import Model
 from pool.recorder.hot_calls import BatchDone, JobArrived, Outcome, Succeeded
 from pool.serve.back import Back
 from pool.serve.front import Front

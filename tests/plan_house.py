@@ -13,7 +13,7 @@ from simulation.driver import followed
 from simulation.plans import model_info
 
 from harness import eventually
-from pool.alarms import Alarms
+from pool.clock.alarms import Alarms
 from pool.config import Settings, parse_settings
 from pool.core import actions as do
 from pool.core import events as told

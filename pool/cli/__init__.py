@@ -11,7 +11,7 @@ import click
 from pool.cli.failure import exit_status
 from pool.cli.streams import open_streams
 from pool.errors import PoolError
-from pool.printable import printable
+from pool.wire.texts import printable
 
 __all__ = ["main"]
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from pool import Client
 from pool.cli.options import as_json, endpoint_option, input_option, print_json, signature_option
 from pool.cli.steps import count_steps, duration, one_count, one_rate, rate_steps, warmup_time
-from pool.client.client import Client
 from pool.errors import PoolError
 from pool.terminal import plain_console, show
 

@@ -16,7 +16,7 @@ from rich.text import Text
 from pool.cli.options import as_json, config_option, print_json
 from pool.cli.servable import Servable, look_at
 from pool.cli.start import settings_of
-from pool.cores import written
+from pool.devices import written
 from pool.endpoint import holder, ipc_path
 from pool.errors import PoolError
 from pool.plan import Plan, make_plan

@@ -13,11 +13,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pool.demo import demo_folder
+from pool.config import demo_folder
 from pool.terminal import count_of, percent, plain_console, progress_console, show
 
 if TYPE_CHECKING:
-    from pool.client.embedded import EmbeddedPool
+    from pool import EmbeddedPool
 
 __all__ = ["demo", "picture"]
 
@@ -42,7 +42,7 @@ class Answer:
 @click.command()
 def demo() -> None:
     """Start a pool with the built-in model, show it some digits, stop it."""
-    from pool.client.embedded import start  # `pool demo --help` needs none of it
+    from pool import start  # `pool demo --help` needs none of it
 
     samples = json.loads(Path(demo_folder() / "samples.json").read_text())
     console = progress_console()

@@ -2,9 +2,9 @@
 
 import click
 
+from pool import Client
 from pool.cli.options import endpoint_option
 from pool.cli.slot_wait import await_slot
-from pool.client.client import Client
 
 __all__ = ["drain"]
 

@@ -8,11 +8,12 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from pool import Client
 from pool.cli.explain_slot import deaths_table, show_slot
 from pool.cli.options import IMPATIENT, as_json, endpoint_option, print_json
 from pool.cli.timeline_bar import segments_of, timeline_bar, where_it_ran
-from pool.client.client import Client
-from pool.terminal import Column, count_of, printable, show, size, span, styled_state, table
+from pool.terminal import Column, count_of, show, size, span, styled_state, table
+from pool.wire.texts import printable
 
 __all__ = ["explain"]
 

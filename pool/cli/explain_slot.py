@@ -7,7 +7,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from pool.terminal import count_of, new_table, printable, show, span, styled_state
+from pool.terminal import count_of, new_table, show, span, styled_state
+from pool.wire.texts import printable
 
 __all__ = ["deaths_table", "show_slot"]
 

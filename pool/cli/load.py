@@ -2,9 +2,9 @@
 
 import click
 
+from pool import Client
 from pool.cli.options import as_json, endpoint_option
 from pool.cli.reload import await_roll, show_changes
-from pool.client.client import Client
 
 __all__ = ["load", "unload"]
 

@@ -7,8 +7,8 @@ import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from pool import Client
 from pool.cli.options import IMPATIENT, as_json, endpoint_option, print_json
-from pool.client.client import Client
 from pool.terminal import new_table, show, spec_of
 from pool.wire.entries import is_entry
 from pool.wire.signatures import DEFAULT_SIGNATURE

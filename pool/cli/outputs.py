@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pool.terminal import printable
 from pool.wire.tensors import Array, dtype_name
+from pool.wire.texts import printable
 
 __all__ = ["as_text", "as_values"]
 
@@ -70,7 +70,7 @@ def _only(element: object) -> str:
         text = element.decode()
     except UnicodeDecodeError:
         return repr(element)
-    return printable(text, also="\n\t")
+    return printable(text, keep="\n\t")
 
 
 def _quoted(element: object) -> str:
@@ -82,7 +82,7 @@ def _quoted(element: object) -> str:
         text = repr(element)
         return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
     cut = json.dumps(text[:_SHOWN_CHARACTERS], ensure_ascii=False)
-    safe = printable(cut)
+    safe = printable(cut, keep="")
     return safe if len(text) <= _SHOWN_CHARACTERS else f'{safe[:-1]}…"'
 
 

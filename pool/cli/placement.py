@@ -8,9 +8,10 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from pool import Client
 from pool.cli.options import IMPATIENT, as_json, endpoint_option, print_json
-from pool.client.client import Client
-from pool.terminal import count_of, new_table, printable, show
+from pool.terminal import count_of, new_table, show
+from pool.wire.texts import printable
 
 __all__ = ["placement"]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from pool import Client
 from pool.cli.options import as_json, endpoint_option, print_json
-from pool.client.client import Client
 from pool.errors import PoolError
 
 __all__ = ["await_roll", "reload", "show_changes"]

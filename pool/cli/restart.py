@@ -4,9 +4,9 @@ from typing import Any
 
 import click
 
+from pool import Client
 from pool.cli.options import endpoint_option
 from pool.cli.slot_wait import await_slot
-from pool.client.client import Client
 from pool.errors import PoolError
 
 __all__ = ["restart"]

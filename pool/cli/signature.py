@@ -8,7 +8,7 @@ from typing import Any
 from rich.status import Status
 from rich.text import Text
 
-from pool.client.client import Client
+from pool import Client
 from pool.errors import DeadlineExceeded
 from pool.terminal import progress_console, spec_of
 from pool.wire.entries import said_of

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from pool.client.client import Client
+from pool import Client
 from pool.errors import PoolError
 
 __all__ = ["await_slot"]

@@ -16,15 +16,13 @@ import msgpack
 from pool import logs
 from pool.cli.failure import NoSlotLeft, OwnFault, exit_status
 from pool.cli.options import config_option
+from pool.config import demo_folder
 from pool.core.actions import PoolStopped
-from pool.demo import demo_folder
 from pool.errors import InvalidConfig, PoolError
 from pool.logs import about
 from pool.plan import Plan, Source, make_plan
-from pool.serve.service import BrokeDown, Service
-from pool.serve.signal_pipe import has_terminal
-from pool.serve.slot_log import SlotLog
-from pool.systemd.notify import Notifier
+from pool.serve import BrokeDown, Service, SlotLog, has_terminal
+from pool.systemd import Notifier
 from pool.wire.codec import packed
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from pool import Client
 from pool.cli.model_loads import model_loads, model_notes
 from pool.cli.options import IMPATIENT, as_json, endpoint_option, print_json
-from pool.client.client import Client
 from pool.terminal import Column, count_of, short_uuid, show, size, span, styled_state, table
 from pool.wire.entries import entry_name, is_entry
 

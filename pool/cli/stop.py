@@ -5,8 +5,8 @@ import time
 
 import click
 
+from pool import Client
 from pool.cli.options import endpoint_option
-from pool.client.client import Client
 from pool.endpoint import default_endpoint, holder, ipc_path
 from pool.errors import PoolError
 

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
+from pool import Client
 from pool.cli.options import as_json, endpoint_option, input_option, signature_option
 from pool.cli.timeline_bar import timeline_bar, where_it_ran
-from pool.client.client import Client
-from pool.terminal import count_of, printable, show, size
+from pool.terminal import count_of, show, size
+from pool.wire.texts import printable
 
 if TYPE_CHECKING:
     from pool.client.futures import JobFuture
-    from pool.quarantine import KeptJob
+    from pool.kept import KeptJob
 
 __all__ = ["submit"]
 
@@ -130,7 +131,7 @@ def _values(
 
 
 def _replayed(client: Client, path: Path, run: Mapping[str, Any]) -> "JobFuture":
-    from pool.quarantine import load
+    from pool.kept import load
 
     kept = load(path)
     click.echo(_about(kept), err=True)  # on stderr, so that a pipe gets the answer alone

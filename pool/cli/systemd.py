@@ -12,9 +12,9 @@ import click
 from pool.cli.start import settings_of
 from pool.endpoint import default_endpoint, ipc_path
 from pool.errors import PoolError
-from pool.kept_files import write_whole
+from pool.kept import write_whole
 from pool.plan import make_plan
-from pool.systemd.unit import UNIT_NAME, unit
+from pool.systemd import UNIT_NAME, unit
 
 if TYPE_CHECKING:
     from pool.config import Settings

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 import zmq
 
-from pool import descriptors
 from pool.client.channel import Channel
 from pool.client.sources import Sources
 from pool.errors import PoolUnreachable
+from pool.loop import descriptors
 
 __all__ = ["SharedContext", "shared"]
 

@@ -11,7 +11,7 @@ from pool.client.bulk.split import narrow
 from pool.client.calls import Call
 from pool.client.request import Request
 from pool.client.wait import Ending, Wait
-from pool.core.timers import Timers
+from pool.clock import Timers
 from pool.errors import Overloaded, PoolError
 
 __all__ = ["Job", "Outstanding", "Withdrawal"]

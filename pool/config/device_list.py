@@ -11,8 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import PlainValidator
 
-from pool.cores import core_list
-from pool.devices import Entry, WantedDevices
+from pool.devices import Entry, WantedDevices, core_list
 
 __all__ = ["CpuAffinity", "DeviceUse", "ModelDevices", "PoolDevices"]
 

@@ -16,22 +16,27 @@ import heapq
 import math
 from collections.abc import Sequence
 
-from pool.core.answers import Answers
-from pool.core.banks import Bank
-from pool.core.batching import UNKNOWN_ROW_S, end_if_late, form, start_by
-from pool.core.costs import STALE_S
+from pool.clock import Timers
 from pool.core.fleet import Slot, SlotState
-from pool.core.homes import Homes
 from pool.core.jobs import LEASED, Batch, Job, Note
-from pool.core.keys import Key
-from pool.core.line import Line
-from pool.core.models import Model
 from pool.core.orders import Orders
 from pool.core.policy import Policy
-from pool.core.tenants import Tenants
-from pool.core.timers import Timers
+from pool.core.queue import (
+    STALE_S,
+    UNKNOWN_ROW_S,
+    Answers,
+    Bank,
+    Chunks,
+    Homes,
+    Key,
+    Line,
+    Model,
+    Tenants,
+    end_if_late,
+    form,
+    start_by,
+)
 from pool.core.trial import UNJOINED, Group, Reruns
-from pool.core.unpacked import Chunks
 from pool.wire.session_runs import OPEN, WRITING_RUN
 from pool.wire.unpacking import Unpacking
 

@@ -3,9 +3,9 @@
 from dataclasses import asdict
 from typing import Any
 
-from pool.core.backlog import Backlog
 from pool.core.history import History
 from pool.core.jobs import Job
+from pool.core.queue import Backlog
 
 __all__ = ["recent_jobs", "story_of"]
 

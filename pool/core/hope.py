@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pool.core.actions import JobFailed
 from pool.core.dispatch import Dispatch
 from pool.core.fleet import Fleet
-from pool.core.line import Line
-from pool.core.models import Model
+from pool.core.queue import Line, Model
 from pool.core.versions import unserved
 from pool.wire.faults import Fault
 

@@ -11,8 +11,7 @@ from pool.wire.timeline import Timeline
 from pool.wire.unpacking import Unpacking
 
 if TYPE_CHECKING:
-    from pool.core.keys import Client, Key
-    from pool.core.line import Line
+    from pool.core.queue import Client, Key, Line
     from pool.core.trial import Loss
 
 __all__ = [

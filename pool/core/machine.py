@@ -18,28 +18,36 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pool.clock import Timers
 from pool.core import events as told
-from pool.core.admission import never_fits, refusal
-from pool.core.answers import Answers
-from pool.core.backlog import Backlog
-from pool.core.calls import Call, Calls
+from pool.core.actions import JobFailed
 from pool.core.dispatch import Dispatch
 from pool.core.explain import recent_jobs, story_of
 from pool.core.fleet import Fleet, Recycling, Slot, SlotState
 from pool.core.history import History
 from pool.core.hope import Hope
 from pool.core.jobs import Batch, Job
-from pool.core.joining import Joining
-from pool.core.keys import Client, Key
-from pool.core.line import Line
-from pool.core.models import Model
 from pool.core.orders import Orders
 from pool.core.policy import Policy, SlotPlan
+from pool.core.queue import (
+    Answers,
+    Backlog,
+    Call,
+    Calls,
+    Chunks,
+    Client,
+    Joining,
+    Key,
+    Line,
+    Model,
+    Unpacked,
+    never_fits,
+    refusal,
+)
 from pool.core.settlement import Settlement
-from pool.core.timers import Timers
 from pool.core.trial import Trial
-from pool.core.unpacked import Chunks, Unpacked
 from pool.wire.entries import is_entry
+from pool.wire.faults import Fault
 from pool.wire.independence import RowsJudged
 from pool.wire.session_runs import OPEN
 from pool.wire.unpacking import Unpacking
@@ -307,7 +315,11 @@ class Machine:
             timeout_s = self.policy.default_timeout_s
         origin_of = client.unpacked.get(origin) if origin else None
         if weight > 1 and (text := self._unfit(call.key, size_bytes, weight, attempts, in_doubt, origin_of)):
-            self._chunks.refuse(client, number, weight, now + timeout_s, origin_of, text)
+            if timeout_s > 0:
+                self._chunks.refuse(client, number, weight, now + timeout_s, origin_of, text)
+            else:
+                late = JobFailed(Fault.DEADLINE_EXCEEDED, "its timeout is 0 s, which leaves no time to send it again")
+                self._answers.refuse(route, number, weight, late)
             return
         line, key, hope, confined = call.line, call.key, call.hope, None
         if call.free and self._trial.cells.some:

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from pool.core import events as told
-from pool.core.answers import Answers
 from pool.core.dispatch import Dispatch
 from pool.core.fleet import Slot
 from pool.core.jobs import FINISHED, Batch, Part
+from pool.core.queue import Answers, Chunks
 from pool.core.trial import Trial, acquit
-from pool.core.unpacked import Chunks
 
 __all__ = ["Settlement"]
 

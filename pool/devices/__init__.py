@@ -1,5 +1,6 @@
 """The devices of this machine, and those that the pool has a slot for. Never imports TensorFlow or CUDA."""
 
+from pool.devices.cores import core_list, share_cores, written
 from pool.devices.discovery import Discovery, Gpu, discover_gpus
 from pool.devices.resolve import (
     Device,
@@ -19,10 +20,13 @@ __all__ = [
     "Gpu",
     "VisibleGpus",
     "WantedDevices",
+    "core_list",
     "discover_gpus",
     "pinned_slots",
     "resolve_devices",
+    "share_cores",
     "slot_names",
     "used_devices",
     "visible_gpus",
+    "written",
 ]

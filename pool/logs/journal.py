@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pool.logs.entry import Entry, Field
 from pool.logs.lines import priority
-from pool.printable import printable
+from pool.wire.texts import printable
 
 __all__ = ["SOCKET", "Journal", "datagram", "is_journal"]
 

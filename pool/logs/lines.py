@@ -7,7 +7,7 @@ import time
 from datetime import datetime
 
 from pool.logs.entry import Entry, Field
-from pool.printable import printable
+from pool.wire.texts import printable
 
 __all__ = ["as_json", "for_people", "prefixed", "priority", "with_fields"]
 

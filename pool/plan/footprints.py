@@ -11,7 +11,7 @@ import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pool.kept_files import KeptFiles
+from pool.kept import KeptFiles
 from pool.logs import about
 from pool.wire.model_files import NotServed, files_of
 from pool.wire.worker_messages import ModelSettings

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pool.core.policy import Policy, SlotPlan
+from pool.core import Policy, SlotPlan
 from pool.devices import Device, slot_names
 from pool.plan.selection import Selection
 from pool.plan.shares import Share

@@ -9,13 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pool.core.policy import ModelPolicy, Policy
-from pool.core.versions import Versions
-from pool.cores import share_cores
-from pool.devices import Device, Discovery, discover_gpus, pinned_slots, resolve_devices, used_devices
+from pool.core import ModelPolicy, Policy, Versions
+from pool.devices import Device, Discovery, discover_gpus, pinned_slots, resolve_devices, share_cores, used_devices
 from pool.endpoint import default_endpoint, ipc_path
 from pool.errors import InvalidConfig
-from pool.launch import cpu_share
+from pool.kept import state_folder
 from pool.plan.failover import fail_over
 from pool.plan.placement import ModelDemand, place
 from pool.plan.plan import Plan
@@ -24,7 +22,7 @@ from pool.plan.shares import ModelShare, Share, refusals, share_out
 from pool.plan.sizes import Sizes, find_size
 from pool.plan.versions import Served
 from pool.plan.world import Here, Home, World
-from pool.quarantine import state_folder
+from pool.processes import cpu_share
 from pool.wire.entries import model_of
 from pool.wire.independence import Batching
 from pool.wire.texts import is_utf8

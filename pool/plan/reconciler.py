@@ -12,32 +12,34 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pool.alarms import Alarm
+from pool.clock import Alarm
+from pool.core import Machine
 from pool.core.actions import SlotChanged, WorkerChanged
 from pool.core.events import Death, Event, ModelsAwaited, PolicyChanged, WorkerExited
 from pool.core.fleet import Role, SlotState, WorkerState
-from pool.core.machine import Machine
-from pool.doorbell import Doorbell
 from pool.errors import InvalidConfig
 from pool.logs import about, callers
+from pool.loop import Doorbell
 from pool.plan.plan import Plan
 from pool.plan.planning import plan as planned
 from pool.plan.rollout import Refused, Rollout
 from pool.plan.version_watch import VersionWatch
 from pool.plan.wishes import NO_FILE, RELOAD, Granted, Outcome, Source, Wishes, wish_of
 from pool.plan.world import Guest, World
-from pool.serve.front import Question
-from pool.systemd.notify import Notifier
+from pool.systemd import Notifier
 from pool.wire.entries import is_entry, model_of
 from pool.wire.worker_messages import Welcome
+
+if TYPE_CHECKING:
+    from pool.serve.front import Question
 
 __all__ = ["Reconciler"]
 
 log = logging.getLogger("pool")
 
-Reply = Callable[[Question, dict[str, Any] | None, str | None], None]
+Reply: TypeAlias = "Callable[[Question, dict[str, Any] | None, str | None], None]"
 
 STOPPING = "the pool is stopping"
 
@@ -93,7 +95,7 @@ class Reconciler:
 
     # --- what is asked ------------------------------------------------------------------------------------------
 
-    def ask(self, question: Question | None) -> None:
+    def ask(self, question: "Question | None") -> None:
         """For other settings: a client, or a signal."""
         self._turn.soon()
         try:

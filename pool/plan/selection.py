@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pool.core.versions import Versions
+from pool.core import Versions
 from pool.errors import InvalidConfig
 from pool.plan.versions import Served, resolve, whole_versions
 from pool.wire.entries import entry_name, is_entry, model_of

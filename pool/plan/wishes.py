@@ -20,12 +20,12 @@ from pool.plan.plan import Plan
 from pool.plan.planning import OtherSlots, choose_all, with_sizes
 from pool.plan.planning import plan as planned
 from pool.plan.world import World
-from pool.serve.front import Question
 from pool.wire.entries import is_entry
 
 if TYPE_CHECKING:
     from pool.config import Settings
     from pool.config.settings import ModelSection
+    from pool.serve.front import Question
 
 __all__ = ["NO_FILE", "RELOAD", "Granted", "Outcome", "Source", "Wish", "Wishes", "grant", "wish_of"]
 
@@ -67,7 +67,7 @@ class Outcome:
     """`refusal`: each line says what is wrong. `askers`: those who are to hear of it, None for a signal."""
 
     wish: Wish
-    askers: tuple[Question | None, ...]
+    askers: "tuple[Question | None, ...]"
     granted: Granted | None
     refusal: str = ""
 
@@ -190,7 +190,7 @@ def _versions(world: World, plan: Plan) -> Iterator[Change]:
 @dataclass(slots=True)
 class _Reading:
     wish: Wish
-    askers: tuple[Question | None, ...]
+    askers: "tuple[Question | None, ...]"
     world: World
     ends: float
     has_ended: bool = False
@@ -209,7 +209,7 @@ class Wishes:
         self._reading: _Reading | None = None
         self._stuck: _Reading | None = None
 
-    def ask(self, wish: Wish, question: Question | None) -> None:
+    def ask(self, wish: Wish, question: "Question | None") -> None:
         """REQUIRES a file, where it is to be read."""
         self._asked.append((wish, question))
 
@@ -252,7 +252,7 @@ class Wishes:
                 self._reading = None
                 yield self._refuse(wish, askers, str(error))
 
-    def _refuse(self, wish: Wish, askers: Sequence[Question | None], why: str) -> Outcome:
+    def _refuse(self, wish: Wish, askers: "Sequence[Question | None]", why: str) -> Outcome:
         where = self._source.where if wish.what == "reload" else f"pool {wish.what}"
         return Outcome(wish, tuple(askers), None, f"{where}: {why}")
 

@@ -1,11 +1,10 @@
 """What a worker was running, as a bundle tells it: names, dtypes and shapes, and never what was in the tensors."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
+from pool.core import Batch
 from pool.core.fleet import Slot
-from pool.core.jobs import Batch
-from pool.serve.rows import Inputs
 from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import BadFrame, unpack
 
@@ -18,6 +17,12 @@ MOST_AXES = 16
 NAME_CHARS = 200
 
 
+class Payload(Protocol):
+    """What is read of a job's inputs, as they are while it is in the pool."""
+
+    table: bytes
+
+
 class Tables:
     """The table of each lane's last batch: a job that is answered while it still runs has lost its own.
 
@@ -28,7 +33,7 @@ class Tables:
         self._last: dict[tuple[int, int], tuple[int, bytes]] = {}
 
     def note(self, batch: Batch) -> None:
-        inputs: Inputs = batch.parts[0].job.payload  # type: ignore[assignment]  # as `Front` gave it to the core
+        inputs: Payload = batch.parts[0].job.payload  # type: ignore[assignment]  # as `Front` gave it to the core
         table = inputs.table if len(inputs.table) <= LARGEST_TABLE else b""
         self._last[(batch.slot, batch.lane)] = batch.number, table
 

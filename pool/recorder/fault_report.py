@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from pool.core.machine import Machine
-from pool.core.policy import Policy, SlotPlan
+from pool.core import Machine, Policy, SlotPlan
 from pool.recorder.hot_calls import tell
 from pool.recorder.last_events import FREQUENT, LastEvents
 from pool.recorder.transcript import BadTranscript, read, written

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from pool.core.events import Event, Failed, RowsChanged, Spoiled
 
 if TYPE_CHECKING:
-    from pool.core.machine import Machine
+    from pool.core import Machine
 
 __all__ = ["BatchDone", "Dispatched", "JobArrived", "Outcome", "Succeeded", "Told", "tell"]
 

@@ -17,9 +17,9 @@ from pool.core.actions import KillWorker, SlotChanged
 from pool.core.events import Death, WorkerBeat, WorkerExited
 from pool.core.fleet import Fleet, Slot, SlotState
 from pool.logs import about
+from pool.processes import Trace
 from pool.recorder.batches import Tables, batches_of
 from pool.recorder.shelf import FORMAT, Bundle, Shelf
-from pool.stacks import Trace
 from pool.wire.exits import Exit
 
 __all__ = ["Recorder"]

@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pool.kept_files import KeptFiles
-from pool.kept_format import read_file
+from pool.kept import KeptFiles, read_file
 from pool.logs import about
 from pool.recorder.fault_report import FORMAT as FAULT_FORMAT
 

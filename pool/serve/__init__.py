@@ -3,3 +3,9 @@
 Messages, deaths, signals and alarms come to one loop; the core is told of them, and its orders become messages, and
 work for processes, disk and log. Nothing here schedules a job, or reads a tensor beyond its size.
 """
+
+from pool.serve.service import BrokeDown, Service
+from pool.serve.signal_pipe import has_terminal
+from pool.serve.slot_log import SlotLog
+
+__all__ = ["BrokeDown", "Service", "SlotLog", "has_terminal"]

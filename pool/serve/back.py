@@ -21,6 +21,7 @@ from typing import TypeAlias
 
 import zmq
 
+from pool.core import Batch
 from pool.core import events as told
 from pool.core.events import (
     Event,
@@ -33,7 +34,6 @@ from pool.core.events import (
     WorkerHello,
     WorkerReady,
 )
-from pool.core.jobs import Batch
 from pool.logs import about
 from pool.serve import gate
 from pool.serve.handouts import Handouts

@@ -5,12 +5,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pool.core import Machine
 from pool.core.events import DrainAsked, Event, RestartAsked, StopAsked
 from pool.core.fleet import SlotState
-from pool.core.machine import Machine
-from pool.deaths import RESTART_NEEDED
 from pool.devices import Device
 from pool.logs import about
+from pool.processes import RESTART_NEEDED
 from pool.recorder import Recorder
 from pool.serve.front import Front, Question
 from pool.serve.refusals import count

@@ -18,10 +18,10 @@ from typing import Any, TypeAlias
 
 import zmq
 
-from pool.alarms import Alarm
+from pool.clock import Alarm
+from pool.core import Job
 from pool.core.actions import JobFailed, UnpackChunk
 from pool.core.events import ClientGone, Event, JobCancelled
-from pool.core.jobs import Job
 from pool.logs import about, callers
 from pool.serve import gate, presence
 from pool.serve.arenas import Arenas

@@ -19,9 +19,8 @@ from pathlib import Path
 
 import zmq
 
-from pool import descriptors
 from pool.logs import about
-from pool.loop import Loop
+from pool.loop import Loop, descriptors
 from pool.serve.refusals import count
 
 __all__ = ["Gate", "Gates", "local", "loopback"]

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import zmq
 
-from pool.core.jobs import Part
+from pool.core import Part
 from pool.serve.arenas import Arena, LentBuffer, Tenancy
 from pool.serve.rows import Cut, Inputs
 from pool.wire.lent import NO_ROOM, Lent, Room

@@ -17,8 +17,8 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from pathlib import Path
 
-from pool import descriptors
 from pool.logs import about
+from pool.loop import descriptors
 from pool.serve.arenas import Arenas
 from pool.serve.refusals import count
 from pool.wire.arena import Grant, Wish, send_grant

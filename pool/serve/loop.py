@@ -17,11 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
+from pool.core import Batch, Orders
 from pool.core.actions import Action
 from pool.core.events import ClientGone, Event, Failed, Failure, Spoiled
-from pool.core.jobs import Batch
-from pool.core.orders import Orders
-from pool.recorder.last_events import DISPATCHED, LastEvents
+from pool.recorder import DISPATCHED, LastEvents
 from pool.serve.back import Back, CannotSay
 from pool.serve.front import Asked, Front
 from pool.wire.faults import Fault

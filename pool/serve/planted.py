@@ -6,8 +6,8 @@ POOL_PLANTED_FAULT=JobArrived:3 pool start    the core raises once it was told o
 from collections.abc import Mapping
 from typing import Any
 
+from pool.core import Machine
 from pool.core.events import Event
-from pool.core.machine import Machine
 
 __all__ = ["PLANTED", "PlantedFault", "planted"]
 

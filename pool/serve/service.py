@@ -25,8 +25,8 @@ from typing import Any
 
 import zmq
 
-from pool import descriptors
-from pool.alarms import Alarms
+from pool.clock import Alarms
+from pool.core import Batch, Machine
 from pool.core import actions as do
 from pool.core.events import (
     BatchUnsent,
@@ -40,16 +40,13 @@ from pool.core.events import (
     WorkerMeasured,
 )
 from pool.core.fleet import SlotState
-from pool.core.jobs import Batch
-from pool.core.machine import Machine
-from pool.doorbell import Doorbell
 from pool.endpoint import ARENAS_SUFFIX, WORKERS_SUFFIX, EndpointLock, ipc_path, prepare_folder
+from pool.kept import KeptJob, Quarantine
 from pool.logs import about
-from pool.loop import Loop
+from pool.loop import Doorbell, Loop, Watch, descriptors
 from pool.plan import Footprints, Plan, Reconciler, Source
-from pool.quarantine import KeptJob, Quarantine
-from pool.recorder import Recorder, Shelf
-from pool.recorder.fault_report import fault_report
+from pool.processes import Supervisor
+from pool.recorder import Recorder, Shelf, fault_report
 from pool.serve.arenas import Arena, Arenas, Tenancy
 from pool.serve.back import Back
 from pool.serve.desk import Desk
@@ -64,9 +61,7 @@ from pool.serve.rows import Inputs
 from pool.serve.signal_pipe import SignalPipe
 from pool.serve.slot_log import SlotLog
 from pool.serve.status import resident_bytes, restart_needed
-from pool.supervisor import Supervisor
-from pool.systemd.notify import Notifier
-from pool.watch import Watch
+from pool.systemd import Notifier
 from pool.wire import client_messages as wire
 from pool.wire.arena import Grant
 from pool.wire.worker_messages import DeviceHeld, Welcome

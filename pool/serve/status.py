@@ -4,11 +4,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pool.core import Machine
 from pool.core.fleet import Failure, Role, Slot, SlotState, Worker, WorkerState
-from pool.core.machine import Machine
-from pool.core.models import Model
-from pool.deaths import RESTART_NEEDED
+from pool.core.queue import Model
 from pool.devices import Device
+from pool.processes import RESTART_NEEDED
 from pool.wire.entries import is_entry, model_of, version_of
 from pool.wire.signatures import ModelInfo, TensorSpec
 

@@ -1,1 +1,10 @@
-"""The pool as a service of systemd: what it tells the manager, and the unit that it is started by."""
+"""The pool as a service of systemd.
+
+The pool's readiness and state come in and go to the manager's socket; settings come in and a unit file goes out. It
+starts no service itself.
+"""
+
+from pool.systemd.notify import Notifier
+from pool.systemd.unit import UNIT_NAME, unit
+
+__all__ = ["UNIT_NAME", "Notifier", "unit"]

@@ -6,7 +6,7 @@ from typing import Any
 
 from pool.wire.signatures import TensorSpec
 
-__all__ = ["count_of", "labelled", "percent", "printable", "short_uuid", "size", "span", "spec_of"]
+__all__ = ["count_of", "labelled", "percent", "short_uuid", "size", "span", "spec_of"]
 
 _UUID_PREFIXES = ("GPU-", "MIG-")
 
@@ -24,11 +24,6 @@ def size(size_bytes: int | None) -> str:
 def labelled(name: str, labels: Sequence[str]) -> str:
     """`digits@3 (canary)`"""
     return f"{name} ({', '.join(labels)})" if labels else name
-
-
-def printable(text: str, also: str = "") -> str:
-    """With what a terminal might obey written out; `also` names characters that may stay."""
-    return "".join(char if char.isprintable() or char in also else repr(char)[1:-1] for char in text)
 
 
 def span(seconds: float) -> str:

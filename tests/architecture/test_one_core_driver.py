@@ -13,7 +13,7 @@ VALUES = {
     "versions",
     "fleet.SlotState",
     "trial.cells",
-    "independence",
+    "queue.independence",
 }  # what is configured, states of a slot, two bounds
 INSIDE = {"_machine", "backlog", "fleet"}
 

@@ -37,7 +37,7 @@ class Mutant:
         return environ
 
 
-CALLS, ADMISSION, ARENAS = "serve/calls.py", "core/admission.py", "serve/arenas.py"
+CALLS, ADMISSION, ARENAS = "serve/calls.py", "core/queue/admission.py", "serve/arenas.py"
 FRONT, LENDER, CODEC, DESK = "serve/front.py", "serve/lender.py", "wire/codec.py", "serve/desk.py"
 JOBS, HOT = "wire/jobs.py", "wire/hot.py"
 LEFT = "min(self._most_bytes - self.lent_bytes, self._client_most_bytes - has)"
@@ -82,7 +82,7 @@ MUTANTS: Mapping[str, Mutant] = {
         "serve/back.py", "if secret is None or not hmac.compare_digest(secret, hello.secret):", "if secret is None:"
     ),
     "whose job is cancelled": Mutant(
-        "core/backlog.py",
+        "core/queue/backlog.py",
         "client = self.clients.get(route)\n        return None if client is None else client.jobs.get(number)",
         "return next((each.jobs[number] for each in self.clients.values() if number in each.jobs), None)",
     ),

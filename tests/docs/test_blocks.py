@@ -19,8 +19,7 @@ import pytest
 from docs.markdown import PAGES, Block, blocks
 from harness import PoolProcess, pool_process
 from pool import Client
-from pool.config import parse_settings
-from pool.demo import demo_folder
+from pool.config import demo_folder, parse_settings
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 BLOCK_S = 60

@@ -85,7 +85,7 @@ BROKEN = (
         ("ordered",),
         (
             (
-                "line.py",
+                "queue/line.py",
                 "                for first in jobs:\n",
                 "                for first in reversed(jobs):\n",
             ),
@@ -96,7 +96,7 @@ BROKEN = (
         ("ordered",),
         (
             (
-                "line.py",
+                "queue/line.py",
                 "        if not queue.waiting or job.priority > queue.top:\n",
                 "        if not queue.waiting:\n",
             ),
@@ -105,14 +105,14 @@ BROKEN = (
     Patch(
         "clients share by jobs, not by time",
         ("shared",),
-        (("line.py", "            queue.used_s += seconds\n", "            queue.used_s += 1.0\n"),),
+        (("queue/line.py", "            queue.used_s += seconds\n", "            queue.used_s += 1.0\n"),),
     ),
     Patch(
         "weights ignored",
         ("shared",),
         (
             (
-                "models.py",
+                "queue/models.py",
                 "        self.used_s += seconds / self.policy.weight\n",
                 "        self.used_s += seconds\n",
             ),
@@ -145,7 +145,7 @@ BROKEN = (
         ("changing",),
         (
             (
-                "line.py",
+                "queue/line.py",
                 "        return self.version is None or slot.versions.get(self.model.name) == self.version\n",
                 "        return True\n",
             ),
@@ -156,7 +156,7 @@ BROKEN = (
         ("batched",),
         (
             (
-                "line.py",
+                "queue/line.py",
                 "        if self.device is not None and self.device not in slot.names:\n            return False\n",
                 "",
             ),

@@ -9,7 +9,7 @@ import pytest
 from gpu_card import UP_S, Card, slot, started
 
 from harness import PoolProcess, stub_config
-from pool.demo import demo_folder
+from pool.config.demo import demo_folder
 from pool.devices import discover_gpus
 
 pytestmark = gpu_card.marks

@@ -14,7 +14,7 @@ from gpu_card import UP_S, Card, slot
 
 from harness import PoolProcess, eventually, pool_process, stub_config
 from pool import Client
-from pool.demo import demo_folder
+from pool.config.demo import demo_folder
 
 pytestmark = gpu_card.marks
 

@@ -8,7 +8,7 @@ from gpu_card import DEVICES, UP_S, Card, started, steady
 from gpu_models import WEIGHTS_MIB
 
 from harness import eventually, stub_config
-from pool.demo import demo_folder
+from pool.config.demo import demo_folder
 
 pytestmark = gpu_card.marks
 

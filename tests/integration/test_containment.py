@@ -20,7 +20,7 @@ from heard import HeardFront as Front
 from simulation.driver import AnswerJob, JobArrived, JobDone, PartToRun, RunBatch, followed
 
 from asked import Asked, framed
-from pool.alarms import Alarms
+from pool.clock.alarms import Alarms
 from pool.core.actions import JobFailed
 from pool.core.events import ClientGone, Event, Start, WorkerBroken, WorkerHello
 from pool.core.machine import Machine

@@ -16,18 +16,18 @@ import pytest
 import zmq
 from fakes import pynvml
 
-import pool.supervisor
+import pool.processes.supervisor
 from harness import eventually
 from pool.config import parse_settings
 from pool.core.actions import PoolStopped
 from pool.devices import discover_gpus
-from pool.launch import Launch
-from pool.loop import Loop
+from pool.loop.loop import Loop
+from pool.loop.watch import Source, Watch
 from pool.plan import versions
 from pool.plan.planning import make_plan
+from pool.processes.launch import Launch
 from pool.serve.service import Service
 from pool.systemd.notify import Notifier
-from pool.watch import Source, Watch
 from pool.wire import client_messages as wire
 from pool.wire.frames import NO_INSTANCE, decode, encode
 
@@ -122,7 +122,7 @@ def _silent_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     def launch(**_: object) -> Launch:
         return Launch(("sleep", "600"), dict(os.environ))
 
-    monkeypatch.setattr(pool.supervisor, "worker_launch", launch)
+    monkeypatch.setattr(pool.processes.supervisor, "worker_launch", launch)
 
 
 @pytest.mark.usefixtures("_silent_workers")

@@ -14,7 +14,8 @@ import pytest
 import zmq
 
 from harness import PoolProcess, pool_process, stub_config
-from pool import descriptors, errors
+from pool import errors
+from pool.loop import descriptors
 from pool.serve import gate
 
 PRELUDE = """

@@ -15,7 +15,7 @@ from simulation.driver import AnswerJob, JobArrived, JobDone
 
 from asked import Asked, Numbers, framed
 from harness import eventually
-from pool.alarms import Alarms
+from pool.clock.alarms import Alarms
 from pool.core.actions import JobFailed, UnpackChunk
 from pool.core.events import ClientGone, Event, JobCancelled
 from pool.serve import front as clients_front

@@ -11,7 +11,7 @@ import pytest
 
 from harness import PoolProcess, eventually
 from pool import Client
-from pool.core.independence import ENOUGH
+from pool.core.queue.independence import ENOUGH
 
 CONFIG = """
 [pool]

@@ -11,7 +11,7 @@ from run_ledger import Ledger
 from harness import PoolProcess, eventually, pool_process, stub_config
 from pool import Client, errors
 from pool.client.futures import JobFuture
-from pool.quarantine import load
+from pool.kept.quarantine import load
 
 MODELS = """
 [[model]]

@@ -18,10 +18,10 @@ from heard import HeardFront as Front
 from simulation.driver import AnswerJob, JobArrived, JobDone
 
 from asked import Asked, framed
-from pool import descriptors
-from pool.alarms import Alarms
+from pool.clock.alarms import Alarms
 from pool.core.actions import JobFailed
 from pool.core.events import ClientGone, Event, JobCancelled
+from pool.loop import descriptors
 from pool.serve.arenas import SMALLEST_BYTES, Arenas
 from pool.serve.front import SILENCE_S
 from pool.serve.lender import MOST_STRANGERS, PAUSE_S

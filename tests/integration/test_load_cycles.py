@@ -17,7 +17,7 @@ from steady_clients import answers, asked_all_the_time
 
 from harness import PoolProcess, children, eventually, pool_process, stub_config
 from pool import Client
-from pool.demo import demo_folder
+from pool.config.demo import demo_folder
 from pool.serve.status import resident_bytes
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ import pytest
 from service_manager import Manager
 
 from harness import PoolProcess, eventually, stub_config
-from pool.deaths import RESTART_NEEDED
+from pool.processes.deaths import RESTART_NEEDED
 from pool.wire.frames import VERSION
 
 ROOT = Path(__file__).parents[2]

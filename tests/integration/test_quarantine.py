@@ -11,7 +11,7 @@ import pytest
 from harness import PoolProcess, eventually, pool_process, stub_config
 from pool import Client, errors
 from pool.client.payload import encode_call
-from pool.quarantine import KeptJob, load
+from pool.kept.quarantine import KeptJob, load
 
 ROWS_MODEL = """
 [[model]]

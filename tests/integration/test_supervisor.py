@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-import pool.supervisor
+import pool.processes.supervisor
 from harness import alive, eventually
-from pool.alarms import Alarms
+from pool.clock.alarms import Alarms
 from pool.core.actions import SpawnWorker
 from pool.core.events import Death, Event, WorkerExited, WorkerSpawned
-from pool.deaths import death_of
 from pool.devices import Device
-from pool.launch import Launch
-from pool.loop import LONGEST_WAIT_S, Loop
-from pool.output import LINES_A_SECOND, TAIL_LINES
-from pool.supervisor import Supervisor
-from pool.watch import Source, Watch
+from pool.loop.loop import LONGEST_WAIT_S, Loop
+from pool.loop.watch import Source, Watch
+from pool.processes.deaths import death_of
+from pool.processes.launch import Launch
+from pool.processes.output import LINES_A_SECOND, TAIL_LINES
+from pool.processes.supervisor import Supervisor
 from pool.wire.exits import Exit
 
 CPU = Device("cpu", (), "cpu:0", "CPU", None)
@@ -38,7 +38,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
         def launch(stacks_fd: int | None, **_: object) -> Launch:
             return Launch((sys.executable, "-c", program, str(stacks_fd)), dict(os.environ))
 
-        monkeypatch.setattr(pool.supervisor, "worker_launch", launch)
+        monkeypatch.setattr(pool.processes.supervisor, "worker_launch", launch)
 
     return choose
 
@@ -108,7 +108,7 @@ def test_without_pidfd_one_whose_link_has_ended_is_looked_for_until_it_is_gone(
     def missing(_: int) -> int:
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr("pool.supervisor.os.pidfd_open", missing)
+    monkeypatch.setattr("pool.processes.supervisor.os.pidfd_open", missing)
     play("import os, time; os.closerange(3, 64); time.sleep(0.3)")
     supervisor.spawn(SpawnWorker(0, 1))
     assert len(supervisor.watch.sources) == 2, "its output and its link"
@@ -312,7 +312,7 @@ def test_a_machine_without_such_files_has_workers_without_stacks(
     def missing(*_: object) -> int:
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr("pool.stacks.os.memfd_create", missing)
+    monkeypatch.setattr("pool.processes.stacks.os.memfd_create", missing)
     play("import time, sys; assert sys.argv[1] == 'None'; time.sleep(600)")
     supervisor.spawn(SpawnWorker(0, 1))
     supervisor.kill(0, 1, stacks=True)

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from harness import PoolProcess, stub_config
-from pool.kept_format import HEAD_BYTES, format_of
+from pool.kept.format import HEAD_BYTES, format_of
+from pool.kept.quarantine import load
 from pool.plan.footprints import fingerprint, footprint
-from pool.quarantine import load
 from pool.recorder.fault_report import FORMAT, events_of, replay, summary
 from pool.recorder.transcript import BadTranscript
 from pool.wire.worker_messages import ModelSettings

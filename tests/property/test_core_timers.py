@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pool.core.timers import Timers
+from pool.clock.timers import Timers
 
 keys = st.one_of(st.integers(0, 5), st.tuples(st.binary(max_size=1), st.integers(0, 2)), st.sampled_from(["a", "b"]))
 instants = st.one_of(st.floats(0.0, 100.0), st.integers(0, 5).map(float))

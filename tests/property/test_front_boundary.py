@@ -18,7 +18,7 @@ from simulation.plans import model_info
 
 from asked import Asked, framed
 from harness import eventually
-from pool.alarms import Alarms
+from pool.clock.alarms import Alarms
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.jobs import Batch

@@ -40,8 +40,8 @@ from simulation.words import (
 )
 
 from pool.core.fleet import SlotState
-from pool.core.independence import ENOUGH_UNTRIED
 from pool.core.policy import Policy, SlotPlan
+from pool.core.queue.independence import ENOUGH_UNTRIED
 from pool.core.trial.cells import CONFINED_S
 from pool.wire.faults import Fault
 from pool.wire.independence import Batching, RowsCompared
@@ -529,8 +529,11 @@ class Ledger:
             case Unpacking.LOST:
                 assert record.lost
             case Unpacking.NOT_TAKEN:
-                policy = self._policy.model(record.model)
-                too_large = policy.max_bytes is not None and record.size_bytes > policy.max_bytes
+                bounds = self._policy, self._policy.model(record.model)
+                most_bytes = [bound.max_bytes for bound in bounds] + [self._policy.client_max_bytes]
+                most_jobs = [bound.max_jobs for bound in bounds] + [self._policy.client_max_jobs]
+                too_large = any(most is not None and record.size_bytes > most for most in most_bytes)
+                too_large = too_large or any(most is not None and record.weight > most for most in most_jobs)
                 came_again = record.attempts or record.in_doubt or record.lost
                 assert not self._may_travel(record) or record.changed or too_large or came_again, "it may travel"
         self.unpacked += record.weight

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness import pool_process, stub_config
-from pool.demo import demo_folder
+from pool.config.demo import demo_folder
 from workers.inprocess import DEFAULTS
 from workers.tf.library import tf
 from workers.tf.session import config_proto

@@ -12,7 +12,7 @@ import row_models
 
 from harness import PoolProcess, pool_process, stub_config
 from pool import Client
-from pool.core.independence import ENOUGH, ENOUGH_UNTRIED
+from pool.core.queue.independence import ENOUGH, ENOUGH_UNTRIED
 
 pytestmark = pytest.mark.tensorflow
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness import eventually, pool_process, stub_config
-from pool.demo import demo_folder
+from pool.config.demo import demo_folder
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.long]
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from harness import alive, eventually, pool_process, stub_config
-from pool.demo import demo_folder
+from pool.config.demo import demo_folder
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.long]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pool.alarms import Alarm, Alarms
+from pool.clock.alarms import Alarm, Alarms
 
 LONG_S = 3600.0
 

@@ -151,7 +151,7 @@ def test_a_hung_worker_in_a_pipe(shown: Any) -> None:
         "",
         "its last output",
         "  a line [with brackets]",
-        "  \\x1b[31mred\\x1b[0m",
+        "  red",
         "",
         "before that",
         "  incarnation 6, 2026-01-31 08:15:02 UTC: SIGSEGV",

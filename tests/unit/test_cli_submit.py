@@ -14,7 +14,7 @@ from pool.cli import submit as submit_module
 from pool.client.futures import JobFuture
 from pool.client.timeline import JobTimeline
 from pool.errors import Quarantined
-from pool.quarantine import KeptJob
+from pool.kept.quarantine import KeptJob
 
 TIMELINE = JobTimeline(0.001, 0.002, 0.0, 0.001, 0.004, 0.001, 0.001, 0.01, 41, 2, 8, 1, "gpu:1", 1)
 KEPT = KeptJob(
@@ -114,7 +114,7 @@ def test_the_timeline_as_json(pool: Any) -> None:
 
 def test_a_kept_job_is_sent_as_it_was(pool: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[Path] = []
-    monkeypatch.setattr("pool.quarantine.load", lambda path: asked.append(path) or KEPT)
+    monkeypatch.setattr("pool.kept.load", lambda path: asked.append(path) or KEPT)
     file = tmp_path / "81.job"
     status, out, err = pool("--replay", str(file), "--timeout", "3", "--priority", "1", "--device", "slot:0")
     assert status == 0
@@ -138,7 +138,7 @@ def test_a_kept_job_is_sent_as_it_was(pool: Any, monkeypatch: pytest.MonkeyPatch
 
 def test_a_replay_that_kills_again(pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     poison = KeptJob("poison", None, None, None, "", (b"table",))
-    monkeypatch.setattr("pool.quarantine.load", lambda _: poison)
+    monkeypatch.setattr("pool.kept.load", lambda _: poison)
     status, out, err = pool("--replay", "x.job")
     assert (status, out) == (1, "")
     assert err == "replaying job 0 of poison, 5 B\npool: it killed slot 0\n"

@@ -26,7 +26,6 @@ from pool.wire import client_messages as wire
 from pool.wire.calls import Table
 from pool.wire.codec import unpack
 from pool.wire.faults import Fault
-from pool.wire.jobs import MOST_WEIGHT
 from pool.wire.tensors import decode_tensor, join_strings
 
 QUICK = replace(TIMELINE, run_s=1e-6)
@@ -390,18 +389,17 @@ def test_an_answer_without_the_rows_of_all_is_nobodys(fake: FakePool, client: Cl
     assert last.result(5)
 
 
-def test_more_jobs_than_a_message_can_tell_of_are_refused_at_the_client(fake: FakePool, client: Client) -> None:
+def test_more_jobs_than_a_message_can_tell_of_come_singly(
+    fake: FakePool, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     taught(fake, client)
-    futures = [JobFuture() for _ in range(MOST_WEIGHT + 1)]
-    height, payload = encode_call("m", {"x": np.zeros(len(futures), np.uint8)})
-    members = Futures(futures, (1,) * len(futures))
-    client._connected().submit_chunk(Request("m"), height, payload, time.monotonic(), members)
-    for future in (futures[0], futures[-1]):
-        with pytest.raises(errors.InvalidInput, match="65536 jobs in one message: at most 65535 can travel"):
-            future.result(5)
-    last = client.submit("m", 1.0)
-    fake.answer(fake.expect(Asked).job, {"y": np.zeros(1)})
-    assert last.result(5), "nothing of it was sent, and the client goes on"
+    monkeypatch.setattr("pool.client.dispatch.MOST_WEIGHT", 2)
+    futures = client.submit_many("m", [{"x": np.array([value], np.float32)} for value in range(3)])
+    for value in range(3):
+        submit = fake.expect(Asked)
+        assert (submit.weight, fake.inputs(submit)["x"].tolist()) == (1, [value])
+        fake.answer(submit.job, {"y": fake.inputs(submit)["x"]})
+    assert [future.result(5)["y"].tolist() for future in futures] == [[0], [1], [2]]
 
 
 class Fails(JobFuture):

@@ -502,7 +502,7 @@ def test_the_builtin_settings_serve_the_demo_everywhere() -> None:
 
 
 def test_pydantic_is_the_business_of_this_package_alone() -> None:
-    code = "import pool.devices, pool.plan.placement, pool.launch, sys; sys.exit('pydantic' in sys.modules)"
+    code = "import pool.devices, pool.plan.placement, pool.processes.launch, sys; sys.exit('pydantic' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=EXAMPLE.parent, timeout=60)
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from pool.core.backlog import Backlog
 from pool.core.jobs import FINISHED, IllegalStep, Job, JobState
 from pool.core.policy import ModelPolicy, Policy
+from pool.core.queue.backlog import Backlog
 
 
 class Books:

@@ -11,10 +11,10 @@ from simulation.plans import model_info
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.fleet import SlotState
-from pool.core.independence import ENOUGH
-from pool.core.keys import RECORD_BYTES
 from pool.core.policy import ModelPolicy
-from pool.core.unpacked import RECORDS_BYTES
+from pool.core.queue.independence import ENOUGH
+from pool.core.queue.keys import RECORD_BYTES
+from pool.core.queue.unpacked import RECORDS_BYTES
 from pool.wire.faults import Fault
 from pool.wire.independence import Batching, RowsCompared, Trial
 from pool.wire.signatures import DEFAULT_SIGNATURE, ModelInfo
@@ -149,6 +149,21 @@ def test_one_that_no_bound_ever_has_room_for_comes_singly(bound: dict[str, Any],
     for _ in range(2):
         assert not every(driver.submit(rows=1, origin=2 if busy else 1, size_bytes=26), AnswerJob)
     assert not every(driver.submit(weight=2, size_bytes=48, client=b"third"), do.UnpackChunk), "this one may have room"
+
+
+def test_one_without_any_time_left_does_not_come_again() -> None:
+    driver = Driver(["m"], unbatchable=["m"]).serve()
+    driver.submit(weight=4, timeout_s=0.0)
+    assert driver.fault(1) is Fault.DEADLINE_EXCEEDED
+    assert nothing_is_left(driver)
+
+
+def test_a_pool_that_stops_gives_one_back_as_it_is_and_keeps_nothing_of_it() -> None:
+    driver = Driver(["m"], max_bytes=100).serve()
+    driver.feed(told.StopAsked("the test ends"))
+    driver.submit(weight=4, size_bytes=104)
+    assert driver.fault(1) is Fault.POOL_STOPPING
+    assert nothing_is_left(driver)
 
 
 def test_signatures_that_are_not_proven_yet_send_none_and_proven_ones_do() -> None:

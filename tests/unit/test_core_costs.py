@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from pool.core.costs import ENOUGH, KEPT, MOST_SIZES, Cost
+from pool.core.queue.costs import ENOUGH, KEPT, MOST_SIZES, Cost
 
 
 def learned(**durations: list[float]) -> Cost:

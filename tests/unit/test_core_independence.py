@@ -9,8 +9,8 @@ from simulation.plans import model_info
 
 from pool.core import actions as do
 from pool.core import events as told
-from pool.core.independence import ENOUGH, ENOUGH_UNTRIED, MOST_SETS, Independence
 from pool.core.policy import ModelPolicy
+from pool.core.queue.independence import ENOUGH, ENOUGH_UNTRIED, MOST_SETS, Independence
 from pool.wire.codec import MAX_HEADER_BYTES, pack
 from pool.wire.independence import Batching, Judgement, RowsCompared, Trial
 from pool.wire.signatures import DEFAULT_SIGNATURE, ModelInfo

@@ -8,8 +8,8 @@ from simulation.driver import Driver, RunBatch, Succeeded, every, one
 
 from pool.core import actions as do
 from pool.core import events as told
-from pool.core.models import FIRST_PATIENCE_S
 from pool.core.policy import ModelPolicy
+from pool.core.queue.models import FIRST_PATIENCE_S
 from pool.wire.faults import Fault
 
 

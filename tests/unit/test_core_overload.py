@@ -5,8 +5,8 @@ from simulation.driver import AnswerJob, Driver, JobDone, RunBatch, every, one
 
 from pool.core import actions as do
 from pool.core import events as told
-from pool.core.costs import STALE_S
 from pool.core.policy import ModelPolicy
+from pool.core.queue.costs import STALE_S
 from pool.wire.faults import Fault
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from pool.core.keys import Key
-from pool.core.models import FIRST_PATIENCE_S, LONGEST_PATIENCE_S, Model
 from pool.core.policy import ModelPolicy
+from pool.core.queue.keys import Key
+from pool.core.queue.models import FIRST_PATIENCE_S, LONGEST_PATIENCE_S, Model
 
 
 def key_of(max_batch: int, *allowed: int) -> Key:

@@ -7,9 +7,9 @@ import pytest
 
 from pool.core.fleet import ALIVE, SLOT_STEPS, WORKER_STEPS, Role, Slot, SlotState, Worker, WorkerState
 from pool.core.jobs import FINISHED, JOB_STEPS, Batch, IllegalStep, Job, JobState, Part
-from pool.core.keys import Client
-from pool.core.models import Model
 from pool.core.policy import ModelPolicy
+from pool.core.queue.keys import Client
+from pool.core.queue.models import Model
 
 
 def job_in(state: JobState, arrived: float = 0.0) -> Job:

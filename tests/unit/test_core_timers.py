@@ -6,7 +6,7 @@ from collections.abc import Hashable
 
 import pytest
 
-from pool.core.timers import Timers
+from pool.clock.timers import Timers
 
 
 def popped(timers: Timers, now: float) -> list[Hashable]:

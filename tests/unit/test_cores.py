@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pool.cores import core_list, in_order, share_cores, written
+from pool.devices.cores import core_list, in_order, share_cores, written
 from pool.errors import InvalidConfig
 
 NOWHERE = Path("/nowhere")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pool.kept_files import MOST_WAITING, KeptFiles
+from pool.kept.files import MOST_WAITING, KeptFiles
 
 
 @pytest.fixture

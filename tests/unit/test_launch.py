@@ -5,7 +5,7 @@ import os
 import pytest
 
 from pool.devices import Device
-from pool.launch import Launch, cpu_share, worker_launch
+from pool.processes.launch import Launch, cpu_share, worker_launch
 
 GPUS = Device("gpu", ("GPU-a", "GPU-b"), "gpu:0+1", "H200 + H200", None, (0, 1))
 CPU = Device("cpu", (), "cpu:0", "CPU", None)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pool.deaths import death_of
+from pool.processes.deaths import death_of
 from pool.wire.exits import Exit
 from pool.wire.load_steps import LoadStep
 

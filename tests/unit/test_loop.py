@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 import pytest
 import zmq
 
-from pool.alarms import Alarms
-from pool.doorbell import Doorbell
-from pool.loop import LONGEST_WAIT_S, Loop
-from pool.watch import READY_A_TURN, Source, Watch
+from pool.clock.alarms import Alarms
+from pool.loop.doorbell import Doorbell
+from pool.loop.loop import LONGEST_WAIT_S, Loop
+from pool.loop.watch import READY_A_TURN, Source, Watch
 
 
 class Script(Watch):

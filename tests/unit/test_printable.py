@@ -2,7 +2,7 @@
 
 import pytest
 
-from pool.printable import printable
+from pool.wire.texts import printable
 
 
 @pytest.mark.parametrize(

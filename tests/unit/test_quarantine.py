@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pool import quarantine
 from pool.errors import InvalidInput
-from pool.quarantine import MAGIC, SUFFIX, KeptJob, Quarantine, load, state_folder
+from pool.kept import quarantine
+from pool.kept.quarantine import MAGIC, SUFFIX, KeptJob, Quarantine, load, state_folder
 from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import pack
 

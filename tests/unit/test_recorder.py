@@ -14,13 +14,13 @@ from simulation.driver import Did, Driver, RunBatch, one
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.fleet import SlotState
+from pool.processes.stacks import Trace
 from pool.recorder import Recorder, Shelf
 from pool.recorder import recorder as recorder_module
 from pool.recorder.batches import LARGEST_TABLE
 from pool.recorder.hot_calls import BatchDone, JobArrived
 from pool.recorder.recorder import MOST_BEATS, MOST_BUNDLES, MOST_DEATHS, OUTPUT_CHARS
 from pool.serve.rows import Inputs
-from pool.stacks import Trace
 from pool.wire.calls import ROWS, Table, TensorHeader
 from pool.wire.codec import pack
 from pool.wire.worker_messages import LaneProgress, Phase

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pool import kept_files
-from pool.kept_files import MOST_WAITING
+from pool.kept import files as kept_files
+from pool.kept.files import MOST_WAITING
 from pool.recorder.shelf import FORMAT, NEWEST, Shelf
 
 ENDPOINT = "ipc:///run/pool.sock"

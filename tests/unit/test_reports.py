@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from harness import children, eventually
-from pool.alarms import Alarms
+from pool.clock.alarms import Alarms
 from pool.devices import Device
 from pool.devices.reports import Reports
 from pool.devices.xid import MEANINGS
-from pool.loop import Loop
-from pool.watch import Watch
+from pool.loop.loop import Loop
+from pool.loop.watch import Watch
 
 FAKES = Path(__file__).parents[1] / "fakes"
 CARD, OTHER = (f"GPU-{bus}000000-0000-4000-8000-000000000000" for bus in ("1a", "1b"))

@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 import zmq
 
-from pool.alarms import Alarms
-from pool.loop import LONGEST_WAIT_S, Loop
+from pool.clock.alarms import Alarms
+from pool.loop.loop import LONGEST_WAIT_S, Loop
+from pool.loop.watch import Source, Watch
 from pool.serve.gate import LOOK_S, Gate, Gates, local
-from pool.watch import Source, Watch
 
 
 class Script(Watch):

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-import pool.stacks
+import pool.processes.stacks
 from harness import eventually
-from pool.stacks import STACKS_BYTES, Stacks, threads_of
+from pool.processes.stacks import STACKS_BYTES, Stacks, threads_of
 
 TAKE_S = 20.0  # the pool's own is short: on a busy machine it ends before an answer comes
 
@@ -27,7 +27,7 @@ Run = Callable[[str], int]
 
 @pytest.fixture
 def stacks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stacks]:
-    monkeypatch.setattr(pool.stacks, "TAKE_S", TAKE_S)
+    monkeypatch.setattr(pool.processes.stacks, "TAKE_S", TAKE_S)
     made = Stacks()
     yield made
     made.close()

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from pool.client.sources import Sources
-from pool.watch import Watch
+from pool.loop.watch import Watch
 from pool.wire.spin import spin
 
 

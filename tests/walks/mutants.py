@@ -82,7 +82,7 @@ MUTANTS = (
     Mutant(
         "answered and kept",
         "nothing of a job is kept when it is answered",
-        "answers.py",
+        "queue/answers.py",
         "        job.payload, job.pieces, job.batch = None, None, None\n",
         "        job.pieces, job.batch = None, None\n",
         "program 0",
@@ -99,7 +99,7 @@ MUTANTS = (
     Mutant(
         "forms joined",
         "only jobs with the same names, dtypes and shapes run together",
-        "line.py",
+        "queue/line.py",
         "        name = (signature, outputs, form)\n",
         '        name = (signature, outputs, b"")\n',
         "program 1",
@@ -107,7 +107,7 @@ MUTANTS = (
     Mutant(
         "outputs joined",
         "only jobs that ask for the same outputs run together",
-        "line.py",
+        "queue/line.py",
         "        name = (signature, outputs, form)\n",
         "        name = (signature, None, form)\n",
         "program 0",
@@ -115,7 +115,7 @@ MUTANTS = (
     Mutant(
         "max_batch exceeded",
         "no more rows run together than `max_batch`",
-        "models.py",
+        "queue/models.py",
         "        most = self.policy.max_batch\n",
         "        most = self.policy.max_batch + 1\n",
         "program 0",
@@ -123,7 +123,7 @@ MUTANTS = (
     Mutant(
         "what cannot be joined",
         "jobs of a signature without rows run one by one",
-        "models.py",
+        "queue/models.py",
         "            and info.has_rows(name, outputs)\n",
         "",
         "program 2",
@@ -131,7 +131,7 @@ MUTANTS = (
     Mutant(
         "joined before proof",
         "under `auto`, rows are joined only after jobs that ran both ways have agreed",
-        "independence.py",
+        "queue/independence.py",
         "return bool(self.serving) and all(self.proof(each, signature).proves(asked) for each in self.serving)",
         "return bool(self.serving)",
         "program 3",
@@ -139,7 +139,7 @@ MUTANTS = (
     Mutant(
         "a few jobs prove it",
         "so many jobs have to agree before rows are joined as `ENOUGH_UNTRIED` says",
-        "independence.py",
+        "queue/independence.py",
         "        return not self.differs and agreed >= enough\n",
         "        return not self.differs and agreed >= enough // 2\n",
         "program 23",
@@ -147,7 +147,7 @@ MUTANTS = (
     Mutant(
         "proves ignores differs",
         "rows that once differed are never joined again",
-        "independence.py",
+        "queue/independence.py",
         "        return not self.differs and agreed >= enough\n",
         "        return agreed >= enough\n",
         "program 11",
@@ -188,7 +188,7 @@ MUTANTS = (
     Mutant(
         "pins ignored",
         "a job runs on the device that it is pinned to",
-        "line.py",
+        "queue/line.py",
         "        if self.device is not None and self.device not in slot.names:\n            return False\n",
         "",
         "program 1",
@@ -196,7 +196,7 @@ MUTANTS = (
     Mutant(
         "versions ignored",
         "a job runs with the version that it asks for",
-        "line.py",
+        "queue/line.py",
         "        return self.version is None or slot.versions.get(self.model.name) == self.version\n",
         "        return True\n",
         "walk 0",
@@ -204,7 +204,7 @@ MUTANTS = (
     Mutant(
         "no affinity",
         "the jobs of a model that writes state keep to one worker",
-        "homes.py",
+        "queue/homes.py",
         "        if model.home is None or len(self._holders(model.line(None))) < 2:\n",
         "        if model.stateful or model.home is None or len(self._holders(model.line(None))) < 2:\n",
         "program 14",
@@ -237,7 +237,7 @@ MUTANTS = (
     Mutant(
         "priority ignored in its line",
         "of the jobs of a line, the highest priority leads",
-        "line.py",
+        "queue/line.py",
         "        if not queue.waiting or job.priority > queue.top:\n",
         "        if not queue.waiting:\n",
         "program 9",
@@ -245,7 +245,7 @@ MUTANTS = (
     Mutant(
         "one client starves",
         "clients share a line by the device time that each has used",
-        "line.py",
+        "queue/line.py",
         "            queue.used_s += seconds\n",
         "            queue.used_s += 0.0\n",
         "sharing 0",
@@ -253,7 +253,7 @@ MUTANTS = (
     Mutant(
         "weights ignored",
         "models share a device by their weights",
-        "models.py",
+        "queue/models.py",
         "        self.used_s += seconds / self.policy.weight\n",
         "        self.used_s += seconds\n",
         "sharing 0",
@@ -261,7 +261,7 @@ MUTANTS = (
     Mutant(
         "the last comes first",
         "a client's jobs never overtake each other",
-        "line.py",
+        "queue/line.py",
         "                for first in jobs:\n",
         "                for first in reversed(jobs):\n",
         "program 0",
@@ -285,7 +285,7 @@ MUTANTS = (
     Mutant(
         "a lease charges no client",
         "a client is charged for a lease before the batch is over",
-        "batching.py",
+        "queue/batching.py",
         "    line.charge(job.client, part.charged_s)\n",
         "",
         "sharing 0",
@@ -302,7 +302,7 @@ MUTANTS = (
     Mutant(
         "stale facts of a model",
         "what a lease takes for granted of a model's rows is what is known by now",
-        "models.py",
+        "queue/models.py",
         "        self.epoch += 1\n\n    def run_alone",
         "\n    def run_alone",
         "program 15",
@@ -310,7 +310,7 @@ MUTANTS = (
     Mutant(
         "stale sizes",
         "fewer rows run together where memory had no room for more",
-        "models.py",
+        "queue/models.py",
         "            self.epoch += 1\n            self.is_sized = True\n",
         "            self.is_sized = True\n",
         "scene 8",
@@ -342,7 +342,7 @@ MUTANTS = (
     Mutant(
         "a forgotten key",
         "jobs wait only with a key that their line knows",
-        "line.py",
+        "queue/line.py",
         "                key.kept = False\n",
         "",
         "scene 4",
@@ -531,7 +531,7 @@ MUTANTS = (
     Mutant(
         "any chunk runs",
         "jobs that nothing has shown to be independent never run as a chunk",
-        "keys.py",
+        "queue/keys.py",
         "        self.chunks = self.batchable and not model.keeps_state(self.signature)\n",
         "        self.chunks = not model.keeps_state(self.signature)\n",
         "program 1",
@@ -539,7 +539,7 @@ MUTANTS = (
     Mutant(
         "a chunk is unpacked while it runs",
         "a chunk's members come again when nothing of it is out",
-        "unpacked.py",
+        "queue/unpacked.py",
         "        if chunk.out or chunk.parting is None",
         "        if chunk.parting is None",
         "program 1",
@@ -547,7 +547,7 @@ MUTANTS = (
     Mutant(
         "a client's bytes are not returned",
         "what a client may hold is free again when its jobs are answered",
-        "backlog.py",
+        "queue/backlog.py",
         "        client.size_bytes -= job.size_bytes\n",
         "",
         "program 18",
@@ -555,7 +555,7 @@ MUTANTS = (
     Mutant(
         "a model's bytes are not returned",
         "what a model's jobs may hold is free again when they are answered",
-        "backlog.py",
+        "queue/backlog.py",
         "        model.size_bytes -= job.size_bytes\n",
         "        model.size_bytes -= job.size_bytes // 2\n",
         "program 51",
@@ -563,7 +563,7 @@ MUTANTS = (
     Mutant(
         "no bound of jobs",
         "the pool holds no more jobs than `max_jobs`",
-        "admission.py",
+        "queue/admission.py",
         "    if jobs and jobs + weight > policy.max_jobs:\n",
         "    if jobs and jobs > policy.max_jobs:\n",
         "program 0",
@@ -571,7 +571,7 @@ MUTANTS = (
     Mutant(
         "no bound of bytes",
         "the pool holds no more bytes than `max_bytes`",
-        "admission.py",
+        "queue/admission.py",
         "    if held_bytes + size_bytes > policy.max_bytes:\n",
         "    if size_bytes > policy.max_bytes:\n",
         "program 8",
@@ -579,7 +579,7 @@ MUTANTS = (
     Mutant(
         "no bound for a client",
         "no client holds more than its share",
-        "admission.py",
+        "queue/admission.py",
         "    if mine + weight > most:\n",
         "    if weight > most:\n",
         "program 1",

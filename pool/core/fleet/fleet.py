@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 
+from pool.clock import Timers
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.fleet.deaths import Deaths
@@ -15,7 +16,6 @@ from pool.core.fleet.worker import ENDED, Role, Worker, WorkerState
 from pool.core.jobs import Batch
 from pool.core.orders import Orders
 from pool.core.policy import Policy, SlotPlan
-from pool.core.timers import Timers
 from pool.wire.phases import Phase
 
 __all__ = ["Fleet"]

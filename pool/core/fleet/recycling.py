@@ -12,13 +12,13 @@ import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from pool.clock import Timers
 from pool.core.fleet.fleet import Fleet
 from pool.core.fleet.slot import Slot, SlotState
 from pool.core.policy import Policy
-from pool.core.timers import Timers
 
 if TYPE_CHECKING:
-    from pool.core.models import Model
+    from pool.core.queue import Model
 
 __all__ = ["Recycling"]
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pool.clock import Timers
 from pool.core.fleet.slot import Slot, SlotState
 from pool.core.fleet.worker import Worker
 from pool.core.policy import Policy
-from pool.core.timers import Timers
 
 __all__ = ["Silence"]
 

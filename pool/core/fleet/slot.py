@@ -11,8 +11,8 @@ from pool.core.fleet.worker import Role, Worker, WorkerState
 from pool.core.jobs import Batch, IllegalStep
 
 if TYPE_CHECKING:
-    from pool.core.line import Line
-    from pool.core.timers import Timers
+    from pool.clock import Timers
+    from pool.core.queue import Line
 
 __all__ = ["ALIVE", "READY", "SLOT_STEPS", "Failure", "Slot", "SlotState"]
 

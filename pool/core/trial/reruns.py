@@ -12,16 +12,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from pool.core.answers import Answers, with_story
 from pool.core.fleet import Slot, SlotState
 from pool.core.jobs import Batch, Job, Part
-from pool.core.line import Line
+from pool.core.queue import Answers, Line, with_story
 from pool.core.trial.splits import Group, may_stay, whole_again
 from pool.core.trial.table import KEEPS_STATE, TABLE, Cause, Next, verdict
 from pool.wire.unpacking import Unpacking
 
 if TYPE_CHECKING:
-    from pool.core.unpacked import Chunks
+    from pool.core.queue import Chunks
 
 __all__ = ["UNJOINED", "Reruns"]
 

@@ -7,15 +7,11 @@ from typing import TYPE_CHECKING
 
 from pool.core import actions as do
 from pool.core import events as told
-from pool.core.answers import Answers, with_story
-from pool.core.backlog import Backlog
 from pool.core.fleet import Slot
 from pool.core.jobs import FINISHED, Batch, Job, Part
-from pool.core.keys import Key
-from pool.core.line import Line
-from pool.core.models import Model
 from pool.core.orders import Orders
 from pool.core.policy import Policy
+from pool.core.queue import Answers, Backlog, Key, Line, Model, with_story
 from pool.core.trial.blame import Loss, acquit, charge
 from pool.core.trial.cells import Cells
 from pool.core.trial.splits import may_fit
@@ -25,7 +21,7 @@ from pool.wire.unpacking import Unpacking
 
 if TYPE_CHECKING:
     from pool.core.dispatch import Dispatch
-    from pool.core.unpacked import Chunks
+    from pool.core.queue import Chunks
 
 __all__ = ["Trial"]
 

@@ -19,15 +19,15 @@ from functools import partial
 
 from pool.core.actions import SpawnStandby, SpawnSuccessor, SpawnWorker
 from pool.core.events import Death, Event, SpawnHeld, WorkerExited, WorkerSpawned
-from pool.deaths import death_of, is_ending, not_spawned
 from pool.devices import Device
 from pool.devices.reports import Reports
 from pool.devices.tenants import Tenants
-from pool.launch import inherited, worker_launch
 from pool.logs import about
 from pool.loop import Loop
-from pool.output import Output
-from pool.stacks import LOOK_S, Stacks, Trace
+from pool.processes.deaths import death_of, is_ending, not_spawned
+from pool.processes.launch import inherited, worker_launch
+from pool.processes.output import Output
+from pool.processes.stacks import LOOK_S, Stacks, Trace
 from pool.wire.arena import Grant, send_grant
 from pool.wire.device_memory import DeviceHeld, DeviceWait
 from pool.wire.exits import Exit

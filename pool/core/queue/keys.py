@@ -13,9 +13,9 @@ from pool.core.jobs import Job
 from pool.core.remembered import names_bytes
 
 if TYPE_CHECKING:
-    from pool.core.costs import Cost
-    from pool.core.line import Line
-    from pool.core.unpacked import Unpacked
+    from pool.core.queue.costs import Cost
+    from pool.core.queue.line import Line
+    from pool.core.queue.unpacked import Unpacked
 
 __all__ = ["RECORD_BYTES", "Client", "Jobs", "Key"]
 

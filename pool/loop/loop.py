@@ -9,8 +9,8 @@ It knows sources, handlers and alarms, and nothing of who registers them. What a
 
 from collections.abc import Callable
 
-from pool.alarms import Alarm, Alarms
-from pool.watch import Source, Watch
+from pool.clock import Alarm, Alarms
+from pool.loop.watch import Source, Watch
 
 __all__ = ["LONGEST_WAIT_S", "Loop"]
 

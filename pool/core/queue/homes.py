@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 
 from pool.core import actions as do
 from pool.core.fleet import Slot, SlotState, WorkerState
-from pool.core.line import Line
-from pool.core.models import Model
 from pool.core.orders import Orders
+from pool.core.queue.line import Line
+from pool.core.queue.models import Model
 from pool.wire.session_runs import WRITING_RUN
 
 __all__ = ["Homes"]

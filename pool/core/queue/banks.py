@@ -10,7 +10,7 @@ import heapq
 
 from pool.core.fleet import READY, Slot
 from pool.core.jobs import Batch
-from pool.core.line import Line
+from pool.core.queue.line import Line
 
 __all__ = ["Bank"]
 

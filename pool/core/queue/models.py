@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pool.core.costs import Cost
 from pool.core.fleet import Slot
-from pool.core.independence import Independence
-from pool.core.keys import Key
-from pool.core.line import Line
 from pool.core.policy import ModelPolicy
+from pool.core.queue.costs import Cost
+from pool.core.queue.independence import Independence
+from pool.core.queue.keys import Key
+from pool.core.queue.line import Line
 from pool.core.remembered import Remembered
 from pool.wire.session_runs import KEEPS_STATE
 from pool.wire.signatures import ModelInfo

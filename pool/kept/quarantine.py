@@ -21,15 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from pool.errors import InvalidInput
-from pool.kept_files import Buffer, KeptFiles
-from pool.kept_format import format_of, read_file
+from pool.kept.files import Buffer, KeptFiles
+from pool.kept.format import format_of, read_file
 from pool.logs import about
 from pool.wire.calls import TABLE_BYTES, Table, TensorHeader
 from pool.wire.codec import BadFrame, pack, unpack
 
 __all__ = ["KeptJob", "Quarantine", "load", "state_folder"]
 
-log = logging.getLogger("pool.quarantine")
+log = logging.getLogger("pool.kept.quarantine")
 
 FORMAT = 1
 MAGIC = b"TFWPJOB" + bytes((FORMAT,))

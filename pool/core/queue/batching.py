@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable, Iterator
 
 from pool.core.jobs import Job, Part
-from pool.core.keys import Key
-from pool.core.line import Line
+from pool.core.queue.keys import Key
+from pool.core.queue.line import Line
 
 __all__ = ["UNKNOWN_ROW_S", "end_if_late", "form", "start_by"]
 

@@ -6,7 +6,7 @@ import resource
 
 __all__ = ["ENOUGH", "allow_all", "in_use", "left", "limit", "reserve"]
 
-log = logging.getLogger("pool.descriptors")
+log = logging.getLogger("pool.loop.descriptors")
 
 FOLDER = "/proc/self/fd"
 ENOUGH = 6144

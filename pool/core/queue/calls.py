@@ -10,19 +10,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from pool.core.actions import JobFailed
-from pool.core.admission import unknown
+from pool.core.queue.admission import unknown
 from pool.core.remembered import MOST_NAME_BYTES
 from pool.wire.entries import entry_name
 from pool.wire.faults import Fault
 
 if TYPE_CHECKING:
-    from pool.core.backlog import Backlog
     from pool.core.fleet import Fleet
-    from pool.core.homes import Homes
     from pool.core.hope import Hope
-    from pool.core.keys import Key
-    from pool.core.line import Line
-    from pool.core.models import Model
+    from pool.core.queue.backlog import Backlog
+    from pool.core.queue.homes import Homes
+    from pool.core.queue.keys import Key
+    from pool.core.queue.line import Line
+    from pool.core.queue.models import Model
 
 __all__ = ["Call", "Calls", "Names"]
 

@@ -3,10 +3,10 @@
 import difflib
 
 from pool.core.actions import JobFailed
-from pool.core.backlog import Backlog
-from pool.core.keys import Client
-from pool.core.models import Model
 from pool.core.policy import Policy
+from pool.core.queue.backlog import Backlog
+from pool.core.queue.keys import Client
+from pool.core.queue.models import Model
 from pool.wire.entries import model_of
 from pool.wire.faults import Fault
 
@@ -44,13 +44,13 @@ def refusal(
     if priority not in PRIORITIES:
         allowed = f"{PRIORITIES[0]} to {PRIORITIES[-1]}"
         return JobFailed(Fault.INVALID_INPUT, f"priority is {priority}, give one from {allowed}")
+    if stopping:
+        return JobFailed(Fault.POOL_STOPPING, "the pool is stopping and takes no new job")
     if weight > 1:
         if never_fits(model, size_bytes, weight, policy):
             return None  # it is not asked for room, since its jobs come singly
     elif bound := never_fits(model, size_bytes, weight, policy):
         return JobFailed(Fault.INVALID_INPUT, f"the job {bound} never has room for it")
-    if stopping:
-        return JobFailed(Fault.POOL_STOPPING, "the pool is stopping and takes no new job")
     jobs, held_bytes = backlog.held, backlog.size_bytes
     if jobs and jobs + weight > policy.max_jobs:
         text = f"{jobs} jobs are in the pool, [queue] max_jobs allows no more"

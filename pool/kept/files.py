@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pool.kept_format import NewerFiles
+from pool.kept.format import NewerFiles
 
 __all__ = ["Buffer", "KeptFiles", "write_whole"]
 
@@ -25,7 +25,7 @@ MOST_WAITING = 16  # for a disk that does not answer; each holds its file's byte
 
 Buffer = bytes | memoryview
 
-log = logging.getLogger("pool.kept_files")
+log = logging.getLogger("pool.kept.files")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class KeptFiles:
     ) -> None:
         """At most `keep` files of `max_bytes` together have the suffix; others in the folder are let be.
 
-        So are those of a format above `known`, see `pool.kept_format`. `section`: of the settings, with the bounds.
+        So are those of a format above `known`, see `pool.kept.format`. `section`: of the settings, with the bounds.
         """
         self.newer = NewerFiles(known)
         self.most_files = keep

@@ -1,7 +1,7 @@
 """What the pool keeps between its starts, and how a file says which release can read it.
 
     folder        a file begins with                 its number                             what has a higher number
-    quarantine/   TFWPJOB and a byte                 pool.quarantine.FORMAT                 is let be, and told of
+    quarantine/   TFWPJOB and a byte                 pool.kept.quarantine.FORMAT                 is let be, and told of
     flight/       {"format": N, …, of a death        pool.recorder.shelf.FORMAT             than NEWEST is let be, too
                   … or of the pool's own fault       pool.recorder.fault_report.FORMAT
     footprints/   {"format": N, …                    pool.plan.footprints.FORMAT                 is let be, and told of

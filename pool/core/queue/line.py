@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pool.core.jobs import Job, Part
-from pool.core.keys import Client, Jobs, Key
+from pool.core.queue.keys import Client, Jobs, Key
 from pool.core.remembered import MOST_NAME_BYTES
 
 if TYPE_CHECKING:
     from pool.core.fleet import Slot
-    from pool.core.models import Model
+    from pool.core.queue.models import Model
 
 __all__ = ["Line"]
 

@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from pool.core.jobs import FINISHED, Job, JobState
-from pool.core.keys import RECORD_BYTES, Client
-from pool.core.models import Model
 from pool.core.policy import Policy
+from pool.core.queue.keys import RECORD_BYTES, Client
+from pool.core.queue.models import Model
 
 if TYPE_CHECKING:
-    from pool.core.unpacked import Unpacked
+    from pool.core.queue.unpacked import Unpacked
 
 __all__ = ["Backlog"]
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pool.core import actions as do
 from pool.core import events as told
 from pool.core.fleet import Slot, SlotState
-from pool.core.independence import Judged
-from pool.core.models import Model
 from pool.core.orders import Orders
+from pool.core.queue.independence import Judged
+from pool.core.queue.models import Model
 from pool.wire.independence import Judgement, RowsJudged
 
 __all__ = ["Joining"]

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from pool.logs import about
-from pool.noise import is_noise
-from pool.printable import printable
+from pool.processes.noise import is_noise
+from pool.wire.texts import printable
 
 __all__ = ["LINES_A_SECOND", "TAIL_LINES", "Output"]
 

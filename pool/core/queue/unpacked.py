@@ -17,10 +17,10 @@ from pool.core.jobs import FINISHED, Job, Part
 from pool.wire.unpacking import Unpacking
 
 if TYPE_CHECKING:
-    from pool.core.answers import Answers
-    from pool.core.backlog import Backlog
-    from pool.core.keys import Client
-    from pool.core.timers import Timers
+    from pool.clock import Timers
+    from pool.core.queue.answers import Answers
+    from pool.core.queue.backlog import Backlog
+    from pool.core.queue.keys import Client
     from pool.core.trial import Loss
 
 __all__ = ["Chunks", "Unpacked"]

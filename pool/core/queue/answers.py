@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 
+from pool.clock import Timers
 from pool.core import actions as do
-from pool.core.backlog import Backlog
 from pool.core.history import History
 from pool.core.jobs import DONE, Batch, Job, JobState
 from pool.core.orders import Orders
-from pool.core.timers import Timers
+from pool.core.queue.backlog import Backlog
 from pool.wire.faults import Fault
 from pool.wire.unpacking import Unpacking
 
-__all__ = ["Answers"]
+__all__ = ["Answers", "with_story"]
 
 
 class Answers:
