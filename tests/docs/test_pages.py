@@ -1,11 +1,25 @@
 """The pages are short, plain and whole: no link is dead, no page is lost, no sentence is too long."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from docs.markdown import FOLDER, PAGES, SHIPPED, anchors, blocks, first_paragraph, links, sentences, texts, words_of
+from docs.markdown import (
+    FOLDER,
+    PAGES,
+    SHIPPED,
+    anchors,
+    blocks,
+    first_paragraph,
+    links,
+    sentences,
+    texts,
+    words_of,
+)
 from pool.cli import main
 from pool.docs import GROUPS, pages
 
@@ -123,6 +137,30 @@ def test_help_prints_plain_markdown_in_a_pipe(capsys: pytest.CaptureFixture[str]
     assert out.startswith(page.read_text().splitlines()[0])
     assert "<!--" not in out
     assert "\x1b" not in out
+
+
+def test_help_lays_a_page_out_on_a_terminal() -> None:
+    environ = {**os.environ, "TERM": "xterm-256color", "PAGER": "cat", "COLUMNS": "80"}
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-P", "-m", "pool", "help", "models"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=theirs, env=environ) as process:
+        os.close(theirs)
+        shown = b"".join(iter(lambda: _read(ours), b"")).decode()
+        assert process.wait(30) == 0
+    os.close(ours)
+    lines = shown.splitlines()
+    assert max(map(len, lines)) <= 80
+    text = " ".join(" ".join(lines).split())
+    assert "placed by memory (pool help placement)" in text
+    assert not [mark for mark in ("```", "](", "<!--", "**") if mark in text]
+
+
+def _read(terminal: int) -> bytes:
+    """Nothing when the other side has closed it."""
+    try:
+        return os.read(terminal, 65536)
+    except OSError:
+        return b""
 
 
 def test_help_of_an_unknown_page_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
