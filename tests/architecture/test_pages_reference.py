@@ -2,8 +2,10 @@
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -174,3 +176,74 @@ def test_each_state_that_is_logged_is_told() -> None:
     source = (ROOT / "pool" / "serve" / "slot_log.py").read_text()
     for event in re.findall(r'event(?:, \w+)* = "(\w+)"', source):
         assert f"`{event}`" in page("json"), event
+
+
+# --- the files and functions that a page names
+
+_FILE = re.compile(r"`((?:pool|workers|tests)/[\w/.]*)`")
+_ROW_FILE = re.compile(r"`([\w/]+\.py)`")
+STEPS = [
+    (row_file[1], function)
+    for row in rows((FOLDER / "architecture.md").read_text(encoding="utf-8"))
+    if (row_file := next(filter(None, map(_ROW_FILE.fullmatch, row)), None)) is not None
+    for function in re.findall(r"`([\w.]+)`", row[[bool(_ROW_FILE.fullmatch(cell)) for cell in row].index(True) + 1])
+]
+
+
+def _defined(source: str) -> set[str]:
+    """Functions and classes, and methods with their class."""
+    found = set()
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{each.name}" for each in node.body if isinstance(each, ast.FunctionDef)}
+    return found
+
+
+def test_the_way_of_a_job_has_its_steps() -> None:
+    assert len(STEPS) > 50
+    assert {file.split("/")[0] for file, _ in STEPS} == {"pool", "workers"}
+
+
+@pytest.mark.parametrize(("file", "function"), STEPS, ids=lambda each: each.replace("/", "."))
+def test_a_step_is_in_the_file_that_the_page_names(file: str, function: str) -> None:
+    assert function in _defined((ROOT / file).read_text(encoding="utf-8"))
+
+
+def test_a_job_takes_the_steps_of_the_client_in_this_order(asked: dict[str, Any]) -> None:
+    """One `run`, watched in the caller's thread."""
+    seen: list[tuple[str, str]] = []
+
+    def watch(frame: FrameType, what: str, _: object) -> None:
+        file = Path(frame.f_code.co_filename)
+        if what == "call" and file.is_relative_to(ROOT / "pool"):
+            seen.append((str(file.relative_to(ROOT)), frame.f_code.co_qualname))
+
+    told = [
+        (row[2].strip("`"), function)
+        for row in rows(page("architecture"))
+        if row[1] == "client"
+        for function in re.findall(r"`([\w.]+)`", row[3])
+    ]
+    assert len(told) > 12
+    with Client(asked["status"]["endpoint"]) as client:
+        client.run("echo", [[1.0]])
+        sys.setprofile(watch)
+        client.run("echo", [[1.0]])
+        sys.setprofile(None)
+    assert [step for step in dict.fromkeys(seen) if step in told] == told
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_each_file_that_a_page_names_is_there(path: Path) -> None:
+    for name in _FILE.findall(path.read_text(encoding="utf-8")):
+        assert (ROOT / name).exists(), name
+
+
+def test_each_room_is_on_the_page_and_each_on_the_page_is_a_room() -> None:
+    told = {row[0].strip("`") for row in rows(page("architecture").split("## Rooms")[1])}
+    rooms = {
+        str(init.parent.relative_to(ROOT)) for top in ("pool", "workers") for init in (ROOT / top).rglob("__init__.py")
+    }
+    assert told == rooms - {"pool", "workers/tf/demo"}

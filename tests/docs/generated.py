@@ -27,6 +27,7 @@ from pool.config.session import PlacementSection, SessionOverrides
 from pool.config.settings import Settings
 from pool.core.fleet import SLOT_STEPS, WORKER_STEPS, Role, SlotState, WorkerState
 from pool.core.jobs import JOB_STEPS, JobState
+from pool.core.trial.table import TABLE
 from pool.wire import batches, hot, jobs
 from pool.wire.client_messages import CLIENT_MESSAGES
 from pool.wire.exits import Exit
@@ -103,6 +104,14 @@ def _steps(table: Mapping[Any, frozenset[Any]]) -> str:
 
 
 # --- the wire ---------------------------------------------------------------------------------------------------------
+
+
+def _causes() -> Table:
+    found = []
+    for cause, rule in TABLE.items():
+        ends = [_code(each.name) if each is not None else "–" for each in (rule.verdict, rule.stateful)]
+        found.append([_code(cause.name), cause.value, rule.next.name, *ends])
+    return ["cause", "means", "where it runs next", "error", "error if the model keeps state"], found
 
 
 def _messages(kinds: Mapping[int, type]) -> Table:
@@ -416,6 +425,7 @@ _MAKERS: dict[str, Callable[[], str | Table]] = {
     "job-states": lambda: _meanings(JobState),
     "job-steps": lambda: _steps(JOB_STEPS),
     "phases": lambda: (["phase", "as status shows it", "budget"], [[each.name, each.value] for each in Phase]),
+    "causes": _causes,
     "client-messages": lambda: _messages(CLIENT_MESSAGES),
     "worker-messages": lambda: _messages(WORKER_MESSAGES),
     "version": lambda: f"The version of the protocol is {VERSION}.",
