@@ -37,7 +37,7 @@ BANNED = (
 # Pages that explain words which are gone, or that came before them.
 EXPLAIN_WORDS = {"words.md"}
 TO_COME: set[str] = {
-    *("benchmarking", "contributing", "words", "decisions"),
+    *("benchmarking", "decisions"),
 }
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
