@@ -267,3 +267,12 @@ def test_each_mark_is_explained() -> None:
     marks = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["markers"]
     told = [row[0].strip("`") for row in rows(page("contributing").split("## Marks")[1].split("##")[0])]
     assert sorted(told) == sorted(mark.split(":")[0] for mark in marks)
+
+
+def test_each_decision_has_its_five_lines() -> None:
+    decisions = page("decisions").split("\n### ")[1:]
+    assert len(decisions) > 60
+    for decision in decisions:
+        lines = [line for line in decision.split("\n## ")[0].splitlines() if line]
+        parts_of_it = [re.match(r"- \*\*(\w+):\*\* \S", line) for line in lines[1:]]
+        assert [part and part[1] for part in parts_of_it] == ["Context", "Choice", "Rejected", "Consequence"], lines[0]
