@@ -5,13 +5,13 @@ import re
 import sys
 
 import click
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.markdown import Markdown
 from rich.padding import Padding
 from rich.text import Text
 
 from pool.docs import NoSuchPage, Page, page, pages
-from pool.terminal import new_table, plain_console, show
+from pool.terminal import new_table, plain_console
 
 __all__ = ["help"]
 
@@ -33,17 +33,32 @@ def help(name: str | None) -> None:  # noqa: A001  # a command is called as its 
     if not sys.stdout.isatty():
         click.echo(found.text.rstrip("\n"))
         return
-    click.echo_via_pager(_laid_out(found))
+    # A link to a page becomes the command that shows it.
+    text = _PAGE_LINK.sub(r"\1 (`pool help \2`)", found.text)
+    _show(Padding(Markdown(text, code_theme="ansi_dark", hyperlinks=False), (0, 1)))
 
 
 def _list() -> None:
+    parts: list[RenderableType] = []
     for group, found in pages().items():
         rows = new_table(["", ""])
         for each in found:
             rows.add_row(Text(f"  {each.name:<15}", "cyan"), each.about)
-        show(Group(Text(group, "bold"), rows))
-        click.echo()
-    click.echo("`pool help PAGE` shows a page; `pool COMMAND --help` explains a command.")
+        parts += [Text(group, "bold"), rows, Text()]
+    _show(Group(*parts, Text("`pool help PAGE` shows a page; `pool COMMAND --help` explains a command.")))
+
+
+def _show(renderable: RenderableType) -> None:
+    """In the pager where the terminal is too low for it."""
+    console = plain_console()
+    console.width = min(console.width, WIDEST)
+    with console.capture() as capture:
+        console.print(renderable)
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    if console.is_terminal and len(lines) >= console.height:
+        click.echo_via_pager("\n".join(lines))
+    else:
+        click.echo("\n".join(lines))
 
 
 def _found(name: str) -> Page:
@@ -60,13 +75,3 @@ def _found(name: str) -> Page:
     near = [each for each in names if each.startswith(wanted)] or difflib.get_close_matches(wanted, names)
     suggestion = f"did you mean {' or '.join(near)}?" if near else "`pool help` lists all pages"
     raise click.UsageError(f"no page is called {name!r}; {suggestion}")
-
-
-def _laid_out(found: Page) -> str:
-    """A link to a page becomes the command that shows it."""
-    text = _PAGE_LINK.sub(r"\1 (`pool help \2`)", found.text)
-    console = plain_console()
-    console.width = min(console.width, WIDEST)
-    with console.capture() as capture:
-        console.print(Padding(Markdown(text, code_theme="ansi_dark", hyperlinks=False), (0, 1)))
-    return capture.get()

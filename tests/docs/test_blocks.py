@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from docs.markdown import PAGES, Block, blocks
+from docs.markdown import PAGES, ROOT, Block, blocks
 from harness import PoolProcess, pool_process
 from pool import Client
 from pool.config import demo_folder, parse_settings
@@ -85,6 +85,7 @@ def folder(served: PoolProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "digits").symlink_to(demo_folder() / "digits")
     (tmp_path / "seven.json").symlink_to(demo_folder() / "seven.json")
+    (tmp_path / "workers").symlink_to(ROOT / "workers")  # as in a clone
     (tmp_path / "config.toml").write_text('[[model]]\nname = "digits"\npath = "models/digits"\n')
     return tmp_path
 
