@@ -85,10 +85,10 @@ path = "stub:echo"
 def asked() -> Iterator[dict[str, Any]]:
     with pool_process(CONFIG) as pool, Client(pool.endpoint) as client:
         assert client.run("echo", [[1.0]])
-        found = {"status": client.status(), "models": client.models()}
-        job = found["status"]["answered"]
-        assert job, "nothing was answered"
-        yield {**found, "explain": client.explain(client.explain()["jobs"][0]["job"])}
+        status = client.status()
+        assert status["answered"], "nothing was answered"
+        job = client.explain()["jobs"][0]["job"]
+        yield {"status": status, "models": client.models(), "explain": client.explain(job)}
 
 
 def _fields(value: object, path: str = "") -> Iterator[str]:

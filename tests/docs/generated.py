@@ -27,7 +27,7 @@ from pool.config.session import PlacementSection, SessionOverrides
 from pool.config.settings import Settings
 from pool.core.fleet import SLOT_STEPS, WORKER_STEPS, Role, SlotState, WorkerState
 from pool.core.jobs import JOB_STEPS, JobState
-from pool.core.trial.table import TABLE
+from pool.core.trial.table import TABLE, Next
 from pool.wire import batches, hot, jobs
 from pool.wire.client_messages import CLIENT_MESSAGES
 from pool.wire.exits import Exit
@@ -334,7 +334,8 @@ def _error_tree() -> str:
 
     def add(kind: type, depth: int) -> None:
         lines.append("    " * depth + kind.__name__)
-        for below in sorted(kind.__subclasses__(), key=lambda each: each.__name__):
+        subclasses: list[type] = kind.__subclasses__()
+        for below in sorted(subclasses, key=lambda each: each.__name__):
             if below.__module__ == errors.__name__:
                 add(below, depth + 1)
 
@@ -426,6 +427,7 @@ _MAKERS: dict[str, Callable[[], str | Table]] = {
     "job-steps": lambda: _steps(JOB_STEPS),
     "phases": lambda: (["phase", "as status shows it", "budget"], [[each.name, each.value] for each in Phase]),
     "causes": _causes,
+    "next": lambda: (["where it runs next", "means"], [[each.name, each.value] for each in Next]),
     "client-messages": lambda: _messages(CLIENT_MESSAGES),
     "worker-messages": lambda: _messages(WORKER_MESSAGES),
     "version": lambda: f"The version of the protocol is {VERSION}.",
