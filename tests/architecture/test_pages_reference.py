@@ -3,7 +3,6 @@
 import ast
 import re
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -31,7 +30,9 @@ def page(name: str) -> str:
 
 
 def test_these_pages_have_parts_that_are_made() -> None:
-    assert {"cli", "configuration", "python", "errors", "states", "wire"} <= {each.stem for each in MADE}
+    assert {"cli", "configuration", "python", "errors", "states", "wire", "architecture", "contributing"} <= {
+        each.stem for each in MADE
+    }
 
 
 @pytest.mark.parametrize("path", MADE, ids=lambda path: path.name)
@@ -250,7 +251,7 @@ def test_each_room_is_on_the_page_and_each_on_the_page_is_a_room() -> None:
     assert told == rooms - {"pool", "workers/tf/demo"}
 
 
-# --- words and marks
+# --- words and decisions
 
 
 def test_each_word_that_is_to_be_renamed_is_still_there() -> None:
@@ -261,12 +262,6 @@ def test_each_word_that_is_to_be_renamed_is_still_there() -> None:
     assert len(fields) > 5
     for field in fields:
         assert field in page("json"), field
-
-
-def test_each_mark_is_explained() -> None:
-    marks = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["markers"]
-    told = [row[0].strip("`") for row in rows(page("contributing").split("## Marks")[1].split("##")[0])]
-    assert sorted(told) == sorted(mark.split(":")[0] for mark in marks)
 
 
 def test_each_decision_has_its_five_lines() -> None:

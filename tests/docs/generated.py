@@ -8,6 +8,7 @@ the code, the others are a person's: these are kept, by the row's first cell, an
 
 import inspect
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from types import UnionType
@@ -19,7 +20,7 @@ from pydantic import PlainValidator
 from pydantic.fields import FieldInfo
 
 import pool
-from docs.markdown import FOLDER
+from docs.markdown import FOLDER, ROOT
 from pool import errors
 from pool.client.futures import JobFuture
 from pool.config import quantities
@@ -319,6 +320,16 @@ def _of_section(name: str) -> Table:
     return _keys(section)
 
 
+def _marks() -> Table:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
+    named = [mark.split(": ", 1) for mark in settings["markers"]]
+    return ["mark", "tests"], [[_code(mark), _plain(text)] for mark, text in named]
+
+
+def _plain(text: str) -> str:
+    return text[:1].upper() + text[1:] + "."
+
+
 # --- Python -----------------------------------------------------------------------------------------------------------
 
 
@@ -434,6 +445,7 @@ _MAKERS: dict[str, Callable[[], str | Table]] = {
     "structs": _structs,
     "layout": _layout,
     "exits": _exits,
+    "marks": _marks,
     "faults": lambda: (["fault", "on the wire"], [[each.name, _code(each.value)] for each in Fault]),
     "unpacking": lambda: (["cause", "the members"], [[each.name] for each in Unpacking]),
     "commands": _index,
