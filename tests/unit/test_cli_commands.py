@@ -115,7 +115,9 @@ def test_a_missing_plot_library_is_said_before_anything_else(pool: Any, monkeypa
     assert err == "pool: --plot needs matplotlib: pip install 'tf-worker-pool[plot]'\n"
 
 
-@pytest.mark.parametrize("command", ["status", "models", "devices", "check", "submit", "explain", "bench", "demo"])
+@pytest.mark.parametrize(
+    "command", ["status", "models", "devices", "check", "submit", "explain", "bench", "demo", "help"]
+)
 def test_help_and_what_it_does_not_import(command: str) -> None:
     """Help is quick: neither TensorFlow nor numpy is loaded for it."""
     code = f"""if True:
