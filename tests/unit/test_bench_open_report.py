@@ -1,6 +1,5 @@
 """What is printed and drawn of open loops."""
 
-import itertools
 import json
 import math
 import sys
@@ -8,7 +7,6 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-import click
 import pytest
 
 from pool.bench.drawing import HEIGHT, drawn
@@ -18,7 +16,6 @@ from pool.bench.measured import Measured
 from pool.bench.plot import drawer
 from pool.bench.point import Point
 from pool.bench.report import LoadReport
-from pool.cli.steps import Steps, count_steps, one_rate, rate_steps
 from pool.errors import PoolError
 from pool.terminal import show
 
@@ -74,59 +71,6 @@ def printed(
 @pytest.fixture(autouse=True)
 def in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
-
-
-# --- rates
-
-
-def test_rates_between_two() -> None:
-    assert rate_steps("10:1000:3").values == pytest.approx((10, 100, 1000))
-    rates = rate_steps("0.5:100").values
-    assert len(rates) == 8
-    assert (rates[0], rates[-1]) == (0.5, 100.0)
-    assert {round(later / earlier, 6) for earlier, later in itertools.pairwise(rates)} == {2.131663}
-
-
-def test_rates_as_they_are_listed() -> None:
-    assert rate_steps("50, 100,20") == Steps((50.0, 100.0, 20.0))
-    assert rate_steps("7") == Steps((7.0,))
-    assert one_rate("1e3") == 1000.0
-
-
-@pytest.mark.parametrize("text", ["", "x", "0", "-1", "nan", "inf", "1e9", "1,,2", ":", ":2", "5:5", "9:3", "1:2:"])
-def test_rates_that_are_none(text: str) -> None:
-    with pytest.raises(click.BadParameter):
-        rate_steps(text)
-
-
-@pytest.mark.parametrize("text", ["1:2:1", "1:2:101", "1:2:x", "1:2:3:4", "1:2:-3", "1:2:2.5"])
-def test_steps_that_are_none(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="STEPS is a number from 2 to 100"):
-        rate_steps(text)
-
-
-def test_rates_without_an_end() -> None:
-    steps = rate_steps("100:")
-    assert steps.endless
-    assert steps.values[:3] == (100.0, 150.0, 225.0)
-    assert 50_000 < steps.values[-1] <= 100_000
-    assert rate_steps("50,100") == Steps((50.0, 100.0))
-
-
-def test_numbers_in_flight() -> None:
-    assert count_steps("16") == Steps((16.0,))
-    assert count_steps("1,4,9") == Steps((1.0, 4.0, 9.0))
-    assert count_steps("1:20") == Steps((1.0, 2.0, 4.0, 8.0, 16.0, 20.0))
-    assert count_steps("1:16") == Steps((1.0, 2.0, 4.0, 8.0, 16.0))
-    assert count_steps("1:4:8") == Steps((1.0, 2.0, 3.0, 4.0))
-    endless = count_steps("4:")
-    assert (endless.endless, endless.values[:3], endless.values[-1]) == (True, (4.0, 8.0, 16.0), 65_536)
-
-
-@pytest.mark.parametrize("text", ["", "0", "-1", "1.5", "x", "1e3", "99999999", ":", ":4", "4:4", "8:2", "1:x", "1,,2"])
-def test_numbers_in_flight_that_are_none(text: str) -> None:
-    with pytest.raises(click.BadParameter):
-        count_steps(text)
 
 
 # --- tables
