@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pool.bench.inputs import BadInputs, Making, made_inputs, repeated, shapes_of
 from pool.bench.job import BenchJob
 from pool.bench.load import Load, Warmup
 from pool.bench.loop import run_loop
-from pool.bench.made import BadInputs, Making, made_inputs, repeated, shapes_of
 from pool.bench.measured import Measured
 from pool.bench.meter import Meter, Show
 from pool.bench.point import percentiles
