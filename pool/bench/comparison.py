@@ -16,8 +16,7 @@ from pool.bench.child import Child, Told
 from pool.bench.fleet import Fleet
 from pool.bench.job import BenchJob
 from pool.bench.load import Load, Warmup
-from pool.bench.measured import INTERRUPTED
-from pool.bench.point import percentiles
+from pool.bench.point import INTERRUPTED, percentiles
 from pool.bench.sweep import progress_bar
 from pool.client.client import Client
 from pool.errors import PoolError

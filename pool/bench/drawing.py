@@ -27,12 +27,12 @@ def drawn(points: Sequence[Point], width: int) -> Text:
 
     Of nothing where nothing was answered.
     """
-    answered = [point for point in points if not isnan(point.latencies_s["p50"])]
+    answered = [point for point in points if not isnan(point.latency_s["p50"])]
     highest, end = most(points), numeric(most(points))
     if not highest:
         return Text()
     columns = max(LEAST_WIDTH, width - MARGIN - 2)
-    latencies_ms = [max(point.latencies_s[name] * 1000, 1e-6) for point in answered for name, *_ in _LINES]
+    latencies_ms = [max(point.latency_s[name] * 1000, 1e-6) for point in answered for name, *_ in _LINES]
     low, high = floor(log10(min(latencies_ms))), ceil(log10(max(latencies_ms)))
     high = max(high, low + 1)
 
@@ -41,7 +41,7 @@ def drawn(points: Sequence[Point], width: int) -> Text:
         return round((1 - height) * (HEIGHT - 1)), round(goodput / highest * (columns - 1))
 
     cells = {(line, columns - 1): _LIMIT for line in range(HEIGHT)}
-    places = {name: [cell(point.goodput, point.latencies_s[name] * 1000) for point in answered] for name, *_ in _LINES}
+    places = {name: [cell(point.goodput, point.latency_s[name] * 1000) for point in answered] for name, *_ in _LINES}
     for name, _, style in _LINES:
         cells.update({at: (dots, style) for at, dots in _joined(places[name], columns).items()})
     for name, sign, style in _LINES:  # a point is never lost behind a line

@@ -50,10 +50,10 @@ def _draw(path: Path, report: LoadReport) -> None:
 
 
 def _latency(axes: "Axes", report: LoadReport) -> None:
-    answered = [point for point in report.points if not isnan(point.latencies_s["p50"])]
+    answered = [point for point in report.points if not isnan(point.latency_s["p50"])]
     goodputs = [point.goodput for point in answered]
     for name, color in (("p99", P99), ("p50", P50)):
-        axes.plot(goodputs, [point.latencies_s[name] * 1000 for point in answered], color=color, marker="o", label=name)
+        axes.plot(goodputs, [point.latency_s[name] * 1000 for point in answered], color=color, marker="o", label=name)
     axes.axvline(most(report.points), color=GOOD, linestyle="dashed", label=limit(report.points))
     timeout_s, bound_s = report.loads[0].timeout_s if report.is_open else None, report.bound_s
     if timeout_s is not None:
@@ -69,7 +69,7 @@ def _latency(axes: "Axes", report: LoadReport) -> None:
 
 
 def _goodput(axes: "Axes", report: LoadReport) -> None:
-    asked, goodputs = [point.asked for point in report.points], [point.goodput for point in report.points]
+    asked, goodputs = [point.load.asked for point in report.points], [point.goodput for point in report.points]
     axes.plot(asked, goodputs, color=GOOD, marker="o", label="goodput")
     axes.set_ylim(0, most(report.points) * 1.25 or 1)
     axes.set_ylabel("answers a second")
@@ -82,7 +82,7 @@ def _goodput(axes: "Axes", report: LoadReport) -> None:
     axes.plot([0, max(asked)], [0, max(asked)], color=FAINT, linestyle="dotted", label="all that was asked for")
     strained = [point for point in report.points if point.strained]
     if strained:
-        at, answered = [point.asked for point in strained], [point.goodput for point in strained]
+        at, answered = [point.load.asked for point in strained], [point.goodput for point in strained]
         axes.scatter(at, answered, facecolor="white", edgecolor=GOOD, zorder=3, label="the sender at its limit")
     axes.set_xlim(0, max(asked) * 1.05)
     axes.set_xlabel("jobs asked for, a second")

@@ -12,7 +12,6 @@ import pytest
 from pool.bench.drawing import HEIGHT, drawn
 from pool.bench.job import BenchJob
 from pool.bench.load import Load, Warmup
-from pool.bench.measured import Measured
 from pool.bench.plot import drawer
 from pool.bench.point import Point
 from pool.bench.report import LoadReport
@@ -32,7 +31,8 @@ def point(
 ) -> Point:
     """Of ten seconds. Half of the answers come after `p50_s`, of the others most after the p99."""
     due = round(rate * SECONDS)
-    measured = Measured(
+    return Point(
+        open_load(rate),
         elapsed_s=SECONDS,
         latencies_s=[p50_s] * (answers - answers // 2) + [p99_s] * (answers // 2),
         errors=Counter(errors),
@@ -42,7 +42,6 @@ def point(
         lags_s=[0.0004] * bool(answers),
         cpu_share=0.4,
     )
-    return Point.of(open_load(rate), measured)
 
 
 POINTS = [
@@ -96,7 +95,7 @@ def test_a_rate_is_a_line_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_process_that_is_busy_with_itself_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(printed(report(POINTS[:1]), capsys)) == 4
-    busy = replace(POINTS[0], measured=replace(POINTS[0].measured, cpu_share=0.82))
+    busy = replace(POINTS[0], cpu_share=0.82)
     assert printed(report([busy]), capsys)[-1] == (
         "at 100.0/s the client used 82.0 % of a processor: it may be what is measured; give more --clients"
     )
@@ -128,8 +127,8 @@ def test_a_report_grows() -> None:
     shown = LoadReport(BenchJob("m", "s", (), 1), 1, [load])
     assert shown.about == "open loop, even arrivals, 1 row a job, timeout 1 s, 1 s"
     assert "no job came" in shown.nothing()
-    shown.add(load, Measured(elapsed_s=1.0, due=10, sent=10, latencies_s=[0.001] * 9, errors=Counter(Overloaded=1)))
-    shown.add(load, Measured(early="interrupted"))  # before anything of this rate was counted
+    shown.add(Point(load, elapsed_s=1.0, due=10, sent=10, latencies_s=[0.001] * 9, errors=Counter(Overloaded=1)))
+    shown.add(Point(load, early="interrupted"))  # before anything of this rate was counted
     assert len(shown.points) == 1
     assert shown.points[0].goodput == 9.0
     assert shown.values()["errors"] == {"Overloaded": 1}
@@ -138,17 +137,18 @@ def test_a_report_grows() -> None:
 
 
 def test_a_bound_ends_a_sweep_and_has_a_best_rate(capsys: pytest.CaptureFixture[str]) -> None:
-    def measured(latency_s: float, sent: int = 100, answered: int = 100) -> Measured:
-        return Measured(elapsed_s=10.0, due=sent, sent=sent, latencies_s=[latency_s] * answered)
+    def measured(rate: float, latency_s: float, sent: int = 100, answered: int = 100) -> Point:
+        latencies_s = [latency_s] * answered
+        return Point(open_load(rate), elapsed_s=10.0, due=sent, sent=sent, latencies_s=latencies_s)
 
     shown = replace(report([]), bound_s=0.05)
-    assert shown.add(open_load(10.0), measured(0.01))
-    assert not shown.add(open_load(20.0), measured(0.06, 200, 200))
+    assert shown.add(measured(10.0, 0.01))
+    assert not shown.add(measured(20.0, 0.06, 200, 200))
     assert printed(shown, capsys)[-1] == "p99 within 50 ms: up to 10.00/s, of 10.00/s asked for"
     assert shown.values()["best"] == 10.0
     # Those who were refused were not answered in time, however fast the others were.
     shed = replace(report([]), bound_s=0.05)
-    assert not shed.add(open_load(10.0), measured(0.01, answered=50))
+    assert not shed.add(measured(10.0, 0.01, answered=50))
     assert printed(shed, capsys)[-1] == "p99 within 50 ms: not even at 10.00/s"
 
 
