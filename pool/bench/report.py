@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.table import Table
 
-from pool.bench.drawing import drawn
+from pool.bench.curve import drawn
 from pool.bench.job import BenchJob
 from pool.bench.load import Load
 from pool.bench.point import CPU_SHARE, Point, most, saturated

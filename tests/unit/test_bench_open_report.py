@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pool.bench.drawing import HEIGHT, drawn
+from pool.bench.curve import HEIGHT, drawer, drawn
 from pool.bench.job import BenchJob
 from pool.bench.load import Load, Warmup
-from pool.bench.plot import drawer
 from pool.bench.point import Point
 from pool.bench.report import LoadReport
 from pool.errors import PoolError

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from pool.bench.curve import drawer
 from pool.bench.job import BenchJob
 from pool.bench.load import Load
-from pool.bench.plot import drawer
 from pool.bench.point import Point
 from pool.bench.report import LoadReport, write_csv
 from pool.errors import PoolError
