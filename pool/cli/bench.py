@@ -98,11 +98,11 @@ class Amounts(click.ParamType):  # type: ignore[type-arg]
 
 
 class _Kinds(click.Group):
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        if args[0] not in self.commands:
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in [*self.commands, *ctx.help_option_names]:
             told = f"{args[0]!r} is none of {', '.join(self.commands)}; write: pool bench run MODEL"
             raise click.UsageError(told, ctx)
-        return super().resolve_command(ctx, args)
+        return super().parse_args(ctx, args)
 
 
 def _options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
