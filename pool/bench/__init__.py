@@ -6,13 +6,12 @@ pool through the public client alone.
 """
 
 from pool.bench.comparison import Comparison, compare
+from pool.bench.curve import drawer
 from pool.bench.fleet import Fleet
+from pool.bench.inputs import BadInputs, Making, made_jobs, read_input_data, shapes_of
 from pool.bench.job import BenchJob
 from pool.bench.load import Load, Warmup
-from pool.bench.made import BadInputs, Making, made_jobs, shapes_of
-from pool.bench.measured import INTERRUPTED
-from pool.bench.plot import drawer
-from pool.bench.recorded import read_input_data
+from pool.bench.point import INTERRUPTED
 from pool.bench.report import LoadReport, write_csv
 from pool.bench.sweep import measure
 

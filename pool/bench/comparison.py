@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from queue import Empty
 from statistics import median
@@ -16,8 +17,7 @@ from pool.bench.child import Child, Told
 from pool.bench.fleet import Fleet
 from pool.bench.job import BenchJob
 from pool.bench.load import Load, Warmup
-from pool.bench.measured import INTERRUPTED
-from pool.bench.point import percentiles
+from pool.bench.point import INTERRUPTED, percentiles
 from pool.bench.sweep import progress_bar
 from pool.client.client import Client
 from pool.errors import PoolError
@@ -75,24 +75,21 @@ class Comparison:
 
     def figures(self) -> list[dict[str, Any]]:
         """Of each way, over the whole rounds."""
-        found = []
-        base = self.ways[0]
-        (base_p50_s,) = percentiles(base.latencies_s, 50)
+        found: list[dict[str, Any]] = []
         for way in self.ways:
-            p50_s, p99_s = percentiles(way.latencies_s, 50, 99)
-            ratios = [own / first for own, first in zip(way.rates, base.rates, strict=False)]
-            rate = median(way.rates)
+            p50_ms, p99_ms = (seconds * 1000 for seconds in percentiles(way.latencies_s, 50, 99))
+            ratios = [own / first for own, first in zip(way.rates, self.ways[0].rates, strict=False)]
             found.append(
                 {
                     "way": way.name,
                     "in_flight": way.in_flight,
                     "rows_a_call": self.job.rows * way.jobs_a_call,
-                    "jobs_per_s": rate,
-                    "rows_per_s": rate * self.job.rows,
-                    "p50_ms": p50_s * 1000,
-                    "p99_ms": p99_s * 1000,
+                    "jobs_per_s": median(way.rates),
+                    "rows_per_s": median(way.rates) * self.job.rows,
+                    "p50_ms": p50_ms,
+                    "p99_ms": p99_ms,
                     "jobs_per_s_ratio": median(ratios),
-                    "p50_ratio": p50_s / base_p50_s,
+                    "p50_ratio": p50_ms / (found[0]["p50_ms"] if found else p50_ms),
                 }
             )
         return found
@@ -136,41 +133,39 @@ def compare(
     path, slots, most_rows = _place(client, job.model)
     turn_s = seconds / ROUNDS
     batch_rows: Counter[int] = Counter()
-    with ExitStack() as stack:
-        show = stack.enter_context(progress_bar())
+
+    def pool_turn(in_flight: int, taken_s: float, warmup_s: float) -> Turn:
+        load = Load(in_flight=in_flight, duration_s=taken_s, warmup=Warmup(warmup_s), timeout_s=timeout_s)
+        point = fleet.run(load, lambda *_: None)
+        if point.early == INTERRUPTED:
+            raise KeyboardInterrupt
+        why = point.nothing(f"no job was answered within {taken_s:g} s; give a longer --duration")
+        if point.early or why:
+            raise PoolError(point.early or why)
+        batch_rows.update(point.batch_rows)
+        return point.elapsed_s, point.latencies_s
+
+    with progress_bar() as show:
         show(f"{job.model}: loading it in a process of its own", 0.0, 0.0)
-        inprocess = stack.enter_context(_InProcess(job, path, slots[0]["uuids"]))
-
-        def pool_way(in_flight: int) -> Way:
-            def take(taken_s: float, warmup_s: float) -> Turn:
-                load = Load(in_flight=in_flight, duration_s=taken_s, warmup=Warmup(warmup_s), timeout_s=timeout_s)
-                measured = fleet.run(load, lambda *_: None)
-                batch_rows.update(measured.batch_rows)
-                if measured.early == INTERRUPTED:
-                    raise KeyboardInterrupt
-                why = measured.nothing(f"no job was answered within {taken_s:g} s; give a longer --duration")
-                if measured.early or why:
-                    raise PoolError(measured.early or why)
-                return measured.elapsed_s, measured.latencies_s
-
-            return Way(f"pool, {in_flight:,} in flight", take, in_flight=in_flight)
-
-        own = [inprocess.way(way, 1, job.rows) for way in inprocess.ways]
-        found = Comparison(job, [*own, *map(pool_way, counts)], slots[0]["device"], len(slots), turn_s)
-        try:
-            # A turn that does not count: until the pool has run some, nobody knows how many rows it runs together.
-            show("first turn of the pool", 0.0, 0.0)
-            found.ways[-1].take(turn_s, 0.0)
-            jobs_a_call = usual_rows(batch_rows, most_rows) // job.rows
-            if jobs_a_call > 1 and all(inputs.rows for inputs in job.inputs):
-                found.ways[len(own) : len(own)] = [inprocess.way(way, jobs_a_call, job.rows) for way in inprocess.ways]
-            for number in range(ROUNDS):
-                for place, way in enumerate(found.ways):
-                    part = (number + place / len(found.ways)) / ROUNDS
-                    show(f"round {number + 1} of {ROUNDS}, {way.name}", part, way.rates[-1] if way.rates else 0.0)
+        with _InProcess(job, path, slots[0]["uuids"]) as inprocess:
+            own = inprocess.ways(1)
+            pool = [Way(f"pool, {n:,} in flight", partial(pool_turn, n), in_flight=n) for n in counts]
+            found = Comparison(job, [*own, *pool], slots[0]["device"], len(slots), turn_s)
+            try:
+                # A turn that does not count: until the pool has run some, nobody knows how many rows it runs together.
+                show("first turn of the pool", 0.0, 0.0)
+                pool[-1].take(turn_s, 0.0)
+                jobs_a_call = usual_rows(batch_rows, most_rows) // job.rows
+                if jobs_a_call > 1 and all(inputs.rows for inputs in job.inputs):
+                    found.ways[len(own) : len(own)] = inprocess.ways(jobs_a_call)
+                turns = [(number, at) for number in range(ROUNDS) for at in range(len(found.ways))]
+                for done, (number, at) in enumerate(turns):
+                    way = found.ways[at]
+                    rate = way.rates[-1] if way.rates else 0.0
+                    show(f"round {number + 1} of {ROUNDS}, {way.name}", done / len(turns), rate)
                     way.add(way.take(turn_s, turn_s * WARMUP_PART))
-        except KeyboardInterrupt:
-            found.early = INTERRUPTED
+            except KeyboardInterrupt:
+                found.early = INTERRUPTED
     if not found.rounds:
         raise PoolError("interrupted before a whole round was measured")
     return found
@@ -179,28 +174,27 @@ def compare(
 class _InProcess(Child):
     """`workers.inprocess`, for a client never imports TensorFlow; it has loaded the model. Raises `PoolError`.
 
-    `uuids`: of the GPUs that it sees, none for the CPU. `ways`: how it can run the model.
+    `uuids`: of the GPUs that it sees, none for the CPU.
     """
 
     def __init__(self, job: BenchJob, path: str, uuids: Sequence[str]) -> None:
         self._told: Told = Told()
+        self._rows = job.rows
         super().__init__(["workers.inprocess", str(os.getpid())], self._told, env=environment(os.environ, uuids))
-        try:
-            self.ways: Sequence[str] = self._ask({**job.packed(), "path": path, "gpus": len(uuids)}, LOAD_S)["ways"]
-        except BaseException:
-            self.close()
-            raise
+        with ExitStack() as unless_loaded:
+            unless_loaded.push(self)
+            self._ways: Sequence[str] = self._ask({**job.packed(), "path": path, "gpus": len(uuids)}, LOAD_S)["ways"]
+            unless_loaded.pop_all()
 
-    def way(self, way: str, jobs_a_call: int, rows: int) -> Way:
-        """Each of its calls has the rows of `jobs_a_call` jobs."""
+    def ways(self, jobs_a_call: int) -> list[Way]:
+        """How it can run the model; each of their calls has the rows of so many jobs."""
+        more = f", {self._rows * jobs_a_call} rows a call" if jobs_a_call > 1 else ""
+        return [Way(_NAMES[way] + more, partial(self._turn, way, jobs_a_call), jobs_a_call) for way in self._ways]
 
-        def take(seconds: float, warmup_s: float) -> Turn:
-            order = {"way": way, "jobs_a_call": jobs_a_call, "seconds": seconds, "warmup_s": warmup_s}
-            turn = self._ask(order, seconds + warmup_s + TURN_S)
-            return turn["seconds"], turn["latencies_s"]
-
-        more = f", {rows * jobs_a_call} rows a call" if jobs_a_call > 1 else ""
-        return Way(_NAMES[way] + more, take, jobs_a_call)
+    def _turn(self, way: str, jobs_a_call: int, seconds: float, warmup_s: float) -> Turn:
+        order = {"way": way, "jobs_a_call": jobs_a_call, "seconds": seconds, "warmup_s": warmup_s}
+        turn = self._ask(order, seconds + warmup_s + TURN_S)
+        return turn["seconds"], turn["latencies_s"]
 
     def _ask(self, order: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
         self.tell(order)

@@ -11,8 +11,8 @@ from pool.bench.child import END_S, Child, Told
 from pool.bench.job import BenchJob
 from pool.bench.load import NO_WARMUP, Load
 from pool.bench.loop import GRACE_S, LOOK_S, run_loop
-from pool.bench.measured import INTERRUPTED, Answer, Measured
 from pool.bench.meter import Meter, Show
+from pool.bench.point import INTERRUPTED, Answer, Point
 from pool.client.client import Client
 from pool.errors import PoolError
 
@@ -46,7 +46,7 @@ class Fleet(ExitStack):
                 self._await_ready(deadline)
             unless_connected.pop_all()
 
-    def run(self, load: Load, show: Show) -> Measured:
+    def run(self, load: Load, show: Show) -> Point:
         """After an open loop the pool is empty when it returns."""
         if self._children:
             meter = Meter(load, show, LAG_S)
@@ -54,7 +54,7 @@ class Fleet(ExitStack):
         else:
             meter = Meter(load, show)
             run_loop(self._job.submitter(self._client, load.timeout_s), load, meter)
-        return meter.measured
+        return meter.point
 
     def _run(self, load: Load, meter: Meter) -> None:
         # The parent alone knows when it is enough; they go on until they are told, or have nothing left.

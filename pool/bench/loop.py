@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from pool.bench.load import Load
-from pool.bench.measured import INTERRUPTED, Answer, answer_of
+from pool.bench.point import INTERRUPTED, Answer, answer_of
 
 __all__ = ["GRACE_S", "LOOK_S", "Clock", "Submit", "Tally", "run_loop"]
 

@@ -7,7 +7,7 @@ from statistics import fmean, median
 
 from pool.bench.load import Load
 from pool.bench.loop import LOOK_S
-from pool.bench.measured import GONE, Answer, Measured
+from pool.bench.point import GONE, Answer, Point
 from pool.terminal import numeric, percent
 
 __all__ = ["Meter", "Show", "Steadiness", "Window"]
@@ -66,14 +66,14 @@ class Steadiness:
 
 
 class Meter:
-    """Implements `pool.bench.loop.Tally`. What it counted is in `measured`, complete after `end`.
+    """Implements `pool.bench.loop.Tally`. What it counted is in `point`, complete after `end`.
 
     A closed loop's answers count by the instant at which they came, an open loop's by the one at which their jobs were
     due. `lag_s`: by how much what it is told may be late.
     """
 
     def __init__(self, load: Load, show: Show = lambda *_: None, lag_s: float = 0.0) -> None:
-        self.measured = Measured()
+        self.point = Point(load)
         self.early = ""
         self._load = load
         self._show = show
@@ -99,10 +99,10 @@ class Meter:
         if self._warms:
             self._sent.append((due, at))
         elif self._from <= due < self._until:
-            self.measured.due += 1
+            self.point.due += 1
             if at < self._until:
-                self.measured.sent += 1
-                self.measured.lags_s.append(at - due)
+                self.point.sent += 1
+                self.point.lags_s.append(at - due)
 
     def answered(self, answer: Answer) -> None:
         self._ends += 1
@@ -123,27 +123,27 @@ class Meter:
 
     def wants(self, outstanding: int) -> bool:
         jobs = self._load.jobs
-        return jobs is None or self._warms or self.measured.jobs + outstanding < jobs
+        return jobs is None or self._warms or self.point.jobs + outstanding < jobs
 
     def end(self, now: float, cpu_share: float) -> None:
         self._tell(now)
-        self.measured.cpu_share = cpu_share
-        self.measured.early = self.early
+        self.point.cpu_share = cpu_share
+        self.point.early = self.early
         if not self._warms:
             ended = self._last if self._is_full() else min(now, self._until)
-            self.measured.elapsed_s = max(0.0, ended - self._from)
-        unanswered = self.measured.sent - self.measured.jobs
+            self.point.elapsed_s = max(0.0, ended - self._from)
+        unanswered = self.point.sent - self.point.jobs
         if unanswered > 0 and not self.early:
-            self.measured.errors[NO_ANSWER] += unanswered
-            self.measured.last_error[NO_ANSWER] = "their futures did not end in time"
+            self.point.errors[NO_ANSWER] += unanswered
+            self.point.last_error[NO_ANSWER] = "their futures did not end in time"
 
     def _is_full(self) -> bool:
-        return self._load.jobs is not None and self.measured.jobs >= self._load.jobs
+        return self._load.jobs is not None and self.point.jobs >= self._load.jobs
 
     def _count(self, answer: Answer) -> None:
         instant = answer.due if self._load.is_open else answer.ended
         if self._from <= instant < self._until and not self._is_full():
-            self.measured.count(answer)
+            self.point.count(answer)
             self._last = max(self._last, answer.ended)
 
     def _warm(self, now: float) -> None:
@@ -161,7 +161,7 @@ class Meter:
                 return
         if now >= end:
             if self._steadiness is not None:
-                self.measured.unsteady = self._steadiness.complaint(warmup.longest_s)
+                self.point.unsteady = self._steadiness.complaint(warmup.longest_s)
             self._measure(end)
 
     def _window(self, end: float) -> Window:
@@ -192,5 +192,5 @@ class Meter:
         if self._warms:
             self._show("warming up", min(elapsed_s / load.warmup.longest_s, 1.0), self._ends / elapsed_s)
             return
-        part = elapsed_s / load.duration_s if load.jobs is None else self.measured.jobs / load.jobs
+        part = elapsed_s / load.duration_s if load.jobs is None else self.point.jobs / load.jobs
         self._show("measuring", min(part, 1.0), self._ends / elapsed_s)

@@ -1,25 +1,58 @@
-"""What one load came to, in figures."""
+"""What one load came to: what was counted in the time that it measured, and its figures."""
 
 import math
+from array import array
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pool.bench.load import Load
-from pool.bench.measured import Measured
+from pool.errors import PoolError
 from pool.terminal import numeric
 
-__all__ = ["CPU_SHARE", "Point", "limit", "most", "percentiles", "saturated"]
+__all__ = [
+    *("CPU_SHARE", "GONE", "INTERRUPTED", "Answer", "Point", "answer_of"),
+    *("limit", "most", "percentiles", "saturated"),
+]
 
+GONE = "the pool went away"
+INTERRUPTED = "interrupted"
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 PACE = 0.95  # of what was due; a sender that is further behind has measured itself
 GAIN = 1.05  # less than that from more jobs in flight is no gain
 CPU_SHARE = 0.75  # of one processor: above it the threads of this process wait for each other
 
-Stages = Mapping[str, Mapping[str, float]]
+
+class Answer(NamedTuple):
+    """How one job ended: with an `error`, by its class, or with the stages of its timeline.
+
+    `due`: the instant from which its latency counts, `ended`: that of its answer.
+    """
+
+    due: float
+    ended: float
+    error: str = ""
+    text: str = ""
+    stages: Sequence[tuple[str, float]] = ()
+    batch_rows: int = 0
+
+
+def answer_of(due: float, ended: float, future: "Future[Any]") -> Answer:
+    """Of a future that is done and was not cancelled. What is no error of the pool's is raised."""
+    error = future.exception(0)
+    if isinstance(error, PoolError):
+        return Answer(due, ended, type(error).__name__, str(error))
+    if error is not None:
+        raise error
+    timeline = getattr(future, "timeline", None)
+    if timeline is None:
+        return Answer(due, ended)
+    return Answer(due, ended, stages=timeline.segments(), batch_rows=timeline.batch_rows)
 
 
 def percentiles(values: Sequence[float], *percents: float) -> list[float]:
@@ -30,46 +63,85 @@ def percentiles(values: Sequence[float], *percents: float) -> list[float]:
     return list(map(float, np.quantile(values, quantiles, method="inverted_cdf")))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Point:
-    """`latencies_s`: the percentiles and the maximum, by name, of all answers; NaN where nothing was answered.
+    """`latencies_s` are of the jobs that were answered, in no order; failed ones are in `errors` by class, and
+    `last_error` has the text of the last of each.
 
-    An open loop's latencies count from the instants that its jobs were meant for; `lag_p99_s` of them the sender itself
-    may have caused. `stages`: seconds, and the share of the time of all jobs together; in the order of time.
+    `segments_s`: of each answered job's stages, by name, all in the same order; `batch_rows`: with how many rows each
+    was run. Of an open loop: `due` jobs were meant for the time, of which `sent` were, each by one of `lags_s` too
+    late. `cpu_share` of one processor was used by the process that sent most. `early`: why it ended before its time;
+    empty if it did not. `unsteady`: what the warm-up found where it never became stable.
     """
 
     load: Load
-    measured: Measured
-    latencies_s: Mapping[str, float]
-    lag_p99_s: float
-    stages: Stages
+    elapsed_s: float = 0.0
+    latencies_s: list[float] = field(default_factory=list)
+    errors: Counter[str] = field(default_factory=Counter)
+    last_error: dict[str, str] = field(default_factory=dict)
+    segments_s: dict[str, "array[float]"] = field(default_factory=dict)
+    batch_rows: Counter[int] = field(default_factory=Counter)
+    cpu_share: float = 0.0
+    due: int = 0
+    sent: int = 0
+    lags_s: list[float] = field(default_factory=list)
+    early: str = ""
+    unsteady: str = ""
 
-    @classmethod
-    def of(cls, load: Load, measured: Measured) -> "Point":
-        latencies = measured.latencies_s
-        latencies_s = dict(
-            zip((f"p{each:g}" for each in PERCENTILES), percentiles(latencies, *PERCENTILES), strict=True)
-        )
-        latencies_s["max"] = max(latencies, default=math.nan)
-        return cls(load, measured, latencies_s, percentiles(measured.lags_s, 99)[0], _stages(measured))
+    def count(self, answer: Answer) -> None:
+        if answer.error:
+            self.errors[answer.error] += 1
+            self.last_error[answer.error] = answer.text
+            return
+        self.latencies_s.append(answer.ended - answer.due)
+        for name, seconds in answer.stages:
+            self.segments_s.setdefault(name, array("d")).append(seconds)
+        if answer.batch_rows:
+            self.batch_rows[answer.batch_rows] += 1
 
     @property
-    def asked(self) -> float:
-        return self.load.asked
+    def jobs(self) -> int:
+        return len(self.latencies_s) + self.errors.total()
 
     @property
     def answered(self) -> int:
-        return len(self.measured.latencies_s)
+        return len(self.latencies_s)
+
+    @property
+    def latency_s(self) -> Mapping[str, float]:
+        """The percentiles and the maximum, by name, of all answers; NaN where nothing was answered."""
+        found = percentiles(self.latencies_s, *PERCENTILES)
+        named = {f"p{each:g}": seconds for each, seconds in zip(PERCENTILES, found, strict=True)}
+        return {**named, "max": max(self.latencies_s, default=math.nan)}
+
+    @property
+    def lag_p99_s(self) -> float:
+        """Of an open loop's latencies, what the sender itself may have caused."""
+        return percentiles(self.lags_s, 99)[0]
+
+    @property
+    def stages(self) -> Mapping[str, Mapping[str, float]]:
+        """Seconds, and the share of the time of all jobs together; in the order of time."""
+        columns: dict[str, Sequence[float]] = dict(self.segments_s)
+        if columns and self.lags_s:
+            columns = {"sent late": self.lags_s, **columns}
+        means = {name: float(np.mean(column)) for name, column in columns.items()}
+        whole_s = math.fsum(means.values()) or math.inf
+        found = {}
+        for name, column in columns.items():
+            p50_s, p99_s = percentiles(column, 50, 99)
+            found[name] = {"mean_s": means[name], "p50_s": p50_s, "p99_s": p99_s, "share": means[name] / whole_s}
+        return found
 
     @property
     def goodput(self) -> float:
         """Answers a second; of an open loop those within the timeout."""
-        latest_s = self.load.timeout_s if self.load.is_open and self.load.timeout_s else math.inf
-        return self._per_s(sum(latency_s <= latest_s for latency_s in self.measured.latencies_s))
+        latest_s = (self.load.is_open and self.load.timeout_s) or math.inf
+        return self._per_s(sum(latency_s <= latest_s for latency_s in self.latencies_s))
 
     @property
     def sent_rate(self) -> float:
-        return self._per_s(self.measured.sent)
+        return self._per_s(self.sent)
 
     @property
     def sheds(self) -> bool:
@@ -79,50 +151,56 @@ class Point:
     @property
     def behind(self) -> bool:
         """Whether the sender of an open loop could not send as fast as it should."""
-        return self.measured.sent < PACE * self.measured.due
+        return self.sent < PACE * self.due
 
     @property
     def strained(self) -> bool:
         """Whether the figures may be those of this process rather than the pool's."""
-        return self.behind or self.measured.cpu_share > CPU_SHARE
+        return self.behind or self.cpu_share > CPU_SHARE
 
     def _per_s(self, count: int) -> float:
-        return count / self.measured.elapsed_s if self.measured.elapsed_s else 0.0
+        return count / self.elapsed_s if self.elapsed_s else 0.0
 
     def keeps(self, bound_s: float) -> bool:
-        return self.latencies_s["p99"] <= bound_s and not self.sheds
+        return self.latency_s["p99"] <= bound_s and not self.sheds
+
+    def nothing(self, longer: str) -> str:
+        """Why there is no figure; empty where there is one. `longer`: what to say where nothing came."""
+        if self.latencies_s:
+            return ""
+        return f"every job failed ({', '.join(self.errors)})" if self.errors else self.early or longer
 
     def values(self, rows: int) -> dict[str, Any]:
         """For JSON, which has no NaN: what was not measured is None."""
-        measured, errors = self.measured, self.measured.errors
+        latency_s = {name: None if math.isnan(seconds) else seconds for name, seconds in self.latency_s.items()}
         figures: dict[str, Any]
         if self.load.is_open:
-            overloaded, late = errors["Overloaded"], errors["DeadlineExceeded"]
+            overloaded, late = self.errors["Overloaded"], self.errors["DeadlineExceeded"]
             figures = {
                 "rate": self.load.rate,
                 "sent_rate": self.sent_rate,
                 "goodput": self.goodput,
-                **{f"{name}_s": _known(self.latencies_s[name]) for name in ("p50", "p90", "p99", "max")},
-                "lag_p99_s": _known(self.lag_p99_s),
+                **{f"{name}_s": latency_s[name] for name in ("p50", "p90", "p99", "max")},
+                "lag_p99_s": self.lag_p99_s if self.lags_s else None,
                 "answered": self.answered,
                 "overloaded": overloaded,
                 "deadline_exceeded": late,
-                "other_errors": errors.total() - overloaded - late,
+                "other_errors": self.errors.total() - overloaded - late,
                 "behind": self.behind,
-                "cpu_share": measured.cpu_share,
+                "cpu_share": self.cpu_share,
             }
         else:
             figures = {
                 "in_flight": self.load.in_flight,
-                "seconds": measured.elapsed_s,
+                "seconds": self.elapsed_s,
                 "jobs": self.answered,
                 "jobs_per_s": self.goodput,
                 "rows_per_s": self.goodput * rows,
-                "latency_ms": {name: _known(seconds * 1000) for name, seconds in self.latencies_s.items()},
-                "errors": dict(errors),
-                "ended_early": measured.early or None,
+                "latency_ms": {name: None if s is None else s * 1000 for name, s in latency_s.items()},
+                "errors": dict(self.errors),
+                "ended_early": self.early or None,
             }
-        return {**figures, "unsteady": measured.unsteady or None, "stages": self.stages}
+        return {**figures, "unsteady": self.unsteady or None, "stages": self.stages}
 
 
 def most(points: Sequence[Point]) -> float:
@@ -139,24 +217,6 @@ def saturated(points: Sequence[Point]) -> bool:
 
     Otherwise the capacity is somewhere above all of them.
     """
-    closed = sorted((point for point in points if not point.load.is_open), key=lambda point: point.asked)
+    closed = sorted((point for point in points if not point.load.is_open), key=lambda point: point.load.asked)
     levelled = any(later.goodput < GAIN * earlier.goodput for earlier, later in pairwise(closed))
     return levelled or any(point.sheds for point in points)
-
-
-def _stages(measured: Measured) -> Stages:
-    columns: dict[str, Sequence[float]] = dict(measured.stages)
-    if columns and measured.lags_s:
-        columns = {"sent late": measured.lags_s, **columns}
-    means = {name: float(np.mean(column)) for name, column in columns.items()}
-    whole_s = math.fsum(means.values())
-    stages = {}
-    for name, column in columns.items():
-        p50_s, p99_s = percentiles(column, 50, 99)
-        share = means[name] / whole_s if whole_s else 0.0
-        stages[name] = {"mean_s": means[name], "p50_s": p50_s, "p99_s": p99_s, "share": share}
-    return stages
-
-
-def _known(figure: float) -> float | None:
-    return None if math.isnan(figure) else figure

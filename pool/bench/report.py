@@ -11,10 +11,9 @@ from typing import Any
 from rich.console import RenderableType
 from rich.table import Table
 
-from pool.bench.drawing import drawn
+from pool.bench.curve import drawn
 from pool.bench.job import BenchJob
 from pool.bench.load import Load
-from pool.bench.measured import Measured
 from pool.bench.point import CPU_SHARE, Point, most, saturated
 from pool.errors import PoolError
 from pool.terminal import count_of, new_table, numeric, percent
@@ -73,13 +72,12 @@ class LoadReport:
     points: list[Point] = field(default_factory=list)
     early: str = ""
 
-    def add(self, load: Load, measured: Measured) -> bool:
+    def add(self, point: Point) -> bool:
         """Whether to go on: nothing has ended it early, and the bound is kept."""
-        point = Point.of(load, measured)
-        self.early = measured.early
-        if measured.jobs or measured.due or not self.points:
+        self.early = point.early
+        if point.jobs or point.due or not self.points:
             self.points.append(point)
-        return not measured.early and (self.bound_s is None or point.keeps(self.bound_s))
+        return not point.early and (self.bound_s is None or point.keeps(self.bound_s))
 
     @property
     def is_open(self) -> bool:
@@ -131,8 +129,8 @@ class LoadReport:
             "points": points,
             "highest_goodput" if self.is_open else "highest_jobs_per_s": most(self.points),
             "saturated": saturated(self.points),
-            "best": None if self.best is None else self.best.asked,
-            "errors": dict(sum((point.measured.errors for point in self.points), Counter())),
+            "best": None if self.best is None else self.best.load.asked,
+            "errors": dict(sum((point.errors for point in self.points), Counter())),
             "ended_early": self.early or None,
         }
 
@@ -141,8 +139,8 @@ class LoadReport:
         if self.is_open or self.several:
             yield f"{self.title}: {self.about}{early}"
         else:
-            measured = self.points[0].measured
-            yield f"{self.title}: {self.about}\n{self.points[0].answered:,} jobs in {measured.elapsed_s:.2f} s{early}"
+            point = self.points[0]
+            yield f"{self.title}: {self.about}\n{point.answered:,} jobs in {point.elapsed_s:.2f} s{early}"
         yield _table(self.points, self.job.rows, asked=self.is_open or self.several)
         for point in self.points:
             yield from _remarks(point, _where(point) if self.several else "")
@@ -158,14 +156,14 @@ class LoadReport:
         bound = f"p99 within {(self.bound_s or 0.0) * 1000:g} ms"
         if self.best is None:
             return f"{bound}: not even {_where(self.points[0])}"
-        asked = f"of {numeric(self.best.asked)}/s asked for" if self.is_open else _where(self.best)
+        asked = f"of {numeric(self.best.load.asked)}/s asked for" if self.is_open else _where(self.best)
         return f"{bound}: up to {numeric(self.best.goodput)}/s, {asked}"
 
     def nothing(self) -> str:
         """Why there is no figure; empty where there is one."""
         if any(point.answered for point in self.points):
             return ""
-        errors = [name for point in self.points for name in point.measured.errors]
+        errors = [name for point in self.points for name in point.errors]
         if errors:
             return f"every job failed ({', '.join(dict.fromkeys(errors))})"
         if self.is_open:
@@ -174,20 +172,20 @@ class LoadReport:
 
 
 def _where(point: Point) -> str:
-    return f"at {numeric(point.asked)}/s" if point.load.is_open else f"with {point.load.in_flight:,} in flight"
+    return f"at {numeric(point.load.asked)}/s" if point.load.is_open else f"with {point.load.in_flight:,} in flight"
 
 
 def _table(points: Sequence[Point], rows: int, *, asked: bool) -> Table:
     """`asked`: with what was asked for, which a single closed loop has told already."""
     is_open = points[0].load.is_open
     rates = [">ASKED/S", ">SENT/S", ">GOODPUT/S"] if is_open else [">IN FLIGHT", ">JOBS/S", ">ROWS/S"]
-    latencies = [f">{name} ms" for name in points[0].latencies_s]
+    latencies = [f">{name} ms" for name in points[0].latency_s]
     table = new_table([*(rates if asked else rates[1:]), *latencies, ">ERRORS"])
     for point in points:
         sent = [point.sent_rate, point.goodput] if is_open else [point.goodput, point.goodput * rows]
         first = numeric(point.load.rate) if is_open else f"{point.load.in_flight:,}"
-        figures = ["–" if isnan(each) else numeric(each * 1000) for each in point.latencies_s.values()]
-        errors = f"{point.measured.errors.total():,}"
+        figures = ["–" if isnan(each) else numeric(each * 1000) for each in point.latency_s.values()]
+        errors = f"{point.errors.total():,}"
         table.add_row(*([first] if asked else []), *map(numeric, sent), *figures, errors)
     return table
 
@@ -202,19 +200,18 @@ def _stage_table(point: Point) -> Table:
 
 def _remarks(point: Point, where: str) -> Iterator[str]:
     """What is to be known about the figures."""
-    measured = point.measured
     before = f"{where} " if where else ""
-    for name, number in measured.errors.most_common():
-        yield f"{before}{number:,} {name}, the last: {measured.last_error[name]}"
-    if measured.unsteady:
-        yield f"{before}{measured.unsteady}"
+    for name, number in point.errors.most_common():
+        yield f"{before}{number:,} {name}, the last: {point.last_error[name]}"
+    if point.unsteady:
+        yield f"{before}{point.unsteady}"
     if point.behind:
         yield (
-            f"{before}{percent(point.sent_rate / point.asked)} of the jobs were sent: this process cannot send faster,"
-            f" and the latencies hold its own lateness (p99 {numeric(point.lag_p99_s * 1000)} ms)"
+            f"{before}{percent(point.sent_rate / point.load.asked)} of the jobs were sent: this process cannot send"
+            f" faster, and the latencies hold its own lateness (p99 {numeric(point.lag_p99_s * 1000)} ms)"
         )
-    elif measured.cpu_share > CPU_SHARE:
+    elif point.cpu_share > CPU_SHARE:
         yield (
-            f"{before}the client used {percent(measured.cpu_share)} of a processor: it may be what is measured;"
+            f"{before}the client used {percent(point.cpu_share)} of a processor: it may be what is measured;"
             " give more --clients"
         )

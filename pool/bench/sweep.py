@@ -22,7 +22,7 @@ def measure(fleet: Fleet, report: LoadReport) -> None:
             def told(what: str, part: float, rate: float, step: str = step) -> None:
                 show(step + what, part, rate)
 
-            if not report.add(load, fleet.run(load, told)):
+            if not report.add(fleet.run(load, told)):
                 return
 
 

@@ -1,8 +1,10 @@
 """`pool bench run | sweep | open-loop | compare`: how many jobs a second, how late."""
 
+import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,6 @@ from click.core import ParameterSource
 
 from pool import Client
 from pool.cli.options import as_json, endpoint_option, input_option, print_json, signature_option
-from pool.cli.steps import count_steps, duration, one_count, one_rate, rate_steps, warmup_time
 from pool.errors import PoolError
 from pool.terminal import plain_console, show
 
@@ -20,35 +21,87 @@ if TYPE_CHECKING:
 
     from pool.bench import BenchJob, Fleet, Load
 
-__all__ = ["bench"]
+__all__ = ["Amounts", "Duration", "bench"]
 
 LOADING_S = 120.0
 OPEN_TIMEOUT_S = 1.0
 FORMATS = (".png", ".svg", ".pdf")
+STEPS, MOST_STEPS = 8, 100
 
-_WIDE: dict[str, Any] = {"max_content_width": 100, "show_default": True}
-_SECONDS, _PERCENT = click.FloatRange(0, min_open=True), click.FloatRange(0, 100, min_open=True)
-_COUNT, _CLIENTS, _BYTES = click.IntRange(1), click.IntRange(1, 64), click.IntRange(0, 1 << 24)
-_SECONDS.name, _PERCENT.name, _COUNT.name, _CLIENTS.name, _BYTES.name = "seconds", "percent", "n", "n", "bytes"
-_STABLE_ONLY = {"stability": "--stability", "window": "--window", "longest_warmup": "--longest-warmup"}
-_MADE_ONLY = {"zero_data": "--zero-data", "string_length": "--string-length", "shapes": "--shape"}
-# What says which kind is meant where none is named.
-_KINDS = {
-    "--compare-inprocess": "compare MODEL",
-    "--open-loop": "open-loop MODEL --rate RATE",
-    "--sweep": "sweep MODEL --rate LOW:HIGH",
-    "--p99-bound": "sweep MODEL --in-flight LOW:HIGH",
-    "--plot": "sweep MODEL --in-flight LOW:HIGH",
-    "": "run MODEL",
-}
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?", re.ASCII)
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]  # generic in new releases of click alone
+    """Seconds, of `250ms`, `2s`, `1.5m`, `1h` or a plain number. `other`: words that are taken too, and their value."""
+
+    name = "time"
+
+    def __init__(self, **other: float | None) -> None:
+        self._other = other
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> float | None:
+        if value in self._other:
+            return self._other[value]
+        match = _QUANTITY.fullmatch(value.strip())
+        seconds = float(match[1]) * _SECONDS[match[2]] if match else 0.0
+        if not 0 < seconds < 86_400:
+            self.fail(f"{value!r} is not a duration; write a time with its unit: 250ms, 10s, 2m", param, ctx)
+        return seconds
+
+
+class Endless(list[float]):
+    """Amounts that what is measured is to end."""
+
+
+class Amounts(click.ParamType):  # type: ignore[type-arg]
+    """One, as 16. Where its name has a colon, also several: 1,4,9 · 1:64 · 100:3000:8 · 100: without an end.
+
+    From LOW to HIGH whole numbers double where no steps are given; the others rise by one factor.
+    """
+
+    def __init__(self, name: str, kind: str, most: int, *, whole: bool = False) -> None:
+        self.name, self._kind, self._most, self._whole = name, kind, most, whole
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Sequence[float]:
+        try:
+            if ":" not in self.name:
+                return [self._one(value)]
+            low, colon, rest = value.partition(":")
+            return self._rising(self._one(low), rest) if colon else list(map(self._one, value.split(",")))
+        except ValueError as error:
+            self.fail(f"{value!r}: {error}", param, ctx)
+
+    def _rising(self, low: float, rest: str) -> Sequence[float]:
+        high_text, colon, steps_text = rest.partition(":")
+        high = self._one(high_text) if rest else self._most
+        if rest and high <= low:
+            raise ValueError("this does not rise; give LOW:HIGH")
+        if not rest or (self._whole and not colon):
+            factor = 2 if self._whole else 1.5
+            powers = takewhile(lambda each: each < high + (not rest), (low * factor**number for number in range(99)))
+            return [*powers, high] if rest else Endless(powers)
+        steps = int(steps_text) if steps_text.isdecimal() else 0 if colon else STEPS
+        if not 2 <= steps <= MOST_STEPS:
+            raise ValueError(f"STEPS is a number from 2 to {MOST_STEPS}")
+        found = [*(low * (high / low) ** (step / (steps - 1)) for step in range(steps - 1)), high]
+        return list(dict.fromkeys(map(round, found))) if self._whole else found
+
+    def _one(self, text: str) -> float:
+        try:
+            number = int(text) if self._whole else float(text)
+        except ValueError:
+            number = 0
+        if not 0 < number <= self._most:  # a NaN is refused too
+            raise ValueError(f"give {self._kind}, at most {self._most:,}")
+        return number
 
 
 class _Kinds(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and not set(args[:1]) & set(ctx.help_option_names):
-            said = {arg.partition("=")[0] for arg in args}
-            kind = next(kind for option, kind in _KINDS.items() if option in said or not option)
-            raise click.UsageError(f"{args[0]!r} is no kind of benchmark; write: pool bench {kind}", ctx)
+        if args and args[0] not in [*self.commands, *ctx.help_option_names]:
+            told = f"{args[0]!r} is none of {', '.join(self.commands)}; write: pool bench run MODEL"
+            raise click.UsageError(told, ctx)
         return super().parse_args(ctx, args)
 
 
@@ -72,34 +125,40 @@ def _file(_ctx: click.Context, option: click.Parameter, path: Path | None) -> Pa
     return path
 
 
+_WIDE: dict[str, Any] = {"max_content_width": 100, "show_default": True}
 _FILE: dict[str, Any] = {"type": click.Path(dir_okay=False, path_type=Path), "metavar": "FILE", "callback": _file}
+_RECORDED: dict[str, Any] = {"type": click.Path(exists=True, dir_okay=False, path_type=Path), "metavar": "FILE"}
+_TIME, _WARM = Duration(), Duration(stable=None, **{"0": 0.0})
+_COUNT, _PERCENT, _BYTES = click.IntRange(1), click.FloatRange(0, 100, min_open=True), click.IntRange(0, 1 << 24)
+_COUNT.name, _PERCENT.name, _BYTES.name, _WARM.name = "n", "percent", "bytes", "stable|time"
+_IN_FLIGHT, _RATE = ("a whole number of jobs in flight", 65_536), ("jobs a second", 100_000)
+_STABLE_ONLY = {"stability": "--stability", "window": "--window", "longest_warmup": "--longest-warmup"}
+_MADE_ONLY = {"zero_data": "--zero-data", "string_length": "--string-length", "shapes": "--shape"}
 
 _DATA = "Recorded inputs, in turn: an .npz with an array an input, its axis 0 the jobs, or JSON as perf_analyzer's."
 _SHARED = "Processes with a connection each, that share the load; the pool is fair between them."
-_TIMEOUT = f"Of each job; {OPEN_TIMEOUT_S:g} in an open loop, the pool's default_timeout otherwise."
+_TIMEOUT = f"Of each job; {OPEN_TIMEOUT_S:g}s in an open loop, the pool's default_timeout otherwise."
 _WARMUP = "Not measured: until three windows in a row agree in throughput and median latency, or so long."
 
 _job_options = _options(
     click.argument("model"),
     signature_option,
-    click.option("--duration", type=_SECONDS, default=10.0, help="Seconds to measure, of each step."),
+    click.option("--duration", type=_TIME, default="10s", help="How long to measure, each step."),
     click.option("--rows", type=_COUNT, default=1, help="Rows a job, on axis 0."),
     input_option,
-    click.option(
-        "--input-data", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE", help=_DATA
-    ),
+    click.option("--input-data", help=_DATA, **_RECORDED),
     click.option("--shape", "shapes", multiple=True, metavar="NAME:1,224,…", help="Of unknown axes; repeatable."),
     click.option("--zero-data", is_flag=True, help="Zeros and empty strings, rather than random ones."),
     click.option("--string-length", type=_BYTES, default=24, help="Of random strings."),
     click.option("--seed", type=click.IntRange(0), metavar="N", default=0, help="Of what is left to chance."),
-    click.option("--timeout", type=_SECONDS, help=_TIMEOUT),
-    click.option("--clients", type=_CLIENTS, default=1, help=_SHARED),
+    click.option("--timeout", type=_TIME, help=_TIMEOUT),
+    click.option("--clients", type=click.IntRange(1, 64), metavar="N", default=1, help=_SHARED),
 )
 _warmup_options = _options(
-    click.option("--warmup", type=warmup_time, default="stable", metavar="stable|SECONDS", help=_WARMUP),
+    click.option("--warmup", type=_WARM, default="stable", help=_WARMUP),
     click.option("--stability", type=_PERCENT, default=10.0, help="Within which the windows agree, of their mean."),
-    click.option("--window", type=_SECONDS, default=1.0, help="Seconds of such a window."),
-    click.option("--longest-warmup", type=_SECONDS, default=20.0, help="Seconds; then it measures."),
+    click.option("--window", type=_TIME, default="1s", help="Of such a window."),
+    click.option("--longest-warmup", type=_TIME, default="20s", help="Then it measures."),
 )
 _output_options = _options(
     click.option("--csv", help="Write a line a step, with the stages, for other programs.", **_FILE),
@@ -107,7 +166,14 @@ _output_options = _options(
     endpoint_option,
     click.pass_context,
 )
-_in_flight_option = click.option("--in-flight", type=one_count, default="16", metavar="N", help="Always outstanding.")
+_one_count = Amounts("n", *_IN_FLIGHT, whole=True)
+_in_flight_option = click.option("--in-flight", type=_one_count, default="16", help="Always outstanding.")
+_counts = Amounts("low:[high]", *_IN_FLIGHT, whole=True)
+_counts_option = click.option("--in-flight", type=_counts, help="Closed loops, doubling, or these: 1,4,9.")
+_rates = Amounts("low:[high[:steps]]", *_RATE)
+_rates_option = click.option("--rate", type=_rates, help="Open loops, or of these rates: 50,100,200.")
+_one_rate = Amounts("rate", *_RATE)
+_rate_option = click.option("--rate", type=_one_rate, required=True, help="So many jobs a second, answered or not.")
 _jobs_option = click.option("--jobs", type=_COUNT, help="Measure so many jobs, however long they take.")
 _uniform_option = click.option("--uniform", is_flag=True, help="At even distances, rather than by chance (Poisson).")
 
@@ -123,7 +189,7 @@ def bench() -> None:
     pool bench run digits
     pool bench sweep digits --in-flight 1: --p99-bound 50ms
     pool bench sweep digits --rate 100:3000 --plot curve.png
-    pool bench open-loop digits --rate 500 --timeout 0.1
+    pool bench open-loop digits --rate 500 --timeout 100ms
     pool bench compare digits
     """
 
@@ -139,18 +205,14 @@ def run(ctx: click.Context, /, **given: Any) -> None:
 
     So many are always in flight: each answer is followed by the next job, without a pause.
     """
-    _check(ctx, given, [given["in_flight"]])
-    _measure(given, {"in_flight": [given["in_flight"]]})
+    _check(ctx, given)
+    _measure(given)
 
 
 @bench.command(context_settings=_WIDE)
-@click.option("--in-flight", type=count_steps, metavar="LOW:[HIGH]", help="Closed loops, doubling, or these: 1,4,9.")
-@click.option(
-    "--rate", type=rate_steps, metavar="LOW:[HIGH[:STEPS]]", help="Open loops, or of these rates: 50,100,200."
-)
-@click.option(
-    "--p99-bound", type=duration, metavar="TIME", help="End with the first step whose p99 is above it (50ms)."
-)
+@_counts_option
+@_rates_option
+@click.option("--p99-bound", type=_TIME, help="End with the first step whose p99 is above it.")
 @click.option("--plot", help="Draw it into a .png, .svg or .pdf instead of the terminal.", **_FILE)
 @_jobs_option
 @_uniform_option
@@ -163,22 +225,21 @@ def sweep(ctx: click.Context, /, **given: Any) -> None:
     One after the other, closed or open loops; the latency is drawn over the throughput. Steps of LOW: end at
     --p99-bound.
     """
-    counts, rates = given["in_flight"], given["rate"]
-    if (counts is None) == (rates is None):
+    is_open = given["in_flight"] is None
+    if is_open == (given["rate"] is None):
         raise click.UsageError("a sweep is of closed or of open loops: give --in-flight LOW:HIGH or --rate LOW:HIGH.")
-    if rates is None and given["uniform"]:
+    if given["uniform"] and not is_open:
         raise click.UsageError("--uniform is of open loops: give --rate LOW:HIGH.")
-    if rates is not None and given["jobs"] is not None:
+    if given["jobs"] is not None and is_open:
         raise click.UsageError("--jobs is of closed loops: give --in-flight LOW:HIGH.")
-    steps = counts or rates
-    if steps.endless and given["p99_bound"] is None:
+    if isinstance(given["rate" if is_open else "in_flight"], Endless) and given["p99_bound"] is None:
         raise click.UsageError("a sweep without an end needs a --p99-bound, which ends it.")
-    _check(ctx, given, map(int, counts.values) if counts else ())
-    _measure(given, {"rate": rates.values} if rates else {"in_flight": map(int, counts.values)}, several=True)
+    _check(ctx, given)
+    _measure(given, several=True)
 
 
 @bench.command("open-loop", context_settings=_WIDE)
-@click.option("--rate", type=one_rate, required=True, metavar="RATE", help="So many jobs a second, answered or not.")
+@_rate_option
 @_uniform_option
 @_job_options
 @_warmup_options
@@ -190,7 +251,7 @@ def open_loop(ctx: click.Context, /, **given: Any) -> None:
     goodput is what was answered within the timeout.
     """
     _check(ctx, given)
-    _measure(given, {"rate": [given["rate"]]})
+    _measure(given)
 
 
 @bench.command(context_settings=_WIDE)
@@ -202,18 +263,18 @@ def compare(ctx: click.Context, /, **given: Any) -> None:
 
     The inputs are the same. A process of its own loads the model, and runs plain Session.run and a prepared callable.
     """
-    _check(ctx, given, [given["in_flight"]])
+    _check(ctx, given)
     from pool.bench import compare as taken_in_turns
 
     with _ready(given) as (client, fleet, job):
-        counts = sorted({given["clients"], given["in_flight"]})
+        counts = sorted({given["clients"], *given["in_flight"]})
         found = taken_in_turns(client, fleet, job, counts, given["duration"], given["timeout"])
     _print(found.values(), found.text(), given)
 
 
-def _check(ctx: click.Context, given: dict[str, Any], counts: Iterable[int] = ()) -> None:
-    """Raises `UsageError` for what does not belong together. `counts`: of jobs in flight."""
-    least = min(counts, default=given["clients"])
+def _check(ctx: click.Context, given: dict[str, Any]) -> None:
+    """Raises `UsageError` for what does not belong together."""
+    least = min(given.get("in_flight") or [given["clients"]])
     if least < given["clients"]:
         raise click.UsageError(f"--clients {given['clients']} are more than the {least} jobs of --in-flight.")
     if given["input_data"] is not None and given["inputs"]:
@@ -232,28 +293,29 @@ def _said(ctx: click.Context, options: dict[str, str]) -> str:
     return next((option for name, option in options.items() if ctx.get_parameter_source(name) is not default), "")
 
 
-def _loads(given: dict[str, Any], asked: dict[str, Iterable[Any]]) -> "list[Load]":
+def _loads(given: dict[str, Any]) -> "list[Load]":
     from pool.bench import Load, Warmup
 
     warmup = Warmup(given["longest_warmup"], given["stability"] / 100, given["window"])
+    asked = "rate" if given.get("rate") else "in_flight"
     common: dict[str, Any] = {
         "duration_s": given["duration"],
         "warmup": warmup if given["warmup"] is None else Warmup(given["warmup"]),
         "jobs": given.get("jobs"),
-        "timeout_s": given["timeout"] or (OPEN_TIMEOUT_S if "rate" in asked else None),
+        "timeout_s": given["timeout"] or (OPEN_TIMEOUT_S if asked == "rate" else None),
         "seed": None if given.get("uniform") else given["seed"],
     }
-    return [Load(**common, **{name: value}) for name, values in asked.items() for value in values]
+    return [Load(**common, **{asked: each}) for each in given[asked]]
 
 
-def _measure(given: dict[str, Any], asked: dict[str, Iterable[Any]], *, several: bool = False) -> None:
+def _measure(given: dict[str, Any], *, several: bool = False) -> None:
     """Raises `PoolError` where nothing was measured, or the pool has ended it."""
     from pool.bench import INTERRUPTED, LoadReport, drawer, measure
 
     plot: Path | None = given.get("plot")
     draw = drawer() if plot else None  # a library that is missing is said before anything is measured
     with _ready(given) as (_, fleet, job):
-        report = LoadReport(job, given["clients"], _loads(given, asked), several, given.get("p99_bound"))
+        report = LoadReport(job, given["clients"], _loads(given), several, given.get("p99_bound"))
         measure(fleet, report)
     nothing = report.nothing()
     _print(report.values(), report.text(plain_console().width, curve=several and not plot), given)

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pool.bench.inputs import BadInputs, Making, made_inputs, repeated, shapes_of
 from pool.bench.job import BenchJob
 from pool.bench.load import Load, Warmup
 from pool.bench.loop import run_loop
-from pool.bench.made import BadInputs, Making, made_inputs, repeated, shapes_of
-from pool.bench.measured import Measured
 from pool.bench.meter import Meter, Show
-from pool.bench.point import percentiles
+from pool.bench.point import Point, percentiles
 from pool.client.futures import JobFuture
 from pool.errors import ModelFailed, PoolError, PoolUnreachable
 from pool.wire.signatures import TensorSpec
@@ -82,11 +81,11 @@ def closed(
     warmup_s: float = 0.0,
     jobs: int | None = None,
     show: Show = lambda *_: None,
-) -> Measured:
+) -> Point:
     load = Load(in_flight=in_flight, duration_s=duration_s, warmup=Warmup(warmup_s), jobs=jobs)
     meter = Meter(load, show)
     run_loop(pool.submit, load, meter)
-    return meter.measured
+    return meter.point
 
 
 def test_so_many_jobs() -> None:

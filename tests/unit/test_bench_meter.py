@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import pytest
 
 from pool.bench.load import Load, Warmup
-from pool.bench.measured import Answer
 from pool.bench.meter import Meter, Steadiness, Window
+from pool.bench.point import Answer
 
 
 def agree(throughputs: Sequence[float], latencies_s: Sequence[float], tolerance: float = 0.1) -> bool:
@@ -66,16 +66,16 @@ def test_it_measures_from_the_third_window_that_agrees_on() -> None:
     meter = Meter(CLOSED)
     # 2 s are slow, then it is steady: the windows from 2 to 5 agree, and 5 to 10 are measured.
     assert driven(meter, [0.5, 0.3, 0.01], 60.0) == pytest.approx(110.0, abs=0.1)
-    assert meter.measured.latencies_s == pytest.approx([0.01] * 100, abs=1e-5)
-    assert meter.measured.elapsed_s == pytest.approx(5.0)
-    assert not meter.measured.unsteady
+    assert meter.point.latencies_s == pytest.approx([0.01] * 100, abs=1e-5)
+    assert meter.point.elapsed_s == pytest.approx(5.0)
+    assert not meter.point.unsteady
 
 
 def test_what_never_becomes_stable_is_measured_and_said() -> None:
     meter = Meter(CLOSED)
     assert driven(meter, [0.1 * 1.5 ** (number % 3) for number in range(40)], 60.0) == pytest.approx(125.0, abs=0.1)
-    assert meter.measured.jobs == 100
-    assert meter.measured.unsteady.startswith(
+    assert meter.point.jobs == 100
+    assert meter.point.unsteady.startswith(
         "never stable: in 20 s of warm-up no 3 windows in a row agreed within 10.0 % (the last: 20.00/s"
     )
 
@@ -84,7 +84,7 @@ def test_a_slow_model_has_longer_windows() -> None:
     meter = Meter(CLOSED)
     # An answer a second: a window has five of them.
     assert driven(meter, [0.9], 60.0, rate=1) == pytest.approx(120.0)
-    assert not meter.measured.unsteady
+    assert not meter.point.unsteady
 
 
 def test_a_model_without_an_answer_is_given_up() -> None:
@@ -95,7 +95,7 @@ def test_a_model_without_an_answer_is_given_up() -> None:
         now += 0.1
     meter.end(now, 0.0)
     assert now == pytest.approx(25.0, abs=0.2)
-    assert meter.measured.unsteady.endswith("(the last: none was full)")
+    assert meter.point.unsteady.endswith("(the last: none was full)")
 
 
 def test_errors_alone_do_not_keep_it_waiting() -> None:
@@ -107,13 +107,13 @@ def test_errors_alone_do_not_keep_it_waiting() -> None:
         meter.answered(Answer(now - 0.1, now, "ModelFailed", "boom"))
     meter.end(now, 0.0)
     assert now == pytest.approx(8.0, abs=0.4)
-    assert meter.measured.errors["ModelFailed"] == pytest.approx(50, abs=2)
+    assert meter.point.errors["ModelFailed"] == pytest.approx(50, abs=2)
 
 
 def test_an_interruption_in_the_warm_up_leaves_nothing() -> None:
     meter = Meter(CLOSED)
     driven(meter, [0.01], 1.5)
-    assert (meter.measured.jobs, meter.measured.elapsed_s, meter.measured.early) == (0, 0.0, "interrupted")
+    assert (meter.point.jobs, meter.point.elapsed_s, meter.point.early) == (0, 0.0, "interrupted")
 
 
 def test_what_is_told_late_counts_for_its_own_instant() -> None:
@@ -132,11 +132,11 @@ def test_what_is_told_late_counts_for_its_own_instant() -> None:
         meter.answered(Answer(number / 20, number / 20 + 0.01))
         meter.sent(number / 20, number / 20)
     meter.end(now, 0.7)
-    measured = meter.measured
+    measured = meter.point
     assert measured.elapsed_s == pytest.approx(2.0)
     assert measured.jobs == 40
     assert (measured.due, measured.sent) == (41, 40)
-    assert measured.batch_rows == {2: len(measured.stages["run"])}
+    assert measured.batch_rows == {2: len(measured.segments_s["run"])}
     assert measured.cpu_share == 0.7
 
 
@@ -147,7 +147,7 @@ def test_jobs_without_an_answer_are_counted() -> None:
         meter.sent(number / 10, number / 10)
     meter.answered(Answer(0.0, 0.1))
     meter.end(2.0, 0.0)
-    assert meter.measured.errors == {"NoAnswer": 9}
+    assert meter.point.errors == {"NoAnswer": 9}
 
 
 def test_progress_is_told_in_both_phases() -> None:

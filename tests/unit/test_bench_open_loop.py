@@ -4,6 +4,7 @@ import heapq
 import itertools
 import math
 import random
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -12,7 +13,6 @@ import pytest
 
 from pool.bench.load import Load, Warmup
 from pool.bench.loop import Clock, run_loop
-from pool.bench.measured import Measured
 from pool.bench.meter import Meter, Show
 from pool.bench.point import Point, saturated
 from pool.client.futures import JobFuture
@@ -67,10 +67,10 @@ class World:
             future.finish(self._outcome(number) or {})
         self.time = until
 
-    def run(self, load: Load, show: Show = lambda *_: None) -> Measured:
+    def run(self, load: Load, show: Show = lambda *_: None) -> Point:
         meter = Meter(load, show)
         run_loop(self.submit, load, meter, Clock(self.now, self.sleep, cpu=lambda: self.sent * 0.004))
-        return meter.measured
+        return meter.point
 
 
 def even(rate: float, duration_s: float = 10.0, warmup_s: float = 0.0, timeout_s: float = 1.0) -> Load:
@@ -143,21 +143,20 @@ def test_a_stall_of_the_sender_is_in_the_latencies() -> None:
     assert late[0] == pytest.approx(0.011)
     assert late[-1] == pytest.approx(1.001)
     assert sum(late) / len(late) == pytest.approx(0.5, abs=0.02)
-    assert not Point.of(even(100.0), measured).behind  # it caught up
+    assert not measured.behind  # it caught up
 
 
 def test_a_sender_that_is_too_slow_is_told_so() -> None:
     load = even(1000.0, timeout_s=2.0)
     world = World(submit_s=lambda _: 0.002)
-    measured = world.run(load)
-    point = Point.of(load, measured)
-    assert measured.due == 10_000
-    assert measured.sent == pytest.approx(5000, abs=2)
-    assert point.answered == measured.sent == world.sent  # nothing left after the end
+    point = world.run(load)
+    assert point.due == 10_000
+    assert point.sent == pytest.approx(5000, abs=2)
+    assert point.answered == point.sent == world.sent  # nothing left after the end
     assert point.behind
     assert point.sent_rate == pytest.approx(500, abs=1)
     assert point.lag_p99_s == pytest.approx(4.95, abs=0.1)
-    assert point.latencies_s["p99"] > 4.9
+    assert point.latency_s["p99"] > 4.9
     assert point.goodput == pytest.approx(200, abs=1)  # two seconds' worth of jobs were sent in time
 
 
@@ -187,10 +186,9 @@ def test_errors_are_counted_by_class() -> None:
         return kinds[number % 4]
 
     load = even(100.0, duration_s=1.0)
-    measured = World(outcome=outcome).run(load)
-    point = Point.of(load, measured)
-    assert measured.errors == {"Overloaded": 25, "DeadlineExceeded": 25, "ModelFailed": 25}
-    assert measured.last_error["ModelFailed"] == "no 99"
+    point = World(outcome=outcome).run(load)
+    assert point.errors == {"Overloaded": 25, "DeadlineExceeded": 25, "ModelFailed": 25}
+    assert point.last_error["ModelFailed"] == "no 99"
     values = point.values(1)
     counts = [values[name] for name in ("answered", "overloaded", "deadline_exceeded", "other_errors")]
     assert counts == [25, 25, 25, 25]
@@ -199,11 +197,10 @@ def test_errors_are_counted_by_class() -> None:
 
 def test_a_late_answer_is_no_goodput() -> None:
     load = even(10.0, duration_s=1.0, timeout_s=0.5)
-    measured = World(delay_s=lambda number: 0.6 if number < 4 else 0.1).run(load)
-    point = Point.of(load, measured)
+    point = World(delay_s=lambda number: 0.6 if number < 4 else 0.1).run(load)
     assert point.answered == 10
     assert point.goodput == pytest.approx(6.0)
-    assert [point.latencies_s[name] for name in ("p50", "p90", "max")] == pytest.approx([0.1, 0.6, 0.6])
+    assert [point.latency_s[name] for name in ("p50", "p90", "max")] == pytest.approx([0.1, 0.6, 0.6])
 
 
 def test_it_ends_although_a_future_does_not() -> None:
@@ -260,28 +257,22 @@ def test_capacity_and_saturation() -> None:
             return free_at - world.time
 
         world = World(delay_s=delay_s)
-        return Point.of(even(rate, timeout_s=60.0), world.run(even(rate, timeout_s=60.0)))
+        return world.run(even(rate, timeout_s=60.0))
 
     points = [point(rate) for rate in (25.0, 50.0, 90.0)]
     assert max(each.goodput for each in points) == pytest.approx(90.0)
     assert not saturated(points)
-    assert [each.latencies_s["p99"] for each in points] == pytest.approx([0.01] * 3)
-    over = Point.of(even(200.0, timeout_s=1.0), World(delay_s=lambda n: n * 0.005 + 0.01).run(even(200.0)))
+    assert [each.latency_s["p99"] for each in points] == pytest.approx([0.01] * 3)
+    over = World(delay_s=lambda n: n * 0.005 + 0.01).run(even(200.0))
     assert saturated([*points, over])
     assert not saturated([])
 
 
 def test_of_nothing() -> None:
     load = even(10.0)
-    point = Point.of(load, Measured(elapsed_s=10.0, due=100, sent=100, errors=_counted("Overloaded", 100)))
+    point = Point(load, elapsed_s=10.0, due=100, sent=100, errors=Counter(Overloaded=100))
     values = point.values(1)
     assert values["goodput"] == 0
     assert values["p50_s"] is None
     assert values["overloaded"] == 100
-    assert Point.of(load, Measured()).goodput == 0
-
-
-def _counted(name: str, number: int) -> Any:
-    counted = Measured().errors
-    counted[name] = number
-    return counted
+    assert Point(load).goodput == 0

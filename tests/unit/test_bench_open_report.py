@@ -1,6 +1,5 @@
 """What is printed and drawn of open loops."""
 
-import itertools
 import json
 import math
 import sys
@@ -8,17 +7,13 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-import click
 import pytest
 
-from pool.bench.drawing import HEIGHT, drawn
+from pool.bench.curve import HEIGHT, drawer, drawn
 from pool.bench.job import BenchJob
 from pool.bench.load import Load, Warmup
-from pool.bench.measured import Measured
-from pool.bench.plot import drawer
 from pool.bench.point import Point
 from pool.bench.report import LoadReport
-from pool.cli.steps import Steps, count_steps, one_rate, rate_steps
 from pool.errors import PoolError
 from pool.terminal import show
 
@@ -35,7 +30,8 @@ def point(
 ) -> Point:
     """Of ten seconds. Half of the answers come after `p50_s`, of the others most after the p99."""
     due = round(rate * SECONDS)
-    measured = Measured(
+    return Point(
+        open_load(rate),
         elapsed_s=SECONDS,
         latencies_s=[p50_s] * (answers - answers // 2) + [p99_s] * (answers // 2),
         errors=Counter(errors),
@@ -45,7 +41,6 @@ def point(
         lags_s=[0.0004] * bool(answers),
         cpu_share=0.4,
     )
-    return Point.of(open_load(rate), measured)
 
 
 POINTS = [
@@ -76,59 +71,6 @@ def in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
 
 
-# --- rates
-
-
-def test_rates_between_two() -> None:
-    assert rate_steps("10:1000:3").values == pytest.approx((10, 100, 1000))
-    rates = rate_steps("0.5:100").values
-    assert len(rates) == 8
-    assert (rates[0], rates[-1]) == (0.5, 100.0)
-    assert {round(later / earlier, 6) for earlier, later in itertools.pairwise(rates)} == {2.131663}
-
-
-def test_rates_as_they_are_listed() -> None:
-    assert rate_steps("50, 100,20") == Steps((50.0, 100.0, 20.0))
-    assert rate_steps("7") == Steps((7.0,))
-    assert one_rate("1e3") == 1000.0
-
-
-@pytest.mark.parametrize("text", ["", "x", "0", "-1", "nan", "inf", "1e9", "1,,2", ":", ":2", "5:5", "9:3", "1:2:"])
-def test_rates_that_are_none(text: str) -> None:
-    with pytest.raises(click.BadParameter):
-        rate_steps(text)
-
-
-@pytest.mark.parametrize("text", ["1:2:1", "1:2:101", "1:2:x", "1:2:3:4", "1:2:-3", "1:2:2.5"])
-def test_steps_that_are_none(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="STEPS is a number from 2 to 100"):
-        rate_steps(text)
-
-
-def test_rates_without_an_end() -> None:
-    steps = rate_steps("100:")
-    assert steps.endless
-    assert steps.values[:3] == (100.0, 150.0, 225.0)
-    assert 50_000 < steps.values[-1] <= 100_000
-    assert rate_steps("50,100") == Steps((50.0, 100.0))
-
-
-def test_numbers_in_flight() -> None:
-    assert count_steps("16") == Steps((16.0,))
-    assert count_steps("1,4,9") == Steps((1.0, 4.0, 9.0))
-    assert count_steps("1:20") == Steps((1.0, 2.0, 4.0, 8.0, 16.0, 20.0))
-    assert count_steps("1:16") == Steps((1.0, 2.0, 4.0, 8.0, 16.0))
-    assert count_steps("1:4:8") == Steps((1.0, 2.0, 3.0, 4.0))
-    endless = count_steps("4:")
-    assert (endless.endless, endless.values[:3], endless.values[-1]) == (True, (4.0, 8.0, 16.0), 65_536)
-
-
-@pytest.mark.parametrize("text", ["", "0", "-1", "1.5", "x", "1e3", "99999999", ":", ":4", "4:4", "8:2", "1:x", "1,,2"])
-def test_numbers_in_flight_that_are_none(text: str) -> None:
-    with pytest.raises(click.BadParameter):
-        count_steps(text)
-
-
 # --- tables
 
 
@@ -152,7 +94,7 @@ def test_a_rate_is_a_line_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_process_that_is_busy_with_itself_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(printed(report(POINTS[:1]), capsys)) == 4
-    busy = replace(POINTS[0], measured=replace(POINTS[0].measured, cpu_share=0.82))
+    busy = replace(POINTS[0], cpu_share=0.82)
     assert printed(report([busy]), capsys)[-1] == (
         "at 100.0/s the client used 82.0 % of a processor: it may be what is measured; give more --clients"
     )
@@ -184,8 +126,8 @@ def test_a_report_grows() -> None:
     shown = LoadReport(BenchJob("m", "s", (), 1), 1, [load])
     assert shown.about == "open loop, even arrivals, 1 row a job, timeout 1 s, 1 s"
     assert "no job came" in shown.nothing()
-    shown.add(load, Measured(elapsed_s=1.0, due=10, sent=10, latencies_s=[0.001] * 9, errors=Counter(Overloaded=1)))
-    shown.add(load, Measured(early="interrupted"))  # before anything of this rate was counted
+    shown.add(Point(load, elapsed_s=1.0, due=10, sent=10, latencies_s=[0.001] * 9, errors=Counter(Overloaded=1)))
+    shown.add(Point(load, early="interrupted"))  # before anything of this rate was counted
     assert len(shown.points) == 1
     assert shown.points[0].goodput == 9.0
     assert shown.values()["errors"] == {"Overloaded": 1}
@@ -194,17 +136,18 @@ def test_a_report_grows() -> None:
 
 
 def test_a_bound_ends_a_sweep_and_has_a_best_rate(capsys: pytest.CaptureFixture[str]) -> None:
-    def measured(latency_s: float, sent: int = 100, answered: int = 100) -> Measured:
-        return Measured(elapsed_s=10.0, due=sent, sent=sent, latencies_s=[latency_s] * answered)
+    def measured(rate: float, latency_s: float, sent: int = 100, answered: int = 100) -> Point:
+        latencies_s = [latency_s] * answered
+        return Point(open_load(rate), elapsed_s=10.0, due=sent, sent=sent, latencies_s=latencies_s)
 
     shown = replace(report([]), bound_s=0.05)
-    assert shown.add(open_load(10.0), measured(0.01))
-    assert not shown.add(open_load(20.0), measured(0.06, 200, 200))
+    assert shown.add(measured(10.0, 0.01))
+    assert not shown.add(measured(20.0, 0.06, 200, 200))
     assert printed(shown, capsys)[-1] == "p99 within 50 ms: up to 10.00/s, of 10.00/s asked for"
     assert shown.values()["best"] == 10.0
     # Those who were refused were not answered in time, however fast the others were.
     shed = replace(report([]), bound_s=0.05)
-    assert not shed.add(open_load(10.0), measured(0.01, answered=50))
+    assert not shed.add(measured(10.0, 0.01, answered=50))
     assert printed(shed, capsys)[-1] == "p99 within 50 ms: not even at 10.00/s"
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pool.bench.made import BadInputs
-from pool.bench.recorded import read_input_data
+from pool.bench.inputs import BadInputs, read_input_data
 from pool.wire.signatures import TensorSpec
 
 PIXELS = {"pixels": TensorSpec("float32", (-1, 4))}
@@ -125,7 +124,7 @@ def test_numbers_that_are_no_integers(tmp_path: Path) -> None:
     [
         ({}, "there is no job in it"),
         ({"pixels": np.zeros((0, 4))}, "there is no job in it"),
-        ({"pixels": np.float32(1)}, "no axis 0"),
+        ({"pixels": np.float32(1)}, "no array with an axis 0"),
         ({"pixels": np.zeros((2, 4)), "size": [1]}, "not of the same number of jobs: pixels has 2, size has 1"),
         ({"pixels": np.array([b"a", None], object)}, "an array of objects"),
         ({"pixels": np.zeros((2, 5), np.float32)}, r"entry 0, pixels: expected float32 \[\?, 4\], got float32 \[5\]"),

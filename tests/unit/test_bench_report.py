@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from pool.bench.curve import drawer
 from pool.bench.job import BenchJob
 from pool.bench.load import Load
-from pool.bench.measured import Measured
-from pool.bench.plot import drawer
 from pool.bench.point import Point
 from pool.bench.report import LoadReport, write_csv
 from pool.errors import PoolError
@@ -32,9 +31,9 @@ def printed(report: LoadReport, capsys: pytest.CaptureFixture[str], *, curve: bo
     return capsys.readouterr().out.splitlines()
 
 
-def measured(count: int, latency_s: float = 0.01, **rest: object) -> Measured:
+def measured(load: Load, count: int, latency_s: float = 0.01, **rest: object) -> Point:
     stages = {"queue": array("d", [latency_s / 4] * count), "run": array("d", [latency_s * 3 / 4] * count)}
-    return Measured(elapsed_s=10.0, latencies_s=[latency_s] * count, stages=stages, **rest)  # type: ignore[arg-type]
+    return Point(load, elapsed_s=10.0, latencies_s=[latency_s] * count, segments_s=stages, **rest)  # type: ignore[arg-type]
 
 
 @pytest.fixture(autouse=True)
@@ -44,10 +43,10 @@ def in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def sweep() -> LoadReport:
     report = LoadReport(JOB, 1, LOADS, several=True, bound_s=0.05)
-    assert report.add(LOADS[0], measured(1000))
-    assert report.add(LOADS[1], measured(1900, 0.02))
+    assert report.add(measured(LOADS[0], 1000))
+    assert report.add(measured(LOADS[1], 1900, 0.02))
     assert not report.add(
-        LOADS[2], measured(1950, 0.08, errors=Counter(Overloaded=3), last_error={"Overloaded": "full"})
+        measured(LOADS[2], 1950, 0.08, errors=Counter(Overloaded=3), last_error={"Overloaded": "full"})
     )
     return report
 
@@ -71,14 +70,14 @@ def test_a_sweep_ends_with_the_bound_and_has_a_best(capsys: pytest.CaptureFixtur
 
 def test_a_bound_that_nothing_keeps(capsys: pytest.CaptureFixture[str]) -> None:
     report = LoadReport(JOB, 1, LOADS, several=True, bound_s=0.001)
-    assert not report.add(LOADS[0], measured(1000))
+    assert not report.add(measured(LOADS[0], 1000))
     assert printed(report, capsys)[-1] == "p99 within 1 ms: not even with 1 in flight"
     assert report.values()["best"] is None
 
 
 def test_one_point_has_its_stages(capsys: pytest.CaptureFixture[str]) -> None:
     report = LoadReport(JOB, 2, [SIXTEEN])
-    report.add(SIXTEEN, measured(1000, unsteady="never stable: so it is", cpu_share=0.9))
+    report.add(measured(SIXTEEN, 1000, unsteady="never stable: so it is", cpu_share=0.9))
     lines = printed(report, capsys)
     assert lines[0] == "digits serving_default: 16 in flight, 4 rows a job, 2 clients"
     assert lines[1] == "1,000 jobs in 10.00 s"
@@ -90,31 +89,29 @@ def test_one_point_has_its_stages(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_nothing_was_measured() -> None:
     report = LoadReport(JOB, 1, [SIXTEEN])
-    report.add(SIXTEEN, Measured(elapsed_s=10.0))
+    report.add(Point(SIXTEEN, elapsed_s=10.0))
     assert report.nothing() == "no job was answered within 10 s; give a longer --duration"
     values = json.loads(json.dumps(report.values(), allow_nan=False))
     assert values["latency_ms"]["p99"] is None
     report = LoadReport(JOB, 1, [SIXTEEN])
-    report.add(SIXTEEN, Measured(early="interrupted"))
+    report.add(Point(SIXTEEN, early="interrupted"))
     assert report.nothing() == "interrupted"
     report = LoadReport(JOB, 1, [SIXTEEN])
-    report.add(SIXTEEN, Measured(elapsed_s=1.0, errors=Counter(ModelFailed=3), last_error={"ModelFailed": "boom"}))
+    report.add(Point(SIXTEEN, elapsed_s=1.0, errors=Counter(ModelFailed=3), last_error={"ModelFailed": "boom"}))
     assert report.nothing() == "every job failed (ModelFailed)"
 
 
 def test_stages_add_up_and_an_open_loops_lateness_is_one() -> None:
-    stages = Point.of(
+    stages = Point(
         Load(rate=10.0, duration_s=1.0),
-        Measured(
-            lags_s=[0.001] * 2,
-            stages={"queue": array("d", [0.0, 0.002]), "run": array("d", [0.004, 0.004])},
-        ),
+        lags_s=[0.001] * 2,
+        segments_s={"queue": array("d", [0.0, 0.002]), "run": array("d", [0.004, 0.004])},
     ).stages
     assert list(stages) == ["sent late", "queue", "run"]
     assert math.fsum(stage["share"] for stage in stages.values()) == pytest.approx(1.0)
     assert stages["queue"]["mean_s"] == pytest.approx(0.001)
     assert (stages["queue"]["p50_s"], stages["queue"]["p99_s"]) == (0.0, 0.002)
-    assert Point.of(SIXTEEN, Measured()).stages == {}
+    assert Point(SIXTEEN).stages == {}
 
 
 def test_a_line_of_csv_is_a_point(tmp_path: Path) -> None:

@@ -1,0 +1,134 @@
+"""The latency–throughput curve of a sweep: p50 and p99 over what was answered, latency in decades.
+
+In a terminal it is drawn of characters. In a file it is drawn by matplotlib, which is the optional extra `plot`.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from math import ceil, floor, isnan, log10
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.text import Text
+
+from pool.bench.point import Point, limit, most
+from pool.errors import PoolError
+from pool.terminal import numeric
+
+if TYPE_CHECKING:
+    from pool.bench.report import LoadReport
+
+__all__ = ["drawer", "drawn"]
+
+HEIGHT = 18
+MARGIN = 8  # for the labels of the latency
+LEAST_WIDTH = 24  # of the plot itself
+FAINT, GRID = "#7b848c", "#e3e6e9"
+P50, P99, GOOD = "#1f77b4", "#d1495b", "#23835c"
+
+_LINES = (("p99", "●", "red", P99), ("p50", "○", "cyan", P50))
+_JOINT = "·"
+
+
+def drawn(points: Sequence[Point], width: int) -> Text:
+    """Of a sweep, in the order of its measurement: a picture of `width` columns, legible without colours too.
+
+    Of nothing where nothing was answered.
+    """
+    curves = _curves(points)
+    highest, end = most(points), numeric(most(points))
+    if not highest:
+        return Text()
+    columns = max(LEAST_WIDTH, width - MARGIN - 2)
+    latencies_ms = [latency_ms for curve in curves.values() for _, latency_ms in curve]
+    low = floor(log10(min(latencies_ms)))
+    high = max(ceil(log10(max(latencies_ms))), low + 1)
+
+    def cell(goodput: float, latency_ms: float) -> tuple[int, int]:
+        height = (log10(latency_ms) - low) / (high - low)
+        return round((1 - height) * (HEIGHT - 1)), round(goodput / highest * (columns - 1))
+
+    cells = {(line, columns - 1): ("┊", "green") for line in range(HEIGHT)}
+    places = {name: [cell(*each) for each in curve] for name, curve in curves.items()}
+    for name, _, style, _ in _LINES:
+        for (top, left), (bottom, right) in pairwise(places[name]):
+            count = max(abs(bottom - top), abs(right - left)) + 1
+            joints = np.linspace((top, left), (bottom, right), count).round().astype(int)
+            cells.update(dict.fromkeys(map(tuple, joints.tolist()), (_JOINT, style)))
+    for name, sign, style, _ in _LINES:  # a point is never lost behind a line
+        cells.update(dict.fromkeys(places[name], (sign, style)))
+    legend = Text.assemble(*((f"{sign} {name}  ", style) for name, sign, style, _ in _LINES))
+    text = Text.assemble(f"{'ms':>{MARGIN}}  ", legend, (limit(points).rjust(columns - len(legend)), "green"))
+    labels = {cell(0, 10.0**decade)[0]: f"{10.0**decade:,g}" for decade in range(low, high + 1)}
+    for line in range(HEIGHT):
+        text.append(f"\n{labels.get(line, ''):>{MARGIN}} {'┤' if line in labels else '│'}", "dim")
+        text.append_text(Text.assemble(*(cells.get((line, column), " ") for column in range(columns))))
+    text.append(f"\n{'':>{MARGIN}} └{'─' * columns}\n{'':>{MARGIN}} 0", "dim")
+    return text.append(f"{_axis(points):^{columns - len(end)}}{end}")
+
+
+def drawer() -> "Callable[[Path, LoadReport], None]":
+    """The function that draws, so that a missing library is found before anything is measured. Raises `PoolError`."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise PoolError("--plot needs matplotlib: pip install 'tf-worker-pool[plot]'") from None
+    return _draw
+
+
+def _draw(path: Path, report: "LoadReport") -> None:
+    """Writes the file, of the kind that its name ends in. Points are joined in the order of their measurement."""
+    from matplotlib.figure import Figure
+
+    points, load, highest = report.points, report.loads[0], most(report.points)
+    figure = Figure(figsize=(9.6, 8.4), dpi=160, layout="constrained")
+    latency, goodput = figure.subplots(2, 1, height_ratios=(3, 2))
+    figure.suptitle(report.title, fontsize=15, fontweight="bold")
+    latency.set_title(report.about, fontsize=10, color=FAINT, pad=34)  # above the legend
+    curves = _curves(points)
+    for name, _, _, color in _LINES:
+        at, latencies_ms = zip(*curves[name], strict=True) if curves[name] else ((), ())
+        latency.plot(at, latencies_ms, color=color, marker="o", label=name)
+    latency.axvline(highest, color=GOOD, linestyle="dashed", label=limit(points))
+    if report.is_open and load.timeout_s is not None:
+        latency.axhline(load.timeout_s * 1000, color=FAINT, linestyle="dotted", label=f"timeout {load.timeout_s:g} s")
+    if report.bound_s is not None:
+        bound_ms = report.bound_s * 1000
+        label = f"bound of the p99, {numeric(bound_ms)} ms"
+        latency.axhline(bound_ms, color=P99, linestyle="dotted", label=label)
+    latency.set(yscale="log", xlim=(0, highest * 1.05 or 1), xlabel=_axis(points), ylabel="latency, ms")
+    asked = [point.load.asked for point in points]
+    goodput.plot(asked, [point.goodput for point in points], color=GOOD, marker="o", label="goodput")
+    goodput.set(ylim=(0, highest * 1.25 or 1), ylabel="answers a second")
+    if report.is_open:
+        goodput.plot([0, max(asked)], [0, max(asked)], color=FAINT, linestyle="dotted", label="all that was asked for")
+        if strained := [point for point in points if point.strained]:
+            limits = [(point.load.asked, point.goodput) for point in strained]
+            goodput.scatter(
+                *zip(*limits, strict=True), facecolor="white", edgecolor=GOOD, zorder=3, label="the sender at its limit"
+            )
+        goodput.set(xlim=(0, max(asked) * 1.05), xlabel="jobs asked for, a second")
+    else:
+        goodput.set_xscale("log", base=2)  # each is twice the one before
+        goodput.set(xticks=asked, xlabel="jobs in flight")
+        goodput.minorticks_off()
+    for axes in (latency, goodput):
+        axes.xaxis.set_major_formatter("{x:,g}")
+        axes.yaxis.set_major_formatter("{x:,g}")
+        axes.grid(visible=True, which="major", color=GRID)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False, ncols=5, loc="upper right", bbox_to_anchor=(1, 1.1))
+    figure.savefig(path)
+
+
+def _curves(points: Sequence[Point]) -> dict[str, list[tuple[float, float]]]:
+    """By the percentile: answers a second and milliseconds, of each point that was answered."""
+    answered = [point for point in points if not isnan(point.latency_s["p50"])]
+    return {
+        name: [(point.goodput, max(point.latency_s[name] * 1000, 1e-6)) for point in answered] for name, *_ in _LINES
+    }
+
+
+def _axis(points: Sequence[Point]) -> str:
+    return f"{'goodput' if points[0].load.is_open else 'throughput'}, answers/s"
