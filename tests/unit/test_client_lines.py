@@ -4,6 +4,7 @@ A line is one of the client's own modules; what others read there, and lent memo
 """
 
 import contextlib
+import gc
 import os
 import sys
 import threading
@@ -40,11 +41,13 @@ class AtLine:
         self._act = act
 
     def __enter__(self) -> "AtLine":
+        gc.disable()  # a client that another test dropped would be closed at one of these lines
         sys.settrace(self._call)
         return self
 
     def __exit__(self, *_: object) -> None:
         sys.settrace(None)
+        gc.enable()
 
     def _call(self, frame: FrameType, _event: str, _argument: object) -> Any:
         name = frame.f_code.co_filename

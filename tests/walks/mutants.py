@@ -93,7 +93,7 @@ MUTANTS = (
         "trial/splits.py",
         "    if not part.whole:\n        job.start_over()\n",
         "",
-        "program 158",
+        "program 553",
     ),
     # --- what may run together ---------------------------------------------------------------------------------------
     Mutant(
