@@ -479,8 +479,11 @@ class Dispatch:
             if group := self.reruns.next_group(line, slot, now):
                 self._lease(slot, group, now)
             return
+        priority: float = -math.inf
         while (job := line.oldest() if eldest else line.leader()) is not None:
-            key = job.key
+            if not eldest and job.priority < priority:
+                return  # those before it were given up: the caller looks again which line is the most urgent
+            key, priority = job.key, job.priority
             if key.epoch != model.epoch:
                 key.renew()
             if job.weight > 1 and not key.chunks:

@@ -57,6 +57,22 @@ def test_priorities_count_when_a_worker_comes_that_is_the_home_of_what_waits() -
 
 
 @pytest.mark.parametrize("device", [None, "slot:0"])
+def test_what_waits_behind_a_job_that_is_late_is_not_as_urgent_as_that(device: str | None) -> None:
+    driver = Driver(["m", "other"]).serve()
+    for _ in range(10):
+        run = one(driver.submit("m", device=device), RunBatch)
+        driver.pass_time(1.0)
+        driver.done(run)
+    driver.submit("other")
+    driver.submit("m", priority=5, timeout_s=1.2, device=device)
+    driver.submit("m", device=device)
+    driver.submit("other", priority=1)
+    driver.pass_time(0.5)
+    assert order(driver) == [11, 14, 13]
+    assert driver.fault(12) is Fault.DEADLINE_EXCEEDED, "it was first, and too late"
+
+
+@pytest.mark.parametrize("device", [None, "slot:0"])
 def test_what_has_to_run_again_does_not_go_before_what_is_more_urgent(device: str | None) -> None:
     driver = Driver(["m", "other"]).serve()
     for _ in range(3):
