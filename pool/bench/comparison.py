@@ -13,13 +13,13 @@ from typing import Any
 
 from rich.console import RenderableType
 
+from pool import Client
 from pool.bench.child import Child, Told
 from pool.bench.fleet import Fleet
 from pool.bench.job import BenchJob
 from pool.bench.load import Load, Warmup
 from pool.bench.point import INTERRUPTED, percentiles
 from pool.bench.sweep import progress_bar
-from pool.client.client import Client
 from pool.errors import PoolError
 from pool.terminal import count_of, new_table, numeric
 from pool.wire.entries import said_of

@@ -7,13 +7,13 @@ from dataclasses import asdict, replace
 from queue import Empty
 from typing import Any
 
+from pool import Client
 from pool.bench.child import END_S, Child, Told
 from pool.bench.job import BenchJob
 from pool.bench.load import NO_WARMUP, Load
 from pool.bench.loop import GRACE_S, LOOK_S, run_loop
 from pool.bench.meter import Meter, Show
 from pool.bench.point import INTERRUPTED, Answer, Point
-from pool.client.client import Client
 from pool.errors import PoolError
 
 __all__ = ["Fleet"]

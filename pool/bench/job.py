@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pool import Client
 from pool.bench.loop import Submit
-from pool.client.client import Client
 from pool.client.payload import Inputs, to_inputs
 from pool.errors import InvalidInput, ModelNotFound, PoolError, PoolUnreachable
 from pool.wire.packing import pack_answer, unpack_answer

@@ -14,11 +14,11 @@ from typing import Any, BinaryIO, NoReturn
 
 import msgpack
 
+from pool import Client
 from pool.bench.job import BenchJob, unpacked
 from pool.bench.load import NO_WARMUP, Load
 from pool.bench.loop import run_loop
 from pool.bench.point import Answer
-from pool.client.client import Client
 from pool.errors import PoolError
 from pool.wire.codec import packed
 

@@ -2,8 +2,8 @@
 
 What comes in: settings, models that are loaded by hand, versions on the disk, devices that are gone, and what workers
 did not come up with: facts of a `World`, of which `plan` makes a `Plan`. What goes out: what each slot's next worker is
-told, and the events by which the core replaces workers one slot after the other. It starts no process, and knows of no
-job but whether a model has any left.
+told, and the events by which the core replaces workers one slot after the other. It never starts a process, and knows
+of no job but whether a model has any left.
 """
 
 from pool.plan.footprints import Footprints

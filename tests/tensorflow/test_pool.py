@@ -244,7 +244,7 @@ def test_a_gpu_worker_that_sees_no_gpu_refuses_and_says_what_to_install(keras_ex
         failed.kill()
 
 
-@pytest.mark.long
+@pytest.mark.replacement
 def test_a_gpu_worker_imports_tensorflow_when_its_memory_is_free_and_not_before(
     keras_export: Path, nvml: FakeNvml
 ) -> None:
