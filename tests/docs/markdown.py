@@ -1,4 +1,4 @@
-"""The pages of `pool/docs`, as the tests read them: paragraphs, sentences, links, blocks of code.
+"""README and the pages of `pool/docs`, as the tests read them: paragraphs, sentences, links, blocks of code.
 
 A comment right before a block tells how it is run:
 
@@ -16,9 +16,10 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
 FOLDER = ROOT / "pool" / "docs"
 SHIPPED = tuple(sorted(FOLDER.glob("*.md")))
-PAGES = SHIPPED
+PAGES = (README, *SHIPPED)
 
 _COMMENT = re.compile(r"<!--\s*([\w ]+?):\s*(.*?)\s*-->", re.DOTALL)
 # A colon ends a thought as a full stop does. "e.g." and the like are not written.

@@ -1,4 +1,4 @@
-"""The pages are short, plain and whole: no link is dead, no page is lost, no sentence is too long."""
+"""README and the pages are short, plain and whole: no link is dead, no page is lost, no sentence is too long."""
 
 import os
 import re
@@ -11,6 +11,7 @@ import pytest
 from docs.markdown import (
     FOLDER,
     PAGES,
+    README,
     SHIPPED,
     anchors,
     blocks,
@@ -23,6 +24,7 @@ from docs.markdown import (
 from pool.cli import main
 from pool.docs import GROUPS, pages
 
+README_LINES = 250
 LONGEST, MEAN = 35, 20  # words of a sentence
 # What a terminal of 80 columns has room for: beside a page's name, and in a block of code.
 LINE, CODE = 60, 76
@@ -36,19 +38,21 @@ BANNED = (
 )
 # Pages that explain words which are gone, or that came before them.
 EXPLAIN_WORDS = {"words.md"}
-TO_COME: set[str] = set()
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 every_shipped_page = pytest.mark.parametrize("page", SHIPPED, ids=lambda page: page.name)
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text().splitlines()) <= README_LINES
 
 
 def test_each_page_is_listed_once_and_each_listed_page_is_there() -> None:
     listed = [name for names in GROUPS.values() for name in names]
     assert len(listed) == len(set(listed))
     there = {page.stem for page in FOLDER.glob("*.md")}
-    assert there | TO_COME == set(listed)
-    assert not there & TO_COME
-    assert [page.name for group in pages().values() for page in group] == [name for name in listed if name in there]
+    assert there == set(listed)
+    assert [page.name for group in pages().values() for page in group] == listed
 
 
 @every_shipped_page
@@ -63,8 +67,6 @@ def test_each_link_leads_somewhere(page: Path) -> None:
             continue
         path, _, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page
-        if target.stem in TO_COME and target.parent == FOLDER:
-            continue
         assert target.exists(), f"{link} is not there"
         assert not anchor or anchor in anchors(target), f"{link}: no heading has this name"
 
