@@ -32,8 +32,7 @@ ROW = re.compile(r"^\| (?:`\[+(\w+)\]+` )?\| ((?:`[a-z_]+`(?:, )?)+) \|")
 TOML = re.compile(r"```toml\n(.*?)```", re.DOTALL)
 
 # What a text may name that is none of the pool's: whose it is. The last ones are refused with what they are called now.
-FOREIGN = {"--tf_xla_cpu_global_jit": "TensorFlow", "--now": "systemctl", "--upgrade": "pip"}
-FOREIGN |= {"--check": "ruff"}
+FOREIGN = {"--tf_xla_cpu_global_jit": "TensorFlow", "--now": "systemctl", "--upgrade": "pip", "--check": "ruff"}
 
 
 def commands(group: click.Group = pool, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:

@@ -1,12 +1,11 @@
-"""README's two commands are those that CI runs, and nothing lies beside the fixed top level."""
+"""The README says what is so: its commands are those that CI runs, and nothing else lies beside it."""
 
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
+from docs.markdown import README, ROOT, blocks
+
 CI = (ROOT / ".ci" / "run").read_text()
 
 
@@ -18,7 +17,7 @@ def ci_command(name: str) -> str:
 
 @pytest.mark.parametrize("name", ["start", "test"])
 def test_the_commands_are_the_ones_that_ci_runs(name: str) -> None:
-    assert f"\n```sh\n{ci_command(name)}\n```\n" in README
+    assert f"{ci_command(name)}\n" in [block.text for block in blocks(README)]
 
 
 def test_no_file_stands_beside_the_fixed_top_level() -> None:
