@@ -253,8 +253,8 @@ def test_scatter_map_and_asyncio_go_through_it(pool: PoolProcess) -> None:
 
 
 IMPATIENT = """
-from pool.serve import front, presence
-front.SILENCE_S, presence.LOOK_S = 2.5, 0.2
+from pool.serve import clients, front
+front.SILENCE_S, front.LOOK_S, clients.LOOK_S = 2.5, 0.2, 0.2
 from pool.cli import main
 main()
 """
