@@ -251,7 +251,7 @@ class Dialogue:
             self._outage.failed(now)
             return
         pause_s = self._last_outage.pause_after(now - self._found_at)
-        self._outage = Outage(self._peer.endpoint, self._peer.reconnect_timeout_s, now, away, pause_s)
+        self._outage = Outage(self._peer.endpoint, self._peer.reconnect_timeout_s, now, str(away), pause_s)
         self._arenas.lose_pool()
         self._dispatch.lose_pool(away.unread)
         self._inquiries.lose_pool(away)

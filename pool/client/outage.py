@@ -37,11 +37,14 @@ class Outage:
         endpoint: str,
         patience_s: float,
         now: float,
-        lost: PoolAway | None = None,
+        lost: str | None = None,
         pause_s: float = FIRST_PAUSE_S,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """`lost`: how the pool was lost that was there, None if none has been. `chance` gives numbers in [0, 1)."""
+        """`lost`: how the pool was lost that was there, None if none has been. `chance` gives numbers in [0, 1).
+
+        A text: an exception would hold the frames of who met it, and so his inputs, until the next outage.
+        """
         self._endpoint = endpoint
         self._patience_s = patience_s
         self._began = now

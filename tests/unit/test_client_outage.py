@@ -3,12 +3,12 @@
 import pytest
 
 from pool import errors
-from pool.client.outage import FIRST_PAUSE_S, LONGEST_PAUSE_S, STEADY_S, Outage, PoolAway
+from pool.client.outage import FIRST_PAUSE_S, LONGEST_PAUSE_S, STEADY_S, Outage
 
-LOST = PoolAway("the pool at ipc:///p went away")
+LOST = "the pool at ipc:///p went away"
 
 
-def outage(lost: PoolAway | None = LOST, chance: float = 0.5, pause_s: float = FIRST_PAUSE_S) -> Outage:
+def outage(lost: str | None = LOST, chance: float = 0.5, pause_s: float = FIRST_PAUSE_S) -> Outage:
     return Outage("ipc:///p", 30.0, 100.0, lost, pause_s, lambda: chance)
 
 

@@ -1,7 +1,9 @@
 """A pool that goes away and comes back, played by the test: what its clients send again, and what they do not."""
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -285,6 +287,30 @@ def test_a_pool_that_does_not_return_is_unreachable(start: Start, endpoint: str)
         pool.open()
         answer_all(pool, submits(pool, 1))
         assert again.result(5)
+
+
+def test_an_outage_holds_nothing_of_the_job_that_met_it(start: Start, client: Client) -> None:
+    """Nor does what is remembered of it, for as long as the next pool serves."""
+    first = start(FIRST)
+
+    def play() -> None:
+        first.open()
+        first.expect(Asked)
+        first.close()  # the caller drives, and meets it
+        second = start(SECOND)
+        second.open()
+        answer_all(second, submits(second, 1))
+
+    pools = threading.Thread(target=play)
+    pools.start()
+    given = np.zeros(4)
+    held = weakref.ref(given)
+    client.run("m", given, timeout=20)
+    pools.join(20)
+    assert "went away" in dialogue(client)._last_outage.told(0.0), "it is remembered"
+    del given
+    gc.collect()
+    assert held() is None
 
 
 def test_without_a_reconnect_timeout_nothing_is_waited_for(start: Start, endpoint: str) -> None:
