@@ -228,11 +228,12 @@ def test_a_step_is_in_the_file_that_the_page_names(file: str, function: str) -> 
 def test_a_job_takes_the_steps_of_the_client_in_this_order(asked: dict[str, Any]) -> None:
     """One `run`, watched in the caller's thread."""
     seen: list[tuple[str, str]] = []
+    installed = Path(errors.__file__).parents[1]  # as it runs: the tree, or what was installed from it
 
     def watch(frame: FrameType, what: str, _: object) -> None:
         file = Path(frame.f_code.co_filename)
-        if what == "call" and file.is_relative_to(ROOT / "pool"):
-            seen.append((str(file.relative_to(ROOT)), frame.f_code.co_qualname))
+        if what == "call" and file.is_relative_to(installed / "pool"):
+            seen.append((str(file.relative_to(installed)), frame.f_code.co_qualname))
 
     told = [
         (row[2].strip("`"), function)
